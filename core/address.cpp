@@ -1,0 +1,121 @@
+#include "core/address.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+
+namespace vireo {
+
+IpAddr IpAddr::v4(be32 a) {
+  IpAddr r;
+  r.b_[10] = r.b_[11] = 0xff;
+  std::memcpy(r.b_.data() + 12, &a, 4);
+  return r;
+}
+
+IpAddr IpAddr::v6(const uint8_t (&bytes)[16]) {
+  IpAddr r;
+  std::memcpy(r.b_.data(), bytes, 16);
+  return r;
+}
+
+std::optional<IpAddr> IpAddr::parse(std::string_view text) {
+  char buf[INET6_ADDRSTRLEN];
+  if (text.size() >= sizeof buf) return std::nullopt;
+  *std::copy(text.begin(), text.end(), buf) = '\0';
+  be32 a4;
+  if (inet_pton(AF_INET, buf, &a4) == 1) return v4(a4);
+  in6_addr a6;
+  if (inet_pton(AF_INET6, buf, &a6) == 1) return v6(a6);
+  return std::nullopt;
+}
+
+be32 IpAddr::as_v4() const {
+  be32 a;
+  std::memcpy(&a, b_.data() + 12, 4);
+  return a;
+}
+
+in6_addr IpAddr::as_in6() const {
+  in6_addr a;
+  std::memcpy(&a, b_.data(), 16);
+  return a;
+}
+
+bool IpAddr::is_unspecified() const { return *this == IpAddr() || *this == any_v4(); }
+
+bool IpAddr::is_loopback() const {
+  if (is_v4()) return b_[12] == 127;
+  return std::all_of(b_.begin(), b_.end() - 1, [](uint8_t b) { return b == 0; }) && b_[15] == 1;
+}
+
+bool IpAddr::is_multicast() const { return is_v4() ? (b_[12] & 0xf0) == 0xe0 : b_[0] == 0xff; }
+
+bool IpAddr::is_link_local() const {
+  return is_v4() ? b_[12] == 169 && b_[13] == 254 : b_[0] == 0xfe && (b_[1] & 0xc0) == 0x80;
+}
+
+bool IpAddr::is_limited_broadcast() const { return is_v4() && as_v4() == be32(0xffffffff); }
+
+bool IpAddr::in_prefix(const IpAddr& net, unsigned bits) const {
+  if (is_v4() != net.is_v4()) return false;
+  if (is_v4()) bits += 96;
+  bits = std::min(bits, 128U);
+  const unsigned whole = bits / 8;
+  if (std::memcmp(b_.data(), net.b_.data(), whole) != 0) return false;
+  const unsigned rest = bits % 8;
+  return rest == 0 || ((b_[whole] ^ net.b_[whole]) >> (8 - rest)) == 0;
+}
+
+std::string IpAddr::str() const {
+  char buf[INET6_ADDRSTRLEN] = "";
+  if (is_v4())
+    inet_ntop(AF_INET, b_.data() + 12, buf, sizeof buf);
+  else
+    inet_ntop(AF_INET6, b_.data(), buf, sizeof buf);
+  return buf;
+}
+
+std::optional<Endpoint> Endpoint::from_sockaddr(const sockaddr* sa, socklen_t len) {
+  if (sa == nullptr || len < sizeof(sa_family_t)) return std::nullopt;
+  if (sa->sa_family == AF_INET && len >= sizeof(sockaddr_in)) {
+    sockaddr_in in;
+    std::memcpy(&in, sa, sizeof in);
+    return Endpoint{IpAddr::v4(std::bit_cast<be32>(in.sin_addr.s_addr)), ntohs(in.sin_port), 0};
+  }
+  // 24 bytes is the structure without its scope, which Linux accepts too (SIN6_LEN_RFC2133).
+  if (sa->sa_family == AF_INET6 && len >= 24) {
+    sockaddr_in6 in6{};
+    std::memcpy(&in6, sa, std::min<size_t>(len, sizeof in6));
+    const IpAddr a = IpAddr::v6(in6.sin6_addr);
+    return Endpoint{a, ntohs(in6.sin6_port),
+                    a.is_v4() || !a.is_link_local() ? 0 : in6.sin6_scope_id};
+  }
+  return std::nullopt;
+}
+
+socklen_t Endpoint::to_sockaddr(sockaddr_storage& out, int family) const {
+  out = {};
+  if (family == AF_INET) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_port = htons(port);
+    in.sin_addr.s_addr = addr.as_v4().raw();
+    std::memcpy(&out, &in, sizeof in);
+    return sizeof in;
+  }
+  sockaddr_in6 in6{};
+  in6.sin6_family = AF_INET6;
+  in6.sin6_port = htons(port);
+  in6.sin6_addr = addr.as_in6();
+  in6.sin6_scope_id = scope;
+  std::memcpy(&out, &in6, sizeof in6);
+  return sizeof in6;
+}
+
+std::string Endpoint::str() const {
+  const std::string p = std::to_string(port);
+  return addr.is_v4() ? addr.str() + ":" + p : "[" + addr.str() + "]:" + p;
+}
+
+}  // namespace vireo

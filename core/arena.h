@@ -1,0 +1,42 @@
+// The packet memory of a process: one region, huge pages where there are any, that devices register
+// once. Owner: process. Thread: made and ended by one thread; the mapping itself is constant. Not
+// inherited by fork (MADV_DONTFORK): a frame that a device writes has one process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/fd.h"
+#include "core/result.h"
+
+namespace vireo {
+
+enum class PageKind : uint8_t { kHuge, kTransparent, kSmall };
+
+class Arena {
+ public:
+  static constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+  /// Maps at least `bytes` (rounded up to 2 MiB). Takes huge pages if `want_huge` and the pool has
+  /// enough free ones, else ordinary pages that the kernel may merge. @return ENOMEM, or the errno
+  /// of memfd_create(2)/mmap(2).
+  static Result<Arena> create(size_t bytes, bool want_huge);
+
+  Arena() = default;
+  Arena(Arena&& o) noexcept { *this = static_cast<Arena&&>(o); }
+  Arena& operator=(Arena&& o) noexcept;
+  ~Arena();
+
+  std::span<std::byte> bytes() const { return {base_, size_}; }
+  int fd() const { return fd_.get(); }  ///< memfd behind the mapping
+  PageKind pages() const { return pages_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  size_t size_ = 0;
+  UniqueFd fd_;
+  PageKind pages_ = PageKind::kSmall;
+};
+
+}  // namespace vireo

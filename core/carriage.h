@@ -1,0 +1,42 @@
+// Whether Vireo carries a socket, and if not, why: the answer to the first question of every
+// operator. Owner: none (values). Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace vireo {
+
+/// Carried, or the reason for staying on the kernel. Shown by vireo-stat; values are part of the
+/// stats layout.
+enum class Carriage : uint8_t {
+  kUndecided = 0,  ///< not connected, bound or listening yet
+  kCarried,
+  kDisabled,    ///< VMA_OFFLOADED_SOCKETS=0 or VIREO_DEVICE=off
+  kRule,        ///< a line of the rules file says os
+  kFamily,      ///< not AF_INET or AF_INET6
+  kType,        ///< not SOCK_STREAM or SOCK_DGRAM, or a protocol other than TCP and UDP
+  kLoopback,    ///< the other end is this host
+  kNoRoute,     ///< the kernel has no route to the destination
+  kInterface,   ///< the route leaves by an interface that is not carried (kind, VIREO_INTERFACES,
+                ///< down)
+  kDeviceBusy,  ///< another process holds the interface's XDP hook or queue
+  kRights,      ///< a capability is missing
+  kMemory,      ///< RLIMIT_MEMLOCK or memory
+  kDevice,      ///< the device refused otherwise
+  kSteering,    ///< no room or no support for the steering rule
+  kOption,      ///< an option was set that only the kernel can honour
+  kBroadcast,   ///< broadcast or unsupported multicast destination
+  kInherited,   ///< the socket came from another process: fork, exec or SCM_RIGHTS
+  kFragment,    ///< larger than the path MTU: the kernel fragments
+  kCount
+};
+
+/// What an errno of a device or of its setting up stands for.
+Carriage carriage_of_errno(int code);
+/// Short name for tables and JSON, e.g. "no-route".
+std::string_view carriage_name(Carriage c);
+/// One sentence for people, with the remedy.
+std::string_view carriage_text(Carriage c);
+
+}  // namespace vireo

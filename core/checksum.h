@@ -1,0 +1,165 @@
+// Internet checksum (RFC 1071): 16-bit ones' complement sums, combined with the copy, and updated
+// in place (RFC 1624).
+//
+// A Sum is a partial sum of 16-bit words *as they lie in memory*, not yet complemented: byte order
+// does not matter to ones' complement, so nothing is swapped until a host integer joins in
+// (word()). Two sums add with plain `+`, and up to 2^16 folded sums fit before the next fold. 0 and
+// 0xffff stand for the same value. Owner: none. Thread: any. Below 64 bytes all is inline; above,
+// one call to the widest vectors the processor has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "core/address.h"
+#include "core/byteorder.h"
+
+namespace vireo::checksum {
+
+using Sum = uint32_t;
+
+/// To 16 bits, with end-around carry.
+constexpr Sum fold(uint64_t s) noexcept {
+  s = (s & 0xffffffff) + (s >> 32);
+  s = (s & 0xffff) + (s >> 16);  // at most 0x2fffd
+  s = (s & 0xffff) + (s >> 16);
+  return static_cast<Sum>((s & 0xffff) + (s >> 16));
+}
+
+/// The checksum field for a sum over all the words it covers (that field counted as zero).
+constexpr be16 finish(uint64_t s) noexcept {
+  return std::bit_cast<be16>(static_cast<uint16_t>(~fold(s)));
+}
+/// As above for UDP, where a computed zero is sent as all ones (RFC 768).
+constexpr be16 finish_udp(uint64_t s) noexcept {
+  const auto v = static_cast<uint16_t>(~fold(s));
+  return std::bit_cast<be16>(v == 0 ? uint16_t{0xffff} : v);
+}
+/// True if a sum over all words, the checksum field included, is right.
+constexpr bool is_good(uint64_t s) noexcept { return fold(s) == 0xffff; }
+
+/// What a host integer adds as a 16-bit big-endian field.
+constexpr Sum word(uint16_t host) noexcept { return std::byteswap(host); }
+
+/// The sum of the concatenation: `next` covers what follows; `odd` says that `first` covers an odd
+/// number of bytes.
+constexpr Sum combine(Sum first, Sum next, bool odd) noexcept {
+  next = fold(next);
+  return fold(first + (odd ? std::byteswap(static_cast<uint16_t>(next)) : next));
+}
+
+namespace detail {
+using SumFn = Sum (*)(const void* data, size_t n) noexcept;
+using CopyFn = Sum (*)(void* dst, const void* src, size_t n) noexcept;
+// Set once before main() to the best for this processor; until then the portable ones. n >=
+// kInlineBytes.
+extern SumFn sum_large;
+extern CopyFn copy_large;
+
+enum class Kernel : uint8_t { kPortable, kAvx2, kAvx512 };
+/// Switches to `k` if the processor has it; for tests and benchmarks, while no other thread sums.
+bool use_kernel(Kernel k) noexcept;
+
+inline constexpr size_t kInlineBytes = 64;
+
+template <class T>
+inline T load(const void* p) noexcept {
+  T v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline uint64_t halves(uint64_t v) noexcept { return (v & 0xffffffff) + (v >> 32); }
+
+/// n < kInlineBytes. With kCopy also copies.
+template <bool kCopy>
+inline Sum small(std::byte* dst, const std::byte* src, size_t n) noexcept {
+  uint64_t s = 0;
+  if (n >= 8) [[likely]] {
+    const uint64_t last = load<uint64_t>(src + n - 8);
+    size_t at = 0;
+    for (; at + 8 <= n; at += 8) {
+      const auto v = load<uint64_t>(src + at);
+      if constexpr (kCopy) std::memcpy(dst + at, &v, 8);
+      s += halves(v);
+    }
+    if (at < n) {
+      // The last n - at bytes, moved down to where they would lie at `at`; the copy just overlaps.
+      s += halves(last >> (8 * (8 - (n - at))));
+      if constexpr (kCopy) std::memcpy(dst + n - 8, &last, 8);
+    }
+    return fold(s);
+  }
+  size_t at = 0;
+  if ((n & 4) != 0) {
+    const auto v = load<uint32_t>(src);
+    if constexpr (kCopy) std::memcpy(dst, &v, 4);
+    s += v;
+    at = 4;
+  }
+  if ((n & 2) != 0) {
+    const auto v = load<uint16_t>(src + at);
+    if constexpr (kCopy) std::memcpy(dst + at, &v, 2);
+    s += v;
+    at += 2;
+  }
+  if ((n & 1) != 0) {
+    if constexpr (kCopy) dst[at] = src[at];
+    s += static_cast<uint8_t>(src[at]);  // the missing low byte of the word is zero
+  }
+  return fold(s);
+}
+}  // namespace detail
+
+/// Folded sum of `n` bytes at any address; an odd last byte counts as if a zero followed.
+inline Sum sum(const void* data, size_t n) noexcept {
+  if (n >= detail::kInlineBytes) return detail::sum_large(data, n);
+  return detail::small<false>(nullptr, static_cast<const std::byte*>(data), n);
+}
+inline Sum sum(std::span<const std::byte> bytes) noexcept {
+  return sum(bytes.data(), bytes.size());
+}
+
+/// Copies `n` bytes and returns their folded sum, reading memory once. The ranges must not overlap.
+inline Sum copy_and_sum(void* dst, const void* src, size_t n) noexcept {
+  if (n >= detail::kInlineBytes) return detail::copy_large(dst, src, n);
+  return detail::small<true>(static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), n);
+}
+
+/// The checksum field after a covered 16-bit word changed (RFC 1624, equation 3). Not for UDP's
+/// "none" (0).
+constexpr be16 update(be16 field, be16 before, be16 after) noexcept {
+  const uint32_t s = static_cast<uint16_t>(~field.raw()) +
+                     uint32_t{static_cast<uint16_t>(~before.raw())} + after.raw();
+  return std::bit_cast<be16>(static_cast<uint16_t>(~fold(s)));
+}
+constexpr be16 update(be16 field, be32 before, be32 after) noexcept {
+  const uint64_t s = uint64_t{static_cast<uint16_t>(~field.raw())} +
+                     static_cast<uint32_t>(~before.raw()) + after.raw();
+  return std::bit_cast<be16>(static_cast<uint16_t>(~fold(s)));
+}
+
+/// Pseudo-header of IPv4 (RFC 9293 §3.1); `l4_bytes` is header plus payload.
+inline Sum pseudo_v4(be32 src, be32 dst, IpProto proto, uint16_t l4_bytes) noexcept {
+  return fold(uint64_t{src.raw()} + dst.raw() + word(static_cast<uint8_t>(proto)) + word(l4_bytes));
+}
+/// Pseudo-header of IPv6 (RFC 8200 §8.1); addresses are 16 bytes each.
+inline Sum pseudo_v6(const void* src, const void* dst, IpProto proto, uint32_t l4_bytes) noexcept {
+  uint64_t s = uint64_t{word(static_cast<uint8_t>(proto))} + be32(l4_bytes).raw();
+  for (unsigned i = 0; i < 16; i += 8) {
+    s += detail::halves(detail::load<uint64_t>(static_cast<const std::byte*>(src) + i));
+    s += detail::halves(detail::load<uint64_t>(static_cast<const std::byte*>(dst) + i));
+  }
+  return fold(s);
+}
+/// Pseudo-header of either family. The v4-mapped prefix adds 0xffff, which is zero here, and the
+/// two lengths differ only in leading zeros: one formula serves both.
+inline Sum pseudo(const IpAddr& src, const IpAddr& dst, IpProto proto, uint32_t l4_bytes) noexcept {
+  return pseudo_v6(src.bytes().data(), dst.bytes().data(), proto, l4_bytes);
+}
+
+/// The names of the vector kinds, for benchmarks and the doctor: "avx512", "avx2", "portable".
+const char* kernel_name() noexcept;
+
+}  // namespace vireo::checksum

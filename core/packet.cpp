@@ -1,0 +1,67 @@
+#include "core/packet.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace vireo {
+
+PacketPool::PacketPool(std::span<std::byte> memory, uint32_t frame_bytes)
+    : memory_(memory),
+      frame_shift_(static_cast<uint32_t>(std::countr_zero(frame_bytes))),
+      meta_(memory.size() >> frame_shift_) {
+  VIREO_ASSERT(std::has_single_bit(frame_bytes));
+  // Filled from the end, so that the first frames taken are the first of the memory and few pages
+  // are ever touched.
+  for (uint32_t i = size(); i-- > 0;) {
+    PacketBuf& p = meta_[i];
+    p.frame = memory_.data() + (static_cast<size_t>(i) << frame_shift_);
+    p.pool = this;
+    p.index = i;
+    put(&p);
+  }
+}
+
+PacketPool::~PacketPool() = default;
+
+bool PacketChain::extend_back(std::span<const std::byte> bytes) {
+  PacketBuf* p = tail_;
+  if (p == nullptr || p->refs != 1) return false;
+  const size_t end = size_t{p->data_at} + p->length;
+  if (end + bytes.size() > p->pool->frame_bytes()) return false;
+  std::memcpy(p->frame + end, bytes.data(), bytes.size());
+  p->length = static_cast<uint16_t>(p->length + bytes.size());
+  bytes_ += static_cast<uint32_t>(bytes.size());
+  return true;
+}
+
+void PacketChain::trim_front(uint32_t n) {
+  while (n > 0) {
+    PacketBuf* p = head_;
+    const uint32_t cut = std::min<uint32_t>(n, p->length);
+    if (cut == p->length) {
+      pop_front();
+    } else {
+      p->data_at = static_cast<uint16_t>(p->data_at + cut);
+      p->length = static_cast<uint16_t>(p->length - cut);
+      p->offset += cut;
+      bytes_ -= cut;
+    }
+    n -= cut;
+  }
+}
+
+void PacketChain::trim_back(uint32_t n) {
+  if (n == 0) return;
+  const uint32_t keep = bytes_ - n;
+  PacketChain kept;
+  while (kept.bytes_ < keep) {
+    PacketRef p = pop_front();
+    const uint32_t room = keep - kept.bytes_;
+    if (p->length > room) p->length = static_cast<uint16_t>(room);
+    kept.push_back(std::move(p));
+  }
+  *this = std::move(kept);
+}
+
+}  // namespace vireo

@@ -1,0 +1,204 @@
+// Packet buffers: fixed-size frames of the arena, their metadata, and who owns them.
+//
+//   frame   |<- headroom ->|<----- length valid bytes ----->|<- tailroom ->|
+//           ^frame         ^data() = frame + data_at
+//
+// A buffer is owned by exactly one of: the pool, a device RX ring, the engine, a socket queue, a
+// send queue. A device that still reads a frame it was asked to send holds a second reference; the
+// frame returns to the pool when both have let go. Owner: the engine of the pool. Thread: holder of
+// that engine's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/assert.h"
+#include "core/seq.h"
+
+namespace vireo {
+
+class PacketPool;
+
+/// Metadata of one frame, a cache line, same index as its frame.
+struct alignas(64) PacketBuf {
+  PacketBuf* next = nullptr;   ///< link of the list it is in (free list, PacketChain)
+  std::byte* frame = nullptr;  ///< constant
+  PacketPool* pool = nullptr;  ///< constant
+  StreamOffset offset = 0;     ///< TCP: stream position of the first valid byte
+  uint32_t index = 0;          ///< constant: frame number in the pool
+  uint32_t sum = 0;            ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded
+  uint16_t data_at = 0;        ///< first valid byte
+  uint16_t length = 0;         ///< valid bytes
+  uint16_t refs = 0;           ///< 0 = in the pool
+  uint16_t device_refs = 0;    ///< of refs, those held by a device that still reads the frame
+  int64_t hw_time = 0;         ///< RX timestamp, ns of the device's clock, 0 = none
+  uint32_t cookie = 0;         ///< free for the present owner
+
+  std::byte* data() { return frame + data_at; }
+  const std::byte* data() const { return frame + data_at; }
+  std::span<std::byte> bytes() { return {data(), length}; }
+  std::span<const std::byte> bytes() const { return {data(), length}; }
+};
+static_assert(sizeof(PacketBuf) == 64);
+
+/// Frames of one engine. Never allocates after construction.
+class PacketPool {
+ public:
+  static constexpr uint32_t kHeadroom =
+      256;  ///< where payload starts in a frame for sending: room for any header
+
+  /// Cuts `memory` into frames of `frame_bytes` (a power of two, 2048 or 4096). Metadata goes to
+  /// the heap.
+  PacketPool(std::span<std::byte> memory, uint32_t frame_bytes);
+  PacketPool(const PacketPool&) = delete;
+  PacketPool& operator=(const PacketPool&) = delete;
+  ~PacketPool();
+
+  /// One buffer with refs = 1, data_at = kHeadroom, length = 0; nullptr if none is left.
+  PacketBuf* take() noexcept {
+    PacketBuf* p = free_;
+    if (p == nullptr) [[unlikely]]
+      return nullptr;
+    free_ = p->next;
+    --free_count_;
+    p->next = nullptr;
+    p->refs = 1;
+    p->data_at = kHeadroom;
+    p->length = 0;
+    p->hw_time = 0;
+    return p;
+  }
+  /// Drops one reference; the last one returns the buffer.
+  static void drop(PacketBuf* p) noexcept {
+    VIREO_DEBUG_ASSERT(p->refs > 0);
+    if (--p->refs == 0) p->pool->put(p);
+  }
+
+  PacketBuf& at(uint32_t index) { return meta_[index]; }
+  PacketBuf& at_frame_offset(uint64_t offset) {
+    return meta_[offset >> frame_shift_];
+  }  ///< offset into memory()
+  std::span<std::byte> memory() const { return memory_; }
+  uint32_t frame_bytes() const { return 1U << frame_shift_; }
+  uint32_t size() const { return static_cast<uint32_t>(meta_.size()); }
+  uint32_t free_count() const { return free_count_; }
+
+ private:
+  void put(PacketBuf* p) noexcept {
+    VIREO_DEBUG_ASSERT(p->device_refs == 0);
+    p->next = free_;
+    free_ = p;
+    ++free_count_;
+  }
+
+  std::span<std::byte> memory_;
+  uint32_t frame_shift_;
+  uint32_t free_count_ = 0;
+  PacketBuf* free_ = nullptr;
+  std::vector<PacketBuf> meta_;
+};
+
+/// Sole owner's handle of a buffer; drops its reference when it ends.
+class PacketRef {
+ public:
+  PacketRef() = default;
+  explicit PacketRef(PacketBuf* p) : p_(p) {}
+  PacketRef(PacketRef&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
+  PacketRef& operator=(PacketRef&& o) noexcept {
+    if (this != &o) reset(std::exchange(o.p_, nullptr));
+    return *this;
+  }
+  ~PacketRef() { reset(); }
+
+  PacketBuf* get() const { return p_; }
+  PacketBuf* operator->() const { return p_; }
+  PacketBuf& operator*() const { return *p_; }
+  explicit operator bool() const { return p_ != nullptr; }
+  PacketBuf* release() { return std::exchange(p_, nullptr); }
+  void reset(PacketBuf* p = nullptr) {
+    if (p_ != nullptr) PacketPool::drop(p_);
+    p_ = p;
+  }
+
+ private:
+  PacketBuf* p_ = nullptr;
+};
+
+/// Owning FIFO of buffers linked by `next`, with its byte count: a payload, a receive queue.
+class PacketChain {
+ public:
+  PacketChain() = default;
+  explicit PacketChain(PacketRef p) { push_back(std::move(p)); }
+  PacketChain(PacketChain&& o) noexcept { take(o); }
+  PacketChain& operator=(PacketChain&& o) noexcept {
+    if (this != &o) {
+      clear();
+      take(o);
+    }
+    return *this;
+  }
+  ~PacketChain() { clear(); }
+
+  bool empty() const { return head_ == nullptr; }
+  uint32_t bytes() const { return bytes_; }
+  uint32_t buffers() const { return buffers_; }
+  PacketBuf* front() const { return head_; }
+  PacketBuf* back() const { return tail_; }
+
+  void push_back(PacketRef ref) {
+    PacketBuf* p = ref.release();
+    p->next = nullptr;
+    (tail_ != nullptr ? tail_->next : head_) = p;
+    tail_ = p;
+    bytes_ += p->length;
+    ++buffers_;
+  }
+  PacketRef pop_front() {
+    PacketBuf* p = head_;
+    if (p == nullptr) return {};
+    head_ = p->next;
+    if (head_ == nullptr) tail_ = nullptr;
+    bytes_ -= p->length;
+    --buffers_;
+    p->next = nullptr;
+    return PacketRef(p);
+  }
+  /// Moves all of `o` to the end of this.
+  void append(PacketChain&& o) {
+    if (o.empty()) return;
+    (tail_ != nullptr ? tail_->next : head_) = o.head_;
+    tail_ = o.tail_;
+    bytes_ += o.bytes_;
+    buffers_ += o.buffers_;
+    o.head_ = o.tail_ = nullptr;
+    o.bytes_ = o.buffers_ = 0;
+  }
+  /// Copies `bytes` behind the last buffer's. False, nothing done: no buffer, no tailroom, or it is
+  /// shared.
+  bool extend_back(std::span<const std::byte> bytes);
+  /// Drops `n` bytes (at most bytes()) from the front, releasing buffers that become empty.
+  void trim_front(uint32_t n);
+  /// Drops `n` bytes (at most bytes()) from the end.
+  void trim_back(uint32_t n);
+  void clear() {
+    while (head_ != nullptr) pop_front();
+  }
+
+ private:
+  void take(PacketChain& o) {
+    head_ = std::exchange(o.head_, nullptr);
+    tail_ = std::exchange(o.tail_, nullptr);
+    bytes_ = std::exchange(o.bytes_, 0);
+    buffers_ = std::exchange(o.buffers_, 0);
+  }
+  PacketBuf* head_ = nullptr;
+  PacketBuf* tail_ = nullptr;
+  uint32_t bytes_ = 0;
+  uint32_t buffers_ = 0;
+};
+
+}  // namespace vireo

@@ -1,0 +1,96 @@
+#include "core/sleep.h"
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+namespace vireo {
+namespace {
+
+/// Keeps errno as it was: only the C boundary writes it.
+class ErrnoKeeper {
+ public:
+  ErrnoKeeper() : saved_(errno) {}
+  ~ErrnoKeeper() { errno = saved_; }
+
+ private:
+  int saved_;
+};
+
+timespec to_timespec(Duration d) {
+  if (d < Duration()) d = Duration();
+  return {d.s(), d.ns() % 1'000'000'000};
+}
+
+Wake wait_on(const void* word, uint32_t expected, Duration timeout) {
+  ErrnoKeeper keep;
+  const timespec ts = to_timespec(timeout);
+  const bool bounded = timeout != Duration::max();
+  if (syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, bounded ? &ts : nullptr, nullptr, 0) ==
+      0)
+    return Wake::kWoken;
+  if (errno == ETIMEDOUT) return Wake::kTimeout;
+  return errno == EINTR ? Wake::kInterrupted : Wake::kWoken;  // EAGAIN: the word had changed
+}
+
+int wake_on(const void* word, int count) {
+  ErrnoKeeper keep;
+  const long n = syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+  return n < 0 ? 0 : static_cast<int>(n);
+}
+
+}  // namespace
+
+Wake futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, Duration timeout) noexcept {
+  return wait_on(&word, expected, timeout);
+}
+
+Wake futex_wait_low(const std::atomic<uint64_t>& word, uint32_t expected,
+                    Duration timeout) noexcept {
+  return wait_on(&word, expected, timeout);  // little-endian: the low half lies first
+}
+
+int futex_wake(const std::atomic<uint32_t>& word, int count) noexcept {
+  return wake_on(&word, count);
+}
+
+int futex_wake_low(const std::atomic<uint64_t>& word, int count) noexcept {
+  return wake_on(&word, count);
+}
+
+Result<short> wait_fd(int fd, short events, Duration timeout) noexcept {
+  ErrnoKeeper keep;
+  pollfd p{fd, events, 0};
+  timespec ts = to_timespec(timeout);
+  const bool bounded = timeout != Duration::max();
+  const long n = syscall(SYS_ppoll, &p, 1, bounded ? &ts : nullptr, nullptr, 0);
+  if (n < 0) return fail_errno("ppoll");
+  return n == 0 ? short{0} : p.revents;
+}
+
+Result<EventFd> EventFd::create() noexcept {
+  ErrnoKeeper keep;
+  const long fd = syscall(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (fd < 0) return fail_errno("eventfd");
+  return EventFd(UniqueFd(static_cast<int>(fd)));
+}
+
+void EventFd::signal() noexcept {
+  ErrnoKeeper keep;
+  const uint64_t one = 1;
+  // EAGAIN: the counter is at its maximum, so the descriptor is readable all the same.
+  (void)!syscall(SYS_write, fd_.get(), &one, sizeof one);
+}
+
+bool EventFd::drain() noexcept {
+  ErrnoKeeper keep;
+  uint64_t count = 0;
+  return syscall(SYS_read, fd_.get(), &count, sizeof count) == sizeof count;
+}
+
+}  // namespace vireo

@@ -1,0 +1,62 @@
+// Ways to wait without a processor: futex words, eventfds, one file descriptor.
+// Owner: none. Thread: any. All are raw system calls: the libc names may be the interposed ones.
+// errno is preserved. Timeouts are spans, not points: Instant counts TSC time, which drifts from
+// the kernel's clock over hours.
+#pragma once
+
+#include <immintrin.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/clock.h"
+#include "core/fd.h"
+#include "core/result.h"
+
+namespace vireo {
+
+/// For the body of a spin loop: lets the sibling hyperthread run and saves the pipeline flush at
+/// the end.
+inline void cpu_relax() noexcept { _mm_pause(); }
+
+enum class Wake : uint8_t {
+  kWoken,  ///< woken, or the word had changed already; may be spurious: look again
+  kTimeout,
+  kInterrupted,  ///< a signal handler ran (EINTR)
+};
+
+/// Sleeps while `word` holds `expected`. Duration::max() = for ever; a span <= 0 returns at once.
+/// The caller reads the word again with acquire: a futex orders nothing by itself. Source:
+/// futex(2).
+Wake futex_wait(const std::atomic<uint32_t>& word, uint32_t expected,
+                Duration timeout = Duration::max()) noexcept;
+/// As above for the low half of a 64-bit word.
+Wake futex_wait_low(const std::atomic<uint64_t>& word, uint32_t expected,
+                    Duration timeout = Duration::max()) noexcept;
+/// Wakes up to `count` sleepers of `word`. @return how many.
+int futex_wake(const std::atomic<uint32_t>& word, int count) noexcept;
+int futex_wake_low(const std::atomic<uint64_t>& word, int count) noexcept;
+
+/// Waits until `fd` has one of the poll(2) `events`. @return the ready events, 0 at timeout.
+/// Errors: EINTR, and those of ppoll(2).
+Result<short> wait_fd(int fd, short events, Duration timeout) noexcept;
+
+/// A counter in the kernel that makes a descriptor readable: wakes a thread that sleeps in poll or
+/// epoll.
+class EventFd {
+ public:
+  /// Non-blocking, close-on-exec. Errors: EMFILE, ENFILE, ENOMEM.
+  static Result<EventFd> create() noexcept;
+  EventFd() = default;
+  int fd() const noexcept { return fd_.get(); }
+  /// Makes fd() readable. Any thread, any number of times.
+  void signal() noexcept;
+  /// Makes fd() unreadable again. @return true if it had been signalled.
+  bool drain() noexcept;
+
+ private:
+  explicit EventFd(UniqueFd fd) : fd_(static_cast<UniqueFd&&>(fd)) {}
+  UniqueFd fd_;
+};
+
+}  // namespace vireo

@@ -1,0 +1,98 @@
+// Counters in shared memory: how tools read a live process. A memfd named "vireo-stats" in the
+// process's fd table, found through /proc/PID/fd, so that nothing is left behind by a process that
+// is killed. Owner: the process; each slot is written by the holder of its engine's lock. Thread:
+// readers of other processes see plain 64-bit stores; a slot's texts are whole while `generation`
+// is even, non-zero and unchanged around the read (stats_reading.h does it). The memfd is sealed
+// against shrinking: a reader may map it without fear of SIGBUS.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/carriage.h"
+
+namespace vireo {
+
+inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
+inline constexpr uint32_t kStatsVersion = 2;
+inline constexpr uint32_t kStatsSockets =
+    1024;  // slots; sockets beyond them are counted in the engine only
+inline constexpr uint32_t kStatsEngines = 4;
+inline constexpr uint32_t kStatsPorts = 16;
+inline constexpr const char* kStatsMemfdName = "vireo-stats";
+
+/// A monotone counter: one writer, any reader.
+class Counter {
+ public:
+  void add(uint64_t n = 1) {
+    v_.store(v_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  void set(uint64_t n) { v_.store(n, std::memory_order_relaxed); }
+  uint64_t get() const { return v_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> v_{0};
+};
+
+/// What is counted for a socket.
+struct SocketCounters {
+  Counter rx_packets, rx_bytes, tx_packets, tx_bytes;  ///< packets and payload bytes carried
+  Counter rx_drops, retransmits, errors;
+  Counter os_rx_packets, os_rx_bytes, os_tx_packets,
+      os_tx_bytes;  ///< calls served by the kernel's socket
+};
+
+struct SocketStats : SocketCounters {
+  std::atomic<uint32_t> generation{0};  ///< 0 never used; odd while the descriptive fields change
+  int32_t fd = -1;                      ///< a descriptor of the socket, -1 after close
+  uint8_t proto = 0;                    ///< IPPROTO_TCP, IPPROTO_UDP
+  uint8_t family = 0;                   ///< AF_INET, AF_INET6
+  uint8_t listening = 0;
+  uint8_t tcp_state = 0;  ///< tcp::State
+  Carriage carriage = Carriage::kUndecided;
+  uint8_t closed = 0;  ///< the program closed it; the slot may be taken again
+  uint8_t pad[2] = {};
+  uint8_t local_addr[16] = {};  ///< IpAddr bytes
+  uint8_t remote_addr[16] = {};
+  uint16_t local_port = 0;
+  uint16_t remote_port = 0;
+  int32_t err = 0;       ///< errno that came with the carriage decision, 0 = none
+  char detail[64] = {};  ///< the step that refused, NUL-terminated
+};
+
+/// Sums over sockets that are closed, each under the decision it had last.
+struct ClosedStats : SocketCounters {
+  Counter sockets;
+};
+
+struct EngineStats {
+  Counter polls, empty_polls, rx_packets, rx_bytes, tx_packets, tx_bytes;
+  Counter rx_unknown_flow, rx_bad_checksum, rx_malformed, tx_ring_full, pool_empty;
+  Counter notes, helper_polls, sleeps, tcp_connections, accepted, udp_flows, time_waits;
+  Counter pool_free, pool_size, resets_sent, retransmits;
+};
+
+/// An interface in use. Written once, `ifindex` last (release).
+struct PortStats {
+  std::atomic<uint32_t> ifindex{0};  ///< 0: no port
+  uint32_t queues = 0;
+  char name[16] = {};
+  char mode[24] = {};
+};
+
+struct StatsLayout {
+  uint64_t magic = kStatsMagic;
+  uint32_t version = kStatsVersion;
+  uint32_t bytes = 0;
+  int32_t pid = 0;
+  uint32_t socket_slots = kStatsSockets;
+  char program[32] = {};
+  EngineStats engines[kStatsEngines];
+  PortStats ports[kStatsPorts];
+  Counter sockets_carried, sockets_kernel;                 ///< decisions since start
+  Counter refused[static_cast<size_t>(Carriage::kCount)];  ///< decisions by reason
+  ClosedStats closed[static_cast<size_t>(Carriage::kCount)];
+  SocketStats sockets[kStatsSockets];
+};
+
+}  // namespace vireo
