@@ -1,0 +1,99 @@
+#include "config/kernel_defaults.h"
+
+#include <array>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include "config/file.h"
+
+namespace vireo {
+namespace {
+
+constexpr int kMostInt = std::numeric_limits<int>::max();
+
+class Sysctl {
+ public:
+  explicit Sysctl(const std::string& root) : root_(root + "/net/") {}
+
+  /// The first line; nullopt if the file is missing or empty.
+  std::optional<std::string> line(const char* name) const {
+    auto text = read_file(root_ + name, 4096);
+    if (!text) return std::nullopt;
+    const size_t end = text->find_first_of("\n\0");
+    if (end != text->npos) text->resize(end);
+    if (text->empty()) return std::nullopt;
+    return std::move(*text);
+  }
+
+  /// Exactly N whole numbers of [least, most].
+  template <size_t N>
+  std::optional<std::array<int, N>> numbers(const char* name, int least, int most) const {
+    const auto text = line(name);
+    if (!text) return std::nullopt;
+    std::string_view rest = *text;
+    std::array<int, N> values{};
+    const auto skip_blanks = [&] {
+      rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
+    };
+    for (int& v : values) {
+      skip_blanks();
+      const auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), v);
+      if (ec != std::errc() || v < least || v > most) return std::nullopt;
+      rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    }
+    skip_blanks();
+    if (!rest.empty()) return std::nullopt;
+    return values;
+  }
+
+  void read(const char* name, int& out, int least, int most = kMostInt) const {
+    if (const auto v = numbers<1>(name, least, most)) out = (*v)[0];
+  }
+  void read(const char* name, bool& out) const {
+    if (const auto v = numbers<1>(name, 0, kMostInt)) out = (*v)[0] != 0;
+  }
+  void read_seconds(const char* name, Duration& out, int least) const {
+    if (const auto v = numbers<1>(name, least, kMostInt)) out = Duration::s((*v)[0]);
+  }
+  void read(const char* name, KernelDefaults::BufferSizes& out) const {
+    const auto v = numbers<3>(name, 1, kMostInt);
+    if (v && (*v)[0] <= (*v)[2]) out = {(*v)[0], (*v)[1], (*v)[2]};
+  }
+
+ private:
+  std::string root_;
+};
+
+}  // namespace
+
+KernelDefaults KernelDefaults::read(const std::string& root) {
+  const Sysctl net(root);
+  KernelDefaults d;
+  net.read("ipv4/tcp_rmem", d.tcp_rmem);
+  net.read("ipv4/tcp_wmem", d.tcp_wmem);
+  net.read("core/rmem_default", d.rmem_default, 1);
+  net.read("core/rmem_max", d.rmem_max, 1);
+  net.read("core/wmem_default", d.wmem_default, 1);
+  net.read("core/wmem_max", d.wmem_max, 1);
+  net.read("core/somaxconn", d.somaxconn, 0);
+  if (auto cc = net.line("ipv4/tcp_congestion_control")) d.tcp_congestion_control = std::move(*cc);
+  net.read_seconds("ipv4/tcp_keepalive_time", d.tcp_keepalive_time, 1);
+  net.read_seconds("ipv4/tcp_keepalive_intvl", d.tcp_keepalive_intvl, 1);
+  net.read("ipv4/tcp_keepalive_probes", d.tcp_keepalive_probes, 1, 255);
+  net.read("ipv4/tcp_syn_retries", d.tcp_syn_retries, 1, 127);
+  net.read("ipv4/tcp_synack_retries", d.tcp_synack_retries, 0, 255);
+  net.read("ipv4/tcp_retries2", d.tcp_retries2, 0, 255);
+  net.read_seconds("ipv4/tcp_fin_timeout", d.tcp_fin_timeout, 0);
+  net.read("ipv4/tcp_timestamps", d.tcp_timestamps);
+  net.read("ipv4/tcp_sack", d.tcp_sack);
+  net.read("ipv4/tcp_window_scaling", d.tcp_window_scaling);
+  const auto ports = net.numbers<2>("ipv4/ip_local_port_range", 1, 65'535);
+  if (ports && (*ports)[0] <= (*ports)[1])
+    d.ip_local_port_range = {static_cast<uint16_t>((*ports)[0]),
+                             static_cast<uint16_t>((*ports)[1])};
+  return d;
+}
+
+}  // namespace vireo

@@ -1,0 +1,51 @@
+// What the kernel would give a new socket: carried sockets start with the same values.
+// A value that cannot be read (no /proc, another namespace's file) or makes no sense keeps Linux's
+// own default, below. Owner: process, read once at load. Thread: any after.   Source: tcp(7),
+// socket(7), ip(7), ip-sysctl.rst.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/clock.h"
+
+namespace vireo {
+
+struct KernelDefaults {
+  /// Buffer sizes in bytes: the least, that of a new socket, and the most it grows to by itself.
+  struct BufferSizes {
+    int least;
+    int initial;
+    int most;
+  };
+  struct PortRange {
+    uint16_t first;
+    uint16_t last;
+  };
+
+  BufferSizes tcp_rmem{4096, 131'072, 6'291'456};
+  BufferSizes tcp_wmem{4096, 16'384, 4'194'304};
+  int rmem_default = 212'992;  ///< SO_RCVBUF of a UDP socket
+  int rmem_max = 212'992;      ///< most that SO_RCVBUF may ask for (the kernel doubles it)
+  int wmem_default = 212'992;
+  int wmem_max = 212'992;
+  int somaxconn = 4096;
+
+  std::string tcp_congestion_control = "cubic";
+  Duration tcp_keepalive_time = Duration::s(7200);
+  Duration tcp_keepalive_intvl = Duration::s(75);
+  int tcp_keepalive_probes = 9;
+  int tcp_syn_retries = 6;
+  int tcp_synack_retries = 5;
+  int tcp_retries2 = 15;
+  Duration tcp_fin_timeout = Duration::s(60);
+  bool tcp_timestamps = true;
+  bool tcp_sack = true;
+  bool tcp_window_scaling = true;
+  PortRange ip_local_port_range{32'768, 60'999};
+
+  /// Reads the files under `root`, which is /proc/sys but in tests.
+  static KernelDefaults read(const std::string& root = "/proc/sys");
+};
+
+}  // namespace vireo
