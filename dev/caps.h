@@ -1,0 +1,38 @@
+// What a device can do; asked of the device, never assumed.
+// Owner: the Device. Thread: any (constant after open).
+#pragma once
+
+#include <cstdint>
+
+#include "core/types.h"
+
+namespace vireo {
+
+enum class DeviceKind : uint8_t { kMem, kShm, kXdp, kVerbs, kMlx5 };
+
+enum class Checksum : uint8_t {
+  kSoftware,   ///< we compute (TX) or verify (RX)
+  kOffload,    ///< the device fills in (TX) or reports by RxFlags (RX)
+  kNotNeeded,  ///< the wire cannot corrupt: TX leaves any value, RX reports good
+};
+
+struct DeviceCaps {
+  DeviceKind kind = DeviceKind::kMem;
+  const char* mode = "";  ///< for people: "native zero-copy", "native copy", "generic", ...
+  uint32_t queues = 1;    ///< RX/TX queue pairs
+  uint32_t mtu = 1500;    ///< largest IP packet
+  Checksum tx_l4 = Checksum::kSoftware;  ///< TCP and UDP
+  Checksum rx_l4 = Checksum::kSoftware;
+  Checksum tx_ip = Checksum::kSoftware;  ///< IPv4 header
+  Checksum rx_ip = Checksum::kSoftware;
+  uint32_t tso_max_bytes = 0;  ///< largest TCP payload of one TxFrame with mss set; 0 = no TSO
+  uint16_t max_body_slices =
+      1;  ///< slices a TxFrame may have without a copy; more are gathered by the device
+  uint16_t inline_bytes = 0;  ///< frames up to here are copied into the ring itself
+  bool tags = false;          ///< RxDesc may carry the FlowTag of the rule that matched
+  bool multi_frame = false;   ///< an RX packet may span frames (RxFlags::kMore)
+  uint8_t rss_key[40] = {};   ///< Toeplitz key; all zero = unknown
+  bool rss_known = false;
+};
+
+}  // namespace vireo

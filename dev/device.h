@@ -1,0 +1,138 @@
+// The device contract: frames in, frames out, and which flows come to us. Back ends: mem, shm, xdp,
+// verbs, mlx5. Owner: the engine that opened the queue. Thread: holder of that engine's lock,
+// unless said otherwise. One virtual call per burst or per send; leaves are final.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "core/address.h"
+#include "core/packet.h"
+#include "core/result.h"
+#include "core/types.h"
+#include "dev/caps.h"
+
+namespace vireo {
+
+enum class RxFlags : uint16_t {
+  kNone = 0,
+  kIpOk = 1,    ///< IPv4 header checksum verified
+  kL4Ok = 2,    ///< TCP/UDP checksum verified, or not needed
+  kHasTag = 4,  ///< `tag` is that of the rule which matched
+  kMore = 8,    ///< the packet goes on in the next descriptor
+};
+template <>
+inline constexpr bool kIsFlags<RxFlags> = true;
+
+/// One received frame: starts at the Ethernet header (packet->data(), packet->length), or continues
+/// the one before.
+struct RxDesc {
+  PacketRef packet;
+  RxFlags flags = RxFlags::kNone;
+  FlowTag tag{};
+};
+
+/// Bytes of a packet to send. The device takes its own reference while it reads them.
+struct PacketSlice {
+  PacketBuf* packet = nullptr;
+  uint16_t at = 0;  ///< offset from packet->frame
+  uint16_t length = 0;
+};
+
+/// One frame to send: header bytes (copied before tx() returns), then the body.
+/// The device may write `head` into the headroom right before a body that has one slice and no
+/// device_refs.
+struct TxFrame {
+  std::span<const std::byte> head;
+  std::span<const PacketSlice> body;
+  uint16_t mss = 0;  ///< > 0: segment by this payload size (needs caps.tso_max_bytes)
+};
+
+enum class Doorbell : uint8_t { kNow, kLater };  ///< kLater: more follows, tx_flush() will ring
+
+class Device;
+
+/// A steering rule; ends when the handle ends. An empty handle holds none.
+class FlowRule {
+ public:
+  FlowRule() = default;
+  FlowRule(Device* d, uint64_t id) : device_(d), id_(id) {}
+  FlowRule(FlowRule&& o) noexcept : device_(std::exchange(o.device_, nullptr)), id_(o.id_) {}
+  FlowRule& operator=(FlowRule&& o) noexcept {
+    if (this != &o) {
+      reset();
+      device_ = std::exchange(o.device_, nullptr);
+      id_ = o.id_;
+    }
+    return *this;
+  }
+  ~FlowRule() { reset(); }
+  explicit operator bool() const { return device_ != nullptr; }
+  inline void reset();
+  /// Forgets the rule without removing it (the child of a fork: the rule is the parent's).
+  void abandon() { device_ = nullptr; }
+
+ private:
+  Device* device_ = nullptr;
+  uint64_t id_ = 0;
+};
+
+/// One RX and one TX ring.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+  /// Up to out.size() frames in arrival order; 0 costs one cache-line look.
+  virtual unsigned rx_burst(std::span<RxDesc> out) noexcept = 0;
+  /// Gives empty frames to the RX ring, as many as it and the pool have room for. Off the latency
+  /// path.
+  virtual void rx_refill() noexcept = 0;
+  /// Queues one frame. @return false: ring or pool full, nothing was taken, try again after
+  /// tx_reap().
+  virtual bool tx(const TxFrame& frame, Doorbell bell) noexcept = 0;
+  /// Rings for the frames queued with Doorbell::kLater.
+  virtual void tx_flush() noexcept = 0;
+  /// Drops the references of frames that have left. @return how many.
+  virtual unsigned tx_reap() noexcept = 0;
+  /// Asks that wait_fd() become readable at the next arrival. @return false: work is there already,
+  /// do not sleep. Errors: ENODEV after the device is gone.
+  virtual Result<bool> arm() noexcept = 0;
+  /// For poll(2)/epoll(7): readable after arm() and an arrival. Constant. -1 where the device
+  /// cannot sleep.
+  virtual int wait_fd() const noexcept = 0;
+  /// Clears the readiness of wait_fd() after a wake-up, where it does not clear itself.
+  virtual void wake_ack() noexcept {}
+  /// False once the device is gone (interface removed, reset): no frame will come or leave any
+  /// more.
+  virtual bool alive() const noexcept { return true; }
+};
+
+/// An open network interface. Closing it removes all its rules and queues.
+class Device {
+ public:
+  virtual ~Device() = default;
+  const DeviceCaps& caps() const { return caps_; }
+  /// Opens RX/TX pair `id` (below caps().queues) with frames of `pool`, whose memory the device was
+  /// opened with. Errors: EBUSY taken by another process, EPERM a right is missing, ENOMEM
+  /// (err.where says which limit).
+  virtual Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) = 0;
+  /// Frames that match `key` come to us from now on, with `tag` where caps().tags. Rules may
+  /// overlap: exact ones go first, then local address and port, then port alone. `to` is the queue
+  /// for devices that choose one. Errors: EEXIST the same key is steered already, ENOSPC table
+  /// full, ENOTSUP.
+  virtual Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) = 0;
+
+ protected:
+  friend class FlowRule;
+  virtual void unsteer(uint64_t rule_id) noexcept = 0;
+  FlowRule rule(uint64_t id) { return FlowRule(this, id); }
+  DeviceCaps caps_;
+};
+
+inline void FlowRule::reset() {
+  if (device_ != nullptr) std::exchange(device_, nullptr)->unsteer(id_);
+}
+
+}  // namespace vireo

@@ -1,0 +1,18 @@
+// Which device carries an interface: VIREO_DEVICE and VIREO_INTERFACES, then what the interface is.
+// The one place that knows every back end; the engine gets it as a function.
+// Owner: none. Thread: the function is called by the holder of an engine's lock.
+#pragma once
+
+#include "config/settings.h"
+#include "stack/engine/engine.h"
+
+namespace vireo {
+
+/// The part of the opener's decision that needs no device: what the settings say of this interface.
+Carried<void> may_open(const Settings& settings, const net::Link& link);
+
+/// The opener for an engine. `settings` must outlive it. Refusals: kDisabled, kInterface (not one
+/// of VIREO_INTERFACES, or not a kind that is carried), kDeviceBusy, kRights, kMemory, kDevice.
+DeviceOpener device_opener(const Settings& settings);
+
+}  // namespace vireo

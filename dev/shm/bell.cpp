@@ -1,0 +1,63 @@
+#include "dev/shm/bell.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "dev/shm/kernel_calls.h"
+
+namespace vireo {
+namespace {
+
+bool watch(int epoll, int fd) {
+  epoll_event e = {};
+  e.events = EPOLLIN | EPOLLRDHUP;
+  e.data.fd = fd;
+  return kernel::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0;
+}
+
+}  // namespace
+
+Result<ShmBell> ShmBell::create(UniqueFd socket, bool host) {
+  ShmBell bell;
+  bell.epoll_.reset(kernel::epoll_create1(EPOLL_CLOEXEC));
+  if (!bell.epoll_) return fail_errno("shm epoll");
+  if (!watch(bell.epoll_.get(), socket.get())) return fail_errno("shm epoll");
+  (host ? bell.listener_ : bell.peer_) = std::move(socket);
+  return bell;
+}
+
+void ShmBell::accept_peer() noexcept {
+  if (!listener_) return;
+  UniqueFd peer(kernel::accept4(listener_.get(), SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!peer) return;
+  watch(epoll_.get(), peer.get());
+  peer_ = std::move(peer);
+  listener_.reset();  // closing it takes it out of the epoll set
+}
+
+void ShmBell::ring() noexcept {
+  accept_peer();
+  // A full socket already wakes; a broken one is found by peer_died().
+  const char byte = 0;
+  if (peer_) (void)kernel::send(peer_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void ShmBell::clear() noexcept {
+  accept_peer();
+  char bytes[64];
+  while (peer_ && kernel::recv(peer_.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
+  }
+}
+
+bool ShmBell::peer_died() noexcept {
+  accept_peer();
+  if (!peer_) return false;
+  // Old wake-ups may lie before the end of the stream.
+  char bytes[64];
+  const ssize_t n = kernel::recv(peer_.get(), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  if (n == 0) return true;
+  if (n < 0) return errno != EAGAIN && errno != EINTR;
+  return kernel::send(peer_.get(), bytes, 0, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EPIPE;
+}
+
+}  // namespace vireo

@@ -1,0 +1,73 @@
+// One end of a shared wire as Device and Queue. Private to dev/shm.
+// Owner: the engine. Thread: holder of its lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/clock.h"
+#include "dev/device.h"
+#include "dev/shm/bell.h"
+#include "dev/shm/host_registry.h"
+#include "dev/shm/ring.h"
+
+namespace vireo {
+
+class ShmDevice;
+
+class ShmQueue final : public Queue {
+ public:
+  ShmQueue(ShmDevice& device, PacketPool& pool);
+  ~ShmQueue() override;
+  unsigned rx_burst(std::span<RxDesc> out) noexcept override;
+  void rx_refill() noexcept override {}  // frames are taken from the pool as they come
+  bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
+  void tx_flush() noexcept override;
+  unsigned tx_reap() noexcept override { return 0; }  // tx() has copied everything
+  Result<bool> arm() noexcept override;
+  int wait_fd() const noexcept override;
+  void wake_ack() noexcept override;
+  bool alive() const noexcept override;
+
+ private:
+  unsigned copy_out(WireSlot& slot, uint32_t length, std::span<RxDesc> out) noexcept;
+  ShmDevice& device_;
+  PacketPool& pool_;
+  RingSender& sender_;
+  RingReceiver& receiver_;
+  bool unrung_ = false;  ///< frames were published without a look whether the peer sleeps
+  bool armed_ = false;
+};
+
+class ShmDevice final : public Device {
+ public:
+  ShmDevice(WireSeat seat, ShmBell bell);
+  ~ShmDevice() override;
+  Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
+  Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
+
+ private:
+  friend class ShmQueue;
+  void unsteer(uint64_t rule_id) noexcept override;
+  bool peer_is_there() noexcept;
+  WireHeader& header() const { return *reinterpret_cast<WireHeader*>(seat_.wire.data()); }
+
+  struct Rule {
+    uint64_t id;
+    FlowKey key;
+  };
+  WireSeat seat_;
+  ShmBell bell_;
+  RingSender sender_;
+  RingReceiver receiver_;
+  std::vector<Rule> rules_;
+  uint64_t last_rule_ = 0;
+  bool open_ = false;       ///< the queue is
+  bool peer_gone_ = false;  ///< closed or died
+  bool broken_ = false;     ///< the peer does not keep to the layout: it is heard no more
+  Instant next_look_;       ///< when the kernel is asked again about the peer
+};
+
+}  // namespace vireo

@@ -1,0 +1,147 @@
+#include "dev/xdp/device.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/log.h"
+#include "dev/xdp/queue.h"
+#include "dev/xdp/uapi.h"
+
+namespace vireo {
+namespace xdp {
+namespace {
+
+/// Ethernet header and two VLAN tags: what a frame has besides its IP packet.
+constexpr uint32_t kLinkOverhead = 14 + 2 * 4;
+
+/// Bytes of one frame that a received packet may fill.
+constexpr uint32_t rx_room(uint32_t frame_bytes) { return frame_bytes - kKernelHeadroom; }
+
+void set_busy_poll(int fd, const XdpOptions& o) {
+  const int on = 1;
+  const int us = static_cast<int>(o.busy_poll_us);
+  const int budget = static_cast<int>(o.busy_poll_budget);
+  // Refused (no CAP_NET_ADMIN for the values, an old kernel): slower, not broken.
+  if (set_option(fd, SOL_SOCKET, SO_PREFER_BUSY_POLL, &on, sizeof on) < 0 ||
+      set_option(fd, SOL_SOCKET, SO_BUSY_POLL, &us, sizeof us) < 0 ||
+      set_option(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget, sizeof budget) < 0)
+    log<LogLevel::kInfo>("busy polling of the AF_XDP queue is not to be had");
+}
+
+}  // namespace
+
+XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
+                     const XdpOptions& options, Attach attached, bool multi_buffer,
+                     std::shared_ptr<Steering> steering)
+    : ifindex_(ifindex),
+      arena_(arena),
+      options_(options),
+      attached_(attached),
+      multi_buffer_(multi_buffer),
+      steering_(std::move(steering)) {
+  caps_.kind = DeviceKind::kXdp;
+  caps_.mode = attached == Attach::kGeneric ? "generic" : "native copy";
+  caps_.queues = interface.queues;
+  caps_.mtu = interface.mtu;
+  // The smallest frames decide: larger ones only need the chaining less often.
+  const uint32_t one_frame = rx_room(2048) - kLinkOverhead;
+  if (interface.mtu > one_frame) {
+    if (multi_buffer) {
+      caps_.multi_frame = true;
+      caps_.max_body_slices = kMaxDescriptors - 1;
+    } else {
+      caps_.mtu = one_frame;
+    }
+  }
+  caps_.tags = options.tags;
+  if (interface.rss_key) {
+    std::copy(interface.rss_key->begin(), interface.rss_key->end(), caps_.rss_key);
+    caps_.rss_known = true;
+  }
+}
+
+XdpDevice::~XdpDevice() {
+  // Queues that are still open keep the maps, but the interface is free from here on.
+  steering_->detach();
+}
+
+uint16_t XdpDevice::bind_flags(bool multi_frame) const {
+  uint16_t flags = 0;
+  if (attached_ == Attach::kGeneric || options_.mode == XdpMode::kNative)
+    flags |= XDP_COPY;
+  else if (options_.mode == XdpMode::kZeroCopy)
+    flags |= XDP_ZEROCOPY;
+  if (options_.need_wakeup) flags |= XDP_USE_NEED_WAKEUP;
+  if (multi_frame) flags |= kBindUseSg;
+  return flags;
+}
+
+Result<std::unique_ptr<Queue>> XdpDevice::open_queue(QueueId id, PacketPool& pool) {
+  const auto arena = arena_.bytes();
+  const auto frames = pool.memory();
+  if (id.value() >= caps_.queues) return fail(EINVAL, "number of the queue");
+  if (frames.data() < arena.data() || frames.data() + frames.size() > arena.data() + arena.size() ||
+      static_cast<size_t>(frames.data() - arena.data()) % pool.frame_bytes() != 0)
+    return fail(EINVAL, "pool outside the arena of the device");
+
+  const bool multi_frame = multi_buffer_ && caps_.mtu + kLinkOverhead > rx_room(pool.frame_bytes());
+  const std::lock_guard hold(lock_);
+  auto umem = Umem::of(arena_, {pool.frame_bytes(), bind_flags(multi_frame)});
+  auto xsk = umem->open(ifindex_, id, {options_.rx_frames, options_.tx_frames});
+  if (!xsk) return std::unexpected(xsk.error());
+  if (options_.busy_poll_us > 0) set_busy_poll(xsk->fd(), options_);
+
+  const int fd = xsk->fd();
+  auto queue = std::make_unique<XdpQueue>(QueueSetup{.id = id,
+                                                     .tags = options_.tags,
+                                                     .multi_frame = multi_frame,
+                                                     .need_wakeup = options_.need_wakeup,
+                                                     .busy_poll = options_.busy_poll_us > 0},
+                                          std::move(*xsk), std::move(umem), steering_, pool);
+  if (queue->is_zero_copy()) caps_.mode = "native zero-copy";
+  queue->rx_refill();
+  if (auto ok = steering_->set_socket(id, fd); !ok) return std::unexpected(ok.error());
+  return queue;
+}
+
+Result<FlowRule> XdpDevice::steer(const FlowKey& key, FlowTag tag, Queue&) {
+  // A frame reaches the socket of the queue it came in on, whichever the rule asks for.
+  const auto id = steering_->add(key, tag);
+  if (!id) return std::unexpected(id.error());
+  return rule(*id);
+}
+
+void XdpDevice::unsteer(uint64_t rule_id) noexcept { steering_->remove(rule_id); }
+
+}  // namespace xdp
+
+Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const XdpOptions& options) {
+  using namespace xdp;
+  if (!std::has_single_bit(options.rx_frames) || !std::has_single_bit(options.tx_frames) ||
+      options.max_flows == 0 || options.max_listeners == 0)
+    return fail(EINVAL, "XDP options");
+  const auto interface = describe(ifindex);
+  if (!interface) return std::unexpected(interface.error());
+  const auto multi_buffer = kernel_has_multi_buffer();
+  if (!multi_buffer) return std::unexpected(multi_buffer.error());
+  auto steering =
+      Steering::load(*interface, {options.max_flows, options.max_listeners}, options.tags);
+  if (!steering) return std::unexpected(steering.error());
+
+  Attach how = options.mode == XdpMode::kGeneric ? Attach::kGeneric : Attach::kNative;
+  auto attached = (*steering)->attach(ifindex, how);
+  if (!attached && options.mode == XdpMode::kAuto && attached.error().code == ENOTSUP) {
+    how = Attach::kGeneric;
+    attached = (*steering)->attach(ifindex, how);
+  }
+  if (!attached) return std::unexpected(attached.error());
+  return std::make_unique<XdpDevice>(ifindex, *interface, arena, options, how, *multi_buffer,
+                                     std::move(*steering));
+}
+
+Result<XdpDrops> xdp_drops(const Queue& queue) {
+  return static_cast<const xdp::XdpQueue&>(queue).drops();
+}
+
+}  // namespace vireo

@@ -1,0 +1,39 @@
+// An interface opened through AF_XDP, as the contract's Device: what xdp.h's open_xdp() makes.
+// Owner: its caller. Thread: any for every function.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "dev/device.h"
+#include "dev/xdp/ethtool.h"
+#include "dev/xdp/steer.h"
+#include "dev/xdp/xdp.h"
+
+namespace vireo::xdp {
+
+class XdpDevice final : public Device {
+ public:
+  XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena, const XdpOptions& options,
+            Attach attached, bool multi_buffer, std::shared_ptr<Steering> steering);
+  ~XdpDevice() override;
+
+  Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
+  Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
+
+  const Steering& steering() const { return *steering_; }
+
+ private:
+  void unsteer(uint64_t rule_id) noexcept override;
+  uint16_t bind_flags(bool multi_frame) const;
+
+  const IfIndex ifindex_;
+  Arena& arena_;
+  const XdpOptions options_;
+  const Attach attached_;
+  const bool multi_buffer_;
+  std::shared_ptr<Steering> steering_;
+  std::mutex lock_;  ///< of opening
+};
+
+}  // namespace vireo::xdp

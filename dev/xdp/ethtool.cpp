@@ -1,0 +1,87 @@
+#include "dev/xdp/ethtool.h"
+
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "core/fd.h"
+#include "dev/xdp/uapi.h"
+
+namespace vireo::xdp {
+namespace {
+
+class IfRequest {
+ public:
+  IfRequest(int fd, const char* name) : fd_(fd) { std::memcpy(r_.ifr_name, name, IFNAMSIZ); }
+  bool get(unsigned long what) {
+    return sys(SYS_ioctl, fd_, static_cast<long>(what), reinterpret_cast<long>(&r_)) == 0;
+  }
+  bool ethtool(void* command) {
+    r_.ifr_data = static_cast<char*>(command);
+    return get(SIOCETHTOOL);
+  }
+  const ifreq& operator*() const { return r_; }
+
+ private:
+  int fd_;
+  ifreq r_{};
+};
+
+uint32_t queue_pairs(IfRequest request) {
+  ethtool_channels c{};
+  c.cmd = ETHTOOL_GCHANNELS;
+  if (!request.ethtool(&c)) return 1;
+  // Drivers report either pairs (combined) or each direction alone.
+  return std::max(1U, c.combined_count + std::min(c.rx_count, c.tx_count));
+}
+
+std::optional<std::array<uint8_t, 40>> rss_key(IfRequest request) {
+  ethtool_rxfh sizes{};
+  sizes.cmd = ETHTOOL_GRSSH;
+  if (!request.ethtool(&sizes)) return std::nullopt;
+  std::array<uint8_t, 40> key{};
+  // Other key lengths and hash functions exist; the stack computes only this one.
+  if (sizes.key_size != key.size() || (sizes.hfunc != 0 && (sizes.hfunc & 1U) == 0))
+    return std::nullopt;
+  constexpr uint32_t kMaxTable = 4096;
+  if (sizes.indir_size > kMaxTable) return std::nullopt;
+  alignas(ethtool_rxfh)
+      std::byte answer[sizeof(ethtool_rxfh) + kMaxTable * sizeof(uint32_t) + key.size()] = {};
+  ethtool_rxfh ask{};
+  ask.cmd = ETHTOOL_GRSSH;
+  ask.indir_size = sizes.indir_size;
+  ask.key_size = sizes.key_size;
+  std::memcpy(answer, &ask, sizeof ask);
+  if (!request.ethtool(answer)) return std::nullopt;
+  // The indirection table lies first, the key behind it.
+  std::memcpy(key.data(), answer + sizeof ask + sizes.indir_size * sizeof(uint32_t), key.size());
+  return key;
+}
+
+}  // namespace
+
+Result<Interface> describe(IfIndex ifindex) {
+  const long s = sys(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (s < 0) return fail(static_cast<int>(-s), "socket for interface queries");
+  const UniqueFd fd(static_cast<int>(s));
+
+  ifreq by_index{};
+  by_index.ifr_ifindex = static_cast<int>(ifindex.value());
+  if (sys(SYS_ioctl, fd.get(), SIOCGIFNAME, reinterpret_cast<long>(&by_index)) != 0)
+    return fail(ENODEV, "interface index (SIOCGIFNAME)");
+
+  Interface i;
+  std::memcpy(i.name, by_index.ifr_name, IFNAMSIZ);
+  if (IfRequest r(fd.get(), i.name); r.get(SIOCGIFMTU)) i.mtu = static_cast<uint32_t>((*r).ifr_mtu);
+  if (IfRequest r(fd.get(), i.name); r.get(SIOCGIFHWADDR))
+    std::memcpy(i.mac.data(), (*r).ifr_hwaddr.sa_data, i.mac.size());
+  i.queues = queue_pairs(IfRequest(fd.get(), i.name));
+  i.rss_key = rss_key(IfRequest(fd.get(), i.name));
+  return i;
+}
+
+}  // namespace vireo::xdp

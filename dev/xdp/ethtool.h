@@ -1,0 +1,27 @@
+// What an interface says of itself: name, MTU, address, queues, RSS key. All by ioctl(2), no
+// netlink. Owner: none (values). Thread: any; setup only. Source: netdevice(7), linux/ethtool.h.
+#pragma once
+
+#include <net/if.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "core/result.h"
+#include "core/types.h"
+
+namespace vireo::xdp {
+
+struct Interface {
+  char name[IFNAMSIZ] = "";
+  uint32_t mtu = 1500;  ///< largest IP packet
+  uint32_t queues = 1;  ///< RX/TX queue pairs
+  std::array<uint8_t, 6> mac{};
+  std::optional<std::array<uint8_t, 40>> rss_key;  ///< Toeplitz key, where the driver tells
+};
+
+/// @return ENODEV if there is no such interface in the current network namespace.
+Result<Interface> describe(IfIndex ifindex);
+
+}  // namespace vireo::xdp

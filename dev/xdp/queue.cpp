@@ -1,0 +1,349 @@
+#include "dev/xdp/queue.h"
+
+#include <poll.h>
+
+#include <bit>
+#include <cstring>
+
+#include "dev/xdp/uapi.h"
+
+namespace vireo::xdp {
+namespace {
+
+/// Rounds of 32 frames (the kernel's TX_BATCH_SIZE) that one kick may push before it leaves the
+/// rest for later.
+constexpr unsigned kKickRounds = 64;
+
+void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+
+}  // namespace
+
+XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
+                   std::shared_ptr<Steering> steering, PacketPool& pool)
+    : pool_(pool),
+      pool_at_(static_cast<uint64_t>(pool.memory().data() - umem->arena().bytes().data())),
+      frame_shift_(static_cast<uint32_t>(std::countr_zero(pool.frame_bytes()))),
+      setup_(setup),
+      xsk_(std::move(xsk)),
+      rx_held_(new uint8_t[pool.size()]()),
+      tx_held_(new uint16_t[pool.size()]()),
+      // Half the pool at most: frames are needed for sending, too.
+      fill_target_(std::min(xsk_.fill.size(), pool.size() / 2)),
+      owner_(static_cast<pid_t>(sys(SYS_getpid))),
+      umem_(std::move(umem)),
+      steering_(std::move(steering)) {}
+
+XdpQueue::~XdpQueue() {
+  // A forked child holds the same socket and table: there only its descriptors end.
+  if (sys(SYS_getpid) == owner_) steering_->clear_socket(setup_.id);
+  umem_->forget(xsk_.fd());
+  xsk_ = Xsk();  // unbinds and waits until no driver touches the frames
+  for (uint32_t i = 0; i < pool_.size(); ++i) {
+    PacketBuf* p = &pool_.at(i);
+    for (; tx_held_[i] > 0; --tx_held_[i]) {
+      --p->device_refs;
+      PacketPool::drop(p);
+    }
+    if (rx_held_[i] != 0) PacketPool::drop(p);
+  }
+}
+
+unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
+  uint32_t n = xsk_.rx.ready();
+  if (n == 0) [[likely]]
+    return idle();
+  n = std::min(n, static_cast<uint32_t>(out.size()));
+  if (setup_.multi_frame) [[unlikely]]
+    n = whole_packets(n);
+
+  std::byte* const base = pool_.memory().data() - pool_at_;
+  prefetch(base + xsk_.rx.front(0).addr);
+  for (uint32_t i = 0; i < n; ++i) {
+    const xdp_desc& d = xsk_.rx.front(i);
+    if (i + 1 < n) prefetch(base + xsk_.rx.front(i + 1).addr);
+    PacketBuf& p = packet_at(d.addr);
+    p.data_at = static_cast<uint16_t>(d.addr & ((uint64_t{1} << frame_shift_) - 1));
+    p.length = static_cast<uint16_t>(d.len);
+    rx_held_[p.index] = 0;
+    RxDesc& o = out[i];
+    o.packet.reset(&p);
+    o.flags = (d.options & kPacketContinues) != 0 ? RxFlags::kMore : RxFlags::kNone;
+    o.tag = setup_.tags ? take_tag(o, p.data()) : FlowTag();
+  }
+  xsk_.rx.release(n);
+  rx_held_count_ -= n;
+  return n;
+}
+
+/// In busy-poll mode the driver's interrupts are off and only this call moves frames.
+unsigned XdpQueue::idle() noexcept {
+  if (setup_.busy_poll) [[unlikely]]
+    sys(SYS_recvfrom, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
+  return 0;
+}
+
+/// Of `ready` descriptors, those that end with the end of a packet; all of them if one packet is
+/// longer than that.
+uint32_t XdpQueue::whole_packets(uint32_t ready) const noexcept {
+  for (uint32_t n = ready; n > 0; --n)
+    if ((xsk_.rx.front(n - 1).options & kPacketContinues) == 0) return n;
+  return ready;
+}
+
+FlowTag XdpQueue::take_tag(RxDesc& d, std::byte* data) const noexcept {
+  steer_meta m;
+  std::memcpy(&m, data - sizeof m, sizeof m);
+  if (m.magic != STEER_META_MAGIC || m.tag == 0) return FlowTag();
+  d.flags |= RxFlags::kHasTag;
+  return FlowTag(m.tag);
+}
+
+void XdpQueue::rx_refill() noexcept {
+  if (rx_held_count_ >= fill_target_) return;
+  uint32_t want = std::min(fill_target_ - rx_held_count_, xsk_.fill.size() - xsk_.fill.waiting());
+  uint32_t n = 0;
+  for (; n < want; ++n) {
+    PacketBuf* p = pool_.take();
+    if (p == nullptr) [[unlikely]]
+      break;
+    rx_held_[p->index] = 1;
+    xsk_.fill.slot(n) = address_of(*p, 0);
+    if (setup_.tags)
+      std::memset(p->frame + kKernelHeadroom - sizeof(steer_meta), 0, sizeof(steer_meta));
+  }
+  if (n == 0) return;
+  xsk_.fill.publish(n);
+  rx_held_count_ += n;
+  if (setup_.need_wakeup) {
+    // Our producer must be out before we read the flag, or kernel and we could each miss the other
+    // and both sleep.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (xsk_.fill.needs_wakeup()) sys(SYS_recvfrom, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
+  }
+}
+
+bool XdpQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
+  VIREO_DEBUG_ASSERT(frame.mss == 0);
+  bool taken;
+  if (frame.body.size() == 1 && takes_head(frame)) {
+    taken = tx_in_place(frame);
+  } else {
+    size_t total = frame.head.size();
+    for (const PacketSlice& s : frame.body) total += s.length;
+    if (total <= (size_t{1} << frame_shift_)) [[likely]]
+      taken = tx_gathered(frame, static_cast<uint32_t>(total));
+    else
+      taken = tx_chained(frame, static_cast<uint32_t>(total));
+  }
+  if (taken) ring_bell(bell);
+  return taken;
+}
+
+/// Nothing valid lies before the first slice, nobody reads the frame, and there is room for the
+/// head.
+bool XdpQueue::takes_head(const TxFrame& frame) const noexcept {
+  const PacketSlice& s = frame.body[0];
+  const PacketBuf& p = *s.packet;
+  return (p.pool == &pool_) & (p.device_refs == 0) & (s.at <= p.data_at) &
+         (s.at >= frame.head.size());
+}
+
+bool XdpQueue::tx_in_place(const TxFrame& frame) noexcept {
+  if (tx_room() == 0) [[unlikely]]
+    return false;
+  const PacketSlice& s = frame.body[0];
+  const auto head = static_cast<uint32_t>(frame.head.size());
+  std::memcpy(s.packet->frame + s.at - head, frame.head.data(), head);
+  ++s.packet->refs;
+  post(0, *s.packet, s.at - head, head + s.length, false);
+  xsk_.tx.publish(1);
+  return true;
+}
+
+bool XdpQueue::tx_gathered(const TxFrame& frame, uint32_t total) noexcept {
+  if (tx_room() == 0) [[unlikely]]
+    return false;
+  PacketBuf* p = pool_.take();
+  if (p == nullptr) [[unlikely]]
+    return false;
+  std::byte* to = p->frame;
+  std::memcpy(to, frame.head.data(), frame.head.size());
+  to += frame.head.size();
+  for (const PacketSlice& s : frame.body) {
+    std::memcpy(to, s.packet->frame + s.at, s.length);
+    to += s.length;
+  }
+  post(0, *p, 0, total, false);
+  xsk_.tx.publish(1);
+  return true;
+}
+
+/// Longer than a frame: the body's slices as they lie, a descriptor each; else copied tightly into
+/// fresh frames.
+bool XdpQueue::tx_chained(const TxFrame& frame, uint32_t total) noexcept {
+  // The device said in caps().mtu what it takes; a longer frame would be refused for ever.
+  VIREO_ASSERT(setup_.multi_frame);
+  bool in_place = !frame.body.empty() && frame.body.size() < kMaxDescriptors;
+  for (const PacketSlice& s : frame.body) in_place &= s.packet->pool == &pool_ && s.length > 0;
+  if (!in_place) return gather(frame, total);
+
+  const bool head_fits = takes_head(frame);
+  const auto n = static_cast<uint32_t>(frame.body.size()) + (head_fits ? 0 : 1);
+  if (tx_room() < n) return false;
+  uint32_t at = 0;
+  auto rest = frame.body;
+  const auto head = static_cast<uint32_t>(frame.head.size());
+  if (head_fits) {
+    const PacketSlice& s = rest[0];
+    std::memcpy(s.packet->frame + s.at - head, frame.head.data(), head);
+    ++s.packet->refs;
+    post(at++, *s.packet, s.at - head, head + s.length, n > 1);
+    rest = rest.subspan(1);
+  } else {
+    PacketBuf* p = pool_.take();
+    if (p == nullptr) return false;
+    std::memcpy(p->frame, frame.head.data(), head);
+    post(at++, *p, 0, head, true);
+  }
+  for (const PacketSlice& s : rest) {
+    ++s.packet->refs;
+    post(at, *s.packet, s.at, s.length, at + 1 < n);
+    ++at;
+  }
+  xsk_.tx.publish(n);
+  return true;
+}
+
+bool XdpQueue::gather(const TxFrame& frame, uint32_t total) noexcept {
+  const uint32_t frame_bytes = 1U << frame_shift_;
+  const uint32_t n = (total + frame_bytes - 1) / frame_bytes;
+  VIREO_ASSERT(n <= kMaxDescriptors);
+  if (tx_room() < n || pool_.free_count() < n) return false;
+  PacketBuf* p = pool_.take();
+  uint32_t used = 0;
+  uint32_t at = 0;
+  const auto append = [&](const std::byte* from, uint32_t length) {
+    while (length > 0) {
+      if (used == frame_bytes) {
+        post(at++, *p, 0, used, true);
+        p = pool_.take();
+        used = 0;
+      }
+      const uint32_t part = std::min(length, frame_bytes - used);
+      std::memcpy(p->frame + used, from, part);
+      used += part;
+      from += part;
+      length -= part;
+    }
+  };
+  append(frame.head.data(), static_cast<uint32_t>(frame.head.size()));
+  for (const PacketSlice& s : frame.body) append(s.packet->frame + s.at, s.length);
+  post(at++, *p, 0, used, false);
+  xsk_.tx.publish(n);
+  return true;
+}
+
+/// Writes a descriptor that is not published yet. The caller has made the reference it stands for.
+void XdpQueue::post(uint32_t ahead, PacketBuf& p, uint32_t at, uint32_t length,
+                    bool more) noexcept {
+  xdp_desc& d = xsk_.tx.slot(ahead);
+  d.addr = address_of(p, at);
+  d.len = length;
+  d.options = more ? kPacketContinues : 0;
+  ++p.device_refs;
+  ++tx_held_[p.index];
+  ++in_flight_;
+}
+
+void XdpQueue::ring_bell(Doorbell bell) noexcept {
+  kick_due_ = true;
+  if (bell == Doorbell::kNow) kick();
+}
+
+void XdpQueue::tx_flush() noexcept {
+  if (kick_due_) kick();
+}
+
+bool XdpQueue::kernel_wants_kick() const noexcept {
+  if (!setup_.need_wakeup || xsk_.tx.needs_wakeup()) return true;
+  // The flag is clear: look again with our producer surely visible, or kernel and we could each
+  // miss the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return xsk_.tx.needs_wakeup();
+}
+
+/// Tells the kernel of published frames. What it cannot take now stays due, for the next reap,
+/// flush or arm.
+/// @return false: trying again at once may help.
+bool XdpQueue::kick() noexcept {
+  if (!kernel_wants_kick()) {
+    kick_due_ = false;
+    return true;
+  }
+  uint32_t waiting = 0;
+  for (unsigned round = 0; round < kKickRounds; ++round) {
+    const long r = sys(SYS_sendto, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
+    if (r >= 0) [[likely]] {
+      kick_due_ = false;
+      return true;
+    }
+    if (r == -ENXIO) dead_ = true;  // unbound: the interface is gone
+    if (r != -EAGAIN && r != -EBUSY && r != -ENOBUFS && r != -EINTR)
+      return true;  // ENETDOWN: until it is up
+    // EAGAIN after a batch: go on while frames leave. Without progress a buffer limit holds us:
+    // later.
+    const uint32_t left = xsk_.tx.waiting();
+    if (left == 0) {
+      kick_due_ = false;
+      return true;
+    }
+    if (round > 0 && left == waiting) return false;
+    waiting = left;
+  }
+  return false;
+}
+
+unsigned XdpQueue::tx_reap() noexcept {
+  if (kick_due_) [[unlikely]]
+    kick();
+  const uint32_t n = xsk_.completion.ready_now();
+  for (uint32_t i = 0; i < n; ++i) {
+    PacketBuf& p = packet_at(xsk_.completion.front(i));
+    --tx_held_[p.index];
+    --p.device_refs;
+    PacketPool::drop(&p);
+  }
+  if (n > 0) xsk_.completion.release(n);
+  in_flight_ -= n;
+  return n;
+}
+
+Result<bool> XdpQueue::arm() noexcept {
+  if (dead_) return fail(ENODEV, "AF_XDP queue");
+  const bool told = !kick_due_ || kick();
+  if (dead_) return fail(ENODEV, "AF_XDP queue");
+  if (!told) return false;
+  // The descriptor is readable while the RX ring is not empty, so an arrival after this look wakes
+  // poll(2) at once.
+  return xsk_.rx.ready_now() == 0;
+}
+
+bool XdpQueue::alive() const noexcept {
+  if (dead_) return false;
+  int error = 0;
+  unsigned length = sizeof error;
+  if (get_option(xsk_.fd(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error == ENETDOWN ||
+      error == ENODEV || !steering_->is_attached())
+    dead_ = true;
+  return !dead_;
+}
+
+Result<XdpDrops> XdpQueue::drops() const {
+  xdp_statistics s{};
+  unsigned length = sizeof s;
+  if (const long r = get_option(xsk_.fd(), SOL_XDP, XDP_STATISTICS, &s, &length); r < 0)
+    return fail(static_cast<int>(-r), "XDP_STATISTICS");
+  return XdpDrops{s.rx_ring_full, s.rx_dropped, s.rx_fill_ring_empty_descs, s.tx_invalid_descs};
+}
+
+}  // namespace vireo::xdp

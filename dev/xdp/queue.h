@@ -1,0 +1,91 @@
+// One AF_XDP queue as the contract's Queue.
+// Owner: the engine that opened it. Thread: holder of that engine's lock.
+//
+// A frame of the pool that the kernel holds is counted here: by rx_held_ while it waits in FILL, in
+// the driver or in RX; by tx_held_ from the TX ring until it comes back in COMPLETION. What is
+// still held at the end goes back to the pool. Not more than the TX ring's size is ever in flight,
+// so neither TX nor COMPLETION can overflow.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "dev/device.h"
+#include "dev/xdp/steer.h"
+#include "dev/xdp/umem.h"
+#include "dev/xdp/xdp.h"
+#include "dev/xdp/xsk.h"
+
+namespace vireo::xdp {
+
+struct QueueSetup {
+  QueueId id;
+  bool tags = false;
+  bool multi_frame = false;
+  bool need_wakeup = true;
+  bool busy_poll = false;
+};
+
+class XdpQueue final : public Queue {
+ public:
+  XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
+           std::shared_ptr<Steering> steering, PacketPool& pool);
+  ~XdpQueue() override;
+
+  unsigned rx_burst(std::span<RxDesc> out) noexcept override;
+  void rx_refill() noexcept override;
+  bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
+  void tx_flush() noexcept override;
+  unsigned tx_reap() noexcept override;
+  Result<bool> arm() noexcept override;
+  int wait_fd() const noexcept override { return xsk_.fd(); }
+  bool alive() const noexcept override;
+
+  bool is_zero_copy() const { return xsk_.is_zero_copy(); }
+  Result<XdpDrops> drops() const;
+
+ private:
+  PacketBuf& packet_at(uint64_t umem_address) const {
+    return pool_.at_frame_offset(umem_address - pool_at_);
+  }
+  uint64_t address_of(const PacketBuf& p, uint32_t at) const {
+    return pool_at_ + (uint64_t{p.index} << frame_shift_) + at;
+  }
+  unsigned idle() noexcept;
+  uint32_t whole_packets(uint32_t ready) const noexcept;
+  FlowTag take_tag(RxDesc& d, std::byte* data) const noexcept;
+  bool takes_head(const TxFrame& frame) const noexcept;
+  bool tx_in_place(const TxFrame& frame) noexcept;
+  bool tx_gathered(const TxFrame& frame, uint32_t total) noexcept;
+  bool tx_chained(const TxFrame& frame, uint32_t total) noexcept;
+  bool gather(const TxFrame& frame, uint32_t total) noexcept;
+  void post(uint32_t ahead, PacketBuf& p, uint32_t at, uint32_t length, bool more) noexcept;
+  uint32_t tx_room() const { return xsk_.tx.size() - in_flight_; }
+  void ring_bell(Doorbell bell) noexcept;
+  bool kick() noexcept;
+  bool kernel_wants_kick() const noexcept;
+
+  // Read by every burst and send.
+  PacketPool& pool_;
+  const uint64_t pool_at_;  ///< of the pool's memory in the arena
+  const uint32_t frame_shift_;
+  const QueueSetup setup_;
+  uint32_t in_flight_ = 0;  ///< descriptors from TX to COMPLETION
+  bool kick_due_ = false;   ///< frames are published that the kernel has not been told of
+  mutable bool dead_ = false;
+  Xsk xsk_;
+
+  std::unique_ptr<uint8_t[]> rx_held_;   ///< by frame index
+  std::unique_ptr<uint16_t[]> tx_held_;  ///< by frame index: descriptors in flight
+  uint32_t fill_target_;                 ///< frames to keep with the kernel for receiving
+  uint32_t rx_held_count_ = 0;
+
+  const pid_t owner_;
+  std::shared_ptr<Umem> umem_;
+  std::shared_ptr<Steering> steering_;
+};
+
+}  // namespace vireo::xdp

@@ -1,0 +1,234 @@
+// The steering program: frames of carried flows go to the AF_XDP socket of the queue they came in
+// on, everything else to the kernel untouched. Exact 5-tuple first, then local address and port,
+// then port alone; an ICMP error goes where the flow it quotes goes. Fragments, IPv6 extension
+// headers and malformed frames are the kernel's. Runs in the driver (native) or in the stack
+// (generic), once a frame: two hash look-ups at most for an exact hit.
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "steer_layout.h"
+
+/* Sizes are set by the user's side before loading. Flow maps do not reserve memory for flows they
+ * do not hold. */
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 1);
+  __type(key, struct steer_exact4);
+  __type(value, __u32);
+} exact4 SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 1);
+  __type(key, struct steer_exact6);
+  __type(value, __u32);
+} exact6 SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 1);
+  __type(key, struct steer_local4);
+  __type(value, __u32);
+} local4 SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __uint(max_entries, 1);
+  __type(key, struct steer_local6);
+  __type(value, __u32);
+} local6 SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_XSKMAP);
+  __uint(max_entries, 1);
+  __type(key, __u32);
+  __type(value, __u32);
+} sockets SEC(".maps");
+
+__u8 port_kinds[STEER_PORTS];   /* enum steer_kind bits */
+const volatile __u8 own_mac[6]; /* of the interface */
+const volatile __u8 write_tags;
+
+/* The part of TCP, UDP and of a quoted header that steering reads. */
+struct ports {
+  __be16 source, dest;
+};
+
+struct vlan_tag {
+  __be16 tci, next_proto;
+};
+
+struct icmp_head {
+  __u8 type, code;
+  __be16 sum;
+  __u32 rest;
+};
+
+#define IP_FRAGMENT bpf_htons(0x3fff) /* more-fragments or offset */
+#define IP_OFFSET bpf_htons(0x1fff)
+
+static __always_inline int is_carried(__u8 proto) {
+  return proto == IPPROTO_TCP || proto == IPPROTO_UDP;
+}
+
+/* Unicast to another station reaches us in promiscuous mode, on flooding switches and for macvlan
+   interfaces stacked on ours; a port without an address must not take it. */
+static __always_inline int is_for_us(const struct ethhdr* eth) {
+  if (eth->h_dest[0] & 1) return 1;
+  const __u8* d = eth->h_dest;
+  return d[0] == own_mac[0] && d[1] == own_mac[1] && d[2] == own_mac[2] && d[3] == own_mac[3] &&
+         d[4] == own_mac[4] && d[5] == own_mac[5];
+}
+
+static __always_inline const __u32* find4(const struct ethhdr* eth, __u8 proto, __be32 local,
+                                          __be32 remote, __be16 local_port, __be16 remote_port) {
+  const __u32* tag;
+  const __u8 kinds = port_kinds[STEER_PORT_SLOT(proto == IPPROTO_UDP, local_port)];
+  if (kinds & STEER_EXACT4) {
+    struct steer_exact4 k = {.local = local,
+                             .remote = remote,
+                             .local_port = local_port,
+                             .remote_port = remote_port,
+                             .proto = proto};
+    tag = bpf_map_lookup_elem(&exact4, &k);
+    if (tag) return tag;
+  }
+  if (kinds & (STEER_LOCAL4 | STEER_WILD4)) {
+    struct steer_local4 k = {.local = local, .local_port = local_port, .proto = proto};
+    if (kinds & STEER_LOCAL4) {
+      tag = bpf_map_lookup_elem(&local4, &k);
+      if (tag) return tag;
+    }
+    if ((kinds & STEER_WILD4) && is_for_us(eth)) {
+      k.local = 0;
+      return bpf_map_lookup_elem(&local4, &k);
+    }
+  }
+  return 0;
+}
+
+static __always_inline const __u32* find6(const struct ethhdr* eth, __u8 proto,
+                                          const struct in6_addr* local,
+                                          const struct in6_addr* remote, __be16 local_port,
+                                          __be16 remote_port) {
+  const __u32* tag;
+  const __u8 kinds = port_kinds[STEER_PORT_SLOT(proto == IPPROTO_UDP, local_port)];
+  if (kinds & STEER_EXACT6) {
+    struct steer_exact6 k = {.local_port = local_port, .remote_port = remote_port, .proto = proto};
+    __builtin_memcpy(k.local, local, 16);
+    __builtin_memcpy(k.remote, remote, 16);
+    tag = bpf_map_lookup_elem(&exact6, &k);
+    if (tag) return tag;
+  }
+  if (kinds & (STEER_LOCAL6 | STEER_WILD6)) {
+    struct steer_local6 k = {.local_port = local_port, .proto = proto};
+    if (kinds & STEER_LOCAL6) {
+      __builtin_memcpy(k.local, local, 16);
+      tag = bpf_map_lookup_elem(&local6, &k);
+      if (tag) return tag;
+    }
+    if ((kinds & STEER_WILD6) && is_for_us(eth)) {
+      __builtin_memset(k.local, 0, 16);
+      return bpf_map_lookup_elem(&local6, &k);
+    }
+  }
+  return 0;
+}
+
+/* To the socket of this queue; a queue nobody opened is the kernel's. */
+static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
+  if (write_tags && bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct steer_meta)) == 0) {
+    struct steer_meta* meta = (void*)(long)ctx->data_meta;
+    if ((void*)(meta + 1) <= (void*)(long)ctx->data) {
+      meta->magic = STEER_META_MAGIC;
+      meta->tag = tag;
+    }
+  }
+  return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+}
+
+/* RFC 792: the error quotes the IP header we sent and 8 bytes more, so its source is our side. */
+static __always_inline int is_quoted4_carried(const struct ethhdr* eth, const void* at,
+                                              const void* end) {
+  const struct icmp_head* icmp = at;
+  const struct iphdr* ip = (const void*)(icmp + 1);
+  if ((const void*)(ip + 1) > end) return 0;
+  if (icmp->type != 3 && icmp->type != 4 && icmp->type != 11 && icmp->type != 12) return 0;
+  if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & IP_OFFSET) || !is_carried(ip->protocol))
+    return 0;
+  const struct ports* p = (const void*)ip + ip->ihl * 4;
+  if ((const void*)(p + 1) > end) return 0;
+  return find4(eth, ip->protocol, ip->saddr, ip->daddr, p->source, p->dest) != 0;
+}
+
+/* RFC 4443 §2.1: types below 128 are errors; 1 to 4 are assigned. */
+static __always_inline int is_quoted6_carried(const struct ethhdr* eth, const void* at,
+                                              const void* end) {
+  const struct icmp_head* icmp = at;
+  const struct ipv6hdr* ip = (const void*)(icmp + 1);
+  const struct ports* p = (const void*)(ip + 1);
+  if ((const void*)(p + 1) > end) return 0;
+  if (icmp->type < 1 || icmp->type > 4 || ip->version != 6 || !is_carried(ip->nexthdr)) return 0;
+  return find6(eth, ip->nexthdr, &ip->saddr, &ip->daddr, p->source, p->dest) != 0;
+}
+
+SEC("xdp.frags")
+int vireo_steer(struct xdp_md* ctx) {
+  const void* at = (const void*)(long)ctx->data;
+  const void* end = (const void*)(long)ctx->data_end;
+  const struct ethhdr* eth = at;
+  if ((const void*)(eth + 1) > end) return XDP_PASS;
+  at = eth + 1;
+  __be16 type = eth->h_proto;
+
+#pragma unroll
+  for (int tags = 0; tags < 2; ++tags) {
+    if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD)) break;
+    const struct vlan_tag* v = at;
+    if ((const void*)(v + 1) > end) return XDP_PASS;
+    type = v->next_proto;
+    at = v + 1;
+  }
+
+  if (type == bpf_htons(ETH_P_IP)) {
+    const struct iphdr* ip = at;
+    if ((const void*)(ip + 1) > end) return XDP_PASS;
+    if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & IP_FRAGMENT)) return XDP_PASS;
+    at += ip->ihl * 4;
+    if (is_carried(ip->protocol)) {
+      const struct ports* p = at;
+      if ((const void*)(p + 1) > end) return XDP_PASS;
+      const __u32* tag = find4(eth, ip->protocol, ip->daddr, ip->saddr, p->dest, p->source);
+      return tag ? to_socket(ctx, *tag) : XDP_PASS;
+    }
+    if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(eth, at, end)) return to_socket(ctx, 0);
+    return XDP_PASS;
+  }
+
+  if (type == bpf_htons(ETH_P_IPV6)) {
+    const struct ipv6hdr* ip = at;
+    if ((const void*)(ip + 1) > end || ip->version != 6) return XDP_PASS;
+    at = ip + 1;
+    if (is_carried(ip->nexthdr)) {
+      const struct ports* p = at;
+      if ((const void*)(p + 1) > end) return XDP_PASS;
+      const __u32* tag = find6(eth, ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
+      return tag ? to_socket(ctx, *tag) : XDP_PASS;
+    }
+    if (ip->nexthdr == IPPROTO_ICMPV6 && is_quoted6_carried(eth, at, end)) return to_socket(ctx, 0);
+  }
+  return XDP_PASS;
+}
+
+/* No helper that asks for the GPL is used. */
+char license_text[] SEC("license") = "Dual BSD/GPL";

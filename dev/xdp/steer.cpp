@@ -1,0 +1,236 @@
+#include "dev/xdp/steer.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/if_link.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "core/log.h"
+#include "dev/xdp/uapi.h"
+#include "steer.skel.h"
+
+namespace vireo::xdp {
+namespace {
+
+int log_libbpf(libbpf_print_level, const char* format, va_list args) {
+  if (!log_enabled(LogLevel::kDebug)) return 0;
+  char line[512];
+  const int n = vsnprintf(line, sizeof line, format, args);
+  std::string_view text(line,
+                        static_cast<size_t>(std::clamp(n, 0, static_cast<int>(sizeof line) - 1)));
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  log<LogLevel::kDebug>("{}", text);
+  return n;
+}
+
+/// libbpf prints to stderr, where a preloaded library has no business, and may raise
+/// RLIMIT_MEMLOCK, which is the program's own (its setter for that is missing from Debian 12's
+/// libbpf.so). Both are put back.
+class QuietLibbpf {
+ public:
+  QuietLibbpf() : print_(libbpf_set_print(log_libbpf)) { getrlimit(RLIMIT_MEMLOCK, &memlock_); }
+  ~QuietLibbpf() {
+    libbpf_set_print(print_);
+    rlimit now;
+    if (getrlimit(RLIMIT_MEMLOCK, &now) == 0 && now.rlim_cur != memlock_.rlim_cur)
+      setrlimit(RLIMIT_MEMLOCK, &memlock_);
+  }
+  QuietLibbpf(const QuietLibbpf&) = delete;
+  QuietLibbpf& operator=(const QuietLibbpf&) = delete;
+
+ private:
+  libbpf_print_fn_t print_;
+  rlimit memlock_{};
+};
+
+uint64_t port_key(uint32_t port_slot, steer_kind kind) {
+  return uint64_t{port_slot} << 8 | static_cast<uint64_t>(kind);
+}
+
+template <class Bytes>
+void copy_address(Bytes& to, const IpAddr& from) {
+  std::memcpy(to, from.bytes().data(), sizeof to);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
+                                                 const SteeringSizes& sizes, bool tags) {
+  const QuietLibbpf quiet;
+  steer_bpf* skeleton = steer_bpf::open();
+  if (skeleton == nullptr) return fail(errno, "open of the steering program");
+  std::shared_ptr<Steering> made(new Steering(skeleton));
+  bpf_map__set_max_entries(skeleton->maps.exact4, sizes.flows);
+  bpf_map__set_max_entries(skeleton->maps.exact6, sizes.flows);
+  bpf_map__set_max_entries(skeleton->maps.local4, sizes.listeners);
+  bpf_map__set_max_entries(skeleton->maps.local6, sizes.listeners);
+  bpf_map__set_max_entries(skeleton->maps.sockets, interface.queues);
+  std::memcpy(skeleton->rodata->own_mac, interface.mac.data(), interface.mac.size());
+  skeleton->rodata->write_tags = tags ? 1 : 0;
+  const int r = steer_bpf::load(skeleton);
+  if (r == -EPERM || r == -EACCES)
+    return fail(EPERM, "load of the steering program (needs CAP_BPF and CAP_NET_ADMIN)");
+  if (r == -ENOMEM || r == -E2BIG) return fail(ENOMEM, "maps of the steering program");
+  if (r < 0) return fail(ENOTSUP, "load of the steering program");
+  return made;
+}
+
+Steering::~Steering() {
+  const QuietLibbpf quiet;
+  link_.reset();
+  steer_bpf::destroy(skeleton_);
+}
+
+int Steering::program_fd() const { return bpf_program__fd(skeleton_->progs.vireo_steer); }
+
+Result<void> Steering::attach(IfIndex ifindex, Attach how) {
+  bpf_link_create_opts options{};
+  options.sz = sizeof options;
+  options.flags = how == Attach::kNative ? XDP_FLAGS_DRV_MODE : XDP_FLAGS_SKB_MODE;
+  const int fd =
+      bpf_link_create(program_fd(), static_cast<int>(ifindex.value()), BPF_XDP, &options);
+  if (fd >= 0) {
+    link_.reset(fd);
+    return {};
+  }
+  switch (-fd) {
+    case EBUSY:
+    case EEXIST:
+      return fail(EBUSY, "interface has an XDP program already");
+    case EPERM:
+    case EACCES:
+      return fail(EPERM, "attach of the steering program (needs CAP_NET_ADMIN)");
+    case ENODEV:
+      return fail(ENODEV, "attach of the steering program");
+    default:
+      return fail(ENOTSUP, how == Attach::kNative ? "driver refuses native XDP"
+                                                  : "interface refuses generic XDP");
+  }
+}
+
+bool Steering::is_attached() const {
+  if (!link_) return false;
+  bpf_link_info info{};
+  uint32_t length = sizeof info;
+  if (bpf_obj_get_info_by_fd(link_.get(), &info, &length) != 0) return false;
+  return info.xdp.ifindex != 0;
+}
+
+Result<void> Steering::set_socket(QueueId queue, int xsk) {
+  const uint32_t key = queue.value();
+  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.sockets), &key, &xsk, BPF_ANY) != 0)
+    return fail_errno("entry of the queue in the steering program");
+  return {};
+}
+
+void Steering::clear_socket(QueueId queue) noexcept {
+  const uint32_t key = queue.value();
+  bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.sockets), &key);
+}
+
+Result<Steering::Entry> Steering::entry_of(const FlowKey& key) {
+  if (key.proto != IpProto::kTcp && key.proto != IpProto::kUdp)
+    return fail(ENOTSUP, "steering of this protocol");
+  const bool wild = key.local.addr.is_unspecified();
+  const bool exact = key.is_exact();
+  if (key.local.port == 0 || exact == key.remote.addr.is_unspecified() || (exact && wild) ||
+      (!wild && key.local.addr.is_v4() == key.v6) || (exact && key.remote.addr.is_v4() == key.v6))
+    return fail(EINVAL, "steering key");
+
+  const uint16_t local_port = be16(key.local.port).raw();
+  const uint16_t remote_port = be16(key.remote.port).raw();
+  const auto proto = static_cast<uint8_t>(key.proto);
+  Entry e;
+  std::memset(&e, 0, sizeof e);  // keys are compared by their bytes, padding included
+  e.port_slot = STEER_PORT_SLOT(key.proto == IpProto::kUdp, uint32_t{local_port});
+  if (exact && key.v6) {
+    e.kind = STEER_EXACT6;
+    copy_address(e.exact6.local, key.local.addr);
+    copy_address(e.exact6.remote, key.remote.addr);
+    e.exact6.local_port = local_port;
+    e.exact6.remote_port = remote_port;
+    e.exact6.proto = proto;
+  } else if (exact) {
+    e.kind = STEER_EXACT4;
+    e.exact4.local = key.local.addr.as_v4().raw();
+    e.exact4.remote = key.remote.addr.as_v4().raw();
+    e.exact4.local_port = local_port;
+    e.exact4.remote_port = remote_port;
+    e.exact4.proto = proto;
+  } else if (key.v6) {
+    e.kind = wild ? STEER_WILD6 : STEER_LOCAL6;
+    if (!wild) copy_address(e.local6.local, key.local.addr);
+    e.local6.local_port = local_port;
+    e.local6.proto = proto;
+  } else {
+    e.kind = wild ? STEER_WILD4 : STEER_LOCAL4;
+    if (!wild) e.local4.local = key.local.addr.as_v4().raw();
+    e.local4.local_port = local_port;
+    e.local4.proto = proto;
+  }
+  return e;
+}
+
+int Steering::map_of(steer_kind kind) const {
+  switch (kind) {
+    case STEER_EXACT4:
+      return bpf_map__fd(skeleton_->maps.exact4);
+    case STEER_EXACT6:
+      return bpf_map__fd(skeleton_->maps.exact6);
+    case STEER_LOCAL4:
+    case STEER_WILD4:
+      return bpf_map__fd(skeleton_->maps.local4);
+    case STEER_LOCAL6:
+    case STEER_WILD6:
+      break;
+  }
+  return bpf_map__fd(skeleton_->maps.local6);
+}
+
+/// Keeps the port filter true: a bit is set while any rule of its kind has the port.
+void Steering::note_kind(const Entry& e, bool added) noexcept {
+  uint32_t& rules = per_port_[port_key(e.port_slot, e.kind)];
+  rules += added ? 1U : ~0U;
+  std::atomic_ref<uint8_t> bits(skeleton_->bss->port_kinds[e.port_slot]);
+  const auto bit = static_cast<uint8_t>(e.kind);
+  if (rules != 0) {
+    bits.fetch_or(bit, std::memory_order_relaxed);
+  } else {
+    bits.fetch_and(static_cast<uint8_t>(~bit), std::memory_order_relaxed);
+    per_port_.erase(port_key(e.port_slot, e.kind));
+  }
+}
+
+Result<uint64_t> Steering::add(const FlowKey& key, FlowTag tag) {
+  const auto e = entry_of(key);
+  if (!e) return std::unexpected(e.error());
+  const uint32_t value = tag.value();
+  const std::lock_guard hold(lock_);
+  if (bpf_map_update_elem(map_of(e->kind), &e->exact4, &value, BPF_NOEXIST) != 0) {
+    const int code = errno;
+    if (code == EEXIST) return fail(EEXIST, "flow is steered already");
+    if (code == E2BIG || code == ENOMEM) return fail(ENOSPC, "steering table is full");
+    return fail(code, "steering table");
+  }
+  note_kind(*e, true);
+  rules_.emplace(++last_id_, *e);
+  return last_id_;
+}
+
+void Steering::remove(uint64_t id) noexcept {
+  const std::lock_guard hold(lock_);
+  const auto it = rules_.find(id);
+  if (it == rules_.end()) return;
+  bpf_map_delete_elem(map_of(it->second.kind), &it->second.exact4);
+  note_kind(it->second, false);
+  rules_.erase(it);
+}
+
+}  // namespace vireo::xdp

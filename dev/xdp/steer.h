@@ -1,0 +1,82 @@
+// The steering program on an interface, and the table of what it steers: loading, attaching, rules
+// in and out. Owner: an XdpDevice, shared with its queues. Thread: any; guarded by a lock of its
+// own, never on the data path. Attached by a link that nothing pins: when the last descriptor goes,
+// by close or by kill, so does the program, and every flow is the kernel's again. Source: bpf(2),
+// libbpf.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/address.h"
+#include "core/fd.h"
+#include "core/result.h"
+#include "core/types.h"
+#include "dev/xdp/ethtool.h"
+#include "dev/xdp/steer_layout.h"
+
+struct steer_bpf;  // generated from steer.bpf.c
+
+namespace vireo::xdp {
+
+enum class Attach : uint8_t { kNative, kGeneric };
+
+struct SteeringSizes {
+  uint32_t flows = 0;      ///< exact rules per family
+  uint32_t listeners = 0;  ///< local and wildcard rules per family
+};
+
+class Steering {
+ public:
+  /// Loads the program for `interface` (without attaching it). Errors: EPERM, ENOMEM, ENOTSUP.
+  static Result<std::shared_ptr<Steering>> load(const Interface& interface,
+                                                const SteeringSizes& sizes, bool tags);
+  ~Steering();
+  Steering(const Steering&) = delete;
+  Steering& operator=(const Steering&) = delete;
+
+  /// Errors: EBUSY another program is there, ENOTSUP the driver has no XDP of this kind, EPERM.
+  Result<void> attach(IfIndex ifindex, Attach how);
+  void detach() { link_.reset(); }
+  /// False once the interface is gone or someone took the program off.
+  bool is_attached() const;
+
+  /// From now on frames of `queue` that match a rule go to the socket `xsk`.
+  Result<void> set_socket(QueueId queue, int xsk);
+  void clear_socket(QueueId queue) noexcept;
+
+  /// @return an id for remove(). Errors: EEXIST, ENOSPC, ENOTSUP (protocol), EINVAL (half a key).
+  Result<uint64_t> add(const FlowKey& key, FlowTag tag);
+  void remove(uint64_t id) noexcept;
+
+  int program_fd() const;
+
+ private:
+  explicit Steering(steer_bpf* skeleton) : skeleton_(skeleton) {}
+
+  /// A rule as the maps hold it.
+  struct Entry {
+    steer_kind kind;
+    uint32_t port_slot;
+    union {
+      steer_exact4 exact4;
+      steer_exact6 exact6;
+      steer_local4 local4;
+      steer_local6 local6;
+    };
+  };
+  static Result<Entry> entry_of(const FlowKey& key);
+  int map_of(steer_kind kind) const;
+  void note_kind(const Entry& e, bool added) noexcept;
+
+  steer_bpf* skeleton_;
+  UniqueFd link_;
+  std::mutex lock_;
+  std::unordered_map<uint64_t, Entry> rules_;
+  std::unordered_map<uint64_t, uint32_t> per_port_;  ///< (port slot, kind) -> rules
+  uint64_t last_id_ = 0;
+};
+
+}  // namespace vireo::xdp

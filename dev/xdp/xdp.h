@@ -1,0 +1,61 @@
+// The AF_XDP back end: any Linux network interface as a Device, its queues as rings shared with the
+// kernel. Owner: the caller of open_xdp. Thread: open_queue, steer and the end of a rule may come
+// from any thread (one lock inside, never held on the data path); a Queue belongs to the holder of
+// its engine's lock. Source: Documentation/networking/af_xdp.rst, linux/if_xdp.h.
+//
+// After fork() the child may end its copies of Queue and Device (that closes its descriptors and
+// disturbs nothing of the parent's), provided it first calls FlowRule::abandon() on its rules.
+// Until it does or execs, it keeps the parent's sockets and program alive.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/arena.h"
+#include "core/result.h"
+#include "core/types.h"
+#include "dev/device.h"
+
+namespace vireo {
+
+enum class XdpMode : uint8_t {
+  kAuto,      ///< zero-copy if the driver has it, else native copy, else generic
+  kZeroCopy,  ///< the NIC reads and writes the arena, or refuse
+  kNative,    ///< program in the driver, frames copied
+  kGeneric,   ///< program in the stack: any interface at all
+};
+
+struct XdpOptions {
+  XdpMode mode = XdpMode::kAuto;
+  uint32_t rx_frames = 2048;      ///< RX and FILL ring entries, a power of two
+  uint32_t tx_frames = 2048;      ///< TX and COMPLETION ring entries, a power of two
+  uint32_t max_flows = 65536;     ///< exact rules per family
+  uint32_t max_listeners = 4096;  ///< local and wildcard rules per family
+  uint32_t busy_poll_us =
+      0;  ///< > 0: idle rx_burst drives the driver by a system call (SO_PREFER_BUSY_POLL)
+  uint32_t busy_poll_budget = 64;  ///< frames a busy poll may handle
+  bool need_wakeup = true;         ///< kick only where the kernel asks for it
+  bool tags =
+      false;  ///< carry FlowTags as XDP metadata; costs more than the look-up it saves (see bench)
+};
+
+/// Opens interface `ifindex` of the current network namespace and attaches the steering program to
+/// it. Packets live in `arena`, which must outlive the device; devices opened on one arena share
+/// its registration. Errors: EBUSY the interface has an XDP program already, EPERM (where names the
+/// capability), ENODEV, ENOTSUP the mode or the kernel's AF_XDP is missing, ENOMEM. open_queue()
+/// adds: EBUSY the queue is taken, ENOMEM (where names RLIMIT_MEMLOCK), EINVAL a pool outside the
+/// arena.
+Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const XdpOptions& options);
+
+/// What the kernel counted for a queue (XDP_STATISTICS). Received frames lost: rx_ring_full +
+/// rx_dropped.
+struct XdpDrops {
+  uint64_t rx_ring_full = 0;
+  uint64_t rx_dropped = 0;       ///< no frame in the FILL ring, or too long
+  uint64_t fill_ring_empty = 0;  ///< times a frame was wanted and there was none
+  uint64_t tx_invalid = 0;       ///< descriptors refused
+};
+/// `queue` must come from a Device of open_xdp(). Cold: one system call.
+Result<XdpDrops> xdp_drops(const Queue& queue);
+
+}  // namespace vireo

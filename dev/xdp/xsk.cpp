@@ -1,0 +1,155 @@
+#include "dev/xdp/xsk.h"
+
+#include <sys/mman.h>
+
+#include <ctime>
+
+#include "dev/xdp/uapi.h"
+
+namespace vireo::xdp {
+namespace {
+
+/// Milliseconds, about, to wait for a queue that is being freed.
+constexpr int kBindTries = 200;
+
+std::unexpected<Err> refused(long result, const char* where) {
+  return fail(static_cast<int>(-result), where);
+}
+
+Result<Mapping> map_ring(int fd, uint64_t page_offset, size_t length) {
+  const long at = sys(SYS_mmap, 0, static_cast<long>(length), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_POPULATE, fd, static_cast<long>(page_offset));
+  if (at < 0 && at > -4096) return refused(at, "mmap of an AF_XDP ring");
+  return Mapping(reinterpret_cast<void*>(at), length);
+}
+
+Result<UniqueFd> xdp_socket() {
+  const long fd = sys(SYS_socket, AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+  if (fd == -EPERM) return fail(EPERM, "AF_XDP socket (needs CAP_NET_RAW)");
+  if (fd == -EAFNOSUPPORT)
+    return fail(ENOTSUP, "AF_XDP socket (kernel built without CONFIG_XDP_SOCKETS)");
+  if (fd < 0) return refused(fd, "AF_XDP socket");
+  return UniqueFd(static_cast<int>(fd));
+}
+
+}  // namespace
+
+Mapping::~Mapping() {
+  if (base_ != nullptr) munmap(base_, length_);
+}
+
+Result<bool> kernel_has_multi_buffer() {
+  const auto fd = xdp_socket();
+  if (!fd) return std::unexpected(fd.error());
+  // Flags are judged before the interface: an unknown flag is EINVAL, a missing interface ENODEV.
+  sockaddr_xdp nowhere{};
+  nowhere.sxdp_family = AF_XDP;
+  nowhere.sxdp_flags = kBindUseSg;
+  return sys(SYS_bind, fd->get(), reinterpret_cast<long>(&nowhere), sizeof nowhere) != -EINVAL;
+}
+
+Result<Xsk> Xsk::make() {
+  auto fd = xdp_socket();
+  if (!fd) return std::unexpected(fd.error());
+  Xsk x;
+  x.fd_ = std::move(*fd);
+  return x;
+}
+
+Result<Xsk> Xsk::open_registering(std::span<std::byte> memory, uint32_t chunk_bytes,
+                                  uint16_t bind_flags, IfIndex ifindex, QueueId queue,
+                                  const RingSizes& sizes) {
+  auto x = make();
+  if (!x) return x;
+  xdp_umem_reg reg{};
+  reg.addr = reinterpret_cast<uint64_t>(memory.data());
+  reg.len = memory.size();
+  reg.chunk_size = chunk_bytes;
+  const long r = set_option(x->fd(), SOL_XDP, XDP_UMEM_REG, &reg, sizeof reg);
+  if (r == -ENOBUFS)
+    return fail(ENOMEM, "RLIMIT_MEMLOCK is below the packet memory (XDP_UMEM_REG)");
+  if (r < 0) return refused(r, "registration of the packet memory (XDP_UMEM_REG)");
+  if (auto ok = x->map_rings(sizes); !ok) return std::unexpected(ok.error());
+  if (auto ok = x->bind(ifindex, queue, bind_flags, -1); !ok) return std::unexpected(ok.error());
+  return x;
+}
+
+Result<Xsk> Xsk::open_shared(int other, IfIndex ifindex, QueueId queue, const RingSizes& sizes) {
+  auto x = make();
+  if (!x) return x;
+  if (auto ok = x->map_rings(sizes); !ok) return std::unexpected(ok.error());
+  if (auto ok = x->bind(ifindex, queue, XDP_SHARED_UMEM, other); !ok)
+    return std::unexpected(ok.error());
+  return x;
+}
+
+Result<void> Xsk::map_rings(const RingSizes& sizes) {
+  const struct {
+    int option;
+    uint32_t entries;
+  } made[] = {{XDP_RX_RING, sizes.rx},
+              {XDP_UMEM_FILL_RING, sizes.rx},
+              {XDP_TX_RING, sizes.tx},
+              {XDP_UMEM_COMPLETION_RING, sizes.tx}};
+  for (const auto& m : made) {
+    if (const long r = set_option(fd(), SOL_XDP, m.option, &m.entries, sizeof m.entries); r < 0)
+      return refused(r, "size of an AF_XDP ring");
+  }
+  xdp_mmap_offsets at{};
+  unsigned length = sizeof at;
+  if (const long r = get_option(fd(), SOL_XDP, XDP_MMAP_OFFSETS, &at, &length); r < 0)
+    return refused(r, "XDP_MMAP_OFFSETS");
+  if (length != sizeof at) return fail(ENOTSUP, "AF_XDP of a kernel before 5.4");
+
+  const struct {
+    uint64_t page_offset;
+    xdp_ring_offset at;
+    uint32_t entries;
+    size_t entry_bytes;
+  } mapped[] = {{XDP_PGOFF_RX_RING, at.rx, sizes.rx, sizeof(xdp_desc)},
+                {XDP_UMEM_PGOFF_FILL_RING, at.fr, sizes.rx, sizeof(uint64_t)},
+                {XDP_PGOFF_TX_RING, at.tx, sizes.tx, sizeof(xdp_desc)},
+                {XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, sizes.tx, sizeof(uint64_t)}};
+  RingMemory memory[4];
+  for (size_t i = 0; i < 4; ++i) {
+    auto map = map_ring(fd(), mapped[i].page_offset,
+                        mapped[i].at.desc + mapped[i].entries * mapped[i].entry_bytes);
+    if (!map) return std::unexpected(map.error());
+    maps_[i] = std::move(*map);
+    memory[i] = {maps_[i].base(), maps_[i].length(), mapped[i].at, mapped[i].entries};
+  }
+  rx = ConsumerRing<xdp_desc>(memory[0]);
+  fill = ProducerRing<uint64_t>(memory[1]);
+  tx = ProducerRing<xdp_desc>(memory[2]);
+  completion = ConsumerRing<uint64_t>(memory[3]);
+  return {};
+}
+
+Result<void> Xsk::bind(IfIndex ifindex, QueueId queue, uint16_t flags, int other) {
+  sockaddr_xdp to{};
+  to.sxdp_family = AF_XDP;
+  to.sxdp_flags = flags;
+  to.sxdp_ifindex = ifindex.value();
+  to.sxdp_queue_id = queue.value();
+  if (other >= 0) to.sxdp_shared_umem_fd = static_cast<uint32_t>(other);
+  // The kernel frees a queue some time after its last socket was closed: a program that starts anew
+  // must not find the queue of its forerunner busy.
+  long r = -EBUSY;
+  for (int tries = 0; r == -EBUSY && tries < kBindTries; ++tries) {
+    if (tries > 0) {
+      const timespec pause{0, 1'000'000};
+      sys(SYS_nanosleep, reinterpret_cast<long>(&pause));
+    }
+    r = sys(SYS_bind, fd(), reinterpret_cast<long>(&to), sizeof to);
+  }
+  if (r == -EBUSY) return fail(EBUSY, "queue is taken by another AF_XDP socket");
+  if (r == -EOPNOTSUPP) return fail(ENOTSUP, "driver lacks the AF_XDP mode asked for (bind)");
+  if (r < 0) return refused(r, "bind of the AF_XDP socket");
+  xdp_options options{};
+  unsigned length = sizeof options;
+  if (get_option(fd(), SOL_XDP, XDP_OPTIONS, &options, &length) == 0)
+    zero_copy_ = (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
+  return {};
+}
+
+}  // namespace vireo::xdp

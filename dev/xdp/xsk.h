@@ -1,0 +1,75 @@
+// One AF_XDP socket: bound to a queue of an interface, its four rings mapped.
+// Owner: an XdpQueue. Thread: as the queue.
+// Source: af_xdp.rst; errors as net/xdp/xsk.c and xdp_umem.c of Linux 6.1 to 6.18 give them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "core/fd.h"
+#include "core/result.h"
+#include "core/types.h"
+#include "dev/xdp/ring.h"
+
+namespace vireo::xdp {
+
+struct RingSizes {
+  uint32_t rx = 2048;  ///< RX and FILL entries
+  uint32_t tx = 2048;  ///< TX and COMPLETION entries
+};
+
+/// mmap(2) that ends itself.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(void* base, size_t length) : base_(base), length_(length) {}
+  Mapping(Mapping&& o) noexcept : base_(std::exchange(o.base_, nullptr)), length_(o.length_) {}
+  Mapping& operator=(Mapping&& o) noexcept {
+    std::swap(base_, o.base_);
+    std::swap(length_, o.length_);
+    return *this;
+  }
+  ~Mapping();
+  void* base() const { return base_; }
+  size_t length() const { return length_; }
+
+ private:
+  void* base_ = nullptr;
+  size_t length_ = 0;
+};
+
+/// Whether the kernel has AF_XDP packets of several frames (Linux 6.6). Errors: those of the first
+/// bind.
+Result<bool> kernel_has_multi_buffer();
+
+class Xsk {
+ public:
+  /// Registers `memory` as a new UMEM and binds. @param bind_flags XDP_COPY, XDP_ZEROCOPY, ..., see
+  /// xdp(4) bind.
+  static Result<Xsk> open_registering(std::span<std::byte> memory, uint32_t chunk_bytes,
+                                      uint16_t bind_flags, IfIndex ifindex, QueueId queue,
+                                      const RingSizes& sizes);
+  /// Binds to the UMEM, and with the flags, of the bound socket `other`.
+  static Result<Xsk> open_shared(int other, IfIndex ifindex, QueueId queue, const RingSizes& sizes);
+
+  int fd() const { return fd_.get(); }
+  bool is_zero_copy() const { return zero_copy_; }
+
+  ConsumerRing<xdp_desc> rx;
+  ProducerRing<uint64_t> fill;
+  ProducerRing<xdp_desc> tx;
+  ConsumerRing<uint64_t> completion;
+
+ private:
+  static Result<Xsk> make();
+  Result<void> map_rings(const RingSizes& sizes);
+  Result<void> bind(IfIndex ifindex, QueueId queue, uint16_t flags, int other);
+
+  UniqueFd fd_;
+  Mapping maps_[4];
+  bool zero_copy_ = false;
+};
+
+}  // namespace vireo::xdp
