@@ -1,0 +1,84 @@
+// Keys of flows that are bound without a peer: a local address or every address, one family or
+// both, and groups. Several UDP flows may share a key; they stand in a chain behind it.
+#include <algorithm>
+
+#include "stack/engine/engine.h"
+
+namespace vireo {
+namespace {
+
+/// Calls fn for each key of a flow: two for a wildcard of both families.
+template <class F>
+void for_each_key(const Flow& f, F&& fn) {
+  const FlowKey& k = f.key;
+  if (k.is_exact()) {
+    fn(DemuxKey::exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port));
+    return;
+  }
+  fn(DemuxKey::bound(k.proto, k.local.addr, k.local.port, k.v6));
+  if (k.v6 && k.local.addr.is_unspecified() && !f.v6only)
+    fn(DemuxKey::bound(k.proto, IpAddr(), k.local.port, false));
+}
+
+}  // namespace
+
+Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
+  const Refusal taken{Carriage::kDevice, EADDRINUSE, "local address in use"};
+  if (f.kind == FlowKind::kListener) {
+    if (demux_.insert(key, ref(static_cast<Listener&>(f)))) return {};
+    return std::unexpected(taken);
+  }
+  auto& u = static_cast<UdpFlow&>(f);
+  const Demux::Ref r = demux_.find(key);
+  if (r == 0) {
+    auto binding = std::make_unique<UdpBinding>();
+    binding->flows.push_back(&u);
+    demux_.insert(key, make_ref(FlowKind::kUdp, *binding.release()));
+    return {};
+  }
+  if (kind_of(r) != FlowKind::kUdp) return std::unexpected(taken);
+  auto& flows = at<UdpBinding>(r).flows;
+  if (std::find(flows.begin(), flows.end(), &u) == flows.end()) flows.push_back(&u);
+  return {};
+}
+
+void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
+  const Demux::Ref found = demux_.find(key);
+  if (found == 0) return;
+  if (f.kind == FlowKind::kListener) {
+    if (found == ref(static_cast<Listener&>(f))) demux_.erase(key);
+    return;
+  }
+  if (kind_of(found) != FlowKind::kUdp) return;
+  auto& u = static_cast<UdpFlow&>(f);
+  auto& binding = at<UdpBinding>(found);
+  if (std::erase(binding.flows, &u) == 0) return;
+  if (binding.flows.empty()) {
+    demux_.erase(key);
+    delete &binding;
+    return;
+  }
+  // Who is left may have found the key steered already and have no rule of its own: it takes over
+  // ours. One too many does no harm, it ends with its new owner.
+  UdpFlow& heir = *binding.flows.front();
+  for (FlowRule& r : u.rules) heir.rules.push_back(std::move(r));
+  u.rules.clear();
+}
+
+Carried<void> Engine::bind_keys(Flow& f) {
+  Carried<void> result;
+  for_each_key(f, [&](const DemuxKey& key) {
+    if (result) result = bind_key(key, f);
+  });
+  if (!result) unbind_keys(f);
+  return result;
+}
+
+void Engine::unbind_keys(Flow& f) noexcept {
+  for_each_key(f, [&](const DemuxKey& key) { unbind_key(key, f); });
+  if (f.kind != FlowKind::kUdp) return;
+  for (const UdpGroup& g : static_cast<UdpFlow&>(f).groups)
+    unbind_key(DemuxKey::bound(IpProto::kUdp, g.group, f.key.local.port, false), f);
+}
+
+}  // namespace vireo

@@ -1,0 +1,25 @@
+// The way out of a flow: next hop and the header that all its frames share, looked up once and
+// checked by one compare of generations at each send. Owner: the flow. Thread: holder of the
+// engine's lock.
+#pragma once
+
+#include <cstdint>
+
+#include "stack/net/lookup.h"
+#include "stack/wire/template.h"
+
+namespace vireo {
+
+struct Port;
+
+struct Egress {
+  wire::HeaderTemplate header;
+  Port* port = nullptr;
+  uint64_t generation = 0;  ///< of the snapshot it was resolved from; 0 = not resolved
+  uint32_t mtu = 0;         ///< largest IP packet
+  IfIndex ifindex{};        ///< of the route, for IP_PKTINFO and confirmations
+  IpAddr via;               ///< whom to ask for when the neighbour is unresolved
+  Instant asked{};          ///< when the kernel was last asked to resolve or confirm it
+};
+
+}  // namespace vireo

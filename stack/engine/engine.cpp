@@ -1,0 +1,210 @@
+// The engine's turn: what one poll() does, in the order of who waits for it.
+#include "stack/engine/engine.h"
+
+#include <sys/random.h>
+
+namespace vireo {
+namespace {
+
+/// Those who wait for a neighbour try again this often, beside whenever the kernel's tables change.
+constexpr Duration kRetryWaiters = Duration::ms(200);
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineId id, const EngineConfig& config,
+                                               DeviceOpener opener, net::Mirror& mirror,
+                                               const EngineEvents& events, EngineStats& stats) {
+  auto arena = Arena::create(config.arena_bytes, config.huge_pages);
+  if (!arena) return std::unexpected(arena.error());
+  Clock::calibrate();
+  return std::unique_ptr<Engine>(
+      new Engine(id, config, std::move(opener), mirror, events, stats, std::move(*arena)));
+}
+
+Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net::Mirror& mirror,
+               const EngineEvents& events, EngineStats& stats, Arena arena)
+    : id_(id),
+      config_(config),
+      opener_(std::move(opener)),
+      mirror_(mirror),
+      reader_(mirror.store()),
+      net_generation_(reader_.generation()),
+      events_(events),
+      stats_(stats),
+      arena_(std::move(arena)),
+      pool_(std::make_unique<PacketPool>(arena_.bytes(), config.frame_bytes)),
+      low_water_(pool_->size() / 16),
+      inbox_(kInboxNotes),
+      wheel_(Clock::now()) {
+  const FlowHashKey k = FlowHashKey::random();
+  secret_ = {k.k0, k.k1};
+  stats_.pool_size.set(pool_->size());
+}
+
+Engine::~Engine() {
+  while (!listeners_.empty()) tcp_close_listener(*listeners_.back());
+  tcp_.for_each([&](TcpFlow& f) { free_tcp(f); });
+  udp_.for_each([&](UdpFlow& u) { udp_close(u); });
+  time_waits_.for_each([&](TimeWaitEntry& e) { drop_time_wait(e); });
+  for (RxDesc& d : burst_) d.packet.reset();
+  partial_.reset();
+  partial_rest_.clear();
+  owned_ports_.clear();  // devices and queues return their frames before the pool ends
+}
+
+bool Engine::turn(Instant now) noexcept {
+  unsigned frames = 0;
+  for (size_t i = 0; i < ports_.size(); ++i)  // a frame may open another port
+    for (auto& q : ports_[i]->queues) frames += receive_burst(*ports_[i], *q, now);
+  bool is_worked = frames != 0;
+  if (lock_.has_work()) [[unlikely]] {
+    run_notes(lock_.take_work());
+    is_worked = true;
+  }
+  if (now.ns() >= deadline_.load(std::memory_order_relaxed)) [[unlikely]] {
+    run_timers(now);
+    expire_time_waits(now);
+    if (now - waiters_retried_ >= kRetryWaiters) retry_waiters(now);
+  }
+  if (!is_worked) idle(now);
+  if (!pending_.empty()) flush_pending(now);
+  if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
+  publish_deadline(now);
+  stats_.polls.add();
+  return is_worked;
+}
+
+/// Books that nobody waits for.
+void Engine::idle(Instant now) noexcept {
+  stats_.empty_polls.add();
+  for (Port* p : ports_)
+    for (auto& q : p->queues) {
+      q->tx_reap();
+      q->rx_refill();
+    }
+  reader_.quiesce();
+  if (const uint64_t g = reader_.generation(); g != net_generation_) [[unlikely]] {
+    net_generation_ = g;
+    retry_waiters(now);
+  }
+  stats_.pool_free.set(pool_->free_count());
+}
+
+void Engine::publish_deadline(Instant now) noexcept {
+  Instant d = wheel_.next_deadline();
+  if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
+  if (!stalled_.empty() || !held_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);
+  if (!pending_.empty() || !notify_.empty() || !notify_udp_.empty()) d = now;
+  // Relaxed: a reader that sees the old one is woken by what made the new one, or looks within its
+  // grace.
+  if (d.ns() != deadline_.load(std::memory_order_relaxed)) {
+    deadline_.store(d.ns(), std::memory_order_relaxed);
+    ring_helper_before(d);
+  }
+}
+
+void Engine::ring_helper_before(Instant d) noexcept {
+  // seq_cst pairs with set_helper_sleep(): either the helper sees the new deadline or flow, or we
+  // its sleep.
+  if (d.ns() >= helper_sleeps_until_.load(std::memory_order_seq_cst)) [[likely]]
+    return;
+  if (helper_sleeps_until_.exchange(0, std::memory_order_seq_cst) != 0) helper_bell_->signal();
+}
+
+void Engine::count_flow() noexcept {
+  if (flow_count_.fetch_add(1, std::memory_order_seq_cst) == 0) ring_helper_before(Instant());
+}
+
+// ---- notes
+
+void Engine::unlock() noexcept {
+  lock_.unlock([this](Work w) { run_notes(w); });
+}
+
+void Engine::run_notes(Work work) noexcept {
+  if (has(work, Work::kInbox)) take_notes(Clock::now());
+}
+
+bool Engine::note_send(FlowTag tag, uint32_t generation, std::span<const iovec> data) noexcept {
+  size_t n = 0;
+  for (const iovec& v : data) n += v.iov_len;
+  if (n > SendNote::kCapacity) return false;
+  const bool is_put = inbox_.push_with([&](SendNote& note) {
+    note.flow = tag;
+    note.generation = generation;
+    note.length = static_cast<uint32_t>(n);
+    std::byte* to = note.bytes;
+    for (const iovec& v : data)
+      to = std::copy_n(static_cast<const std::byte*>(v.iov_base), v.iov_len, to);
+  });
+  if (!is_put) return false;
+  if (lock_.lock_or_note(Work::kInbox)) {
+    take_notes(Clock::now());
+    unlock();
+  }
+  return true;
+}
+
+void Engine::take_notes(Instant now) noexcept {
+  while (inbox_.pop_with([&](const SendNote& note) {
+    stats_.notes.add();
+    TcpFlow* f = tcp_.get({note.flow.value() - 1, note.generation});
+    if (f == nullptr || !tcp::can_send(f->tcb)) return;  // as data that a reset overtook
+    const iovec v{const_cast<std::byte*>(note.bytes), note.length};
+    // The caller was told that all was taken: the send buffer may be exceeded by what the inbox
+    // holds.
+    if (tcp::append_all(f->tcb, {&v, 1}, now))
+      want_transmit(*f);
+    else
+      note_effects(*f, tcp::fail(f->tcb, ENOBUFS));
+  })) {
+  }
+  if (!pending_.empty()) flush_pending(now);
+  publish_deadline(now);
+}
+
+// ---- all queues
+
+void Engine::tx_flush() noexcept {
+  for (Port* p : ports_)
+    for (auto& q : p->queues) q->tx_flush();
+}
+
+void Engine::queue_reap() noexcept {
+  for (Port* p : ports_)
+    for (auto& q : p->queues) q->tx_reap();
+}
+
+bool Engine::arm_all() noexcept {
+  for (Port* p : ports_)
+    for (auto& q : p->queues) {
+      q->tx_reap();
+      q->rx_refill();
+      const auto is_armed = q->arm();
+      if (!is_armed)
+        p->dead = true;
+      else if (!*is_armed)
+        return false;
+    }
+  return !lock_.has_work();
+}
+
+void Engine::wake_ack_all() noexcept {
+  for (Port* p : ports_)
+    for (auto& q : p->queues) q->wake_ack();
+}
+
+bool Engine::begin_sleep() noexcept {
+  if (!arm_all()) return false;
+  stats_.sleeps.add();
+  sleepers_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void Engine::end_sleep() noexcept {
+  // seq_cst pairs with set_helper_sleep(): either the helper sees the count, or we see its sleep.
+  if (sleepers_.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
+  ring_helper_before(Clock::now() + config_.helper_grace);
+}
+
+}  // namespace vireo

@@ -1,0 +1,387 @@
+// The engine: one lock domain with its NIC queues, packet pool, flows, timers and inbox. The
+// protocol cores do no I/O; this is where frames, time and locks meet them.
+//
+// Owner: process. Every function needs the engine's lock, unless it says "any thread".
+// The lock carries notes: who finds it taken leaves a note for the holder and goes on
+// (core/lock.h).
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/uio.h>
+
+#include <expected>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/carriage.h"
+#include "core/clock.h"
+#include "core/lock.h"
+#include "core/mpsc.h"
+#include "core/slab.h"
+#include "core/sleep.h"
+#include "core/stats_layout.h"
+#include "core/wheel.h"
+#include "dev/device.h"
+#include "stack/engine/demux.h"
+#include "stack/engine/flow.h"
+#include "stack/engine/inbox.h"
+#include "stack/net/netlink.h"
+#include "stack/net/snapshot.h"
+#include "stack/tcp/isn.h"
+#include "stack/tcp/tcp.h"
+#include "stack/wire/parse.h"
+
+namespace vireo {
+
+/// Why a flow is not carried.
+struct Refusal {
+  Carriage why = Carriage::kDevice;
+  int err = 0;  ///< errno of the step, 0 = none
+  const char* where = "";
+};
+template <class T>
+using Carried = std::expected<T, Refusal>;
+
+/// Opens the device of an interface (dev/registry); injected, so that the engine knows no back end.
+using DeviceOpener = std::function<Carried<std::unique_ptr<Device>>(const net::Link&, Arena&)>;
+
+/// Up-calls to the socket layer, made with the lock held, at most one per flow and burst. They may
+/// read the flow and wake threads; they must not call back into the engine.
+struct EngineEvents {
+  void (*tcp)(TcpFlow&, tcp::Effects) = nullptr;  ///< owner is set
+  void (*accept)(Listener&) = nullptr;            ///< `ready` grew
+  void (*udp)(UdpFlow&) = nullptr;                ///< `queue` grew or soft_error was set
+};
+
+struct EngineConfig {
+  size_t arena_bytes = size_t{32} << 20;
+  bool huge_pages = true;
+  uint32_t frame_bytes = 2048;
+  Duration time_wait = Duration::s(60);
+  Duration helper_grace = Duration::ms(1);
+  std::span<PortStats> port_stats{};  ///< where open interfaces are told; what has no room is not
+};
+
+/// An interface in use: its device and the queues we poll.
+struct Port {
+  net::Link link;
+  std::unique_ptr<Device> device;
+  std::vector<std::unique_ptr<Queue>> queues;
+  bool dead = false;
+
+  Queue& queue() { return *queues.front(); }
+};
+
+/// What a destination asks for; the answer says by which port and from which address.
+struct RouteRequest {
+  IpAddr dst;
+  IpAddr src;     ///< unspecified: the kernel's choice
+  IfIndex oif{};  ///< SO_BINDTODEVICE, scope of a link-local address, IP_MULTICAST_IF
+  uint8_t tos = 0;
+  IpProto proto = IpProto::kTcp;
+};
+struct Route {
+  net::NextHop hop;
+  Port* port = nullptr;
+};
+
+struct Sleeper;
+
+class Engine {
+ public:
+  /// Maps the arena and starts nothing else: no device is opened before the first flow asks for it.
+  static Result<std::unique_ptr<Engine>> create(EngineId id, const EngineConfig& config,
+                                                DeviceOpener opener, net::Mirror& mirror,
+                                                const EngineEvents& events, EngineStats& stats);
+  ~Engine();
+
+  EngineLock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread
+  /// Ends a critical section: does the work that others noted meanwhile, then lets go. Any holder.
+  void unlock() noexcept VIREO_RELEASE(lock_);
+
+  // ---- progress
+  /// One burst from every queue, due timers, noted work, pending sends. @return true if a frame or
+  /// note was handled.
+  bool poll(Instant now) noexcept VIREO_REQUIRES(lock_) {
+    last_poll_.store(now.ns(),
+                     std::memory_order_relaxed);  // stale at worst: the helper looks once more
+    return turn(now);
+  }
+  /// Earliest time at which poll() has something to do by itself. Any thread.
+  Instant next_deadline() const noexcept {
+    return Instant::from_ns(deadline_.load(std::memory_order_relaxed));
+  }
+  Instant last_poll() const noexcept {
+    return Instant::from_ns(last_poll_.load(std::memory_order_relaxed));
+  }  ///< any thread
+
+  // ---- placement
+  /// By which carried interface `request.dst` is reached; opens the device if need be
+  /// (milliseconds).
+  Carried<Route> route(const RouteRequest& request);
+  /// Opens every interface that may be carried (for wildcard binds). @return how many are open; the
+  /// refusal if none.
+  Carried<unsigned> open_all_ports();
+  /// The open or openable port that owns `local`; refusal kLoopback/kInterface where there is none.
+  Carried<Port*> port_of_address(const IpAddr& local);
+
+  // ---- TCP. `stats` outlives the flow (a slot of shared memory). Errors: EADDRINUSE the 4-tuple
+  // is in use.
+  Carried<TcpFlow*> tcp_connect(const Route& route, const Endpoint& local, const Endpoint& remote,
+                                const tcp::Config& config, void* owner, SocketStats& stats,
+                                Instant now);
+  /// `local` may be a wildcard; `v6only` as IPV6_V6ONLY. The kernel's own listener stays beneath
+  /// for loopback.
+  Carried<Listener*> tcp_listen(const Endpoint& local, bool v6only, uint32_t backlog,
+                                const tcp::Config& config, void* owner, SocketStats& stats);
+  /// Next connection whose handshake is complete, null = none. The caller sets owner and stats.
+  TcpFlow* tcp_accept(Listener& l);
+  void tcp_close_listener(Listener& l);  ///< resets what was not accepted (tcp(7))
+  /// Copies into send buffers and sends what may go. @return bytes taken; 0 = no room: wait for
+  /// Effects::kWritable.
+  size_t tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
+  /// The program took `bytes` out of recv_queue(f.tcb): may send a window update.
+  void tcp_received(TcpFlow& f, uint32_t bytes, Instant now) noexcept;
+  /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
+  /// its timer.
+  void tcp_progress(TcpFlow& f, Instant now) noexcept;
+  /// The program closed it: the engine keeps it until the protocol is done, then frees it.
+  /// `port_holder` (may be empty) keeps the port meanwhile. `reset`: SO_LINGER 0.
+  void tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now);
+  /// Closed connections that still owe their peer data or FIN, or its acknowledgment (exit waits
+  /// for none).
+  bool orphans_owe() const;
+  /// Closed connections whose peer has not closed yet, or that are not over for another reason.
+  bool has_orphans() const { return !orphans_.empty(); }
+
+  // ---- notes: a send that does not wait for the lock
+  /// Any thread, lock not held: leaves `data` (whole or not at all) for the holder. @return false:
+  /// too large or inbox full.
+  bool note_send(FlowTag tag, uint32_t generation, std::span<const iovec> data) noexcept;
+
+  // ---- UDP
+  /// Receives datagrams for `local` (wildcards allowed), from `remote` only if its port is set.
+  Carried<UdpFlow*> udp_open(const Endpoint& local, const Endpoint& remote, bool v6only,
+                             void* owner, SocketStats& stats);
+  void udp_close(UdpFlow& f);
+  /// Further local keys for a flow: a multicast group.
+  Carried<void> udp_join(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
+  void udp_leave(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
+  /// Sends one datagram from `src` by `route`. Errors: EMSGSIZE above the path MTU, EAGAIN ring
+  /// full, ENOBUFS pool empty.
+  Result<void> udp_send(UdpFlow& f, const Route& route, const Endpoint& src, const Endpoint& dst,
+                        std::span<const iovec> data, Doorbell bell, Instant now) noexcept;
+  /// As above to the egress kept in the flow, if `dst` is the same and nothing changed since;
+  /// ENOENT: ask route() first.
+  Result<void> udp_send_cached(UdpFlow& f, const Endpoint& dst, std::span<const iovec> data,
+                               Doorbell bell, Instant now) noexcept;
+  void tx_flush() noexcept;
+  /// A datagram was taken from f.queue.
+  static void udp_received(UdpFlow& f, const PacketBuf& p) noexcept;
+
+  // ---- sleeping
+  /// Before a thread of the program sleeps: arms all queues and counts the sleeper. @return false:
+  /// work arrived and nothing was counted: poll again. Call with the lock, then sleep without it on
+  /// wait_fds() and an eventfd of one's own.
+  bool begin_sleep() noexcept;
+  /// After it, with or without the lock.
+  void end_sleep() noexcept;
+  /// Arms all queues. @return false: work is there already.
+  bool arm_all() noexcept;
+  /// Descriptors to poll(2) for POLLIN while asleep; constant between opens. Any holder.
+  std::span<const int> wait_fds() const { return wait_fds_; }
+  void wake_ack_all() noexcept;
+
+  // ---- facts
+  PacketPool& pool() { return *pool_; }
+  EngineStats& stats() { return stats_; }
+  std::span<Port* const> ports() const { return ports_; }
+
+  // ---- progress by the helper thread (stack/engine/helper.h)
+  /// poll() on behalf of a program that does not call in: does not count as the program's.
+  bool poll_for_helper(Instant now) noexcept VIREO_REQUIRES(lock_) { return turn(now); }
+  uint32_t live_flows() const noexcept {
+    return flow_count_.load(std::memory_order_relaxed);
+  }  ///< any thread
+  uint32_t sleepers() const noexcept {
+    return sleepers_.load(std::memory_order_relaxed);
+  }  ///< any thread
+  /// The helper's bell: set before its thread runs.
+  void set_helper_bell(EventFd* bell) noexcept { helper_bell_ = bell; }
+  /// The helper is about to sleep until `until` (Instant(): it is awake); what comes to be due
+  /// earlier rings. It must look at live_flows(), sleepers() and next_deadline() again after this.
+  void set_helper_sleep(Instant until) noexcept {
+    helper_sleeps_until_.store(until.ns(), std::memory_order_seq_cst);
+  }
+
+ private:
+  struct TimeWaitEntry {
+    DemuxKey key;
+    tcp::TimeWait wait;
+    Instant until;
+    FlowRule rule;
+    ListHook hook;
+  };
+  struct FailedOpen {
+    IfIndex carrier;
+    Instant at;
+    Refusal refusal;
+  };
+  template <class T, ListHook T::* Hook>
+  using HookList = bi::list<T, bi::member_hook<T, ListHook, Hook>, bi::constant_time_size<false>>;
+  using TcpPending = HookList<TcpFlow, &TcpFlow::pending_hook>;
+
+  Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net::Mirror& mirror,
+         const EngineEvents& events, EngineStats& stats, Arena arena);
+
+  // engine.cpp
+  bool turn(Instant now) noexcept VIREO_REQUIRES(lock_);
+  void idle(Instant now) noexcept;
+  void publish_deadline(Instant now) noexcept;
+  void run_notes(Work work) noexcept;
+  void take_notes(Instant now) noexcept;
+  void queue_reap() noexcept;
+  void ring_helper_before(Instant d) noexcept;
+  void count_flow() noexcept;
+
+  // references of the demux: kind in the top byte, address below (48 bits)
+  template <class T>
+  static Demux::Ref make_ref(FlowKind k, const T& t) {
+    return static_cast<Demux::Ref>(k) << 56 | reinterpret_cast<uintptr_t>(&t);
+  }
+  static Demux::Ref ref(const TcpFlow& f) { return make_ref(FlowKind::kTcp, f); }
+  static Demux::Ref ref(const Listener& l) { return make_ref(FlowKind::kListener, l); }
+  static Demux::Ref ref(const TimeWaitEntry& e) { return make_ref(FlowKind::kTimeWait, e); }
+  static FlowKind kind_of(Demux::Ref r) { return static_cast<FlowKind>(r >> 56); }
+  template <class T>
+  static T& at(Demux::Ref r) {
+    return *reinterpret_cast<T*>(r & ((uint64_t{1} << 56) - 1));
+  }
+  static DemuxKey demux_key(const FlowKey& k) {
+    return DemuxKey::exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port);
+  }
+
+  // ports.cpp
+  Carried<Port*> open_port(IfIndex carrier);
+  Carried<FlowRule> steer(Port& port, const FlowKey& key, FlowTag tag);
+  Carried<void> steer_on(Port& port, const FlowKey& key, const Flow& f,
+                         std::vector<FlowRule>& rules);
+  Carried<void> steer_bound(const Flow& f, std::vector<FlowRule>& rules);
+
+  // bind.cpp
+  Carried<void> bind_keys(Flow& f);
+  void unbind_keys(Flow& f) noexcept;
+  Carried<void> bind_key(const DemuxKey& key, Flow& f);
+  void unbind_key(const DemuxKey& key, Flow& f) noexcept;
+
+  // receive.cpp
+  unsigned receive_burst(Port& port, Queue& queue, Instant now) noexcept;
+  void receive_buffer(Port& port, RxDesc& desc, Instant now) noexcept;
+  void receive_frame(Port& port, RxDesc& desc, PacketChain rest, Instant now) noexcept;
+  void receive_tcp(Port& port, const wire::ParsedFrame& frame, const std::byte* eth,
+                   PacketChain packet, Instant now) noexcept;
+  void receive_udp(const wire::ParsedFrame& frame, PacketChain packet) noexcept;
+  void receive_icmp(const wire::ParsedFrame& frame, Instant now) noexcept;
+  Demux::Ref find_bound(IpProto proto, const IpAddr& local, uint16_t port) const noexcept;
+  void reply(Port& port, const wire::ParsedFrame& to, const std::byte* eth,
+             const tcp::Plan& plan) noexcept;
+
+  // tcp_flows.cpp
+  TcpFlow* new_tcp(const FlowKey& key);
+  void free_tcp(TcpFlow& f) noexcept;
+  void syn_arrived(Listener& l, const wire::ParsedFrame& frame, const tcp::Segment& syn,
+                   Instant now) noexcept;
+  void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
+  void embryo_effects(TcpFlow& f, tcp::Effects e) noexcept;
+  void orphan_effects(TcpFlow& f, Instant now) noexcept;
+  void deliver_events(Instant now) noexcept;
+  void run_timers(Instant now) noexcept;
+  void arm_timer(TcpFlow& f) noexcept;
+
+  // transmit.cpp
+  void want_transmit(TcpFlow& f) noexcept;
+  bool transmit(TcpFlow& f, Instant now) noexcept;
+  bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
+  Result<void> resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
+                              const Endpoint& remote, uint8_t tos, uint8_t ttl,
+                              Instant now) noexcept;
+  Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;
+  void stall(TcpFlow& f, const Err& why, Instant now) noexcept;
+  void path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept;
+  void flush_pending(Instant now) noexcept;
+  void retry_waiters(Instant now) noexcept;
+
+  // time_wait.cpp
+  void enter_time_wait(TcpFlow& f, Instant now);
+  void drop_time_wait(TimeWaitEntry& e) noexcept;
+  void drop_time_wait(const FlowKey& key) noexcept;
+  bool time_wait_segment(TimeWaitEntry& e, Port& port, const wire::ParsedFrame& frame,
+                         const std::byte* eth, const tcp::Segment& s, Instant now) noexcept;
+  void expire_time_waits(Instant now) noexcept;
+
+  // udp_flows.cpp
+  void note_udp(UdpFlow& u) noexcept;
+  void deliver_udp(UdpFlow& u, PacketChain packet) noexcept;
+  void deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain packet) noexcept;
+  struct Datagram;
+  Result<void> make_datagram(std::span<const iovec> data, Datagram& d) noexcept;
+  Result<void> emit_udp(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept;
+  void send_held(UdpFlow& u, Instant now) noexcept;
+
+  static constexpr unsigned kBurst = 16;
+  static constexpr unsigned kTimersPerPoll = 32;
+  static constexpr unsigned kInboxNotes = 256;
+
+  EngineId id_;
+  EngineConfig config_;
+  DeviceOpener opener_;
+  net::Mirror& mirror_;
+  net::SnapshotStore::Reader reader_;
+  uint64_t net_generation_ = 0;  ///< of the last look at waiting neighbours
+  EngineEvents events_;
+  EngineStats& stats_;
+  SocketStats spare_stats_;  ///< of flows that have no slot
+  tcp::IsnSecret secret_;
+  Arena arena_;
+  std::unique_ptr<PacketPool> pool_;
+  uint32_t low_water_ = 0;  ///< free frames below which queues grow no more
+
+  // Shared with other threads, each on a line of its own.
+  alignas(64) EngineLock lock_;
+  alignas(64) std::atomic<int64_t> deadline_{Instant::never().ns()};
+  std::atomic<int64_t> last_poll_{0};
+  std::atomic<uint32_t> flow_count_{0};
+  alignas(64) std::atomic<uint32_t> sleepers_{0};
+  std::atomic<int64_t> helper_sleeps_until_{0};  ///< 0: awake
+  EventFd* helper_bell_ = nullptr;
+
+  alignas(64) MpscRing<SendNote> inbox_;
+  Demux demux_;
+  RxDesc burst_[kBurst];
+  PacketRef partial_;  ///< a packet whose further frames have not come yet
+  RxFlags partial_flags_ = RxFlags::kNone;
+  PacketChain partial_rest_;
+  TcpPending pending_;
+  HookList<TcpFlow, &TcpFlow::notify_hook> notify_;
+  HookList<UdpFlow, &UdpFlow::notify_hook> notify_udp_;
+  HookList<TcpFlow, &TcpFlow::stalled_hook> stalled_;
+  HookList<UdpFlow, &UdpFlow::held_hook> held_;
+  HookList<TcpFlow, &TcpFlow::orphan_hook> orphans_;
+  HookList<TimeWaitEntry, &TimeWaitEntry::hook> time_wait_queue_;
+  Instant waiters_retried_{};  ///< last retry of those who wait for a neighbour
+  Wheel wheel_;
+  Slab<TcpFlow> tcp_;
+  Slab<UdpFlow> udp_;
+  Slab<TimeWaitEntry> time_waits_;
+  std::vector<Listener*> listeners_;
+  std::vector<UdpFlow*> bound_udp_;
+  std::vector<std::unique_ptr<Port>> owned_ports_;
+  std::vector<Port*> ports_;
+  std::vector<int> wait_fds_;
+  std::vector<FailedOpen> failed_opens_;
+};
+
+}  // namespace vireo

@@ -1,0 +1,113 @@
+// What the demux finds: a TCP connection, a listener, a UDP flow. Each belongs to one engine for
+// life. Owner: Engine (type-stable slabs). Thread: holder of the engine's lock.
+#pragma once
+
+#include <boost/intrusive/list.hpp>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/address.h"
+#include "core/fd.h"
+#include "core/packet.h"
+#include "core/stats_layout.h"
+#include "core/types.h"
+#include "core/wheel.h"
+#include "dev/device.h"
+#include "stack/engine/egress.h"
+#include "stack/tcp/tcb.h"
+#include "stack/tcp/tcp.h"
+
+namespace vireo {
+
+namespace bi = boost::intrusive;
+using ListHook = bi::list_member_hook<bi::link_mode<bi::auto_unlink>>;
+
+enum class FlowKind : uint8_t { kTcp = 1, kListener, kUdp, kTimeWait };
+
+/// Common part. `owner` is the socket layer's object, null once the program has closed it.
+struct Flow {
+  FlowKind kind;
+  bool v6only = false;
+  FlowTag tag{};
+  FlowKey key;
+  void* owner = nullptr;
+  SocketStats* stats = nullptr;  ///< slot in shared memory or a spare one, never null while in use
+  FlowRule rule;                 ///< empty where a listener's rule brings our frames
+  UniqueFd port_holder;  ///< keeps the local port in the kernel after the program closed the socket
+};
+
+struct Listener;
+struct TcpFlow;
+
+/// A connection's place in the wheel.
+struct FlowTimer : WheelNode {
+  TcpFlow* flow = nullptr;
+};
+
+struct TcpFlow : Flow {
+  tcp::Tcb tcb;
+  Egress egress;
+  FlowTimer timer;
+  ListHook pending_hook;                        ///< Engine::pending_: has something to send
+  ListHook stalled_hook;                        ///< Engine::stalled_: waits for a neighbour
+  ListHook notify_hook;                         ///< Engine::notify_: `gathered` is to be told
+  ListHook accept_hook;                         ///< Listener::ready or Listener::embryos
+  ListHook orphan_hook;                         ///< Engine::orphans_: the program has closed it
+  tcp::Effects gathered = tcp::Effects::kNone;  ///< over the present burst
+  Listener* listener = nullptr;                 ///< until accepted
+  bool is_ready = false;                        ///< stands in listener->ready
+  uint8_t ttl = 64;
+  uint8_t tos = 0;
+  Instant stalled_since{};  ///< first time the way was not known; default: it is known
+};
+
+struct Listener : Flow {
+  tcp::Config config;  ///< children inherit
+  uint32_t backlog = 0;
+  uint32_t embryo_count = 0;
+  uint32_t ready_count = 0;
+  std::vector<FlowRule> rules;  ///< one an interface and family
+  bi::list<TcpFlow, bi::member_hook<TcpFlow, ListHook, &TcpFlow::accept_hook>,
+           bi::constant_time_size<false>>
+      ready;
+  bi::list<TcpFlow, bi::member_hook<TcpFlow, ListHook, &TcpFlow::accept_hook>,
+           bi::constant_time_size<false>>
+      embryos;
+};
+
+/// One received datagram in UdpFlow::queue: the buffer's valid bytes are the payload; the headers
+/// still lie before it. PacketBuf::cookie = bytes from the payload back to the Ethernet header, so
+/// parse_frame() can be asked again.
+struct UdpGroup {
+  IpAddr group;
+  IfIndex carrier;
+};
+
+struct UdpFlow : Flow {
+  PacketChain queue;
+  uint32_t queue_truesize = 0;
+  uint32_t rcv_buf = 212992;  ///< bytes of frames, as Linux's SO_RCVBUF counts truesize
+  uint8_t ttl = 64;
+  uint8_t multicast_ttl = 1;
+  uint8_t tos = 0;
+  ListHook notify_hook;  ///< Engine::notify_udp_
+  ListHook held_hook;    ///< Engine::held_: `held` waits for a neighbour
+  PacketChain
+      held;  ///< datagrams for egress_to that wait: PacketBuf::cookie 1 = goes on in the next
+  Instant held_since{};
+  Egress egress;       ///< of the connected peer, or of the last destination
+  Endpoint egress_to;  ///< whose egress that is
+  Endpoint egress_from;
+  std::vector<FlowRule> rules;  ///< one an interface, family and group
+  std::vector<UdpGroup> groups;
+  int soft_error = 0;  ///< from ICMP, reported once
+};
+
+/// The UDP flows behind one key of the demux: several with SO_REUSEPORT or in the same group,
+/// oldest first. Never empty.
+struct UdpBinding {
+  std::vector<UdpFlow*> flows;
+};
+
+}  // namespace vireo

@@ -1,0 +1,124 @@
+#include "stack/engine/helper.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace vireo {
+namespace {
+
+/// Turns in a row on behalf of a silent program before it looks again whether someone else wants
+/// the lock.
+constexpr unsigned kTurns = 8;
+/// Looks that must find the program asleep in our calls before the helper sleeps without a timeout
+/// too.
+constexpr unsigned kRoundsToPark = 64;
+
+}  // namespace
+
+Result<std::unique_ptr<Helper>> Helper::start(Engine& engine, net::Mirror& mirror,
+                                              const Options& options) {
+  auto bell = EventFd::create();
+  if (!bell) return std::unexpected(bell.error());
+  std::unique_ptr<Helper> h(new Helper(engine, mirror, options.grace, std::move(*bell)));
+  engine.set_helper_bell(&h->bell_);
+  // The program's signals are for the program's threads. pthread_create, as std::thread would end
+  // the process on failure.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const int e = pthread_create(
+      &thread, nullptr,
+      [](void* self) -> void* {
+        static_cast<Helper*>(self)->run();
+        return nullptr;
+      },
+      h.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (e != 0) return fail(e, "pthread_create");
+  h->thread_ = thread;
+  h->is_running_ = true;
+  pthread_setname_np(thread, "vireo");
+  if (!options.cpus.empty()) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int c : options.cpus) CPU_SET(static_cast<size_t>(c), &set);
+    pthread_setaffinity_np(thread, sizeof set, &set);
+  }
+  return h;
+}
+
+Helper::Helper(Engine& engine, net::Mirror& mirror, Duration grace, EventFd bell)
+    : engine_(engine), mirror_(mirror), grace_(grace), bell_(std::move(bell)) {}
+
+Helper::~Helper() {
+  if (!is_running_) return;
+  stop_.store(true, std::memory_order_relaxed);  // ordered by the bell's system calls
+  bell_.signal();
+  pthread_join(thread_, nullptr);
+}
+
+void Helper::run() noexcept {
+  while (!stop_.load(std::memory_order_relaxed)) {
+    mirror_.process();
+    bool watch_devices = false;
+    const Instant now = Clock::now();
+    sleep(now, serve(now, watch_devices), watch_devices);
+    bell_.drain();
+  }
+}
+
+Duration Helper::serve(Instant now, bool& watch_devices) noexcept {
+  if (engine_.live_flows() == 0) return Duration::max();
+  const Instant due = engine_.next_deadline();
+  if (engine_.sleepers() != 0 && now - due < grace_) {
+    // Threads of the program sleep on the devices and will serve them; a deadline that they missed
+    // is ours.
+    if (++quiet_rounds_ < kRoundsToPark) return grace_;
+    return due.is_never() ? Duration::max() : std::max(due - now, Duration()) + grace_;
+  }
+  quiet_rounds_ = 0;
+  const Duration silent = now - engine_.last_poll();
+  if (silent < grace_) return grace_ - silent;
+  for (unsigned i = 0; i < kTurns; ++i) {
+    if (!engine_.lock().try_lock()) return grace_;
+    const bool is_worked = engine_.poll_for_helper(Clock::now());
+    const bool is_armed = !is_worked && engine_.arm_all();
+    engine_.stats().helper_polls.add();
+    const Instant deadline = engine_.next_deadline();
+    if (is_armed) device_fds_.assign(engine_.wait_fds().begin(), engine_.wait_fds().end());
+    engine_.unlock();
+    if (is_worked || !is_armed) continue;
+    watch_devices = true;
+    if (deadline.is_never()) return Duration::max();
+    return std::max(deadline - Clock::now(), Duration());
+  }
+  return Duration();
+}
+
+void Helper::sleep(Instant now, Duration d, bool watch_devices) noexcept {
+  engine_.set_helper_sleep(d == Duration::max() ? Instant::never() : now + d);
+  // What changed before that was announced did not ring: look once more.
+  const bool is_idle = engine_.live_flows() == 0;
+  const bool is_served = watch_devices || engine_.sleepers() != 0;
+  if (d > grace_ && !is_idle && (!is_served || engine_.next_deadline() - now + grace_ < d))
+    d = grace_;
+  poll_fds_.assign({{bell_.fd(), POLLIN, 0}, {mirror_.fd(), POLLIN, 0}});
+  if (watch_devices)
+    for (int fd : device_fds_) poll_fds_.push_back({fd, POLLIN, 0});
+  const int64_t ns = std::max<int64_t>(d.ns(), 0);
+  const timespec ts{ns / 1'000'000'000, ns % 1'000'000'000};
+  // The raw call: ppoll may be the interposed one.
+  ::syscall(SYS_ppoll, poll_fds_.data(), poll_fds_.size(), d == Duration::max() ? nullptr : &ts,
+            nullptr, size_t{0});
+  engine_.set_helper_sleep(Instant());
+}
+
+}  // namespace vireo

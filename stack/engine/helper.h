@@ -1,0 +1,62 @@
+// The one background thread: follows the kernel's network state, and polls the engine when the
+// program does not, so that acknowledgments, timers and retransmissions never depend on the program
+// calling in.
+//
+// It only ever tries the engine's lock: failure means that someone is inside and does the work.
+// While the program polls, it looks once in helper_grace; while threads of the program sleep in our
+// calls (they serve the engine when they wake), or nothing is open, it sleeps until something
+// happens. Owner: process. Thread: start() and the destructor by the owner; the rest is its own
+// thread, all signals blocked.
+#pragma once
+
+#include <poll.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/result.h"
+#include "core/sleep.h"
+#include "stack/engine/engine.h"
+
+namespace vireo {
+
+class Helper {
+ public:
+  struct Options {
+    Duration grace = Duration::ms(1);
+    std::span<const int> cpus;  ///< where it may run; empty: anywhere
+  };
+  /// Errors: EAGAIN no thread can be made, EMFILE.
+  static Result<std::unique_ptr<Helper>> start(Engine& engine, net::Mirror& mirror,
+                                               const Options& options);
+  ~Helper();  ///< stops and joins
+  /// Something changed that it may sleep on: a first flow, an earlier deadline. Any thread.
+  void wake() noexcept { bell_.signal(); }
+  /// The descriptor of the bell: to be spared by close(2).
+  int fd() const { return bell_.fd(); }
+  /// In the child of a fork: the thread does not exist here, forget it.
+  void abandon() noexcept { is_running_ = false; }
+
+ private:
+  Helper(Engine& engine, net::Mirror& mirror, Duration grace, EventFd bell);
+  void run() noexcept;
+  /// Serves the engine if nobody else does. @return how long to sleep; sets `watch_devices`.
+  Duration serve(Instant now, bool& watch_devices) noexcept;
+  void sleep(Instant now, Duration d, bool watch_devices) noexcept;
+
+  Engine& engine_;
+  net::Mirror& mirror_;
+  Duration grace_;
+  EventFd bell_;
+  std::atomic<bool> stop_{false};
+  unsigned quiet_rounds_ = 0;  ///< looks in a row that found sleepers of the program
+  bool is_running_ = false;
+  pthread_t thread_{};
+  std::vector<pollfd> poll_fds_;
+  std::vector<int> device_fds_;  ///< copied under the engine's lock
+};
+
+}  // namespace vireo

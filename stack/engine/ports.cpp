@@ -1,0 +1,185 @@
+// Placement: which carried interface reaches an address, devices opened on demand, steering rules
+// on all of them.
+#include <algorithm>
+#include <cstring>
+
+#include "core/log.h"
+#include "stack/engine/engine.h"
+#include "stack/net/lookup.h"
+
+namespace vireo {
+namespace {
+
+Refusal refusal_of_lookup(const Err& e) {
+  switch (e.code) {
+    case EOPNOTSUPP:
+      return {Carriage::kInterface, e.code, e.where};
+    default:
+      return {Carriage::kNoRoute, e.code, e.where};
+  }
+}
+
+/// Tells tools of an interface in use.
+void publish(std::span<PortStats> rows, const Port& p) {
+  for (PortStats& row : rows) {
+    if (row.ifindex.load(std::memory_order_relaxed) != 0) continue;
+    row.queues = static_cast<uint32_t>(p.queues.size());
+    std::strncpy(row.name, p.link.name.c_str(), sizeof row.name - 1);
+    std::strncpy(row.mode, p.device->caps().mode, sizeof row.mode - 1);
+    // Pairs with the acquire in read_stats(): the row is whole.
+    row.ifindex.store(p.link.index.value(), std::memory_order_release);
+    return;
+  }
+}
+
+/// A failed open is not tried again for each connection: opening costs milliseconds.
+constexpr Duration kRetryOpen = Duration::s(1);
+
+}  // namespace
+
+Carried<Port*> Engine::open_port(IfIndex carrier) {
+  for (Port* p : ports_)
+    if (p->link.index == carrier && !p->dead) return p;
+  const Instant now = Clock::now();
+  for (const FailedOpen& f : failed_opens_)
+    if (f.carrier == carrier && now - f.at < kRetryOpen) return std::unexpected(f.refusal);
+
+  const auto refuse = [&](Refusal r) -> Carried<Port*> {
+    std::erase_if(failed_opens_, [&](const FailedOpen& f) { return f.carrier == carrier; });
+    failed_opens_.push_back({carrier, now, r});
+    return std::unexpected(r);
+  };
+  const net::Link* link = reader_.snapshot().links->find(carrier);
+  if (link == nullptr) return refuse({Carriage::kInterface, ENODEV, "interface gone"});
+  if (!link->is_up() || link->is_loopback() || !has(link->flags, net::LinkFlags::kEthernet))
+    return refuse({Carriage::kInterface, 0, "not an Ethernet interface that is up"});
+
+  auto port = std::make_unique<Port>();
+  port->link = *link;
+  auto device = opener_(*link, arena_);
+  if (!device) return refuse(device.error());
+  port->device = std::move(*device);
+  for (uint32_t q = 0; q < port->device->caps().queues; ++q) {
+    auto queue = port->device->open_queue(QueueId(q), *pool_);
+    if (!queue) {
+      const Err& e = queue.error();
+      return refuse({carriage_of_errno(e.code), e.code, e.where});
+    }
+    (*queue)->rx_refill();
+    port->queues.push_back(std::move(*queue));
+  }
+  Port* p = owned_ports_.emplace_back(std::move(port)).get();
+  ports_.push_back(p);
+  for (auto& q : p->queues)
+    if (q->wait_fd() >= 0) wait_fds_.push_back(q->wait_fd());
+  publish(config_.port_stats, *p);
+  log<LogLevel::kInfo>("{}: carried by {}, {} queue(s)", p->link.name, p->device->caps().mode,
+                       p->queues.size());
+  // Sockets bound to every address hear the new interface too.
+  for (Listener* l : listeners_)
+    if (l->key.local.addr.is_unspecified()) (void)steer_on(*p, l->key, *l, l->rules);
+  for (UdpFlow* u : bound_udp_)
+    if (u->key.local.addr.is_unspecified()) (void)steer_on(*p, u->key, *u, u->rules);
+  return p;
+}
+
+Carried<unsigned> Engine::open_all_ports() {
+  Refusal last{Carriage::kInterface, ENODEV, "no interface may be carried"};
+  unsigned open = 0;
+  const auto links = reader_.snapshot().links;
+  const auto addrs = reader_.snapshot().addrs;
+  for (const net::Link& l : links->all) {
+    if (!l.is_up() || l.is_loopback() || l.lower.value() != 0) continue;
+    // An interface without an address, nor a VLAN with one on it, receives nothing for us.
+    const bool addressed =
+        std::any_of(addrs->all.begin(), addrs->all.end(), [&](const net::Addr& a) {
+          if (a.addr.is_link_local() && a.addr.family() == AF_INET6) return false;
+          if (a.ifindex == l.index) return true;
+          const net::Link* owner = links->find(a.ifindex);
+          return owner != nullptr && owner->lower == l.index;
+        });
+    if (!addressed) continue;
+    if (auto p = open_port(l.index))
+      ++open;
+    else
+      last = p.error();
+  }
+  if (open == 0) return std::unexpected(last);
+  return open;
+}
+
+Carried<Port*> Engine::port_of_address(const IpAddr& local) {
+  const auto& snapshot = reader_.snapshot();
+  for (const net::Addr& a : snapshot.addrs->all) {
+    if (a.addr != local) continue;
+    const net::Link* link = snapshot.links->find(a.ifindex);
+    if (link == nullptr) continue;
+    if (link->is_loopback())
+      return std::unexpected(Refusal{Carriage::kLoopback, 0, "address of loopback"});
+    return open_port(link->kind == net::LinkKind::kVlan ? link->lower : link->index);
+  }
+  return std::unexpected(
+      Refusal{Carriage::kInterface, EADDRNOTAVAIL, "no interface has this address"});
+}
+
+Carried<Route> Engine::route(const RouteRequest& r) {
+  net::LookupKey key;
+  key.dst = r.dst;
+  key.src = r.src;
+  key.oif = r.oif;
+  key.tos = r.tos;
+  key.proto = r.proto;
+  auto hop = net::resolve(reader_.snapshot(), key);
+  if (!hop) return std::unexpected(refusal_of_lookup(hop.error()));
+  switch (hop->kind) {
+    case net::DestKind::kLocal:
+      return std::unexpected(Refusal{Carriage::kLoopback, 0, "own address"});
+    case net::DestKind::kBroadcast:
+      return std::unexpected(Refusal{Carriage::kBroadcast, 0, "broadcast"});
+    case net::DestKind::kUnicast:
+    case net::DestKind::kMulticast:
+      break;
+  }
+  if (hop->carrier.value() == 0)
+    return std::unexpected(Refusal{Carriage::kInterface, 0, "not an Ethernet interface"});
+  auto port = open_port(hop->carrier);
+  if (!port) return std::unexpected(port.error());
+  return Route{*hop, *port};
+}
+
+Carried<FlowRule> Engine::steer(Port& port, const FlowKey& key, FlowTag tag) {
+  auto rule = port.device->steer(key, tag, port.queue());
+  if (rule) return std::move(*rule);
+  // A rule of the same key brings the same frames; the demux tells the flows apart.
+  if (rule.error().code == EEXIST) return FlowRule();
+  return std::unexpected(Refusal{Carriage::kSteering, rule.error().code, rule.error().where});
+}
+
+/// Rules of a bound flow on one port: two for a wildcard of both families.
+Carried<void> Engine::steer_on(Port& port, const FlowKey& key, const Flow& f,
+                               std::vector<FlowRule>& rules) {
+  auto rule = steer(port, key, f.tag);
+  if (!rule) return std::unexpected(rule.error());
+  if (*rule) rules.push_back(std::move(*rule));
+  if (!key.v6 || !key.local.addr.is_unspecified() || key.is_exact() || f.v6only) return {};
+  FlowKey v4 = key;
+  v4.v6 = false;
+  v4.local.addr = IpAddr::any_v4();
+  return steer_on(port, v4, f, rules);
+}
+
+Carried<void> Engine::steer_bound(const Flow& f, std::vector<FlowRule>& rules) {
+  if (f.key.local.addr.is_unspecified()) {
+    auto open = open_all_ports();
+    if (!open) return std::unexpected(open.error());
+    for (Port* p : ports_)
+      if (auto ok = steer_on(*p, f.key, f, rules); !ok) return ok;
+    return {};
+  }
+  if (f.key.local.addr.is_multicast()) return {};  // the rules come with the membership
+  auto port = port_of_address(f.key.local.addr);
+  if (!port) return std::unexpected(port.error());
+  return steer_on(**port, f.key, f, rules);
+}
+
+}  // namespace vireo

@@ -1,0 +1,223 @@
+// From the ring to the protocol: one parse, one look-up, one call into TCP or UDP per frame;
+// effects are told at the end of the burst.
+#include "core/checksum.h"
+#include "stack/engine/engine.h"
+#include "stack/ip/icmp_error.h"
+#include "stack/wire/parse.h"
+
+namespace vireo {
+namespace {
+
+using wire::ParsedFrame;
+
+/// True unless the checksum, where we must look ourselves, is wrong. `rest` continues the payload
+/// in further buffers.
+bool l4_is_good(const ParsedFrame& f, const RxDesc& d, const PacketChain& rest) noexcept {
+  if (has(d.flags, RxFlags::kL4Ok)) return true;
+  if (rest.empty()) [[likely]]
+    return wire::l4_checksum_ok(f);
+  if (f.proto == IpProto::kUdp && f.udp().checksum.raw() == 0) return !f.is_v6;
+  uint32_t covered = std::min<uint32_t>(f.l4_bytes, d.packet->length - f.l4_at);
+  checksum::Sum sum = wire::pseudo_header_sum(f) + checksum::sum(f.frame + f.l4_at, covered);
+  for (const PacketBuf* p = rest.front(); p != nullptr && covered < f.l4_bytes; p = p->next) {
+    const uint32_t n = std::min<uint32_t>(p->length, f.l4_bytes - covered);
+    sum = checksum::combine(checksum::fold(sum), checksum::sum(p->data(), n), covered % 2 != 0);
+    covered += n;
+  }
+  return checksum::is_good(sum);
+}
+
+tcp::Segment make_segment(const ParsedFrame& f) noexcept {
+  const wire::TcpHeader& h = f.tcp();
+  tcp::Segment s;
+  s.seq = h.seq();
+  s.ack = h.ack();
+  s.window = h.window;
+  s.flags = static_cast<tcp::SegFlags>(h.flag_bits);
+  s.urgent = h.urgent;
+  s.options = h.options();
+  s.ce = f.ecn() == wire::Ecn::kCe;
+  return s;
+}
+
+}  // namespace
+
+unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noexcept {
+  unsigned frames = 0;
+  do {
+    const unsigned n = queue.rx_burst(burst_);
+    if (n == 0) break;
+    frames += n;
+    for (unsigned i = 0; i < n; ++i) receive_buffer(port, burst_[i], now);
+  } while (partial_);  // the rest of a packet is there already: it came as one
+  if (partial_) [[unlikely]] {
+    stats_.rx_malformed.add();
+    partial_.reset();
+    partial_rest_.clear();
+  }
+  return frames;
+}
+
+/// A whole packet, or one buffer of a packet that lies in several.
+void Engine::receive_buffer(Port& port, RxDesc& d, Instant now) noexcept {
+  if (!partial_) [[likely]] {
+    if (!has(d.flags, RxFlags::kMore)) [[likely]] {
+      receive_frame(port, d, {}, now);
+      return;
+    }
+    partial_ = std::move(d.packet);
+    partial_flags_ = d.flags;
+    return;
+  }
+  partial_rest_.push_back(std::move(d.packet));
+  if (has(d.flags, RxFlags::kMore)) return;
+  RxDesc whole{std::move(partial_), partial_flags_, d.tag};
+  receive_frame(port, whole, std::move(partial_rest_), now);
+}
+
+void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now) noexcept {
+  PacketBuf& p = *d.packet;
+  PacketRef owned = std::move(d.packet);
+  stats_.rx_packets.add();
+  stats_.rx_bytes.add(p.length + rest.bytes());
+  const ParsedFrame f = wire::parse_frame(p.bytes(), rest.bytes());
+  if (!f) [[unlikely]] {
+    stats_.rx_malformed.add();
+    return;
+  }
+  if (f.proto == IpProto::kIcmp || f.proto == IpProto::kIcmpV6) [[unlikely]] {
+    receive_icmp(f, now);
+    return;
+  }
+  d.packet = std::move(owned);
+  if ((!has(d.flags, RxFlags::kIpOk) && !wire::ipv4_header_ok(f)) || !l4_is_good(f, d, rest))
+      [[unlikely]] {
+    stats_.rx_bad_checksum.add();
+    d.packet.reset();
+    return;
+  }
+  const std::byte* const eth = p.data();
+  // From here the valid bytes are the payload; the headers lie before it for as long as the buffer
+  // is held.
+  const uint32_t here = std::min<uint32_t>(f.payload_bytes, p.length - f.payload_at);
+  p.cookie = f.payload_at;
+  p.data_at = static_cast<uint16_t>(p.data_at + f.payload_at);
+  p.length = static_cast<uint16_t>(here);
+  PacketChain packet(std::move(d.packet));
+  packet.append(std::move(rest));
+  if (packet.bytes() > f.payload_bytes) packet.trim_back(packet.bytes() - f.payload_bytes);
+  if (f.proto == IpProto::kTcp) [[likely]]
+    receive_tcp(port, f, eth, std::move(packet), now);
+  else
+    receive_udp(f, std::move(packet));
+}
+
+void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth, PacketChain packet,
+                         Instant now) noexcept {
+  tcp::Segment s = make_segment(f);
+  if (f.payload_bytes != 0)
+    s.payload = std::move(packet);  // else the buffer lives to the end of this call
+  const IpAddr dst = f.dst();
+  const IpAddr src = f.src();
+  const Demux::Ref found =
+      demux_.find(DemuxKey::exact(IpProto::kTcp, dst, f.dst_port, src, f.src_port));
+  if (kind_of(found) == FlowKind::kTcp) [[likely]] {
+    auto& t = at<TcpFlow>(found);
+    t.stats->rx_packets.add();
+    t.stats->rx_bytes.add(f.payload_bytes);
+    note_effects(t, tcp::input(t.tcb, std::move(s), now));
+    want_transmit(t);  // an acknowledgment may be due: next_segment() knows, after the burst
+    return;
+  }
+  if (kind_of(found) == FlowKind::kTimeWait &&
+      !time_wait_segment(at<TimeWaitEntry>(found), port, f, eth, s, now))
+    return;
+  if (has(s.flags, tcp::SegFlags::kSyn) &&
+      !has(s.flags, tcp::SegFlags::kAck | tcp::SegFlags::kRst)) {
+    if (const Demux::Ref l = find_bound(IpProto::kTcp, dst, f.dst_port); l != 0) {
+      syn_arrived(at<Listener>(l), f, s, now);
+      return;
+    }
+  }
+  stats_.rx_unknown_flow.add();
+  // Never an answer to a group, to nobody, or to ourselves.
+  if (f.is_to_group_mac() || dst.is_multicast() || src.is_multicast() || src.is_unspecified() ||
+      src == dst)
+    return;
+  tcp::Plan plan;
+  if (tcp::reset_for(s, f.payload_bytes, plan)) {
+    reply(port, f, eth, plan);
+    stats_.resets_sent.add();
+  }
+}
+
+Demux::Ref Engine::find_bound(IpProto proto, const IpAddr& local, uint16_t port) const noexcept {
+  const bool v6 = !local.is_v4();
+  const Demux::Ref r = demux_.find(DemuxKey::bound(proto, local, port, v6));
+  return r != 0 ? r : demux_.find(DemuxKey::bound(proto, IpAddr(), port, v6));
+}
+
+/// Answers a frame by its own addresses turned round: needs no route and no neighbour.
+void Engine::reply(Port& port, const ParsedFrame& to, const std::byte* eth,
+                   const tcp::Plan& plan) noexcept {
+  const auto& e = *reinterpret_cast<const wire::EthernetHeader*>(eth);
+  const auto header = wire::HeaderTemplate::build({.src_mac = e.dst,
+                                                   .dst_mac = e.src,
+                                                   .vlan = to.tags != 0 ? to.vlan() : VlanId(),
+                                                   .proto = IpProto::kTcp,
+                                                   .src = to.dst(),
+                                                   .dst = to.src(),
+                                                   .src_port = to.dst_port,
+                                                   .dst_port = to.src_port});
+  alignas(16) std::byte head[wire::HeaderTemplate::kMaxBytes];
+  const size_t n = header.emit_tcp(head, {.seq = plan.seq.value(),
+                                          .ack = plan.ack.value(),
+                                          .flags = static_cast<uint8_t>(plan.flags),
+                                          .window = plan.window,
+                                          .options = {plan.options, plan.options_length}});
+  // A full ring drops it, as a busy network would.
+  if (port.queue().tx({{head, n}, {}, 0}, Doorbell::kNow)) stats_.tx_packets.add();
+}
+
+void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
+  const IpAddr dst = f.dst();
+  Demux::Ref r = demux_.find(DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port));
+  if (r == 0) r = find_bound(IpProto::kUdp, dst, f.dst_port);
+  if (kind_of(r) != FlowKind::kUdp) {
+    stats_.rx_unknown_flow.add();
+    return;
+  }
+  const auto& flows = at<UdpBinding>(r).flows;
+  if (dst.is_multicast() && flows.size() > 1)
+    deliver_multicast(flows, std::move(packet));
+  else
+    deliver_udp(*flows.front(), std::move(packet));  // unicast: the oldest
+}
+
+void Engine::receive_icmp(const ParsedFrame& f, Instant now) noexcept {
+  const auto e = ip::parse_icmp_error(f);
+  if (!e) return;
+  const Demux::Ref r = demux_.find(
+      DemuxKey::exact(e->proto, e->local.addr, e->local.port, e->remote.addr, e->remote.port));
+  switch (kind_of(r)) {
+    case FlowKind::kTcp: {
+      auto& t = at<TcpFlow>(r);
+      if (e->kind == ip::IcmpErrorKind::kTooBig)
+        path_mtu_reported(t, Seq32(e->tcp_seq), e->mtu, now);
+      else
+        note_effects(t, tcp::icmp_error(t.tcb, Seq32(e->tcp_seq), e->error, e->hard, now));
+      break;
+    }
+    case FlowKind::kUdp: {  // as Linux: only connected sockets hear of it
+      UdpFlow& u = *at<UdpBinding>(r).flows.front();
+      if (e->kind == ip::IcmpErrorKind::kTooBig || !e->hard) break;
+      u.soft_error = e->error;
+      note_udp(u);
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+}  // namespace vireo

@@ -1,0 +1,279 @@
+// TCP connections in the engine: made by connect or a SYN, fed by receive.cpp, emptied into the
+// device by transmit.cpp.
+#include <algorithm>
+
+#include "stack/engine/engine.h"
+#include "stack/engine/mss.h"
+#include "stack/wire/parse.h"
+
+namespace vireo {
+namespace {
+
+using tcp::Effects;
+
+/// Handshakes in progress beyond the backlog: as many again, so that a slow accept() does not stop
+/// the next burst.
+uint32_t embryo_limit(uint32_t backlog) { return backlog * 2 + 8; }
+
+}  // namespace
+
+// ---- life
+
+TcpFlow* Engine::new_tcp(const FlowKey& key) {
+  TcpFlow* f = tcp_.alloc();
+  if (f == nullptr) return nullptr;
+  f->kind = FlowKind::kTcp;
+  f->tag = FlowTag(tcp_.handle(*f).index + 1);
+  f->key = key;
+  f->stats = &spare_stats_;
+  f->timer.flow = f;
+  if (!demux_.insert(demux_key(key), ref(*f))) {
+    tcp_.free(*f);
+    return nullptr;
+  }
+  count_flow();
+  return f;
+}
+
+void Engine::free_tcp(TcpFlow& f) noexcept {
+  wheel_.cancel(f.timer);
+  tcp::release(f.tcb);
+  demux_.erase(demux_key(f.key));
+  flow_count_.fetch_sub(1, std::memory_order_relaxed);
+  tcp_.free(f);  // its hooks unlink themselves, the rule and the port holder end
+}
+
+Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
+                                      const Endpoint& remote, const tcp::Config& config,
+                                      void* owner, SocketStats& stats, Instant now) {
+  const FlowKey key{IpProto::kTcp, !local.addr.is_v4(), local, remote};
+  drop_time_wait(key);  // the port was chosen anew: the kernel says that it is free
+  TcpFlow* f = new_tcp(key);
+  if (f == nullptr)
+    return std::unexpected(Refusal{Carriage::kDevice, EADDRINUSE, "connection exists"});
+  // Before the SYN leaves: its answer must not reach the kernel, which would reset it.
+  auto rule = steer(*route.port, key, f->tag);
+  if (!rule) {
+    free_tcp(*f);
+    return std::unexpected(rule.error());
+  }
+  f->rule = std::move(*rule);
+  f->owner = owner;
+  f->stats = &stats;
+  f->egress.port = route.port;
+  f->egress.mtu = route.hop.mtu;
+  tcp::Config c = config;
+  c.mss = std::min(c.mss, mss_of(route.hop.mtu, key.v6));
+  c.ts_offset = tcp::timestamp_offset(secret_, local, remote);
+  tcp::open_active(f->tcb, c, *pool_, tcp::initial_sequence(secret_, local, remote, now), now);
+  stats_.tcp_connections.add();
+  tcp_progress(*f, now);
+  publish_deadline(now);
+  return f;
+}
+
+// ---- listening
+
+Carried<Listener*> Engine::tcp_listen(const Endpoint& local, bool v6only, uint32_t backlog,
+                                      const tcp::Config& config, void* owner, SocketStats& stats) {
+  auto l = std::make_unique<Listener>();
+  l->kind = FlowKind::kListener;
+  l->key = FlowKey{IpProto::kTcp, !local.addr.is_v4(), local, {}};
+  l->v6only = v6only;
+  l->config = config;
+  l->backlog = backlog;
+  l->owner = owner;
+  l->stats = &stats;
+  if (auto ok = bind_keys(*l); !ok) return std::unexpected(ok.error());
+  if (auto ok = steer_bound(*l, l->rules); !ok) {
+    unbind_keys(*l);
+    return std::unexpected(ok.error());
+  }
+  count_flow();
+  listeners_.push_back(l.get());
+  return l.release();
+}
+
+TcpFlow* Engine::tcp_accept(Listener& l) {
+  if (l.ready.empty()) return nullptr;
+  TcpFlow& f = l.ready.front();
+  l.ready.pop_front();
+  --l.ready_count;
+  f.listener = nullptr;
+  f.is_ready = false;
+  stats_.accepted.add();
+  return &f;
+}
+
+void Engine::tcp_close_listener(Listener& l) {
+  const Instant now = Clock::now();
+  unbind_keys(l);
+  std::erase(listeners_, &l);
+  flow_count_.fetch_sub(1, std::memory_order_relaxed);
+  const auto reset_all = [&](auto& list) {
+    while (!list.empty()) {
+      TcpFlow& f = list.front();
+      list.pop_front();
+      f.listener = nullptr;
+      tcp_close(f, UniqueFd(), /*reset=*/true, now);
+    }
+  };
+  reset_all(l.ready);
+  reset_all(l.embryos);
+  // The listener's rules brought the frames of accepted connections: from now on each needs its
+  // own.
+  tcp_.for_each([&](TcpFlow& f) {
+    if (f.rule || f.egress.port == nullptr || f.key.local.port != l.key.local.port) return;
+    if (auto rule = steer(*f.egress.port, f.key, f.tag)) f.rule = std::move(*rule);
+  });
+  delete &l;
+}
+
+void Engine::syn_arrived(Listener& l, const wire::ParsedFrame& frame, const tcp::Segment& syn,
+                         Instant now) noexcept {
+  // As Linux: a full accept queue drops the SYN, the client tries again.
+  if (l.ready_count > l.backlog || l.embryo_count > embryo_limit(l.backlog)) {
+    l.stats->rx_drops.add();
+    return;
+  }
+  const FlowKey key{IpProto::kTcp,
+                    frame.is_v6,
+                    {frame.dst(), frame.dst_port, 0},
+                    {frame.src(), frame.src_port, 0}};
+  TcpFlow* f = new_tcp(key);
+  if (f == nullptr) return;
+  (void)resolve_egress(f->egress, key.proto, key.local, key.remote, f->tos, f->ttl, now);
+  if (f->egress.port == nullptr) {  // no way back, or not by a carried interface
+    free_tcp(*f);
+    return;
+  }
+  tcp::Config c = l.config;
+  c.mss = std::min(c.mss, mss_of(f->egress.mtu, key.v6));
+  c.ts_offset = tcp::timestamp_offset(secret_, key.local, key.remote);
+  f->listener = &l;
+  l.embryos.push_back(*f);
+  ++l.embryo_count;
+  tcp::open_passive(f->tcb, c, *pool_, syn,
+                    tcp::initial_sequence(secret_, key.local, key.remote, now), now);
+  want_transmit(*f);
+}
+
+void Engine::embryo_effects(TcpFlow& f, Effects e) noexcept {
+  Listener& l = *f.listener;
+  if (has(e, Effects::kConnected)) {
+    f.accept_hook.unlink();
+    --l.embryo_count;
+    f.is_ready = true;
+    l.ready.push_back(f);
+    ++l.ready_count;
+    if (events_.accept != nullptr) events_.accept(l);
+    return;
+  }
+  // One that is complete stays for accept(), which shows its error; one that failed before is gone.
+  if (f.is_ready || tcp::state(f.tcb) != tcp::State::kClosed) return;
+  f.accept_hook.unlink();
+  --l.embryo_count;
+  free_tcp(f);
+}
+
+// ---- the program's calls
+
+size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
+  const size_t n = tcp::append(f.tcb, data, more, now);
+  if (n != 0) tcp_progress(f, now);
+  return n;
+}
+
+void Engine::tcp_received(TcpFlow& f, uint32_t bytes, Instant now) noexcept {
+  tcp::consumed(f.tcb, bytes, now);
+  tcp_progress(f, now);
+}
+
+void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {
+  if (!transmit(f, now)) want_transmit(f);
+}
+
+void Engine::tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now) {
+  f.owner = nullptr;
+  f.stats = &spare_stats_;
+  f.port_holder = std::move(port_holder);
+  f.notify_hook.unlink();
+  f.gathered = Effects::kNone;
+  orphans_.push_back(f);
+  if (reset)
+    tcp::abort(f.tcb, now);
+  else
+    tcp::close(f.tcb, now);
+  tcp_progress(f, now);
+  publish_deadline(now);
+  orphan_effects(f, now);
+}
+
+/// A connection that the program has closed: is it over?
+void Engine::orphan_effects(TcpFlow& f, Instant now) noexcept {
+  if (f.pending_hook.is_linked() || f.stalled_hook.is_linked())
+    return;  // still has something to say
+  switch (tcp::state(f.tcb)) {
+    case tcp::State::kClosed:
+      free_tcp(f);
+      break;
+    case tcp::State::kTimeWait:
+      enter_time_wait(f, now);
+      break;
+    default:
+      break;
+  }
+}
+
+bool Engine::orphans_owe() const {
+  return std::any_of(orphans_.begin(), orphans_.end(), [](const TcpFlow& f) {
+    const tcp::State s = tcp::state(f.tcb);
+    return s != tcp::State::kFinWait2 && s != tcp::State::kTimeWait;
+  });
+}
+
+// ---- effects of a burst
+
+void Engine::note_effects(TcpFlow& f, Effects e) noexcept {
+  if (has(e, Effects::kTransmit)) want_transmit(f);
+  e &= ~Effects::kTransmit;
+  if (e == Effects::kNone) return;
+  f.gathered |= e;
+  if (!f.notify_hook.is_linked()) notify_.push_back(f);
+}
+
+void Engine::deliver_events(Instant now) noexcept {
+  while (!notify_.empty()) {
+    TcpFlow& f = notify_.front();
+    notify_.pop_front();
+    const Effects e = std::exchange(f.gathered, Effects::kNone);
+    if (f.listener != nullptr)
+      embryo_effects(f, e);
+    else if (f.owner != nullptr)
+      events_.tcp(f, e);
+    else
+      orphan_effects(f, now);
+  }
+  while (!notify_udp_.empty()) {
+    UdpFlow& u = notify_udp_.front();
+    notify_udp_.pop_front();
+    if (u.owner != nullptr) events_.udp(u);
+  }
+}
+
+void Engine::run_timers(Instant now) noexcept {
+  wheel_.advance(now, kTimersPerPoll, [&](WheelNode& n) {
+    TcpFlow& f = *static_cast<FlowTimer&>(n).flow;
+    note_effects(f, tcp::on_deadline(f.tcb, now));
+    want_transmit(f);
+    arm_timer(f);
+  });
+}
+
+void Engine::arm_timer(TcpFlow& f) noexcept {
+  const Instant d = tcp::deadline(f.tcb);
+  wheel_.arm(f.timer, d);
+  ring_helper_before(d);  // a send by a program that then does something else
+}
+
+}  // namespace vireo

@@ -1,0 +1,65 @@
+// TIME-WAIT: what is left of a connection for 2MSL (RFC 9293 §3.6.1). All wait equally long, so the
+// oldest is always first: a queue serves as the timer.
+#include "stack/engine/engine.h"
+
+namespace vireo {
+
+void Engine::enter_time_wait(TcpFlow& f, Instant now) {
+  const tcp::TimeWait wait = tcp::make_time_wait(f.tcb);
+  const DemuxKey key = demux_key(f.key);
+  FlowRule rule = std::move(f.rule);
+  free_tcp(f);  // takes its key out of the table
+  TimeWaitEntry* e = time_waits_.alloc();
+  if (e == nullptr) return;
+  e->key = key;
+  e->wait = wait;
+  e->rule = std::move(rule);
+  e->until = now + config_.time_wait;
+  demux_.insert(key, ref(*e));
+  time_wait_queue_.push_back(*e);
+  count_flow();
+  stats_.time_waits.add();
+}
+
+void Engine::drop_time_wait(TimeWaitEntry& e) noexcept {
+  demux_.erase(e.key);
+  flow_count_.fetch_sub(1, std::memory_order_relaxed);
+  time_waits_.free(e);
+}
+
+void Engine::drop_time_wait(const FlowKey& key) noexcept {
+  const Demux::Ref r = demux_.find(demux_key(key));
+  if (kind_of(r) == FlowKind::kTimeWait) drop_time_wait(at<TimeWaitEntry>(r));
+}
+
+/// @return true: the entry is gone and the segment, a SYN, is for a listener.
+bool Engine::time_wait_segment(TimeWaitEntry& e, Port& port, const wire::ParsedFrame& frame,
+                               const std::byte* eth, const tcp::Segment& s, Instant now) noexcept {
+  tcp::Plan plan;
+  switch (tcp::time_wait_input(e.wait, s, now, plan)) {
+    case tcp::TimeWaitVerdict::kDrop:
+      return false;
+    case tcp::TimeWaitVerdict::kRestart:
+      e.until = now + config_.time_wait;
+      e.hook.unlink();
+      time_wait_queue_.push_back(e);
+      [[fallthrough]];
+    case tcp::TimeWaitVerdict::kAck:
+      reply(port, frame, eth, plan);
+      return false;
+    case tcp::TimeWaitVerdict::kNewConnection:
+      drop_time_wait(e);
+      return true;
+  }
+  return false;
+}
+
+void Engine::expire_time_waits(Instant now) noexcept {
+  for (unsigned i = 0; i < kTimersPerPoll && !time_wait_queue_.empty(); ++i) {
+    TimeWaitEntry& e = time_wait_queue_.front();
+    if (e.until > now) return;
+    drop_time_wait(e);
+  }
+}
+
+}  // namespace vireo

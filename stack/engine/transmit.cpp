@@ -1,0 +1,198 @@
+// From the protocol to the ring: what a connection wants to say, the header it is said with, and
+// where it goes.
+#include "core/checksum.h"
+#include "stack/engine/engine.h"
+#include "stack/engine/mss.h"
+
+namespace vireo {
+namespace {
+
+/// Frames one connection may send before the others have their turn.
+constexpr unsigned kSendBurst = 64;
+/// How often the kernel is asked again about a neighbour that does not answer, or to confirm one in
+/// use.
+constexpr Duration kAskAgain = Duration::ms(500);
+/// How long a connection waits for a neighbour before it fails, as Linux's three probes a second
+/// apart.
+constexpr Duration kNeighbourPatience = Duration::s(3);
+
+}  // namespace
+
+void Engine::want_transmit(TcpFlow& f) noexcept {
+  if (!f.pending_hook.is_linked() && !f.stalled_hook.is_linked()) pending_.push_back(f);
+}
+
+/// @return false: the ring is full or the burst is over, and the flow has more to send.
+bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
+  f.pending_hook.unlink();
+  if (f.stalled_hook.is_linked()) [[unlikely]]
+    return true;
+  tcp::Plan plan;
+  bool is_done = true;
+  bool is_unrung = false;
+  for (unsigned n = 0; tcp::next_segment(f.tcb, now, plan); ++n) {
+    if (n == kSendBurst) {
+      is_done = false;
+      break;
+    }
+    if (f.egress.generation != reader_.generation()) [[unlikely]] {
+      if (auto ok = refresh_egress(f, now); !ok) {
+        stall(f, ok.error(), now);
+        break;
+      }
+    }
+    // The last one rings at once, before the books are done: the reply is a microsecond away.
+    const bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length;
+    if (!emit(f, plan, is_last ? Doorbell::kNow : Doorbell::kLater)) [[unlikely]] {
+      stats_.tx_ring_full.add();
+      f.egress.port->queue().tx_reap();
+      is_done = false;
+      break;
+    }
+    is_unrung = !is_last;
+    tcp::sent(f.tcb, plan, now);
+  }
+  if (is_unrung) f.egress.port->queue().tx_flush();
+  arm_timer(f);
+  return is_done;
+}
+
+bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
+  alignas(16) std::byte head[wire::HeaderTemplate::kMaxBytes];
+  checksum::Sum sum = 0;
+  if (plan.length != 0)
+    sum = plan.sum_known ? plan.sum : checksum::sum(plan.packet->frame + plan.at, plan.length);
+  const size_t n = f.egress.header.emit_tcp(head, {.seq = plan.seq.value(),
+                                                   .ack = plan.ack.value(),
+                                                   .flags = static_cast<uint8_t>(plan.flags),
+                                                   .window = plan.window,
+                                                   .urgent = plan.urgent,
+                                                   .options = {plan.options, plan.options_length},
+                                                   .payload_bytes = plan.length,
+                                                   .payload_sum = sum});
+  const PacketSlice slice{plan.packet, plan.at, plan.length};
+  const TxFrame frame{{head, n}, {&slice, plan.length == 0 ? size_t{0} : size_t{1}}, 0};
+  if (!f.egress.port->queue().tx(frame, bell)) return false;
+  stats_.tx_packets.add();
+  stats_.tx_bytes.add(n + plan.length);
+  f.stats->tx_packets.add();
+  f.stats->tx_bytes.add(plan.length);
+  if (plan.retransmission) [[unlikely]] {
+    f.stats->retransmits.add();
+    stats_.retransmits.add();
+  }
+  return true;
+}
+
+/// Looks the way up again. Errors: EAGAIN the neighbour is not known yet (the kernel was asked),
+/// EHOSTUNREACH it does not answer, and those of the look-up. `e.mtu` and `e.port` are set even if
+/// the neighbour is unknown.
+Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
+                                    const Endpoint& remote, uint8_t tos, uint8_t ttl,
+                                    Instant now) noexcept {
+  net::LookupKey key;
+  key.dst = remote.addr;
+  key.src = local.addr;
+  key.oif = IfIndex(remote.scope);
+  key.proto = proto;
+  key.sport = local.port;
+  key.dport = remote.port;
+  key.tos = tos;
+  const auto hop = net::resolve(reader_.snapshot(), key);
+  if (!hop) return std::unexpected(hop.error());
+  if (hop->carrier.value() == 0) return fail(ENETUNREACH, "the route left the carried interfaces");
+  if (e.port == nullptr || e.port->link.index != hop->carrier || e.port->dead) {
+    auto port = open_port(hop->carrier);
+    if (!port) return fail(ENETUNREACH, port.error().where);
+    e.port = *port;
+  }
+  e.mtu = hop->mtu;
+  e.ifindex = hop->ifindex;
+  e.via = hop->via;
+  if (net::wants_kick(hop->neighbour) && now - e.asked >= kAskAgain) {
+    mirror_.request_neighbour(hop->ifindex, hop->via);
+    e.asked = now;
+  }
+  if (!hop->is_resolved())
+    return fail(hop->neighbour == net::NeighbourState::kFailed ? EHOSTUNREACH : EAGAIN,
+                "neighbour");
+  e.header = wire::HeaderTemplate::build({.src_mac = hop->src_mac,
+                                          .dst_mac = hop->dst_mac,
+                                          .vlan = hop->vlan,
+                                          .proto = proto,
+                                          .src = local.addr,
+                                          .dst = remote.addr,
+                                          .src_port = local.port,
+                                          .dst_port = remote.port,
+                                          .ttl = ttl,
+                                          .tos = tos});
+  e.generation = hop->generation;
+  return {};
+}
+
+Result<void> Engine::refresh_egress(TcpFlow& f, Instant now) noexcept {
+  const uint32_t before = f.egress.mtu;
+  auto ok = resolve_egress(f.egress, IpProto::kTcp, f.key.local, f.key.remote, f.tos, f.ttl, now);
+  if (ok) f.stalled_since = Instant();
+  if (before != 0 && f.egress.mtu != before) tcp::set_mss(f.tcb, mss_of(f.egress.mtu, f.key.v6));
+  return ok;
+}
+
+/// The way is not known: waits for the kernel's answer. A connection in the making fails after a
+/// while, as Linux's does; an established one goes on by TCP's own clock.
+void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
+  if (f.stalled_since == Instant()) f.stalled_since = now;
+  const tcp::State state = tcp::state(f.tcb);
+  const bool is_opening = state == tcp::State::kSynSent || state == tcp::State::kSynReceived;
+  const bool is_orphan = f.owner == nullptr && f.listener == nullptr;
+  const bool may_heal = why.code == EAGAIN || why.code == EHOSTUNREACH;
+  if ((is_opening || is_orphan) && (!may_heal || now - f.stalled_since >= kNeighbourPatience)) {
+    note_effects(f, tcp::fail(f.tcb, why.code == EAGAIN ? EHOSTUNREACH : why.code));
+    return;
+  }
+  stalled_.push_back(f);
+}
+
+/// RFC 1191, RFC 8201, guarded by RFC 5927 §7.2: only for a segment in flight, never below the
+/// floor.
+void Engine::path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept {
+  if (mtu >= f.egress.mtu || !tcp::is_in_flight(f.tcb, quoted)) return;
+  f.egress.mtu = std::max<uint32_t>(mtu, f.key.v6 ? 1280 : 552);
+  tcp::set_mss(f.tcb, mss_of(f.egress.mtu, f.key.v6));
+  want_transmit(f);
+  (void)now;
+}
+
+void Engine::flush_pending(Instant now) noexcept {
+  TcpPending turn;  // those that are not done after their turn wait for the next poll
+  turn.swap(pending_);
+  while (!turn.empty()) {
+    TcpFlow& f = turn.front();
+    turn.pop_front();
+    if (!transmit(f, now)) want_transmit(f);
+    if (f.owner == nullptr && f.listener == nullptr && !f.notify_hook.is_linked()) [[unlikely]]
+      orphan_effects(f, now);
+  }
+}
+
+/// Neighbours or routes changed, or time passed: whoever waits for them tries again.
+void Engine::retry_waiters(Instant now) noexcept {
+  waiters_retried_ = now;
+  HookList<TcpFlow, &TcpFlow::stalled_hook> flows;
+  flows.swap(stalled_);
+  while (!flows.empty()) {
+    TcpFlow& f = flows.front();
+    flows.pop_front();
+    want_transmit(f);
+  }
+  HookList<UdpFlow, &UdpFlow::held_hook> udp;
+  udp.swap(held_);
+  while (!udp.empty()) {
+    UdpFlow& u = udp.front();
+    udp.pop_front();
+    send_held(u, now);
+  }
+  if (!pending_.empty()) flush_pending(now);
+}
+
+}  // namespace vireo

@@ -1,0 +1,273 @@
+// UDP flows: datagrams in by key, datagrams out by the egress of the last destination.
+#include "core/checksum.h"
+#include "stack/engine/engine.h"
+#include "stack/net/lookup.h"
+
+namespace vireo {
+namespace {
+
+constexpr unsigned kMaxFrames = 40;  ///< 64 KiB in frames of 1.75 KiB
+constexpr uint32_t kMaxHeldDatagrams =
+    64;  ///< per flow, while its neighbour is resolved (Linux: unres_qlen)
+constexpr Duration kHoldPatience = Duration::s(3);
+
+/// What a datagram costs in the receive buffer: whole frames and their metadata, as Linux's
+/// truesize.
+uint32_t truesize(const PacketBuf& p) {
+  return p.pool->frame_bytes() + static_cast<uint32_t>(sizeof(PacketBuf));
+}
+
+}  // namespace
+
+/// A payload copied into frames, with its sum.
+struct Engine::Datagram {
+  PacketChain body;
+  checksum::Sum sum = 0;
+};
+
+Carried<UdpFlow*> Engine::udp_open(const Endpoint& local, const Endpoint& remote, bool v6only,
+                                   void* owner, SocketStats& stats) {
+  UdpFlow* u = udp_.alloc();
+  if (u == nullptr) return std::unexpected(Refusal{Carriage::kMemory, ENOMEM, "UDP flows"});
+  u->kind = FlowKind::kUdp;
+  u->tag = FlowTag(udp_.handle(*u).index + 1);
+  u->key = FlowKey{IpProto::kUdp, !local.addr.is_v4(), local, remote};
+  u->v6only = v6only;
+  u->owner = owner;
+  u->stats = &stats;
+  if (auto ok = bind_keys(*u); !ok) {
+    udp_.free(*u);
+    return std::unexpected(ok.error());
+  }
+  if (auto ok = steer_bound(*u, u->rules); !ok) {
+    unbind_keys(*u);
+    udp_.free(*u);
+    return std::unexpected(ok.error());
+  }
+  bound_udp_.push_back(u);
+  count_flow();
+  stats_.udp_flows.add();
+  return u;
+}
+
+void Engine::udp_close(UdpFlow& u) {
+  unbind_keys(u);
+  std::erase(bound_udp_, &u);
+  flow_count_.fetch_sub(1, std::memory_order_relaxed);
+  udp_.free(u);
+}
+
+Carried<void> Engine::udp_join(UdpFlow& u, const IpAddr& group, IfIndex ifindex) {
+  net::LookupKey key;
+  key.dst = group;
+  key.oif = ifindex;
+  key.proto = IpProto::kUdp;
+  const auto hop = net::resolve(reader_.snapshot(), key);
+  if (!hop)
+    return std::unexpected(Refusal{Carriage::kNoRoute, hop.error().code, hop.error().where});
+  auto port = open_port(hop->carrier);
+  if (!port) return std::unexpected(port.error());
+  const FlowKey steered{IpProto::kUdp, !group.is_v4(), {group, u.key.local.port, 0}, {}};
+  if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u); !ok)
+    return ok;
+  u.groups.push_back({group, (*port)->link.index});
+  return steer_on(**port, steered, u, u.rules);
+}
+
+void Engine::udp_leave(UdpFlow& u, const IpAddr& group, IfIndex) {
+  // The steering rule stays until the socket closes: frames of a group nobody joined do not come
+  // anyway, and other members may depend on it.
+  std::vector<FlowRule> rules = std::move(u.rules);
+  unbind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u);
+  u.rules = std::move(rules);
+  std::erase_if(u.groups, [&](const UdpGroup& g) { return g.group == group; });
+}
+
+// ---- in
+
+void Engine::note_udp(UdpFlow& u) noexcept {
+  if (!u.notify_hook.is_linked()) notify_udp_.push_back(u);
+}
+
+void Engine::deliver_udp(UdpFlow& u, PacketChain packet) noexcept {
+  uint32_t cost = 0;
+  for (PacketBuf* p = packet.front(); p != nullptr; p = p->next) {
+    cost += truesize(*p);
+    p->offset = p->next != nullptr ? 1 : 0;  // 1: the datagram goes on in the next buffer
+  }
+  // As Linux: an empty queue takes any one datagram. When the pool runs low, queues grow no more.
+  const bool is_full = u.queue_truesize + cost > u.rcv_buf || pool_->free_count() < low_water_;
+  if (is_full && !u.queue.empty()) {
+    u.stats->rx_drops.add();
+    return;
+  }
+  u.queue_truesize += cost;
+  u.stats->rx_packets.add();
+  u.stats->rx_bytes.add(packet.bytes());
+  u.queue.append(std::move(packet));
+  note_udp(u);
+}
+
+/// A copy for every member of the group but the last, which gets the frame itself.
+void Engine::deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain packet) noexcept {
+  for (size_t i = 0; i + 1 < members.size(); ++i) {
+    PacketChain copy;
+    for (const PacketBuf* p = packet.front(); p != nullptr; p = p->next) {
+      PacketBuf* c = pool_->take();
+      if (c == nullptr) {
+        stats_.pool_empty.add();
+        members[i]->stats->rx_drops.add();
+        copy.clear();
+        break;
+      }
+      // Headers too: addresses are read from them.
+      std::memcpy(c->frame, p->frame, size_t{p->data_at} + p->length);
+      c->data_at = p->data_at;
+      c->length = p->length;
+      c->cookie = p->cookie;
+      c->hw_time = p->hw_time;
+      copy.push_back(PacketRef(c));
+    }
+    if (!copy.empty()) deliver_udp(*members[i], std::move(copy));
+  }
+  deliver_udp(*members.back(), std::move(packet));
+}
+
+void Engine::udp_received(UdpFlow& u, const PacketBuf& p) noexcept {
+  u.queue_truesize -= std::min(u.queue_truesize, truesize(p));
+}
+
+// ---- out
+
+Result<void> Engine::make_datagram(std::span<const iovec> data, Datagram& d) noexcept {
+  PacketRef p;
+  uint32_t total = 0;
+  for (const iovec& v : data) {
+    for (size_t at = 0; at < v.iov_len;) {
+      if (!p || p->length == pool_->frame_bytes() - PacketPool::kHeadroom) {
+        if (p) d.body.push_back(std::move(p));
+        p.reset(pool_->take());
+        if (!p) {
+          queue_reap();
+          p.reset(pool_->take());
+        }
+        if (!p || d.body.buffers() == kMaxFrames) {
+          stats_.pool_empty.add();
+          return fail(ENOBUFS, "packet pool");
+        }
+      }
+      const size_t n = std::min<size_t>(v.iov_len - at,
+                                        pool_->frame_bytes() - PacketPool::kHeadroom - p->length);
+      const checksum::Sum s = checksum::copy_and_sum(
+          p->data() + p->length, static_cast<const std::byte*>(v.iov_base) + at, n);
+      d.sum = checksum::combine(d.sum, s, total % 2 != 0);
+      p->length = static_cast<uint16_t>(p->length + n);
+      total += static_cast<uint32_t>(n);
+      at += n;
+    }
+  }
+  if (p) d.body.push_back(std::move(p));
+  return {};
+}
+
+Result<void> Engine::emit_udp(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept {
+  alignas(16) std::byte head[wire::HeaderTemplate::kMaxBytes];
+  const size_t h =
+      u.egress.header.emit_udp(head, {.payload_bytes = d.body.bytes(), .payload_sum = d.sum});
+  PacketSlice slices[kMaxFrames];
+  size_t count = 0;
+  for (PacketBuf* p = d.body.front(); p != nullptr; p = p->next)
+    slices[count++] = {p, p->data_at, p->length};
+  const TxFrame frame{{head, h}, {slices, count}, 0};
+  Queue& q = u.egress.port->queue();
+  if (!q.tx(frame, bell)) {
+    q.tx_flush();
+    q.tx_reap();
+    if (!q.tx(frame, bell)) {
+      stats_.tx_ring_full.add();
+      return fail(EAGAIN, "transmit ring");
+    }
+  }
+  stats_.tx_packets.add();
+  stats_.tx_bytes.add(h + d.body.bytes());
+  u.stats->tx_packets.add();
+  u.stats->tx_bytes.add(d.body.bytes());
+  return {};
+}
+
+Result<void> Engine::udp_send(UdpFlow& u, const Route&, const Endpoint& src, const Endpoint& dst,
+                              std::span<const iovec> data, Doorbell bell, Instant now) noexcept {
+  if (!u.held.empty() &&
+      u.egress_to != dst) {  // one destination waits at a time: the old one loses
+    u.stats->errors.add(u.held.buffers());
+    u.held.clear();
+    u.held_hook.unlink();
+  }
+  u.egress_to = dst;
+  u.egress_from = src;
+  u.egress.generation = 0;
+  return udp_send_cached(u, dst, data, bell, now);
+}
+
+Result<void> Engine::udp_send_cached(UdpFlow& u, const Endpoint& dst, std::span<const iovec> data,
+                                     Doorbell bell, Instant now) noexcept {
+  if (u.egress_to != dst || u.egress_to.port == 0) return fail(ENOENT, "egress");
+  Result<void> way;
+  if (u.egress.generation != reader_.generation()) [[unlikely]] {
+    const uint8_t ttl = dst.addr.is_multicast() ? u.multicast_ttl : u.ttl;
+    way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, dst, u.tos, ttl, now);
+    if (!way && way.error().code != EAGAIN) return way;
+  }
+  size_t n = 0;
+  for (const iovec& v : data) n += v.iov_len;
+  if (n + (dst.addr.is_v4() ? 28 : 48) > u.egress.mtu) return fail(EMSGSIZE, "path MTU");
+  Datagram d;
+  if (auto ok = make_datagram(data, d); !ok) return ok;
+  if (way && u.held.empty()) [[likely]]
+    return emit_udp(u, d, bell);
+  // The neighbour is being resolved. As Linux: some wait, beyond them they are dropped without a
+  // word.
+  if (u.held.buffers() >= kMaxHeldDatagrams || d.body.empty()) {
+    u.stats->errors.add();
+    return {};
+  }
+  for (PacketBuf* p = d.body.front(); p != nullptr; p = p->next)
+    p->cookie = p->next != nullptr ? 1 : 0;
+  d.body.front()->sum = d.sum;
+  if (u.held.empty()) u.held_since = now;
+  u.held.append(std::move(d.body));
+  if (!u.held_hook.is_linked()) held_.push_back(u);
+  publish_deadline(now);
+  return {};
+}
+
+void Engine::send_held(UdpFlow& u, Instant now) noexcept {
+  const uint8_t ttl = u.egress_to.addr.is_multicast() ? u.multicast_ttl : u.ttl;
+  const auto way =
+      resolve_egress(u.egress, IpProto::kUdp, u.egress_from, u.egress_to, u.tos, ttl, now);
+  if (!way) {
+    if (way.error().code == EAGAIN && now - u.held_since < kHoldPatience) {
+      held_.push_back(u);
+      return;
+    }
+    u.stats->errors.add(u.held.buffers());
+    u.held.clear();
+    if (u.key.is_exact()) {  // as Linux: a connected socket hears that its peer does not answer
+      u.soft_error = EHOSTUNREACH;
+      note_udp(u);
+    }
+    return;
+  }
+  while (!u.held.empty()) {
+    Datagram d;
+    d.sum = u.held.front()->sum;
+    bool goes_on = true;
+    while (goes_on && !u.held.empty()) {
+      goes_on = u.held.front()->cookie != 0;
+      d.body.push_back(u.held.pop_front());
+    }
+    if (!emit_udp(u, d, Doorbell::kNow)) u.stats->errors.add();
+  }
+}
+
+}  // namespace vireo

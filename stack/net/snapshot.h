@@ -1,0 +1,95 @@
+// The kernel's network state at one moment, immutable, and how it is published to engines and freed
+// after them. A reader holds references into a snapshot only between two calls of its quiesce(); an
+// old snapshot is freed once every reader that is online has passed quiesce() since it was
+// replaced. A reader that stops polling goes offline(). Owner: SnapshotStore owns snapshots.
+// Thread: publish() by one thread (the helper); a Reader by one thread at a time (the holder of its
+// engine's lock); attaching and detaching readers by any.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "stack/net/addrs.h"
+#include "stack/net/links.h"
+#include "stack/net/neighbours.h"
+#include "stack/net/routes.h"
+#include "stack/net/rules.h"
+
+namespace vireo::net {
+
+/// Tables that did not change are shared with the snapshot before. No pointer is ever null.
+struct Snapshot {
+  uint64_t generation = 0;  ///< 1, 2, ...: set by publish()
+  std::shared_ptr<const Links> links = std::make_shared<const Links>();
+  std::shared_ptr<const Addrs> addrs = std::make_shared<const Addrs>();
+  std::shared_ptr<const Rules> rules = std::make_shared<const Rules>();
+  std::shared_ptr<const RouteTables> routes = std::make_shared<const RouteTables>();
+  std::shared_ptr<const Neighbours> neighbours = std::make_shared<const Neighbours>();
+};
+
+class SnapshotStore {
+ public:
+  class Reader;
+
+  SnapshotStore();   ///< starts with an empty snapshot of generation 1
+  ~SnapshotStore();  ///< every reader must be gone
+  SnapshotStore(const SnapshotStore&) = delete;
+  SnapshotStore& operator=(const SnapshotStore&) = delete;
+
+  /// Makes `next` the current snapshot and frees the old ones that nobody can see any more.
+  void publish(std::unique_ptr<Snapshot> next);
+  /// Frees what has become free since. @return how many old snapshots still wait for a reader.
+  size_t reclaim();
+  /// Changes at each publish(); one load. Compare with the generation that a NextHop was resolved
+  /// by.
+  uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
+
+ private:
+  friend class Reader;
+  static constexpr uint64_t kOffline = UINT64_MAX;
+
+  std::atomic<const Snapshot*> current_;
+  std::atomic<uint64_t> generation_{1};
+  std::mutex mutex_;
+  std::vector<Reader*> readers_;                          // guarded by mutex_
+  std::vector<std::unique_ptr<const Snapshot>> retired_;  // guarded by mutex_
+};
+
+/// One engine's view. Starts online.
+class SnapshotStore::Reader {
+ public:
+  explicit Reader(SnapshotStore& store);
+  ~Reader();
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  /// The current snapshot; valid until the next quiesce() or offline() of this reader.
+  const Snapshot& snapshot() const noexcept {
+    return *store_.current_.load(std::memory_order_seq_cst);  // see online(); free on x86
+  }
+  /// One load, for the check at each send.
+  uint64_t generation() const noexcept { return store_.generation(); }
+  /// "I hold nothing of a snapshot": once per poll. Costs one load and a compare when nothing has
+  /// changed.
+  void quiesce() noexcept {
+    const uint64_t g = store_.generation();
+    // Pairs with the acquire in reclaim(): all our reads of older snapshots happen before they are
+    // freed.
+    if (g != seen_.load(std::memory_order_relaxed)) seen_.store(g, std::memory_order_release);
+  }
+  /// quiesce(), and no snapshot waits for us until online().
+  void offline() noexcept { seen_.store(kOffline, std::memory_order_release); }
+  /// Must precede snapshot() after offline().
+  void online() noexcept;
+
+ private:
+  friend class SnapshotStore;
+  SnapshotStore& store_;
+  std::atomic<uint64_t> seen_;
+};
+
+}  // namespace vireo::net

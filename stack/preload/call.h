@@ -1,0 +1,62 @@
+// The C boundary: from a Result to -1 and errno, with signals as signal(7) says. The only writer of
+// errno. Owner: none. Thread: any.
+#pragma once
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <type_traits>
+
+#include "stack/preload/real.h"
+#include "stack/preload/signals.h"
+#include "stack/sock/calls.h"
+
+namespace vireo::preload {
+
+enum class Restart : uint8_t {
+  kNever,      ///< poll, select, epoll_wait, and sleeps: EINTR whatever SA_RESTART says
+  kReceiving,  ///< made again after handlers with SA_RESTART, unless SO_RCVTIMEO is set
+  kSending,    ///< the same with SO_SNDTIMEO
+};
+
+/// The socket of ours behind `fd`, empty for what libc shall answer itself, epolls among it.
+inline Handle find_socket(int fd) noexcept {
+  const Handle h = fd_table().find(fd);
+  return h && h->kind.load(std::memory_order_relaxed) == FileKind::kEpoll ? Handle{} : h;
+}
+
+/// The process is ending in another thread, which has closed this one's sockets: to the program it
+/// must look as if exit had come first.
+[[noreturn, gnu::cold]] inline void park() noexcept {
+  for (;;) pause();
+}
+
+/// Runs `f` (-> Result<T>) inside the library. @return its value (0 for Result<void>), or -1 with
+/// errno set. Success leaves errno as it was.
+template <class F>
+auto call(Restart restart, Handle h, F&& f) noexcept {
+  using T = typename decltype(f())::value_type;
+  using Return = std::conditional_t<std::is_void_v<T>, int, T>;
+  const int saved = errno;
+  for (;;) {
+    Inside inside;
+    auto r = f();
+    const bool may_restart = inside.leave();
+    if (r) [[likely]] {
+      errno = saved;
+      if constexpr (std::is_void_v<T>)
+        return Return{0};
+      else
+        return *r;
+    }
+    if (r.error().code == EINTR && may_restart && restart != Restart::kNever &&
+        !sock::has_timeout(h, restart == Restart::kSending))
+      continue;
+    if (const Stack* s = process_stack(); s != nullptr && s->ends_elsewhere()) park();
+    if (raises_sigpipe(r.error())) raise(SIGPIPE);
+    errno = r.error().code;
+    return Return{-1};
+  }
+}
+
+}  // namespace vireo::preload

@@ -1,0 +1,136 @@
+// Descriptors: closing, duplicating, flags. Descriptors that are Vireo's own are spared, as if they
+// were not there.
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+
+#include "core/own_fds.h"
+#include "stack/preload/call.h"
+
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
+
+using namespace vireo;           // NOLINT: the C names below live in no namespace
+using namespace vireo::preload;  // NOLINT
+
+namespace {
+
+int do_fcntl(int fd, int command, uintptr_t argument) {
+  const Handle h = fd_table().find(fd);
+  if (!h) return preload::libc().fcntl(fd, command, argument);
+  return call(Restart::kNever, h, [&] { return sock::fcntl(h, command, argument); });
+}
+
+int no_such_fd() {
+  errno = EBADF;
+  return -1;
+}
+
+/// Closes or marks [first, last] but for our own descriptors.
+int sparing_close_range(unsigned first, unsigned last, int flags) {
+  uint64_t from = first;
+  while (from <= last) {
+    const uint64_t own = next_own_fd(static_cast<unsigned>(from));
+    const uint64_t to = own == kMaxOwnFds ? last : std::min<uint64_t>(last, own - 1);
+    if (from <= to &&
+        real().close_range(static_cast<unsigned>(from), static_cast<unsigned>(to), flags) != 0)
+      return -1;
+    if (own == kMaxOwnFds) break;
+    from = own + 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+extern "C" {
+
+VIREO_EXPORT int close(int fd) {
+  const Handle h = fd_table().find(fd);
+  if (h) return call(Restart::kNever, h, [&] { return sock::close(h); });
+  if (is_own_fd(fd)) [[unlikely]]
+    return no_such_fd();
+  return preload::libc().close(fd);
+}
+
+/// A stream made by fdopen(3) from a socket of ours: libc closes the descriptor by itself.
+VIREO_EXPORT int fclose(FILE* stream) {
+  const int fd = stream != nullptr ? fileno_unlocked(stream) : -1;
+  if (fd_table().find(fd)) {
+    Inside inside;
+    sock::forget(fd);
+  }
+  return real().fclose(stream);
+}
+
+VIREO_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
+  if (real().close_range == nullptr) {
+    errno = ENOSYS;
+    return -1;
+  }
+  if ((static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0) {
+    const auto end = static_cast<unsigned>(fd_table().end());
+    for (unsigned fd = first; fd < end && fd <= last; ++fd) {
+      Inside inside;
+      sock::forget(static_cast<int>(fd));
+    }
+  }
+  return sparing_close_range(first, last, flags);
+}
+
+VIREO_EXPORT void closefrom(int first) noexcept {
+  (void)close_range(static_cast<unsigned>(std::max(first, 0)), ~0U, 0);
+}
+
+VIREO_EXPORT int dup(int fd) noexcept {
+  const Handle h = fd_table().find(fd);
+  if (!h) return preload::libc().dup(fd);
+  return call(Restart::kNever, h, [&] { return sock::dup(h); });
+}
+
+VIREO_EXPORT int dup2(int from, int to) noexcept {
+  if (is_own_fd(to)) [[unlikely]]
+    return no_such_fd();
+  if (!fd_table().find(from) && !fd_table().find(to)) return preload::libc().dup2(from, to);
+  return call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, 0, false); });
+}
+
+VIREO_EXPORT int dup3(int from, int to, int flags) noexcept {
+  if (is_own_fd(to)) [[unlikely]]
+    return no_such_fd();
+  if (!fd_table().find(from) && !fd_table().find(to)) return preload::libc().dup3(from, to, flags);
+  return call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, flags, true); });
+}
+
+VIREO_EXPORT int fcntl(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const uintptr_t argument = va_arg(arguments, uintptr_t);
+  va_end(arguments);
+  return do_fcntl(fd, command, argument);
+}
+
+VIREO_EXPORT int fcntl64(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const uintptr_t argument = va_arg(arguments, uintptr_t);
+  va_end(arguments);
+  return do_fcntl(fd, command, argument);
+}
+
+VIREO_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, request);
+  void* argument = va_arg(arguments, void*);
+  va_end(arguments);
+  const Handle h = fd_table().find(fd);
+  if (!h) return preload::libc().ioctl(fd, request, argument);
+  return call(Restart::kNever, h, [&] { return sock::ioctl(h, request, argument); });
+}
+
+}  // extern "C"

@@ -1,0 +1,180 @@
+// Data: the read and write families on descriptors of ours, with their fortified twins.
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "stack/preload/call.h"
+
+using namespace vireo;           // NOLINT: the C names below live in no namespace
+using namespace vireo::preload;  // NOLINT
+
+namespace {
+
+ssize_t do_recv(Handle h, void* buf, size_t n, int flags) {
+  const iovec v{buf, n};
+  return call(Restart::kReceiving, h, [&] { return sock::recv(h, {&v, 1}, flags); });
+}
+
+ssize_t do_send(Handle h, const void* buf, size_t n, int flags) {
+  const iovec v{const_cast<void*>(buf), n};
+  return call(Restart::kSending, h, [&] { return sock::send(h, {&v, 1}, flags); });
+}
+
+ssize_t do_recvfrom(Handle h, void* buf, size_t n, int flags, sockaddr* addr, socklen_t* len) {
+  const iovec v{buf, n};
+  return call(Restart::kReceiving, h, [&] { return sock::recvfrom(h, {&v, 1}, flags, addr, len); });
+}
+
+/// readv(2) and writev(2): EINVAL for a count out of range.
+bool is_bad_count(int count) {
+  if (count >= 0 && count <= 1024) return false;
+  errno = EINVAL;
+  return true;
+}
+
+size_t total(const iovec* v, int count) {
+  size_t n = 0;
+  for (int i = 0; i < count; ++i) n += v[i].iov_len;
+  return n;
+}
+
+/// What glibc's __*_chk functions do when the compiler knew the buffer to be too small.
+void check(size_t n, size_t buffer) {
+  if (n > buffer) std::abort();
+}
+
+}  // namespace
+
+extern "C" {
+
+// ---- in
+
+VIREO_EXPORT ssize_t read(int fd, void* buf, size_t n) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().read(fd, buf, n);
+  if (n == 0) return 0;
+  return do_recv(h, buf, n, 0);
+}
+
+VIREO_EXPORT ssize_t __read_chk(int fd, void* buf, size_t n, size_t buffer) {
+  check(n, buffer);
+  return read(fd, buf, n);
+}
+
+VIREO_EXPORT ssize_t readv(int fd, const iovec* v, int count) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().readv(fd, v, count);
+  if (is_bad_count(count)) return -1;
+  if (total(v, count) == 0) return 0;
+  return call(Restart::kReceiving, h,
+              [&] { return sock::recv(h, {v, static_cast<size_t>(count)}, 0); });
+}
+
+VIREO_EXPORT ssize_t recv(int fd, void* buf, size_t n, int flags) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().recv(fd, buf, n, flags);
+  return do_recv(h, buf, n, flags);
+}
+
+VIREO_EXPORT ssize_t __recv_chk(int fd, void* buf, size_t n, size_t buffer, int flags) {
+  check(n, buffer);
+  return recv(fd, buf, n, flags);
+}
+
+VIREO_EXPORT ssize_t recvfrom(int fd, void* buf, size_t n, int flags, sockaddr* addr,
+                              socklen_t* len) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().recvfrom(fd, buf, n, flags, addr, len);
+  return do_recvfrom(h, buf, n, flags, addr, len);
+}
+
+VIREO_EXPORT ssize_t __recvfrom_chk(int fd, void* buf, size_t n, size_t buffer, int flags,
+                                    sockaddr* addr, socklen_t* len) {
+  check(n, buffer);
+  return recvfrom(fd, buf, n, flags, addr, len);
+}
+
+VIREO_EXPORT ssize_t recvmsg(int fd, msghdr* msg, int flags) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().recvmsg(fd, msg, flags);
+  return call(Restart::kReceiving, h, [&] { return sock::recvmsg(h, *msg, flags); });
+}
+
+VIREO_EXPORT int recvmmsg(int fd, mmsghdr* vec, unsigned count, int flags, timespec* timeout) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().recvmmsg(fd, vec, count, flags, timeout);
+  return call(Restart::kReceiving, h,
+              [&] { return sock::recvmmsg(h, vec, count, flags, timeout); });
+}
+
+// ---- out
+
+VIREO_EXPORT ssize_t write(int fd, const void* buf, size_t n) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().write(fd, buf, n);
+  return do_send(h, buf, n, 0);
+}
+
+VIREO_EXPORT ssize_t writev(int fd, const iovec* v, int count) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().writev(fd, v, count);
+  if (is_bad_count(count)) return -1;
+  return call(Restart::kSending, h,
+              [&] { return sock::send(h, {v, static_cast<size_t>(count)}, 0); });
+}
+
+VIREO_EXPORT ssize_t send(int fd, const void* buf, size_t n, int flags) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().send(fd, buf, n, flags);
+  return do_send(h, buf, n, flags);
+}
+
+VIREO_EXPORT ssize_t sendto(int fd, const void* buf, size_t n, int flags, const sockaddr* addr,
+                            socklen_t len) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().sendto(fd, buf, n, flags, addr, len);
+  const iovec v{const_cast<void*>(buf), n};
+  return call(Restart::kSending, h, [&] { return sock::sendto(h, {&v, 1}, flags, addr, len); });
+}
+
+VIREO_EXPORT ssize_t sendmsg(int fd, const msghdr* msg, int flags) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().sendmsg(fd, msg, flags);
+  return call(Restart::kSending, h, [&] { return sock::sendmsg(h, *msg, flags); });
+}
+
+VIREO_EXPORT int sendmmsg(int fd, mmsghdr* vec, unsigned count, int flags) {
+  const Handle h = find_socket(fd);
+  if (!h) return preload::libc().sendmmsg(fd, vec, count, flags);
+  return call(Restart::kSending, h, [&] { return sock::sendmmsg(h, vec, count, flags); });
+}
+
+VIREO_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) noexcept {
+  const Handle h = find_socket(out);
+  if (!h) return preload::libc().sendfile(out, in, offset, count);
+  return call(Restart::kSending, h, [&] { return sock::sendfile(h, in, offset, count); });
+}
+
+VIREO_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) noexcept {
+  static_assert(sizeof(off_t) == sizeof(off64_t));
+  return sendfile(out, in, offset, count);
+}
+
+/// splice(2) moves pages between kernel objects; a carried socket is none. EINVAL is what callers
+/// fall back on.
+VIREO_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t n,
+                            unsigned flags) {
+  for (const int fd : {in, out}) {
+    const Handle h = find_socket(fd);
+    if (h && h->is_carried()) {
+      errno = EINVAL;
+      return -1;
+    }
+  }
+  return real().splice(in, in_offset, out, out_offset, n, flags);
+}
+
+}  // extern "C"

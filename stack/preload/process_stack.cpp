@@ -1,0 +1,79 @@
+#include "stack/preload/process_stack.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "core/log.h"
+#include "dev/registry.h"
+#include "stack/preload/real.h"
+#include "stack/preload/signals.h"
+
+extern char** environ;
+
+namespace vireo::preload {
+namespace {
+
+constinit ControlLock g_lock;
+
+void open_log(const Settings& s) {
+  LogSink::level.store(static_cast<int>(s.log_level), std::memory_order_relaxed);
+  if (s.log_file.empty()) return;
+  const int fd = ::open(with_pid(s.log_file, ::getpid()).c_str(),
+                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd >= 0)
+    LogSink::fd.store(protect_fd(fd), std::memory_order_relaxed);
+  else
+    log<LogLevel::kWarn>("VMA_LOG_FILE={}: cannot be opened ({}), logging to standard error",
+                         s.log_file, std::strerror(errno));
+}
+
+Stack* make_stack() {
+  ParsedSettings p = parse_settings(environ);
+  open_log(p.settings);
+  for (const Diagnostic& d : p.diagnostics) {
+    if (d.severity == Severity::kWarning)
+      log<LogLevel::kWarn>("{}", d.text);
+    else
+      log<LogLevel::kDetails>("{}", d.text);
+  }
+  init_settings(p.settings);
+  auto* stack = new (std::nothrow) Stack({settings(), device_opener(settings()), true});
+  if (stack == nullptr) return nullptr;
+  pthread_atfork([] { process_stack()->fork_prepare(); }, [] { process_stack()->fork_parent(); },
+                 [] {
+                   g_lock.reset_after_fork();
+                   reset_signals_after_fork();
+                   process_stack()->fork_child();
+                 });
+  install_stack(stack);
+  return stack;
+}
+
+/// After main's own exit handlers: what closed connections still owe their peers goes out.
+[[gnu::destructor]] void at_exit() {
+  if (is_inside()) return;  // exit(3) from a handler in a call of ours
+  if (Stack* s = process_stack(); s != nullptr && s->is_owner()) {
+    Inside inside;
+    s->drain_at_exit();
+    s->write_stats_at_exit();
+  }
+}
+
+}  // namespace
+
+Stack* get_stack() noexcept {
+  Stack* s = process_stack();
+  if (s == nullptr) [[unlikely]] {
+    Inside inside;
+    (void)libc();
+    const ControlGuard guard(g_lock);
+    s = process_stack();
+    if (s == nullptr) s = make_stack();
+  }
+  return s != nullptr && s->is_owner() ? s : nullptr;
+}
+
+}  // namespace vireo::preload

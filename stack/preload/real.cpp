@@ -1,0 +1,36 @@
+#include "stack/preload/real.h"
+
+#include <dlfcn.h>
+
+namespace vireo::preload {
+namespace {
+
+constinit Real g_real;
+
+template <class F>
+void load(F& f, const char* name) noexcept {
+  f = reinterpret_cast<F>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+// Two threads may both come here first: they store the same values.
+void load_real_functions() noexcept {
+#define X(name) load(g_libc.name, #name);
+  VIREO_LIBC_CALLS(X)
+#undef X
+  load(g_real.sigaction, "sigaction");
+  load(g_real.close_range, "close_range");
+  load(g_real.splice, "splice");
+  load(g_real.epoll_pwait2, "epoll_pwait2");
+  load(g_real.exit_now, "_exit");
+  load(g_real.fclose, "fclose");
+  __atomic_store_n(&g_loaded, true, __ATOMIC_RELEASE);
+}
+
+const Real& real() noexcept {
+  (void)libc();
+  return g_real;
+}
+
+}  // namespace vireo::preload

@@ -1,0 +1,36 @@
+// libc's own functions, found once by dlsym(RTLD_NEXT); those that the socket layer needs are in
+// its table (sock/libc.h). Owner: process. Thread: any; the first call of any interposed name fills
+// the table.
+#pragma once
+
+#include <signal.h>
+#include <cstdio>
+
+#include "stack/sock/libc.h"
+
+#define VIREO_EXPORT __attribute__((visibility("default")))
+
+namespace vireo::preload {
+
+/// Beyond sock/libc.h.
+struct Real {
+  decltype(&::sigaction) sigaction = nullptr;
+  int (*close_range)(unsigned, unsigned, int) = nullptr;
+  decltype(&::splice) splice = nullptr;
+  int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*) = nullptr;
+  void (*exit_now)(int) = nullptr;  ///< _exit
+  int (*fclose)(FILE*) = nullptr;
+};
+
+void load_real_functions() noexcept;
+inline constinit bool g_loaded = false;
+
+/// The socket layer's table, filled.
+inline const Libc& libc() noexcept {
+  if (!g_loaded) [[unlikely]]
+    load_real_functions();
+  return g_libc;
+}
+const Real& real() noexcept;
+
+}  // namespace vireo::preload

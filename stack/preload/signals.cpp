@@ -1,0 +1,208 @@
+#include "stack/preload/signals.h"
+
+#include <ucontext.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "core/lock.h"
+#include "stack/preload/real.h"
+#include "stack/sock/process.h"
+
+namespace vireo::preload {
+namespace {
+
+/// A handler's invocation that was put off.
+struct Deferred {
+  int signo;
+  siginfo_t info;
+  ucontext_t context;
+};
+
+struct ThreadSignals {
+  volatile uint32_t depth = 0;       ///< calls of ours that the thread is inside of
+  volatile uint32_t no_restart = 0;  ///< handlers without SA_RESTART so far
+  volatile uint32_t seen = 0;        ///< handlers so far
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit ThreadSignals t_state;
+// A standard signal is pending at most once while it is blocked by its own handler's mask; realtime
+// ones may queue.
+constexpr uint32_t kQueue = 8;
+thread_local Deferred t_queue[kQueue];
+
+/// The program's actions, written under the lock, read by handlers: a handler sees the old or the
+/// new one whole, since the words are swapped behind a version.
+struct Action {
+  std::atomic<uint32_t> version{0};  ///< odd while it changes
+  struct sigaction user{};
+};
+constinit Action g_actions[NSIG];
+constinit ControlLock g_lock;
+
+struct sigaction load_action(int signo) noexcept {
+  Action& a = g_actions[signo];
+  struct sigaction copy;
+  for (;;) {
+    const uint32_t v =
+        a.version.load(std::memory_order_acquire);  // pairs with the release in store_action()
+    std::memcpy(&copy, &a.user, sizeof copy);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if ((v & 1) == 0 && a.version.load(std::memory_order_relaxed) == v) return copy;
+  }
+}
+
+void store_action(int signo, const struct sigaction& user) noexcept {
+  Action& a = g_actions[signo];
+  const uint32_t v = a.version.load(std::memory_order_relaxed);
+  a.version.store(v + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  std::memcpy(&a.user, &user, sizeof user);
+  a.version.store(v + 2, std::memory_order_release);  // pairs with the acquire in load_action()
+}
+
+bool is_fault(int signo) {
+  switch (signo) {
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGTRAP:
+    case SIGSYS:
+    case SIGABRT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_handler(const struct sigaction& a) {
+  return (a.sa_flags & SA_SIGINFO) != 0 || (a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN);
+}
+
+void run(const struct sigaction& a, int signo, siginfo_t* info, void* context) noexcept {
+  if ((a.sa_flags & SA_SIGINFO) != 0)
+    a.sa_sigaction(signo, info, context);
+  else if (has_handler(a))
+    a.sa_handler(signo);
+}
+
+void count(const struct sigaction& a) noexcept {
+  t_state.seen = t_state.seen + 1;
+  if ((a.sa_flags & SA_RESTART) == 0) t_state.no_restart = t_state.no_restart + 1;
+}
+
+/// What the kernel calls for every signal that the program handles.
+void on_signal(int signo, siginfo_t* info, void* context) {
+  const int saved = errno;
+  const struct sigaction a = load_action(signo);
+  count(a);
+  note_signal();
+  const uint32_t n = t_signals.deferred;
+  if (t_state.depth != 0 && t_signals.in_kernel == 0 && n < kQueue) {
+    Deferred& d = t_queue[n];
+    d.signo = signo;
+    d.info = *info;
+    std::memcpy(&d.context, context, sizeof d.context);
+    t_signals.deferred = n + 1;
+  } else {
+    // Before the program's handler returns it may leave by longjmp: nothing of ours comes after it.
+    errno = saved;
+    run(a, signo, info, context);
+  }
+  errno = saved;
+}
+
+void run_deferred() noexcept {
+  const int saved = errno;
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  // Blocked while the queue is read; each handler then runs with the mask that the kernel would
+  // have set.
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  while (t_signals.deferred != 0) {
+    Deferred d;
+    std::memcpy(&d, &t_queue[0], sizeof d);
+    const uint32_t left = t_signals.deferred - 1;
+    std::memmove(&t_queue[0], &t_queue[1], left * sizeof(Deferred));
+    t_signals.deferred = left;
+    const struct sigaction a = load_action(d.signo);
+    sigset_t mask = before;
+    for (int s = 1; s < NSIG; ++s)
+      if (sigismember(&a.sa_mask, s) == 1) sigaddset(&mask, s);
+    if ((a.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, d.signo);
+    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    run(a, d.signo, &d.info, &d.context);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = saved;
+}
+
+}  // namespace
+
+Inside::Inside() noexcept : no_restart_before_(t_state.no_restart) {
+  t_state.depth = t_state.depth + 1;
+}
+
+Inside::~Inside() {
+  if (!left_) leave();
+}
+
+bool Inside::leave() noexcept {
+  left_ = true;
+  t_state.depth = t_state.depth - 1;
+  if (t_signals.deferred != 0 && t_state.depth == 0) [[unlikely]]
+    run_deferred();
+  return t_state.no_restart == no_restart_before_;
+}
+
+int set_action(int signo, const struct sigaction* action, struct sigaction* old) noexcept {
+  if (signo <= 0 || signo >= NSIG || is_fault(signo)) return real().sigaction(signo, action, old);
+  // A handler may call us too (sigaction is async-signal-safe): none runs while the table changes.
+  sigset_t all;
+  sigset_t mask;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask);
+  g_lock.lock();
+  const struct sigaction kept = load_action(signo);
+  struct sigaction to_kernel{};
+  if (action != nullptr) {
+    to_kernel = *action;
+    if (has_handler(*action)) {
+      store_action(signo, *action);
+      to_kernel.sa_sigaction = on_signal;
+      to_kernel.sa_flags |= SA_SIGINFO;
+    }
+  }
+  struct sigaction before{};
+  const int result = real().sigaction(signo, action != nullptr ? &to_kernel : nullptr, &before);
+  const int error = errno;
+  if (result != 0 && action != nullptr) store_action(signo, kept);
+  const bool was_ours = before.sa_sigaction == on_signal && (before.sa_flags & SA_SIGINFO) != 0;
+  g_lock.unlock();
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  if (result != 0) {
+    errno = error;
+    return -1;
+  }
+  if (old != nullptr) *old = was_ours ? kept : before;
+  return 0;
+}
+
+bool is_inside() noexcept { return t_state.depth != 0; }
+
+void reset_signals_after_fork() noexcept { g_lock.reset_after_fork(); }
+
+int set_interrupt(int signo, bool interrupts) noexcept {
+  struct sigaction a;
+  if (set_action(signo, nullptr, &a) != 0) return -1;
+  if (interrupts)
+    a.sa_flags &= ~SA_RESTART;
+  else
+    a.sa_flags |= SA_RESTART;
+  return set_action(signo, &a, nullptr);
+}
+
+}  // namespace vireo::preload

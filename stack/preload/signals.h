@@ -1,0 +1,43 @@
+// The program's signal handlers and our calls. A handler that runs while its thread is inside the
+// library could call back into it with locks held; so sigaction is interposed, and a handler that
+// arrives inside is put off to the end of the call. The call learns of it at once (note_signal) and
+// returns EINTR, as the kernel's would.
+//
+// Owner: process (the table of actions), thread (what is put off). Thread: any, and signal
+// handlers. Source: signal(7), sigaction(2); faults (SIGSEGV and the like) are never put off.
+#pragma once
+
+#include <signal.h>
+
+#include <cstdint>
+
+namespace vireo::preload {
+
+/// Marks that the thread is inside the library; on the way out of the outermost one, handlers that
+/// were put off run.
+class Inside {
+ public:
+  Inside() noexcept;
+  ~Inside();
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  /// Leaves now and runs what was put off. @return true: some handler ran or had run since entry,
+  /// and all of them have SA_RESTART, so that an interrupted call is to be made again.
+  bool leave() noexcept;
+
+ private:
+  bool left_ = false;
+  uint32_t no_restart_before_;
+};
+
+/// sigaction(2) as the program sees it. @return 0 or -1 with errno.
+int set_action(int signo, const struct sigaction* action, struct sigaction* old) noexcept;
+/// This thread is in a call of ours, perhaps with locks held: a handler asks, before it ends the
+/// process.
+bool is_inside() noexcept;
+/// The child of a fork: whoever held the table's lock is not here.
+void reset_signals_after_fork() noexcept;
+/// siginterrupt(3)'s flag. Future and present action of `signo` restart calls, or do not.
+int set_interrupt(int signo, bool interrupts) noexcept;
+
+}  // namespace vireo::preload

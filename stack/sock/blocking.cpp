@@ -1,0 +1,172 @@
+#include "stack/sock/blocking.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "core/sleep.h"
+
+namespace vireo {
+namespace {
+
+constexpr size_t kMaxWaitFds = 64;
+/// Polls that any thread may spin, a few round trips' worth; beyond them it needs a place.
+constexpr int64_t kFreePolls = 256;
+/// A follower looks by itself this often: a spinner may leave the library and never come back.
+constexpr Duration kFollowerPatience = Duration::ms(5);
+
+/// poll(2) of one descriptor, without waiting.
+bool kernel_ready(int fd, short events) noexcept {
+  pollfd p{fd, events, 0};
+  const timespec none{};
+  return libc().ppoll(&p, 1, &none, nullptr) > 0;
+}
+
+/// How long to sleep at most: to the deadline of the call or of the engine's timers.
+timespec sleep_time(Instant until, Instant now) noexcept {
+  const int64_t ns = std::max<int64_t>(0, (until - now).ns());
+  return {ns / 1'000'000'000, ns % 1'000'000'000};
+}
+
+/// One sleep. The engine's lock is held on entry and on return. @return false: there was work, none
+/// was slept.
+bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waiter& waiter,
+                bool (*ready)(void*), void* argument) noexcept VIREO_NO_THREAD_ANALYSIS {
+  File& f = *what.handle.file;
+  f.ready.add(waiter.watcher);
+  pollfd fds[kMaxWaitFds + 2];
+  nfds_t n = 0;
+  fds[n++] = {waiter.event.fd(), POLLIN, 0};
+  if (what.kernel_events != 0) fds[n++] = {what.handle.fd, what.kernel_events, 0};
+  const nfds_t first_device = n;
+  for (const int fd : e.wait_fds())
+    if (n < std::size(fds)) fds[n++] = {fd, POLLIN, 0};
+  // After the watcher is in place and the queues are armed nothing can be missed: what arrived
+  // before is seen here, what arrives later wakes us.
+  if (!e.begin_sleep()) {
+    f.ready.remove(waiter.watcher);
+    return false;
+  }
+  if (ready(argument)) {
+    e.end_sleep();
+    f.ready.remove(waiter.watcher);
+    return false;
+  }
+  e.unlock();
+
+  t_signals.sleeping_on = &waiter.event;  // from here a handler wakes us
+  if (!signals.pending()) {
+    const Instant until = std::min(what.deadline.at(), e.next_deadline());
+    const timespec t = until.is_never() ? timespec{} : sleep_time(until, Clock::now());
+    (void)libc().ppoll(fds, n, until.is_never() ? nullptr : &t, nullptr);
+  }
+  t_signals.sleeping_on = nullptr;
+
+  f.ready.remove(waiter.watcher);
+  waiter.event.drain();
+  e.end_sleep();
+  e.lock().lock();
+  for (nfds_t i = first_device; i < n; ++i)
+    if (fds[i].revents != 0) {
+      e.wake_ack_all();
+      break;
+    }
+  return true;
+}
+
+/// One sleep of a thread that found no place to spin: others poll, and wake it. The engine's lock
+/// is held on entry and on return.
+void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waiter& waiter,
+                 bool (*ready)(void*), void* argument) noexcept VIREO_NO_THREAD_ANALYSIS {
+  File& f = *what.handle.file;
+  SpinPlaces& places = what.handle->stack->spin_places();
+  f.ready.add(waiter.watcher);
+  if (!ready(argument) && places.follow(waiter)) {
+    pollfd fds[2] = {{waiter.event.fd(), POLLIN, 0}, {what.handle.fd, what.kernel_events, 0}};
+    e.unlock();
+    t_signals.sleeping_on = &waiter.event;  // from here a handler wakes us
+    if (!signals.pending()) {
+      const Instant now = Clock::now();
+      const timespec t = sleep_time(std::min(what.deadline.at(), now + kFollowerPatience), now);
+      (void)libc().ppoll(fds, what.kernel_events != 0 ? 2 : 1, &t, nullptr);
+    }
+    t_signals.sleeping_on = nullptr;
+    places.forget_follower(waiter);
+    e.lock().lock();
+  }
+  f.ready.remove(waiter.watcher);
+  waiter.event.drain();
+}
+
+}  // namespace
+
+Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signals,
+                         bool (*ready)(void*), void* argument) noexcept VIREO_NO_THREAD_ANALYSIS {
+  Stack& stack = *what.handle->stack;
+  const int spins = stack.settings().rx_poll;
+  const bool yields = stack.settings().rx_poll_yield;
+  Waiter* waiter = nullptr;
+  bool spins_in_place = false;
+  const auto finish = [&](Result<Woken> result) {
+    if (spins_in_place) stack.spin_places().leave();
+    if (waiter != nullptr) stack.put_waiter(*waiter);
+    return result;
+  };
+  int64_t polls = 0;
+  for (;;) {
+    const Instant now = Clock::now();
+    e.poll(now);
+    if (ready(argument)) return finish(Woken::kReady);
+    if (signals.pending()) return finish(fail(EINTR, "signal"));
+    if (what.deadline.passed(now)) {
+      if (what.kernel_events != 0 && kernel_ready(what.handle.fd, what.kernel_events))
+        return finish(Woken::kKernel);
+      return finish(fail(EAGAIN, "timeout"));
+    }
+    ++polls;
+    const bool sleep = spins >= 0 && polls > spins;
+    if (!sleep && !spins_in_place && polls > kFreePolls)
+      spins_in_place = stack.spin_places().try_enter();
+    const bool follow = !sleep && !spins_in_place && polls > kFreePolls;
+    const bool look =
+        what.kernel_events != 0 &&
+        (sleep || follow || (what.kernel_ratio > 0 && polls % what.kernel_ratio == 0));
+    if (look && kernel_ready(what.handle.fd, what.kernel_events)) return finish(Woken::kKernel);
+    if (sleep || follow) {
+      if (std::exchange(spins_in_place, false)) stack.spin_places().leave();
+      if (waiter == nullptr) {
+        // Without an eventfd we cannot sleep safely: go on polling.
+        if (auto w = stack.take_waiter()) waiter = *w;
+      }
+      if (waiter != nullptr) {
+        if (sleep)
+          sleep_once(e, what, signals, *waiter, ready, argument);
+        else
+          follow_once(e, what, signals, *waiter, ready, argument);
+        continue;
+      }
+    }
+    e.unlock();
+    if (yields)
+      ::sched_yield();
+    else
+      cpu_relax();
+    // Whoever holds the lock polls for us; what it delivers to us is seen when we get the lock.
+    while (!e.lock().try_lock()) {
+      cpu_relax();
+      if (signals.pending()) {
+        e.lock().lock();
+        break;
+      }
+    }
+  }
+}
+
+void FilePin::release() noexcept {
+  if (file_ == nullptr) return;
+  File& f = *std::exchange(file_, nullptr);
+  release_pin(f);
+}
+
+}  // namespace vireo

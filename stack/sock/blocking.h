@@ -1,0 +1,109 @@
+// Waiting inside a call: spin as VMA_RX_POLL says, then sleep until the device, the kernel's
+// socket, another thread's poll or a signal wakes us. Owner: the calling thread's stack. Thread:
+// each its own.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+
+#include "core/clock.h"
+#include "core/result.h"
+#include "stack/engine/engine.h"
+#include "stack/sock/file.h"
+#include "stack/sock/process.h"
+
+namespace vireo {
+
+/// Holds an engine's lock for a scope; runs what others noted when it lets go.
+class VIREO_SCOPED_CAPABILITY EngineGuard {
+ public:
+  explicit EngineGuard(Engine& e) noexcept VIREO_ACQUIRE(e.lock()) : engine_(e) { e.lock().lock(); }
+  /// Adopts a lock that is held already.
+  EngineGuard(Engine& e, std::adopt_lock_t) noexcept VIREO_REQUIRES(e.lock()) : engine_(e) {}
+  EngineGuard(const EngineGuard&) = delete;
+  EngineGuard& operator=(const EngineGuard&) = delete;
+  ~EngineGuard() VIREO_RELEASE() {
+    if (held_) engine_.unlock();
+  }
+  void unlock() noexcept VIREO_RELEASE() {
+    engine_.unlock();
+    held_ = false;
+  }
+  void lock() noexcept VIREO_ACQUIRE() {
+    engine_.lock().lock();
+    held_ = true;
+  }
+
+ private:
+  Engine& engine_;
+  bool held_ = true;
+};
+
+/// Lets go of a reference; the last one closes the File. No lock held.
+void release_pin(File& f) noexcept;
+
+/// A reference to a File over a sleep. Declare it before the EngineGuard: letting go of the last
+/// one closes the socket and takes locks.
+class FilePin {
+ public:
+  FilePin() = default;
+  FilePin(const FilePin&) = delete;
+  FilePin& operator=(const FilePin&) = delete;
+  ~FilePin() { release(); }
+  /// Under a lock that keeps `f` alive. Again is harmless.
+  void pin(File& f) noexcept {
+    if (file_ != nullptr) return;
+    f.refs.fetch_add(1, std::memory_order_relaxed);
+    file_ = &f;
+  }
+  void release() noexcept;
+
+ private:
+  File* file_ = nullptr;
+};
+
+/// The end of a call's patience.
+class Deadline {
+ public:
+  /// 0 = for ever (SO_RCVTIMEO's meaning).
+  static Deadline after_ns(int64_t ns) {
+    return Deadline(ns == 0 ? Instant::never() : Clock::now() + Duration::ns(ns));
+  }
+  static Deadline never() { return Deadline(Instant::never()); }
+  bool passed(Instant now) const { return now >= at_; }
+  Instant at() const { return at_; }
+
+ private:
+  explicit Deadline(Instant at) : at_(at) {}
+  Instant at_;
+};
+
+enum class Woken : uint8_t {
+  kReady,   ///< the predicate holds
+  kKernel,  ///< the kernel's socket has one of the events asked for
+};
+
+/// What one call waits for beside its predicate.
+struct WaitFor {
+  Handle handle;
+  Deadline deadline;
+  short kernel_events = 0;  ///< POLLIN to look at the kernel's socket too; 0 = it means nothing
+  int kernel_ratio = 0;     ///< look at it once in so many polls; 0 = only before sleeping
+};
+
+/// Polls and sleeps until `ready(argument)` (called with the lock) holds. The lock is held on entry
+/// and, whatever the outcome, on return. The File must be pinned by the caller.
+/// Errors: EAGAIN at the deadline, EINTR.
+Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signals,
+                         bool (*ready)(void*), void* argument) noexcept VIREO_REQUIRES(e.lock());
+
+template <class Pred>
+Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signals,
+                         Pred&& pred) noexcept VIREO_REQUIRES(e.lock()) {
+  return wait_until(
+      e, what, signals, [](void* p) { return (*static_cast<std::remove_reference_t<Pred>*>(p))(); },
+      &pred);
+}
+
+}  // namespace vireo

@@ -1,0 +1,338 @@
+// Each call goes where its socket is: TCP, UDP, a listener, or the kernel.
+#include <linux/sockios.h>
+
+#include "stack/sock/sockets.h"
+
+namespace vireo::sock {
+namespace {
+
+FileKind kind(Handle h) { return h->kind.load(std::memory_order_relaxed); }
+Mode mode(Handle h) { return h->mode.load(std::memory_order_acquire); }
+bool is_tcp_carried(Handle h) { return mode(h) == Mode::kCarried && kind(h) == FileKind::kTcp; }
+
+/// A carried connection in the child of a fork.
+bool is_void(Handle h) { return mode(h) == Mode::kVoid; }
+
+msghdr message(std::span<const iovec> iov, void* name = nullptr, socklen_t name_len = 0) {
+  msghdr m{};
+  m.msg_iov = const_cast<iovec*>(iov.data());
+  m.msg_iovlen = iov.size();
+  m.msg_name = name;
+  m.msg_namelen = name_len;
+  return m;
+}
+
+Result<void> from_kernel(int returned, const char* where) {
+  if (returned != 0) return fail_errno(where);
+  return {};
+}
+
+}  // namespace
+
+// ---- connections
+
+Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
+  File& f = *h.file;
+  if (!f.stack->is_owner()) return from_kernel(libc().bind(h.fd, addr, len), "bind");
+  const ControlGuard control(f.control);
+  if (!h.is_alive()) return fail(EBADF, "bind");
+  const Mode m = mode(h);
+  if (f.placeholder || m == Mode::kListening || m == Mode::kVoid ||
+      (m == Mode::kCarried && kind(h) == FileKind::kTcp))
+    return fail(EINVAL, "bind");
+  if (const auto local = Endpoint::from_sockaddr(addr, len);
+      local && kind(h) == FileKind::kUdp && m != Mode::kCarried)
+    udp_socket::prepare(f, *local);
+  if (auto ok = from_kernel(libc().bind(h.fd, addr, len), "bind"); !ok) return ok;
+  if (kind(h) == FileKind::kTcp)
+    f.tcp->bound = true;
+  else if (m != Mode::kCarried)
+    udp_socket::bound(f, h.fd);
+  return {};
+}
+
+Result<void> listen(Handle h, int backlog) {
+  if (kind(h) != FileKind::kTcp || !h->stack->is_owner())
+    return from_kernel(libc().listen(h.fd, backlog), "listen");
+  return listener::listen(h, backlog);
+}
+
+Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
+  if (!h->stack->is_owner()) return from_kernel(libc().connect(h.fd, addr, len), "connect");
+  if (kind(h) == FileKind::kUdp) return udp_socket::connect(h, addr, len);
+  if (addr == nullptr || len < sizeof(sa_family_t))
+    return from_kernel(libc().connect(h.fd, addr, len), "connect");
+  if (addr->sa_family == AF_UNSPEC) return tcp_socket::disconnect(h, addr, len);
+  const int domain = h->domain.load(std::memory_order_relaxed);
+  const auto to = addr->sa_family == domain ? Endpoint::from_sockaddr(addr, len) : std::nullopt;
+  // What the kernel would refuse anyway, it refuses in its own words.
+  if (!to || to->port == 0 || to->addr.is_multicast()) {
+    if (is_tcp_carried(h)) return fail(EISCONN, "connect");
+    return from_kernel(libc().connect(h.fd, addr, len), "connect");
+  }
+  return tcp_socket::connect(h, *to, addr, len);
+}
+
+Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
+  if (kind(h) != FileKind::kTcp || !h->stack->is_owner())
+    return from_libc(libc().accept4(h.fd, addr, len, flags), "accept");
+  return listener::accept(h, addr, len, flags);
+}
+
+Result<void> shutdown(Handle h, int how) {
+  File& f = *h.file;
+  if (!f.stack->is_owner()) return from_kernel(libc().shutdown(h.fd, how), "shutdown");
+  if (is_void(h)) return fail(ENOTCONN, "shutdown");
+  if (how < SHUT_RD || how > SHUT_RDWR) return fail(EINVAL, "shutdown");
+  if (kind(h) == FileKind::kUdp) return udp_socket::shutdown(h, how);
+  if (is_tcp_carried(h)) return tcp_socket::shutdown(h, how);
+  if (mode(h) == Mode::kListening && how != SHUT_WR) {
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, "shutdown");
+    if (mode(h) == Mode::kListening) listener::stop(f);
+  }
+  const auto done = from_kernel(libc().shutdown(h.fd, how), "shutdown");
+  f.ready.notify(kReadyIn | EPOLLHUP | kModeChanged);
+  return done;
+}
+
+Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
+  File& f = *h.file;
+  if (is_tcp_carried(h) || (is_void(h) && f.placeholder)) {
+    if (addr == nullptr || len == nullptr) return fail(EFAULT, "getsockname");
+    if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockname");
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, "getsockname");
+    give_address(f.tcp->local, f.domain.load(std::memory_order_relaxed), addr, len);
+    return {};
+  }
+  return from_kernel(libc().getsockname(h.fd, addr, len), "getsockname");
+}
+
+Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
+  File& f = *h.file;
+  if (is_void(h)) return fail(ENOTCONN, "getpeername");
+  if (!is_tcp_carried(h)) return from_kernel(libc().getpeername(h.fd, addr, len), "getpeername");
+  if (addr == nullptr || len == nullptr) return fail(EFAULT, "getpeername");
+  if (static_cast<int>(*len) < 0) return fail(EINVAL, "getpeername");
+  const ControlGuard control(f.control);
+  if (!h.is_alive()) return fail(EBADF, "getpeername");
+  {
+    const EngineGuard guard(*f.engine.load(std::memory_order_acquire));
+    const tcp::State s = f.flow == nullptr ? tcp::State::kClosed : tcp::state(f.tcp_flow().tcb);
+    if (s == tcp::State::kClosed || s == tcp::State::kSynSent) return fail(ENOTCONN, "getpeername");
+  }
+  give_address(f.tcp->remote, f.domain.load(std::memory_order_relaxed), addr, len);
+  return {};
+}
+
+// ---- data
+
+Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
+  if (is_tcp_carried(h)) [[likely]]
+    return tcp_socket::recv(h, iov, flags);
+  msghdr m = message(iov);
+  return recvmsg(h, m, flags);
+}
+
+Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockaddr* addr,
+                         socklen_t* len) {
+  if (addr == nullptr) return recv(h, iov, flags);
+  msghdr m = message(iov, addr, len == nullptr ? 0 : *len);
+  auto n = recvmsg(h, m, flags);
+  if (n && len != nullptr) *len = m.msg_namelen;
+  return n;
+}
+
+Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
+  if (is_tcp_carried(h)) {
+    auto n = tcp_socket::recv(h, {msg.msg_iov, msg.msg_iovlen}, flags);
+    if (n) {
+      msg.msg_namelen = 0;  // tcp(7): no address
+      msg.msg_controllen = 0;
+      msg.msg_flags = 0;
+    }
+    return n;
+  }
+  if (is_void(h)) return fail(ENOTCONN, "recv");
+  if (kind(h) == FileKind::kUdp && h->stack->is_owner()) return udp_socket::recv(h, msg, flags);
+  return kernel_recvmsg(h, msg, flags);
+}
+
+Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const timespec* timeout) {
+  // As Linux: the timeout is looked at between datagrams only (recvmmsg(2), BUGS).
+  const auto end =
+      timeout == nullptr
+          ? Instant::never()
+          : Clock::now() + Duration::ns(timeout->tv_sec * 1'000'000'000 + timeout->tv_nsec);
+  int each = flags & ~MSG_WAITFORONE;
+  unsigned done = 0;
+  while (done < count) {
+    const auto n = recvmsg(h, vec[done].msg_hdr, each);
+    if (!n) {
+      if (done == 0) return std::unexpected(n.error());
+      break;  // Linux reports the error at the next call; ours stays pending where it can
+    }
+    vec[done].msg_len = static_cast<unsigned>(*n);
+    ++done;
+    if ((flags & MSG_WAITFORONE) != 0) each |= MSG_DONTWAIT;
+    if (Clock::now() >= end) break;
+  }
+  return static_cast<int>(done);
+}
+
+Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
+  if (is_tcp_carried(h)) [[likely]]
+    return tcp_socket::send(h, iov, flags);
+  return sendmsg(h, message(iov), flags);
+}
+
+Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const sockaddr* addr,
+                       socklen_t len) {
+  // A connected stream ignores the address (net/ipv4/tcp.c).
+  if (is_tcp_carried(h)) return tcp_socket::send(h, iov, flags);
+  return sendmsg(h, message(iov, const_cast<sockaddr*>(addr), addr == nullptr ? 0 : len), flags);
+}
+
+Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
+  if (is_tcp_carried(h)) return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
+  if (is_void(h)) return fail(ENOTCONN, "send");
+  if (kind(h) == FileKind::kUdp && h->stack->is_owner())
+    return udp_socket::send(h, msg, flags, Doorbell::kNow);
+  return kernel_sendmsg(h, msg, flags);
+}
+
+Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
+  const bool udp = kind(h) == FileKind::kUdp && h->stack->is_owner();
+  unsigned done = 0;
+  for (; done < count; ++done) {
+    // One doorbell for all but the last.
+    const auto n = udp ? udp_socket::send(h, vec[done].msg_hdr, flags,
+                                          done + 1 < count ? Doorbell::kLater : Doorbell::kNow)
+                       : sendmsg(h, vec[done].msg_hdr, flags);
+    if (!n) {
+      if (udp && done != 0) udp_socket::flush(h);
+      if (done == 0) return std::unexpected(n.error());
+      break;
+    }
+    vec[done].msg_len = static_cast<unsigned>(*n);
+  }
+  // The last may have gone by the kernel, without a doorbell for those before.
+  if (udp && done > 1) udp_socket::flush(h);
+  return static_cast<int>(done);
+}
+
+Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {
+  const bool ours = is_tcp_carried(out) || (kind(out) == FileKind::kUdp && out->is_carried());
+  if (!ours) {
+    if (is_void(out)) return fail(ENOTCONN, "sendfile");
+    const ssize_t n = libc().sendfile(out.fd, in_fd, offset, count);
+    if (n < 0) return fail_errno("sendfile");
+    return n;
+  }
+  // Through a buffer: what was read but could not be sent is not taken (the offset says so).
+  char buffer[16384];
+  const off_t start = offset != nullptr ? *offset : ::lseek(in_fd, 0, SEEK_CUR);
+  if (start < 0) return fail(errno == ESPIPE ? ESPIPE : EINVAL, "sendfile");
+  size_t done = 0;
+  Result<ssize_t> last = 0;
+  while (done < count) {
+    const size_t want = std::min(count - done, sizeof buffer);
+    const ssize_t got = libc().pread(in_fd, buffer, want, start + static_cast<off_t>(done));
+    if (got < 0) last = fail_errno("sendfile");
+    if (got <= 0) break;
+    const iovec v{buffer, static_cast<size_t>(got)};
+    const bool more = done + static_cast<size_t>(got) < count && static_cast<size_t>(got) == want;
+    last = send(out, {&v, 1}, more && kind(out) == FileKind::kTcp ? MSG_MORE : 0);
+    if (!last) break;
+    done += static_cast<size_t>(*last);
+    if (*last < got) break;
+  }
+  if (done == 0 && !last) return last;
+  if (is_tcp_carried(out)) tcp_socket::push(out);
+  if (offset != nullptr)
+    *offset = start + static_cast<off_t>(done);
+  else
+    (void)::lseek(in_fd, start + static_cast<off_t>(done), SEEK_SET);
+  return static_cast<ssize_t>(done);
+}
+
+// ---- fcntl, ioctl
+
+Result<int> fcntl(Handle h, int command, uintptr_t argument) {
+  File& f = *h.file;
+  switch (command) {
+    case F_DUPFD:
+      return dup_from(h, static_cast<int>(argument), false);
+    case F_DUPFD_CLOEXEC:
+      return dup_from(h, static_cast<int>(argument), true);
+    case F_GETFL: {
+      const int flags = libc().fcntl(h.fd, F_GETFL);
+      if (flags < 0) return fail_errno("fcntl");
+      // The kernel's flag is ours to use (listeners), or shared by many (placeholders).
+      return (flags & ~O_NONBLOCK) | (f.nonblock.load(std::memory_order_relaxed) ? O_NONBLOCK : 0);
+    }
+    case F_SETFL: {
+      const auto flags = static_cast<int>(argument);
+      const bool nonblock = (flags & O_NONBLOCK) != 0;
+      if (!f.placeholder && f.stack->is_owner()) {
+        const int kernel = mode(h) == Mode::kListening ? flags | O_NONBLOCK : flags;
+        if (libc().fcntl(h.fd, F_SETFL, kernel) != 0) return fail_errno("fcntl");
+      }
+      f.nonblock.store(nonblock, std::memory_order_relaxed);
+      return 0;
+    }
+    default:
+      return from_libc(libc().fcntl(h.fd, command, argument), "fcntl");
+  }
+}
+
+Result<int> ioctl(Handle h, unsigned long request, void* argument) {
+  File& f = *h.file;
+  const auto give = [&](uint64_t v) -> Result<int> {
+    *static_cast<int*>(argument) = static_cast<int>(v);
+    return 0;
+  };
+  if (request == FIONBIO && argument != nullptr) {
+    const bool on = *static_cast<const int*>(argument) != 0;
+    if (!f.placeholder && mode(h) != Mode::kListening && libc().ioctl(h.fd, FIONBIO, argument) != 0)
+      return fail_errno("ioctl");
+    f.nonblock.store(on, std::memory_order_relaxed);
+    return 0;
+  }
+  const bool asks_queue =
+      request == FIONREAD || request == SIOCOUTQ || request == SIOCOUTQNSD || request == SIOCATMARK;
+  if (argument != nullptr && asks_queue && f.is_carried()) {
+    Engine* const engine = f.engine.load(std::memory_order_acquire);
+    if (engine == nullptr) [[unlikely]]
+      return fail(EBADF, "ioctl");  // closed by another thread
+    Engine& e = *engine;
+    EngineGuard guard(e);
+    if (!h.is_alive()) return fail(EBADF, "ioctl");
+    if (f.flow != nullptr && kind(h) == FileKind::kTcp) {
+      tcp::Tcb& t = f.tcp_flow().tcb;
+      if (request == FIONREAD) {
+        if (tcp::recv_queue(t).empty()) e.poll(Clock::now());
+        return give(tcp::recv_queue(t).bytes());
+      }
+      if (request == SIOCOUTQ) return give(tcp::unacked_bytes(t));
+      if (request == SIOCOUTQNSD) return give(tcp::unsent_bytes(t));
+      return give(0);  // SIOCATMARK: no urgent mark is kept
+    }
+    if (f.flow != nullptr && request == FIONREAD) {
+      UdpFlow& u = f.udp_flow();
+      if (u.queue.empty()) e.poll(Clock::now());
+      // Of the first datagram only (udp(7)).
+      uint64_t bytes = 0;
+      for (const PacketBuf* p = u.queue.front(); p != nullptr; p = p->next) {
+        bytes += p->length;
+        if (p->offset == 0) break;
+      }
+      if (bytes != 0) return give(bytes);
+    }
+  }
+  if (is_void(h) && asks_queue) return fail(ENOTCONN, "ioctl");
+  return from_libc(libc().ioctl(h.fd, request, argument), "ioctl");
+}
+
+}  // namespace vireo::sock

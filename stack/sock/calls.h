@@ -1,0 +1,93 @@
+// The socket calls, one function each, as preload's extern "C" names forward them. Everything takes
+// a Handle from fd_table().find(); a descriptor without one is the kernel's and none of our
+// business. Results carry Linux's errno in Err::code; errno itself is not written.
+//
+//   Handle h = fd_table().find(fd);
+//   if (!h) return libc().recv(fd, ...);
+//   auto n = sock::recv(h, iov, flags);
+//   if (!n) { if (raises_sigpipe(n.error())) raise(SIGPIPE); errno = n.error().code; return -1; }
+//
+// EINTR is always returned as such: preload calls again where the handler has SA_RESTART, unless
+// has_timeout() (signal(7)).
+// Thread: any. Locks: takes control and engine locks itself.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <span>
+
+#include "core/result.h"
+#include "stack/sock/fd_table.h"
+#include "stack/sock/process.h"
+
+namespace vireo {
+
+/// Err::where of an EPIPE for which the program must get SIGPIPE (not for MSG_NOSIGNAL, not where
+/// the kernel has raised it).
+inline constexpr const char kSigpipe[] = "SIGPIPE";
+inline bool raises_sigpipe(const Err& e) { return e.code == EPIPE && e.where == kSigpipe; }
+
+namespace sock {
+
+// ---- descriptors
+/// socket(2). The kernel's socket, with a File attached if it is TCP or UDP over IPv4 or IPv6.
+Result<int> socket(Stack& stack, int domain, int type, int protocol);
+/// close(2) of a descriptor of ours. The number is free when it returns; the last one lingers as
+/// SO_LINGER says.
+Result<void> close(Handle h);
+/// The number was, or is about to be, replaced or closed by the kernel's own call (dup2 onto it,
+/// close_range): lets go of it without closing the kernel's descriptor.
+void forget(int fd);
+/// After the kernel made `to` a dup of `from`: makes it ours too. What `to` was before has been
+/// forgotten.
+Result<void> adopt_dup(int from, int to);
+/// dup(2), dup2(2)/dup3(2), fcntl(F_DUPFD, F_DUPFD_CLOEXEC).
+Result<int> dup(Handle h);
+Result<int> dup_to(int from, int to, int flags, bool is_dup3);
+Result<int> dup_from(Handle h, int least, bool cloexec);
+
+// ---- connections
+Result<void> bind(Handle h, const sockaddr* addr, socklen_t len);
+Result<void> listen(Handle h, int backlog);
+Result<void> connect(Handle h, const sockaddr* addr, socklen_t len);
+/// accept4(2); `flags`: SOCK_NONBLOCK, SOCK_CLOEXEC.
+Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags);
+Result<void> shutdown(Handle h, int how);
+Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len);
+Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len);
+
+// ---- data. read(2) and readv(2) of nothing return 0 at once: the caller's case.
+Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
+Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockaddr* addr,
+                         socklen_t* len);
+Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags);
+Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const timespec* timeout);
+Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
+Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const sockaddr* addr,
+                       socklen_t len);
+Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags);
+Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags);
+/// sendfile(2) with a socket of ours as `out`.
+Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count);
+
+// ---- options
+Result<void> setsockopt(Handle h, int level, int name, const void* value, socklen_t len);
+Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* len);
+/// fcntl(2): F_GETFL, F_SETFL, F_DUPFD*; everything else is the kernel's.
+Result<int> fcntl(Handle h, int command, uintptr_t argument);
+/// ioctl(2): FIONREAD, SIOCOUTQ, SIOCOUTQNSD, FIONBIO, SIOCATMARK; everything else is the kernel's.
+Result<int> ioctl(Handle h, unsigned long request, void* argument);
+
+/// A send or receive timeout is set: an interrupted call is not restarted (signal(7)).
+bool has_timeout(Handle h, bool sending);
+
+// ---- for multiplexers (epoll.cpp, poll_select.cpp)
+/// Polls the engine of `h` once, if nobody else does. Lock not held.
+void poll_engine(Engine& e) noexcept;
+/// readiness() of a File, with the lock taken; EPOLLNVAL-like 0 for a dead handle.
+ReadyBits ready_now(Handle h) noexcept;
+
+}  // namespace sock
+}  // namespace vireo

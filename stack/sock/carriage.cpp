@@ -1,0 +1,105 @@
+// Carried or not: what is decided before a device is asked, and how a decision is told.
+#include "core/carriage.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/log.h"
+#include "stack/sock/sockets.h"
+
+namespace vireo {
+namespace {
+
+/// Reasons that an operator can cure; the others are how things should be.
+bool is_curable(Carriage why) {
+  return why == Carriage::kRights || why == Carriage::kDeviceBusy || why == Carriage::kMemory;
+}
+
+}  // namespace
+
+Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint& local,
+                        const Endpoint& remote) {
+  const Settings& s = stack.settings();
+  if (!s.offloaded_sockets || s.device == DeviceChoice::kOff)
+    return std::unexpected(Refusal{Carriage::kDisabled, 0, "switched off"});
+  if (forced != Carriage::kUndecided)
+    return std::unexpected(Refusal{forced, 0, "an option of the socket"});
+  if (stack.rules().lookup(stack.program(), s.application_id, role, local, remote) ==
+      Transport::kKernel)
+    return std::unexpected(Refusal{Carriage::kRule, 0, "rules file"});
+  const bool client =
+      role == Role::kTcpClient || role == Role::kUdpConnect || role == Role::kUdpSender;
+  if (client && (remote.addr.is_loopback() || remote.addr.is_unspecified()))
+    return std::unexpected(Refusal{Carriage::kLoopback, 0, "loopback"});
+  if (client && remote.addr.is_limited_broadcast())
+    return std::unexpected(Refusal{Carriage::kBroadcast, 0, "broadcast"});
+  if (local.addr.is_loopback())
+    return std::unexpected(Refusal{Carriage::kLoopback, 0, "bound to loopback"});
+  return {};
+}
+
+void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote) {
+  // Odd while it changes: see stats_layout.h. The spare slot (generation 0) is nobody's to read.
+  const uint32_t g = s.generation.load(std::memory_order_relaxed);
+  if (g == 0) return;
+  s.generation.store(g + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);  // pairs with the reader's acquire fence
+  std::memcpy(s.local_addr, local.addr.bytes().data(), 16);
+  std::memcpy(s.remote_addr, remote.addr.bytes().data(), 16);
+  s.local_port = local.port;
+  s.remote_port = remote.port;
+  s.generation.store(g + 2, std::memory_order_release);
+}
+
+namespace {
+
+void record(SocketStats& s, const Refusal& r) {
+  const uint32_t g = s.generation.load(std::memory_order_relaxed);
+  if (g == 0) return;
+  s.generation.store(g + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);  // as above
+  s.carriage = r.why;
+  s.err = r.err;
+  std::strncpy(s.detail, r.where, sizeof s.detail - 1);
+  s.generation.store(g + 2, std::memory_order_release);
+}
+
+}  // namespace
+
+void record_carried(File& f, const Endpoint& local, const Endpoint& remote) {
+  record(*f.stats, {Carriage::kCarried, 0, ""});
+  record_address(*f.stats, local, remote);
+  f.stack->count_carried();
+}
+
+void record_kernel(File& f, const Refusal& why) {
+  record(*f.stats, why);
+  f.stack->count_decision(why);
+}
+
+void Stack::count_carried() {
+  StatsLayout& all = stats();  // the child of a fork has none until it asks
+  const ControlGuard guard(stats_lock_);
+  all.sockets_carried.add();
+}
+
+void Stack::count_decision(const Refusal& why) {
+  {
+    StatsLayout& all = stats();
+    const ControlGuard guard(stats_lock_);
+    all.sockets_kernel.add();
+    all.refused[static_cast<size_t>(why.why)].add();
+  }
+  if (!is_curable(why.why)) {
+    log<LogLevel::kDebug>("stays on the kernel: {} ({})", carriage_name(why.why), why.where);
+    return;
+  }
+  if (warned_.exchange(true, std::memory_order_relaxed)) return;
+  if (why.err != 0)
+    log<LogLevel::kWarn>("sockets stay on the kernel: {} ({}: {})", carriage_text(why.why),
+                         why.where, std::strerror(why.err));
+  else
+    log<LogLevel::kWarn>("sockets stay on the kernel: {} ({})", carriage_text(why.why), why.where);
+}
+
+}  // namespace vireo

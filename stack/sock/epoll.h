@@ -1,0 +1,182 @@
+// An epoll of the program: what epoll(7) promises, over sockets of ours and descriptors of the
+// kernel.
+//
+// The events of an item come from three places:
+//   ready list   our side of carried sockets, listeners and nested epolls: a Watcher pushes the
+//                item at delivery, the level is asked when it is taken off
+//   hybrid       a kernel epoll of our own, data = the item: the kernel's side of sockets that have
+//                two sides (UDP, listeners, undecided ones, nested epolls)
+//   raw          the program's own epoll descriptor, data = the program's: everything that is the
+//                kernel's alone (pipes, timers, TCP over loopback). The kernel does it all:
+//                closing, dup, EPOLLONESHOT, errors
+// A nested epoll is also in raw, with no events, so that the kernel judges loops and depth.
+//
+// Owner: its File, freed with it. Guards: the File's control lock (Linux: ep->mtx) for the items;
+// ready_lock_, innermost, for what notifications write (Linux: ep->lock). Order: outer epoll's
+// control lock, nested one's, engine's, leaves.
+// Source: epoll(7); Linux fs/eventpoll.c for what the manual leaves open.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <boost/intrusive/list.hpp>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/fd.h"
+#include "core/result.h"
+#include "stack/sock/file.h"
+#include "stack/sock/multiplex_wait.h"
+
+namespace vireo {
+
+class Epoll {
+ public:
+  /// A thread that sleeps in epoll_wait.
+  struct Sleeper {
+    boost::intrusive::list_member_hook<> hook;
+    EventFd* event = nullptr;
+  };
+
+  explicit Epoll(File& self) noexcept : self_(self) {}
+  Epoll(const Epoll&) = delete;
+  Epoll& operator=(const Epoll&) = delete;
+  ~Epoll();
+
+  // ---- with the File's control lock held. `fd`: the epoll's descriptor
+  Result<void> ctl(int epoll_fd, int op, const Handle& target, epoll_event event) noexcept;
+  /// epoll_ctl(2) on a descriptor that is the kernel's alone.
+  Result<void> ctl_raw(int epoll_fd, int op, int fd, const epoll_event* event) noexcept;
+  /// Takes what is ready. `look`: asks the kernel too; else only in every VMA_SELECT_SKIP_OS-th
+  /// call that finds something.
+  Result<int> harvest(int epoll_fd, std::span<epoll_event> out, bool look) noexcept;
+  /// Something is ready (an epoll is a descriptor too); takes nothing.
+  bool is_ready(int epoll_fd) noexcept;
+  /// Adds the engines of all items, nested ones too.
+  void collect_engines(sock::EngineSet& set) noexcept;
+  /// The hybrid descriptor, made if need be. Errors: those of epoll_create1(2).
+  Result<int> hybrid_fd() noexcept;
+  int hybrid_fd_if_any() const noexcept { return hybrid_count_ != 0 ? hybrid_.get() : -1; }
+  bool has_raw() const noexcept { return raw_count_ != 0; }
+
+  /// A number of the File, its own if it still is one; -1: none.
+  static int name_of(const Handle& h) noexcept;
+
+  // ---- any thread that keeps the File alive
+  /// A hint: harvest() would find something to look at.
+  bool pending() const noexcept { return attention_.load(std::memory_order_acquire); }
+  /// @return false: something is pending, do not sleep.
+  bool arm(Sleeper& s, EventFd& event) noexcept;
+  void disarm(Sleeper& s) noexcept;
+  /// The caller leaves without having looked, or without having taken all: wakes the next one.
+  void pass_on() noexcept;
+
+  /// The child of a fork: its own hybrid, no engines, no sleepers. One thread.
+  void reset_after_fork() noexcept;
+
+ private:
+  using Hook = boost::intrusive::list_member_hook<>;
+  /// Which kernel epoll has the item.
+  enum class Place : uint8_t { kNowhere, kRaw, kHybrid };
+
+  struct Item {
+    Watcher watcher;  ///< the first member: notify() finds the item by it
+    Epoll* owner = nullptr;
+    // ---- guarded by the control lock
+    Handle target;  ///< fd: the number it was added by
+    epoll_event event{};
+    uint32_t index = 0;
+    uint32_t generation = 0;   ///< of the slot: stale hybrid events are told by it
+    uint32_t kernel_bits = 0;  ///< what hybrid reported and nobody has been told yet
+    uint32_t kernel_look = 0;  ///< and in which look: a level is true for one look only
+    int kernel_fd = -1;        ///< registered in hybrid by this number
+    int nested_fd = -1;        ///< a nested epoll's own hybrid, registered too
+    Engine* engine = nullptr;  ///< counted in engines_
+    Place place = Place::kNowhere;
+    bool in_use = false;
+    bool disarmed = false;  ///< EPOLLONESHOT has fired
+    bool is_epoll = false;
+    // ---- guarded by ready_lock_
+    bool dirty = false;   ///< in dirty_
+    bool closed = false;  ///< the File is gone
+    bool muted = false;   ///< disarmed: what happens wakes nobody
+    Hook ready_hook;
+    Hook dirty_hook;
+
+    bool has(uint32_t flag) const noexcept { return (event.events & flag) != 0; }
+  };
+  template <class T, Hook T::* H>
+  using List = boost::intrusive::list<T, boost::intrusive::member_hook<T, Hook, H>,
+                                      boost::intrusive::constant_time_size<false>>;
+
+  static void notify(Watcher& w, ReadyBits happened) noexcept;
+  static uint64_t key_of(const Handle& h) noexcept {
+    return static_cast<uint64_t>(h->index) << 32 | static_cast<uint32_t>(h.fd);
+  }
+
+  // epoll_items.cpp
+  Item* find(const Handle& target) noexcept;
+  Result<void> add(int epoll_fd, const Handle& target, const epoll_event& event) noexcept;
+  Result<void> modify(int epoll_fd, Item& i, const epoll_event& event) noexcept;
+  void erase(int epoll_fd, Item& i) noexcept;
+  Item& new_item() noexcept;
+  void watch(Item& i) noexcept;
+  void queue_if_ready(Item& i) noexcept;
+  void count_engine(Item& i, Engine* e) noexcept;
+  void wake_all() noexcept;
+
+  // epoll_kernel.cpp
+  Place wanted_place(const Item& i) const noexcept;
+  uint32_t hybrid_events(const Item& i) const noexcept;
+  Result<void> settle(int epoll_fd, Item& i, bool rearm) noexcept;
+  void leave_kernel(int epoll_fd, Item& i) noexcept;
+  Result<void> enter_hybrid(Item& i) noexcept;
+  Result<void> register_in(int kernel_epoll, int fd, Item& i) noexcept;
+  void look_at_hybrid() noexcept;
+  void rebuild_hybrid() noexcept;
+
+  // epoll.cpp
+  void settle_dirty(int epoll_fd) noexcept;
+  uint32_t evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept;
+  size_t take_ready(std::span<epoll_event> out) noexcept;
+  Result<size_t> take_raw(int epoll_fd, std::span<epoll_event> out) noexcept;
+  void push(Item& i, bool front = false) noexcept VIREO_REQUIRES(ready_lock_);
+  void queue(Item& i) noexcept;
+  void wake_one() noexcept VIREO_REQUIRES(ready_lock_);
+  void set_attention() noexcept VIREO_REQUIRES(ready_lock_);
+
+  File& self_;
+  std::deque<Item> items_;  ///< addresses are stable
+  std::vector<uint32_t> free_items_;
+  std::unordered_map<uint64_t, Item*> by_key_;
+  struct EngineCount {
+    Engine* engine = nullptr;
+    uint32_t items = 0;
+  };
+  EngineCount engines_[sock::EngineSet::kMax];
+  UniqueFd hybrid_;
+  uint32_t hybrid_count_ = 0;
+  uint32_t raw_count_ = 0;  ///< at most so many: the kernel does not tell of closed ones
+  uint32_t nested_count_ = 0;
+  uint32_t look_ = 0;       ///< looks at the kernel so far
+  uint32_t skipped_ = 0;    ///< calls that found something and did not look
+  bool rebuild_ = false;    ///< hybrid reports an item that is gone
+  bool raw_first_ = false;  ///< whose turn it is when both have events
+
+  ControlLock ready_lock_;
+  List<Item, &Item::ready_hook> ready_ VIREO_GUARDED_BY(ready_lock_);
+  uint32_t ready_count_ VIREO_GUARDED_BY(ready_lock_) = 0;
+  List<Item, &Item::dirty_hook> dirty_ VIREO_GUARDED_BY(ready_lock_);
+  List<Sleeper, &Sleeper::hook> sleepers_ VIREO_GUARDED_BY(ready_lock_);
+  std::atomic<bool> attention_{
+      false};  ///< ready_ or dirty_ is not empty; written under ready_lock_
+};
+
+/// Ends the Epoll of a File whose last reference is gone. No lock held.
+void free_epoll(File& f) noexcept;
+
+}  // namespace vireo

@@ -1,0 +1,121 @@
+#include "stack/sock/fd_table.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <new>
+
+#include "stack/sock/sockets.h"
+
+namespace vireo {
+
+namespace {
+
+uint64_t word_of(const File& f) {
+  return static_cast<uint64_t>(f.generation.load(std::memory_order_relaxed)) << 32 | f.index;
+}
+
+// Reserved, not touched: a page is mapped when a descriptor in it is first used.
+void* reserve(size_t bytes) {
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+}  // namespace
+
+FdTable& fd_table() {
+  static constinit FdTable table;
+  return table;
+}
+
+Result<void> FdTable::init() {
+  const ControlGuard guard(lock_);
+  if (slots_ != nullptr) return {};
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const auto count =
+      static_cast<uint32_t>(std::clamp<rlim_t>(limit.rlim_max, 1024, rlim_t{kMaxFiles}));
+  void* slots = reserve(count * sizeof(std::atomic<uint64_t>));
+  void* files = reserve((size_t{count} + 1) * sizeof(File));
+  if (slots == nullptr || files == nullptr) return fail(ENOMEM, "address space for descriptors");
+  files_ = static_cast<File*>(files);
+  // Zeroed pages are atomics of value 0: none is constructed, so none is touched.
+  slots_ = static_cast<std::atomic<uint64_t>*>(slots);
+  slots_count_ = count;
+  return {};
+}
+
+Result<File*> FdTable::allocate() {
+  const ControlGuard guard(lock_);
+  uint32_t index = free_;
+  if (index != 0) {
+    free_ = files_[index].next_free;
+  } else {
+    if (files_used_ > slots_count_) return fail(ENFILE, "file array");
+    index = files_used_++;
+    File* f = new (&files_[index]) File;
+    f->index = index;
+    f->generation.store(1, std::memory_order_relaxed);
+  }
+  return &files_[index];
+}
+
+Result<void> FdTable::install(int fd, File& f) {
+  if (static_cast<uint32_t>(fd) >= slots_count_) return fail(EMFILE, "descriptor table");
+  const ControlGuard guard(lock_);
+  f.refs.fetch_add(1, std::memory_order_relaxed);
+  // release pairs with the acquire in find(): the File is whole before it can be found.
+  slots_[fd].store(word_of(f), std::memory_order_release);
+  if (fd >= end_.load(std::memory_order_relaxed)) end_.store(fd + 1, std::memory_order_release);
+  return {};
+}
+
+bool FdTable::duplicate(int from, int to) {
+  if (static_cast<uint32_t>(to) >= slots_count_) return false;
+  const ControlGuard guard(lock_);
+  const Handle h = find(from);
+  if (!h) return false;
+  h->refs.fetch_add(1, std::memory_order_relaxed);
+  slots_[to].store(word_of(*h.file), std::memory_order_release);  // as in install()
+  if (to >= end_.load(std::memory_order_relaxed)) end_.store(to + 1, std::memory_order_release);
+  return true;
+}
+
+Handle FdTable::remove(int fd) {
+  if (static_cast<uint32_t>(fd) >= slots_count_) return {};
+  const ControlGuard guard(lock_);
+  const Handle h = find(fd);
+  if (h) slots_[fd].store(0, std::memory_order_release);  // nothing to publish; keeps one order
+  return h;
+}
+
+void FdTable::reclaim() {
+  const ControlGuard guard(lock_);
+  for (uint32_t i = 1; i < files_used_; ++i) {
+    File& f = files_[i];
+    if (f.kind.load(std::memory_order_relaxed) != FileKind::kNone) continue;
+    delete static_cast<TcpSocket*>(f.tcp);
+    delete static_cast<UdpSocket*>(f.udp);
+    f.tcp = nullptr;
+    f.udp = nullptr;
+  }
+}
+
+uint32_t FdTable::count_names(const File& f) const noexcept {
+  uint32_t names = 0;
+  for (int fd = 0; fd < end(); ++fd)
+    names += slots_[fd].load(std::memory_order_relaxed) == word_of(f) ? 1 : 0;
+  return names;
+}
+
+void FdTable::free(File& f) {
+  const ControlGuard guard(lock_);
+  f.kind.store(FileKind::kNone, std::memory_order_relaxed);
+  f.next_free = free_;
+  free_ = f.index;
+}
+
+}  // namespace vireo

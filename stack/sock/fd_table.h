@@ -1,0 +1,74 @@
+// Descriptor number -> File: one array load. The array and the Files are reserved once for the hard
+// RLIMIT_NOFILE (at most 2^20) and mapped as they are touched.
+// Owner: process (static storage). Thread: find() any, lock-free; the rest take the table's lock, a
+// leaf.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "core/lock.h"
+#include "core/result.h"
+#include "stack/sock/file.h"
+
+namespace vireo {
+
+class FdTable {
+ public:
+  static constexpr uint32_t kMaxFiles = 1U << 20;
+
+  /// Reserves address space. Again is harmless. Errors: ENOMEM.
+  Result<void> init();
+
+  /// The File behind `fd`, or an empty Handle: not ours.
+  Handle find(int fd) const noexcept {
+    if (static_cast<uint32_t>(fd) >= slots_count_) [[unlikely]]
+      return {};
+    // acquire pairs with the release in install(): the File is whole.
+    const uint64_t w = slots_[fd].load(std::memory_order_acquire);
+    if (w == 0) return {};
+    return Handle{&files_[static_cast<uint32_t>(w)], static_cast<uint32_t>(w >> 32), fd};
+  }
+
+  /// A File that no descriptor has yet, refs = 0, all members fresh. Errors: ENFILE, EMFILE (the
+  /// number would be beyond the table).
+  Result<File*> allocate();
+  /// Gives `fd` to `f`: one more reference. What `fd` was before must have been removed.
+  Result<void> install(int fd, File& f);
+  /// Makes `to` another name of the File behind `from`. @return false: `from` is not ours.
+  bool duplicate(int from, int to);
+  /// Takes `fd` out. The caller owns the reference it held and must release() it (calls.h close).
+  Handle remove(int fd);
+  /// Returns the slot of a File whose last reference is gone; bumps the generation first if the
+  /// caller has not.
+  void free(File& f);
+
+  /// One past the highest number ever installed; the loop bound for close_range and fork.
+  int end() const noexcept { return end_.load(std::memory_order_acquire); }
+  /// Every File in use, once each (fork, exit). `f(File&)`; no other thread may open or close.
+  template <class F>
+  void for_each_file(F&& f) VIREO_NO_THREAD_ANALYSIS {
+    for (uint32_t i = 1; i < files_used_; ++i)
+      if (files_[i].kind.load(std::memory_order_relaxed) != FileKind::kNone) f(files_[i]);
+  }
+  /// Gives back what closed Files keep for their next life. No other thread may use the table.
+  void reclaim();
+  /// How many descriptors name `f` (fork).
+  uint32_t count_names(const File& f) const noexcept;
+  ControlLock& lock() { return lock_; }
+
+ private:
+  std::atomic<uint64_t>* slots_ = nullptr;  ///< generation << 32 | index of the File; 0 = not ours
+  uint32_t slots_count_ = 0;
+  std::atomic<int> end_{0};
+  ControlLock lock_;
+  File* files_ = nullptr;  ///< index 0 is never used
+  uint32_t files_used_ VIREO_GUARDED_BY(lock_) = 1;
+  uint32_t free_ VIREO_GUARDED_BY(lock_) = 0;
+};
+
+/// The process's table.
+FdTable& fd_table();
+
+}  // namespace vireo

@@ -1,0 +1,207 @@
+// Open descriptions and their numbers: socket, dup, close.
+#include <new>
+
+#include "stack/sock/epoll.h"
+#include "stack/sock/sockets.h"
+
+namespace vireo {
+namespace {
+
+uint8_t proto_of(FileKind k) { return k == FileKind::kTcp ? IPPROTO_TCP : IPPROTO_UDP; }
+
+/// The last reference is gone: ends the flow, gives everything back.
+void close_file(File& f, UniqueFd port_holder) {
+  {
+    const ControlGuard control(f.control);
+    Engine* e = f.engine.load(std::memory_order_acquire);
+    if (e != nullptr) e->lock().lock();
+    // A call that found the File before its number went may have pinned it since; then that call
+    // closes it. And whoever was first has closed it already.
+    const bool gone = f.refs.load(std::memory_order_relaxed) != 0 ||
+                      f.kind.load(std::memory_order_relaxed) == FileKind::kNone;
+    if (!gone) {
+      // release pairs with the acquire in Handle::is_alive().
+      f.generation.fetch_add(1, std::memory_order_release);
+      if (f.flow != nullptr) {
+        switch (f.flow->kind) {
+          case FlowKind::kTcp: {
+            const bool reset = f.tcp->options.linger_on != 0 && f.tcp->options.linger_s == 0;
+            e->tcp_close(f.tcp_flow(), std::move(port_holder), reset, Clock::now());
+            break;
+          }
+          case FlowKind::kListener:
+            e->tcp_close_listener(f.listener());
+            break;
+          case FlowKind::kUdp:
+            e->udp_close(f.udp_flow());
+            break;
+          case FlowKind::kTimeWait:
+            break;
+        }
+        f.flow = nullptr;
+      }
+    }
+    if (e != nullptr) e->unlock();
+    if (gone) return;
+  }
+  f.ready.dismiss();
+  free_sockets(f);
+  fd_table().free(f);
+}
+
+}  // namespace
+
+void free_sockets(File& f) {
+  if (f.is_udp()) {
+    f.stack->count_membership(-static_cast<int>(f.udp->groups.size()));
+    *f.udp = UdpSocket{};
+  }
+  if (f.is_tcp()) *f.tcp = TcpSocket{};
+  // The pointer stays: a call that slept in the kernel counts itself when it wakes.
+  if (f.stats != nullptr) f.stack->put_stats(*f.stats);
+  if (f.epoll != nullptr) free_epoll(f);
+  f.engine.store(nullptr, std::memory_order_relaxed);
+}
+
+Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
+  auto made = fd_table().allocate();
+  if (!made) return made;
+  File& f = **made;
+  if (kind == FileKind::kTcp && f.tcp == nullptr) f.tcp = new (std::nothrow) TcpSocket;
+  if (kind == FileKind::kUdp && f.udp == nullptr) f.udp = new (std::nothrow) UdpSocket;
+  if (kind == FileKind::kTcp ? f.tcp == nullptr : f.udp == nullptr) {
+    fd_table().free(f);
+    return fail(ENOMEM, "socket");
+  }
+  f.stack = &stack;
+  f.flow = nullptr;
+  f.placeholder = false;
+  f.engine.store(nullptr, std::memory_order_relaxed);
+  f.mode.store(Mode::kUndecided, std::memory_order_relaxed);
+  f.nonblock.store(false, std::memory_order_relaxed);
+  f.rcv_timeout_ns.store(0, std::memory_order_relaxed);
+  f.snd_timeout_ns.store(0, std::memory_order_relaxed);
+  f.domain.store(domain, std::memory_order_relaxed);
+  f.stats = &stack.take_stats(proto_of(kind), domain, fd);
+  f.kind.store(kind, std::memory_order_release);
+  return &f;
+}
+
+void release_file(File& f, UniqueFd port_holder) {
+  // acq_rel: what other holders did to the File happens before its end.
+  if (f.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) close_file(f, std::move(port_holder));
+}
+
+void release_pin(File& f) noexcept { release_file(f, UniqueFd()); }
+
+namespace sock {
+
+Result<int> socket(Stack& stack, int domain, int type, int protocol) {
+  const int fd = libc().socket(domain, type, protocol);
+  if (fd < 0) return fail_errno("socket");
+  if (domain != AF_INET && domain != AF_INET6) return fd;
+  const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const bool tcp = kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
+  const bool udp = kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
+  if ((!tcp && !udp) || !stack.is_owner()) return fd;
+  // No memory or no room in the table: the kernel's socket is as good as before.
+  auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
+  if (!f) return fd;
+  init_options(**f);
+  (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
+  forget(fd);  // the number was closed behind our back
+  if (!fd_table().install(fd, **f)) {
+    free_sockets(**f);
+    fd_table().free(**f);
+  }
+  return fd;
+}
+
+namespace {
+
+/// A dup of the shadow for a connection whose last number goes: its port must stay ours.
+UniqueFd holder_for(Handle h) {
+  const bool last = h->refs.load(std::memory_order_relaxed) == 1;
+  if (!last || h->placeholder || !h->is_carried() ||
+      h->kind.load(std::memory_order_relaxed) != FileKind::kTcp)
+    return {};
+  return dup_shadow(h.fd);
+}
+
+bool in_owner(Handle h) { return h->stack->is_owner(); }
+
+}  // namespace
+
+Result<void> close(Handle h) {
+  if (!in_owner(h)) {
+    if (libc().close(h.fd) != 0) return fail_errno("close");
+    return {};
+  }
+  if (h->kind.load(std::memory_order_relaxed) == FileKind::kTcp && h->is_carried())
+    tcp_socket::linger(h);
+  const Handle removed = fd_table().remove(h.fd);
+  if (!removed) return fail(EBADF, "close");  // another thread was first
+  UniqueFd holder = holder_for(removed);
+  const int r = libc().close(h.fd);
+  const int err = errno;
+  release_file(*removed.file, std::move(holder));
+  if (r != 0) return fail(err, "close");
+  return {};
+}
+
+void forget(int fd) {
+  const Handle h = fd_table().find(fd);
+  if (!h || !in_owner(h)) return;
+  const Handle removed = fd_table().remove(fd);
+  if (removed) release_file(*removed.file, UniqueFd());
+}
+
+Result<void> adopt_dup(int from, int to) {
+  const Handle h = fd_table().find(from);
+  if (h && in_owner(h)) fd_table().duplicate(from, to);
+  return {};
+}
+
+Result<int> dup(Handle h) {
+  const int fd = libc().dup(h.fd);
+  if (fd < 0) return fail_errno("dup");
+  (void)adopt_dup(h.fd, fd);
+  return fd;
+}
+
+Result<int> dup_from(Handle h, int least, bool cloexec) {
+  const int fd = libc().fcntl(h.fd, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, least);
+  if (fd < 0) return fail_errno("fcntl");
+  (void)adopt_dup(h.fd, fd);
+  return fd;
+}
+
+Result<int> dup_to(int from, int to, int flags, bool is_dup3) {
+  const auto kernel = [&] {
+    return from_libc(is_dup3 ? libc().dup3(from, to, flags) : libc().dup2(from, to), "dup2");
+  };
+  const Handle target = from == to ? Handle{} : fd_table().find(to);
+  if (!target || !in_owner(target)) {
+    auto r = kernel();
+    if (r && from != to) (void)adopt_dup(from, to);
+    return r;
+  }
+  // The kernel closes `to` and puts `from` there in one step; its port must outlive that step.
+  const Handle removed = fd_table().remove(to);
+  UniqueFd holder = removed ? holder_for(removed) : UniqueFd();
+  auto r = kernel();
+  if (!r) {
+    if (removed) {
+      // Nothing was closed: put it back (install takes a reference of its own).
+      (void)fd_table().install(to, *removed.file);
+      removed.file->refs.fetch_sub(1, std::memory_order_relaxed);
+    }
+    return r;
+  }
+  if (removed) release_file(*removed.file, std::move(holder));
+  (void)adopt_dup(from, to);
+  return r;
+}
+
+}  // namespace sock
+}  // namespace vireo

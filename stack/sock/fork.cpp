@@ -1,0 +1,150 @@
+// fork(2) and exit(3). The engine, its devices and its memory stay the parent's; the child has the
+// kernel's sockets beneath, and makes an engine of its own when it opens sockets of its own.
+//
+// What an inherited socket does in the child (the parent's goes on as before):
+//   carried TCP connection     ENOTCONN for every use but close; close is silent, the peer hears
+//                              nothing; poll(2) says POLLHUP | POLLERR
+//   listener, UDP, undecided   the kernel's socket, shared with the parent. While the parent lives,
+//                              its steering rules bring carried traffic to the parent; when it
+//                              ends, the kernel gets it, and with it the child
+//   kernel's socket            as always
+#include <errno.h>
+
+#include "core/log.h"
+#include "core/own_fds.h"
+#include "core/sleep.h"
+#include "stack/sock/epoll.h"
+#include "stack/sock/sockets.h"
+
+namespace vireo {
+
+namespace {
+
+// The table is the process's: of several stacks (tests) the first locks it and the last lets go.
+int g_forking = 0;
+
+}  // namespace
+
+void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
+  life_lock_.lock();
+  if (Engine* e = engine_if_any()) e->lock().lock();
+  if (g_forking++ == 0) fd_table().lock().lock();
+  rules_lock_.lock();
+  place_lock_.lock();
+  stats_lock_.lock();
+  waiter_lock_.lock();
+}
+
+void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
+  waiter_lock_.unlock();
+  stats_lock_.unlock();
+  place_lock_.unlock();
+  rules_lock_.unlock();
+  if (--g_forking == 0) fd_table().lock().unlock();
+  if (Engine* e = engine_if_any()) e->unlock();
+  life_lock_.unlock();
+}
+
+void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
+  const int saved = errno;
+  owner_pid_.store(::getpid(), std::memory_order_relaxed);
+  waiter_lock_.reset_after_fork();
+  spin_places_.reset_after_fork();
+  stats_lock_.reset_after_fork();
+  place_lock_.reset_after_fork();
+  rules_lock_.reset_after_fork();
+  life_lock_.reset_after_fork();
+  if (--g_forking == 0) fd_table().lock().reset_after_fork();
+
+  // Ended without their destructors: those would take the parent's rules away, and the packet
+  // memory is not mapped here. What they leave behind is a little memory.
+  if (helper_) helper_->abandon();
+  (void)helper_.release();
+  (void)engine_.release();
+  (void)mirror_.release();
+  engine_ptr_.store(nullptr, std::memory_order_release);
+  engine_refusal_.reset();
+  free_waiters_ = nullptr;
+  // Our copies of its descriptors: while they are open, the devices would outlive the parent.
+  (void)placeholder4_.release();
+  (void)placeholder6_.release();
+  LogSink::fd.store(2, std::memory_order_relaxed);  // its file is among them
+  close_own_fds();
+  if (stats_fd_ >= 0) stats_fd_ = -1;
+  // The counters in shared memory are the parent's: the child counts for itself.
+  stats_ = nullptr;
+  stats_ptr_.store(nullptr, std::memory_order_relaxed);
+
+  fd_table().for_each_file([&](File& f) {
+    if (f.stack != this) return;
+    f.control.reset_after_fork();
+    f.ready.reset_after_fork();
+    f.flow = nullptr;
+    f.engine.store(nullptr, std::memory_order_relaxed);
+    f.stats = &spare_stats_;
+    const bool tcp = f.is_tcp();
+    switch (f.mode.load(std::memory_order_relaxed)) {
+      case Mode::kCarried:
+        f.mode.store(tcp ? Mode::kVoid : Mode::kKernel, std::memory_order_relaxed);
+        break;
+      case Mode::kListening:
+        f.mode.store(Mode::kKernel, std::memory_order_relaxed);
+        break;
+      case Mode::kUndecided:
+      case Mode::kKernel:
+      case Mode::kVoid:
+        break;
+    }
+    // Calls that were asleep in the parent's threads do not exist here.
+    f.refs.store(fd_table().count_names(f), std::memory_order_relaxed);
+  });
+  // Their items watch Files that have all been put right by now.
+  fd_table().for_each_file([&](File& f) {
+    if (f.stack == this && f.epoll != nullptr) f.epoll->reset_after_fork();
+  });
+  errno = saved;
+}
+
+bool Stack::ends_elsewhere() const noexcept {
+  const pid_t ending = ending_thread_.load(std::memory_order_acquire);
+  return ending != 0 && ending != ::gettid();
+}
+
+void Stack::drain_at_exit() {
+  Engine* e = engine_if_any();
+  if (e == nullptr || !is_owner()) return;
+  // release pairs with the acquire above: a thread that finds its socket gone knows why.
+  ending_thread_.store(::gettid(), std::memory_order_release);
+  // Connections that are still open close now, as the kernel would close them. Their Files stay: a
+  // thread that uses one must come by here and not by the kernel's socket beneath.
+  e->lock().lock();
+  fd_table().for_each_file([&](File& f) {
+    if (f.stack != this || !f.is_carried() || !f.is_tcp() || f.flow == nullptr) return;
+    const bool reset = f.tcp->options.linger_on != 0 && f.tcp->options.linger_s == 0;
+    e->tcp_close(f.tcp_flow(), UniqueFd(), reset, Clock::now());
+    f.flow = nullptr;
+    f.mode.store(Mode::kVoid, std::memory_order_release);
+    f.ready.notify(kReadyIn | kReadyOut | EPOLLHUP);
+  });
+  e->unlock();
+  // What is owed is worth the whole patience. The peer's own FIN, and what it had sent before it
+  // knew, are worth a moment: they should find us and not the kernel, which knows no such
+  // connection.
+  constexpr Duration kPeerCloses = Duration::ms(50);
+  constexpr Duration kQuiet = Duration::ms(1);
+  const Instant start = Clock::now();
+  Instant last_frame = start;
+  for (;;) {
+    e->lock().lock();
+    const Instant now = Clock::now();
+    if (e->poll(now)) last_frame = now;
+    Duration patience = e->has_orphans() ? kPeerCloses : kQuiet;
+    if (now - last_frame < kQuiet) patience = kPeerCloses;
+    if (e->orphans_owe()) patience = settings_.exit_linger;
+    e->unlock();
+    if (now - start >= std::min(patience, settings_.exit_linger)) return;
+    cpu_relax();
+  }
+}
+
+}  // namespace vireo

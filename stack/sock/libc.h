@@ -1,0 +1,49 @@
+// The kernel's calls, as pointers to libc's own functions. The socket layer never calls a libc
+// name that the preload layer interposes: it would come back to us. Preload fills the table by
+// dlsym(RTLD_NEXT), tests with the plain functions.
+// Owner: process. Thread: written once before any call, then constant.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "core/result.h"
+
+// clang-format off
+/// One row a function: the table, and whatever fills it, are made from this list.
+#define VIREO_LIBC_CALLS(X)                                                                        \
+  X(socket)                                                                                        \
+  X(bind) X(listen) X(accept) X(accept4) X(connect) X(shutdown) X(close) X(dup) X(dup2) X(dup3)    \
+      X(fcntl) X(ioctl) X(setsockopt) X(getsockopt) X(getsockname) X(getpeername) X(read) X(readv) \
+          X(recv) X(recvfrom) X(recvmsg) X(recvmmsg) X(write) X(writev) X(send) X(sendto)          \
+              X(sendmsg) X(sendmmsg) X(sendfile) X(pread) X(poll) X(ppoll) X(select) X(pselect)    \
+                  X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait)
+// clang-format on
+
+namespace vireo {
+
+struct Libc {
+#define X(name) decltype(&::name) name = nullptr;
+  VIREO_LIBC_CALLS(X)
+#undef X
+};
+
+/// The process's table.
+inline constinit Libc g_libc{};
+inline const Libc& libc() { return g_libc; }
+
+/// -1 and errno of a libc call become an Err.
+template <class T>
+Result<T> from_libc(T returned, const char* where) {
+  if (returned < 0) return fail_errno(where);
+  return returned;
+}
+
+}  // namespace vireo

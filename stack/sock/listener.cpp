@@ -1,0 +1,226 @@
+// Listening sockets: our queue first, the kernel's (loopback, interfaces that are not carried) when
+// its socket has something. The kernel's listener is made non-blocking, so that a thread that was
+// told of a connection another thread took does not hang in it.
+#include "stack/sock/sockets.h"
+
+namespace vireo::listener {
+namespace {
+
+void set_kernel_nonblock(int fd) {
+  const int flags = libc().fcntl(fd, F_GETFL);
+  if (flags >= 0 && (flags & O_NONBLOCK) == 0) (void)libc().fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+uint32_t clamp_backlog(const Stack& stack, int backlog) {
+  const auto most = static_cast<uint32_t>(stack.defaults().somaxconn);
+  return std::min(static_cast<uint32_t>(backlog), most);
+}
+
+/// listen(2) gives a socket without a name one; we must know it before the kernel listens.
+void give_name(int fd, int domain) {
+  const auto name = kernel_name(fd);
+  if (!name || name->port != 0) return;
+  sockaddr_storage any;
+  const Endpoint nowhere{domain == AF_INET ? IpAddr::any_v4() : IpAddr(), 0, 0};
+  const socklen_t len = nowhere.to_sockaddr(any, domain);
+  (void)libc().bind(fd, reinterpret_cast<const sockaddr*>(&any), len);
+}
+
+/// Control lock held. The kernel does not listen yet: a connection whose handshake it began could
+/// not go on once its segments come to us.
+Carried<void> carry(File& f, int fd, uint32_t backlog) {
+  give_name(fd, f.domain.load(std::memory_order_relaxed));
+  const auto name = kernel_name(fd);
+  if (!name) return std::unexpected(Refusal{Carriage::kDevice, name.error().code, "getsockname"});
+  auto may = may_carry(*f.stack, Role::kTcpServer, f.tcp->forced, *name, {});
+  if (!may) return may;
+  const auto engine = f.stack->engine();
+  if (!engine) return std::unexpected(engine.error());
+  Engine& e = **engine;
+  const EngineGuard guard(e);
+  auto l = e.tcp_listen(*name, f.tcp->options.v6only != 0, backlog,
+                        tcp_config(*f.stack, f.tcp->options), &f, *f.stats);
+  if (!l) return std::unexpected(l.error());
+  f.flow = *l;
+  f.tcp->local = *name;
+  f.engine.store(&e, std::memory_order_release);
+  f.mode.store(Mode::kListening, std::memory_order_release);
+  return {};
+}
+
+}  // namespace
+
+Result<void> listen(Handle h, int backlog) {
+  File& f = *h.file;
+  {
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, "listen");
+    const Mode mode = f.mode.load(std::memory_order_relaxed);
+    if (mode == Mode::kCarried || mode == Mode::kVoid) return fail(EINVAL, "listen");
+    const uint32_t most = clamp_backlog(*f.stack, backlog);
+    if (mode == Mode::kListening || mode == Mode::kKernel) {
+      if (libc().listen(h.fd, backlog) != 0) return fail_errno("listen");
+      if (mode == Mode::kKernel) return {};
+      const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
+      f.listener().backlog = most;
+      return {};
+    }
+    const auto carried = carry(f, h.fd, most);
+    if (libc().listen(h.fd, backlog) != 0) {
+      const Err why = fail_errno("listen").error();
+      if (carried) stop(f);
+      return std::unexpected(why);
+    }
+    f.stats->listening = 1;
+    if (carried) {
+      set_kernel_nonblock(h.fd);
+      record_carried(f, f.tcp->local, {});
+    } else {
+      f.mode.store(Mode::kKernel, std::memory_order_release);
+      record_kernel(f, carried.error());
+      record_address(*f.stats, kernel_name(h.fd).value_or(Endpoint{}), {});
+    }
+  }
+  f.ready.notify(kModeChanged);
+  return {};
+}
+
+void on_accept(Listener& l) { static_cast<File*>(l.owner)->ready.notify(kReadyIn); }
+
+void stop(File& f) {
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) return;
+  Engine& e = *engine;
+  const EngineGuard guard(e);
+  if (f.flow == nullptr) return;
+  e.tcp_close_listener(f.listener());
+  f.flow = nullptr;
+  f.mode.store(Mode::kUndecided, std::memory_order_release);
+}
+
+namespace {
+
+/// A connection that the kernel accepted: its File says why it is not ours.
+Result<int> adopt_kernel(File& listener, int fd, int flags) {
+  auto made = open_file(*listener.stack, FileKind::kTcp,
+                        listener.domain.load(std::memory_order_relaxed), fd);
+  if (!made) return fd;  // served by the kernel without us
+  File& f = **made;
+  f.tcp->options = listener.tcp->options;
+  f.tcp->link = Link::kConnected;
+  f.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
+  f.mode.store(Mode::kKernel, std::memory_order_relaxed);
+  const auto peer = kernel_peer(fd);
+  const auto local = kernel_name(fd);
+  const bool loopback = peer && local && (peer->addr.is_loopback() || peer->addr == local->addr);
+  record_kernel(f, {loopback ? Carriage::kLoopback : Carriage::kInterface, 0, "accept"});
+  if (peer && local) record_address(*f.stats, *local, *peer);
+  sock::forget(fd);
+  if (!fd_table().install(fd, f)) {
+    free_sockets(f);
+    fd_table().free(f);
+  }
+  return fd;
+}
+
+Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
+  int fd = -1;
+  {
+    const KernelWait wait;
+    fd = libc().accept4(h.fd, addr, len, flags);
+  }
+  if (fd < 0) return fail_errno("accept");
+  return adopt_kernel(*h.file, fd, flags);
+}
+
+/// The first of our queue. The engine's lock is held: one system call under it keeps a connection
+/// that finds no free descriptor in the queue, as Linux does.
+Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
+  Stack& stack = *f.stack;
+  const int domain = f.domain.load(std::memory_order_relaxed);
+  auto fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
+  if (!fd) return fd;
+  auto made = open_file(stack, FileKind::kTcp, domain, *fd);
+  if (!made) {
+    libc().close(*fd);
+    return fail(ENFILE, "accept");
+  }
+  File& c = **made;
+  TcpFlow& flow = *e.tcp_accept(f.listener());
+  peer = flow.key.remote;
+  TcpSocket& s = *c.tcp;
+  s.options = f.tcp->options;
+  s.link = Link::kConnected;
+  s.bound = true;
+  s.local = flow.key.local;
+  s.remote = flow.key.remote;
+  c.placeholder = true;
+  c.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
+  c.rcv_timeout_ns.store(f.rcv_timeout_ns.load(std::memory_order_relaxed),
+                         std::memory_order_relaxed);
+  c.snd_timeout_ns.store(f.snd_timeout_ns.load(std::memory_order_relaxed),
+                         std::memory_order_relaxed);
+  c.flow = &flow;
+  c.engine.store(&e, std::memory_order_release);
+  c.mode.store(Mode::kCarried, std::memory_order_release);
+  flow.owner = &c;
+  flow.stats = c.stats;
+  c.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
+  record_carried(c, s.local, s.remote);
+  (void)fd_table().install(*fd, c);  // place_number() keeps within the table
+  return fd;
+}
+
+}  // namespace
+
+Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
+  File& f = *h.file;
+  if (f.mode.load(std::memory_order_acquire) != Mode::kListening) {
+    if (f.mode.load(std::memory_order_acquire) == Mode::kVoid) return fail(EINVAL, "accept");
+    if (f.is_carried()) return fail(EINVAL, "accept");
+    return kernel_accept(h, addr, len, flags);
+  }
+  if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return fail(EINVAL, "accept");
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "accept");  // closed by another thread
+  Engine& e = *engine;
+  const SignalMark signals;
+  FilePin pin;
+  EngineGuard guard(e);
+  std::optional<Deadline> deadline;
+  for (;;) {
+    if (!h.is_alive()) return fail(EBADF, "accept");
+    if (f.mode.load(std::memory_order_relaxed) != Mode::kListening) return fail(EINVAL, "accept");
+    Listener& l = f.listener();
+    if (l.ready.empty()) e.poll(Clock::now());
+    if (!l.ready.empty()) {
+      Endpoint peer;
+      const auto fd = take_ready(f, e, flags, peer);
+      if (!fd) return fd;
+      give_address(peer, f.domain.load(std::memory_order_relaxed), addr, len);
+      return fd;
+    }
+    if (f.nonblock.load(std::memory_order_relaxed)) {
+      pin.pin(f);
+      guard.unlock();
+      return kernel_accept(h, addr, len, flags);  // non-blocking too: EAGAIN if it has none
+    }
+    pin.pin(f);
+    if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
+    const WaitFor what{h, *deadline, POLLIN, f.stack->settings().rx_udp_poll_os_ratio};
+    const auto woken = wait_until(e, what, signals, [&] {
+      return f.mode.load(std::memory_order_relaxed) != Mode::kListening ||
+             !f.listener().ready.empty();
+    });
+    if (!woken) return std::unexpected(woken.error());
+    if (*woken == Woken::kKernel) {
+      guard.unlock();
+      auto fd = kernel_accept(h, addr, len, flags);
+      if (fd || fd.error().code != EAGAIN) return fd;
+      guard.lock();  // another thread took it
+    }
+  }
+}
+
+}  // namespace vireo::listener

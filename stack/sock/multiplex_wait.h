@@ -1,0 +1,169 @@
+// How poll, select and epoll_wait wait: poll the engines concerned, look at the kernel's side now
+// and then, spin as VMA_SELECT_POLL says, then sleep until a device, the kernel, another thread's
+// poll or a signal wakes us. What is waited for is the `Call`'s business.
+// Owner: the calling thread's stack. Thread: each its own.
+#pragma once
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "core/clock.h"
+#include "core/result.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/process.h"
+
+namespace vireo::sock {
+
+/// The engines behind a set of descriptors. A process has one; a test has one per host.
+struct EngineSet {
+  static constexpr unsigned kMax = 4;
+  Engine* at[kMax] = {};
+  unsigned n = 0;
+
+  void add(Engine* e) noexcept {
+    if (e == nullptr || n == kMax || std::find(at, at + n, e) != at + n) return;
+    at[n++] = e;
+  }
+  Engine* const* begin() const noexcept { return at; }
+  Engine* const* end() const noexcept { return at + n; }
+};
+
+/// Holds the lock of one engine at a time, while readiness is asked of many Files.
+class EngineHold {
+ public:
+  EngineHold() = default;
+  EngineHold(const EngineHold&) = delete;
+  EngineHold& operator=(const EngineHold&) = delete;
+  ~EngineHold() { take(nullptr); }
+  void take(Engine* e) noexcept VIREO_NO_THREAD_ANALYSIS {
+    if (e == held_) return;
+    if (held_ != nullptr) held_->unlock();
+    held_ = e;
+    if (e != nullptr) e->lock().lock();
+  }
+
+ private:
+  Engine* held_ = nullptr;
+};
+
+/// Our side's events of a File whose lock `hold` takes; 0 for one that is closed.
+ReadyBits ready_under(EngineHold& hold, const Handle& h) noexcept;
+
+/// What one sleep waits on: the kernel's side of the call, with room behind it for our own.
+struct SleepList {
+  static constexpr nfds_t kExtra = 1 + 32;  ///< the thread's eventfd, the devices' descriptors
+  pollfd* at = nullptr;
+  nfds_t n = 0;  ///< of the kernel's side; `at` has room for n + kExtra
+};
+
+/// The caller's timeout. Errors: EINVAL.
+Result<Instant> deadline_of(const timespec* timeout, Instant now) noexcept;
+
+/// The caller's signal mask, from apply() to the end of the call.
+class MaskScope {
+ public:
+  explicit MaskScope(const sigset_t* mask) noexcept : mask_(mask) {}
+  MaskScope(const MaskScope&) = delete;
+  MaskScope& operator=(const MaskScope&) = delete;
+  ~MaskScope() {
+    if (applied_) ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  void apply() noexcept {
+    if (mask_ == nullptr || applied_) return;
+    applied_ = ::pthread_sigmask(SIG_SETMASK, mask_, &before_) == 0;
+  }
+
+ private:
+  const sigset_t* mask_;
+  sigset_t before_;
+  bool applied_ = false;
+};
+
+/// A waiter for the sleeps of one call, taken at the first.
+class WaiterLoan {
+ public:
+  explicit WaiterLoan(Stack& s) noexcept : stack_(s) {}
+  WaiterLoan(const WaiterLoan&) = delete;
+  WaiterLoan& operator=(const WaiterLoan&) = delete;
+  ~WaiterLoan() {
+    if (waiter_ != nullptr) stack_.put_waiter(*waiter_);
+  }
+  /// Null: no descriptor is to be had.
+  EventFd* event() noexcept {
+    if (waiter_ == nullptr) {
+      if (auto w = stack_.take_waiter()) waiter_ = *w;
+    }
+    return waiter_ == nullptr ? nullptr : &waiter_->event;
+  }
+
+ private:
+  Stack& stack_;
+  Waiter* waiter_ = nullptr;
+};
+
+/// The part of a sleep that is the same for all. `list` has been filled by the call, and whoever
+/// makes something ready signals `event` by now. @return false: there was work, none was slept.
+bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant deadline,
+              const SignalMark& signals) noexcept;
+
+/// Waits until `call` has something, the deadline passes (0) or a signal comes (EINTR). A Call has:
+///   EngineSet engines                    refreshed by harvest()
+///   bool pending()                       our side may have something; no lock
+///   Result<int> harvest(bool look)       takes what is ready; `look`: the kernel's side too
+///   void begin_wait()                    before the first spin
+///   SleepList& sleep_list()              the kernel's side
+///   bool arm(EventFd&), void disarm()    around a sleep; false: something is pending
+///   bool woken_by_kernel()               after a sleep: the list says that the kernel has
+///   something
+template <class Call>
+Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
+                             const sigset_t* mask) noexcept {
+  const SignalMark signals;
+  const Settings& s = stack.settings();
+  Instant now = Clock::now();
+  const auto deadline = deadline_of(timeout, now);
+  if (!deadline) return std::unexpected(deadline.error());
+  const bool never_sleeps = s.select_poll < Duration();
+  const Instant spin_until = never_sleeps ? Instant::never() : now + s.select_poll;
+  const auto ratio = static_cast<uint32_t>(s.select_poll_os_ratio);
+  MaskScope masked(mask);
+  WaiterLoan waiter(stack);
+  bool kernel_woke = false;
+  for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
+    for (Engine* e : call.engines) poll_engine(*e);
+    const bool expired = now >= *deadline;
+    const bool may_spin = call.engines.n != 0 && now < spin_until;
+    const bool look =
+        call.engines.n == 0 || expired || kernel_woke || (ratio != 0 && polls % ratio == 0);
+    if (look || call.pending()) {
+      const auto n = call.harvest(look);
+      if (!n || *n != 0) return n;
+    }
+    kernel_woke = false;
+    if (expired) return 0;
+    if (polls == 1) {
+      masked.apply();
+      call.begin_wait();
+    }
+    if (signals.pending()) return fail(EINTR, "signal");
+    EventFd* event = may_spin ? nullptr : waiter.event();
+    if (event == nullptr) {
+      if (s.rx_poll_yield)
+        ::sched_yield();
+      else
+        cpu_relax();
+      continue;
+    }
+    SleepList& list = call.sleep_list();
+    if (!call.arm(*event)) continue;
+    const bool slept = sleep_on(call.engines, list, *event, *deadline, signals);
+    call.disarm();
+    kernel_woke = slept && call.woken_by_kernel();
+  }
+}
+
+}  // namespace vireo::sock

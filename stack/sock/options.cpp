@@ -1,0 +1,608 @@
+#include "stack/sock/options.h"
+
+#include <linux/in6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "stack/sock/sockets.h"
+
+namespace vireo {
+namespace {
+
+/// An int option that is kept: read back from the kernel after it was set.
+struct Kept {
+  int level;
+  int name;
+  int SocketOptions::* field;
+};
+
+using O = SocketOptions;
+constexpr Kept kKept[] = {
+    {SOL_SOCKET, SO_REUSEADDR, &O::reuse_addr},
+    {SOL_SOCKET, SO_REUSEPORT, &O::reuse_port},
+    {SOL_SOCKET, SO_KEEPALIVE, &O::keepalive},
+    {SOL_SOCKET, SO_BROADCAST, &O::broadcast},
+    {SOL_SOCKET, SO_RCVBUF, &O::rcvbuf},
+    {SOL_SOCKET, SO_SNDBUF, &O::sndbuf},
+    {SOL_SOCKET, SO_RCVLOWAT, &O::rcvlowat},
+    {SOL_SOCKET, SO_PRIORITY, &O::priority},
+    {SOL_SOCKET, SO_MARK, &O::mark},
+    {SOL_SOCKET, SO_BUSY_POLL, &O::busy_poll},
+    {SOL_SOCKET, SO_OOBINLINE, &O::oobinline},
+    {SOL_SOCKET, SO_TIMESTAMP, &O::timestamp},
+    {SOL_SOCKET, SO_TIMESTAMPNS, &O::timestamp_ns},
+    {IPPROTO_IP, IP_TOS, &O::ip_tos},
+    {IPPROTO_IP, IP_TTL, &O::ip_ttl},
+    {IPPROTO_IP, IP_MTU_DISCOVER, &O::ip_mtu_discover},
+    {IPPROTO_IP, IP_PKTINFO, &O::ip_pktinfo},
+    {IPPROTO_IP, IP_RECVTTL, &O::ip_recvttl},
+    {IPPROTO_IP, IP_RECVTOS, &O::ip_recvtos},
+    {IPPROTO_IP, IP_MULTICAST_TTL, &O::ip_mc_ttl},
+    {IPPROTO_IP, IP_MULTICAST_LOOP, &O::ip_mc_loop},
+    {IPPROTO_IPV6, IPV6_V6ONLY, &O::v6only},
+    {IPPROTO_IPV6, IPV6_TCLASS, &O::v6_tclass},
+    {IPPROTO_IPV6, IPV6_UNICAST_HOPS, &O::v6_hops},
+    {IPPROTO_IPV6, IPV6_RECVPKTINFO, &O::v6_pktinfo},
+    {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &O::v6_recvhops},
+    {IPPROTO_IPV6, IPV6_RECVTCLASS, &O::v6_recvtclass},
+    {IPPROTO_IPV6, IPV6_MULTICAST_HOPS, &O::v6_mc_hops},
+    {IPPROTO_IPV6, IPV6_MULTICAST_LOOP, &O::v6_mc_loop},
+    {IPPROTO_IPV6, IPV6_MULTICAST_IF, &O::v6_mc_ifindex},
+    {IPPROTO_TCP, TCP_NODELAY, &O::nodelay},
+    {IPPROTO_TCP, TCP_CORK, &O::cork},
+    {IPPROTO_TCP, TCP_KEEPIDLE, &O::keepidle},
+    {IPPROTO_TCP, TCP_KEEPINTVL, &O::keepintvl},
+    {IPPROTO_TCP, TCP_KEEPCNT, &O::keepcnt},
+    {IPPROTO_TCP, TCP_USER_TIMEOUT, &O::user_timeout_ms},
+    {IPPROTO_TCP, TCP_LINGER2, &O::linger2},
+    {IPPROTO_TCP, TCP_DEFER_ACCEPT, &O::defer_accept},
+    {IPPROTO_TCP, TCP_SYNCNT, &O::syncnt},
+    {IPPROTO_TCP, TCP_WINDOW_CLAMP, &O::window_clamp},
+    {IPPROTO_TCP, TCP_NOTSENT_LOWAT, &O::notsent_lowat},
+};
+
+/// Names under which the kernel reads what was set by another.
+int read_name(int level, int name) {
+  if (level != SOL_SOCKET) return name;
+  if (name == SO_RCVBUFFORCE) return SO_RCVBUF;
+  if (name == SO_SNDBUFFORCE) return SO_SNDBUF;
+  return name;
+}
+
+const Kept* find_kept(int level, int name) {
+  name = read_name(level, name);
+  for (const Kept& k : kKept)
+    if (k.level == level && k.name == name) return &k;
+  return nullptr;
+}
+
+int int_of(const void* value, socklen_t len) {
+  int v = 0;
+  if (value != nullptr) std::memcpy(&v, value, std::min<size_t>(len, sizeof v));
+  return v;
+}
+
+SocketOptions& options_of(File& f) { return f.is_tcp() ? f.tcp->options : f.udp->options; }
+
+/// SO_RCVTIMEO as nanoseconds, 0 = for ever.
+int64_t timeout_ns(const void* value, socklen_t len) {
+  if (value == nullptr || len < sizeof(timeval)) return 0;
+  timeval tv{};
+  std::memcpy(&tv, value, sizeof tv);
+  if (tv.tv_sec < 0) return 1;  // Linux: does not wait at all
+  constexpr int64_t kMostSeconds = 9'000'000'000;
+  return std::min<int64_t>(tv.tv_sec, kMostSeconds) * 1'000'000'000 + tv.tv_usec * 1'000;
+}
+
+/// The kernel's own option call: on the shadow, or on the placeholder under `lock`, where it serves
+/// as the judge of values.
+Result<void> kernel_set(int fd, int level, int name, const void* value, socklen_t len) {
+  if (libc().setsockopt(fd, level, name, value, len) != 0) return fail_errno("setsockopt");
+  return {};
+}
+
+/// Keeps what the kernel made of it. Control lock held.
+void keep(File& f, int fd, int level, int name, const void* value, socklen_t len) {
+  SocketOptions& o = options_of(f);
+  if (const Kept* k = find_kept(level, name); k != nullptr) {
+    int v = 0;
+    socklen_t n = sizeof v;
+    if (libc().getsockopt(fd, level, k->name, &v, &n) == 0) o.*(k->field) = v;
+    if (k->field == &O::rcvbuf) o.rcvbuf_set = true;
+    if (k->field == &O::sndbuf) o.sndbuf_set = true;
+    if (k->field == &O::timestamp && v != 0) o.timestamp_ns = 0;
+    if (k->field == &O::timestamp_ns && v != 0) o.timestamp = 0;
+    return;
+  }
+  if (level == IPPROTO_TCP && name == TCP_QUICKACK) o.quickack = int_of(value, len) & 1;
+  if (level == IPPROTO_TCP && name == TCP_MAXSEG) o.maxseg = int_of(value, len);
+  if (level == IPPROTO_IP && name == IP_MULTICAST_IF) {
+    ip_mreqn m{};
+    socklen_t n = sizeof m;
+    if (len >= sizeof(ip_mreqn)) {
+      std::memcpy(&m, value, sizeof m);
+      o.ip_mc_ifindex = m.imr_ifindex;
+    } else {
+      o.ip_mc_ifindex = 0;
+    }
+    in_addr a{};
+    n = sizeof a;
+    if (libc().getsockopt(fd, level, name, &a, &n) == 0 && o.ip_mc_ifindex == 0)
+      o.ip_mc_address = IpAddr::v4(be32(__builtin_bswap32(a.s_addr)));
+  }
+  if (level != SOL_SOCKET) return;
+  switch (name) {
+    case SO_RCVTIMEO:
+      f.rcv_timeout_ns.store(timeout_ns(value, len), std::memory_order_relaxed);
+      break;
+    case SO_SNDTIMEO:
+      f.snd_timeout_ns.store(timeout_ns(value, len), std::memory_order_relaxed);
+      break;
+    case SO_LINGER:
+      if (len >= sizeof(linger)) {
+        linger l{};
+        std::memcpy(&l, value, sizeof l);
+        o.linger_on = l.l_onoff != 0;
+        o.linger_s = l.l_linger;
+      }
+      break;
+    case SO_BINDTODEVICE:
+#ifdef SO_BINDTOIFINDEX
+    case SO_BINDTOIFINDEX: {
+      int index = 0;
+      socklen_t n = sizeof index;
+      if (libc().getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &index, &n) == 0)
+        o.bound_ifindex = index;
+    }
+#endif
+    break;
+    default:
+      break;
+  }
+}
+
+/// Makes a live connection follow. Control lock held.
+void apply_tcp(File& f, int level, int name) {
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const EngineGuard guard(e);
+  if (f.flow == nullptr) return;
+  const SocketOptions& o = f.tcp->options;
+  if (f.mode.load(std::memory_order_relaxed) == Mode::kListening) {
+    const uint16_t mss = f.listener().config.mss;
+    f.listener().config = tcp_config(*f.stack, o);
+    f.listener().config.mss = std::min(mss, f.listener().config.mss);
+    return;
+  }
+  TcpFlow& flow = f.tcp_flow();
+  tcp::Tcb& t = flow.tcb;
+  const Instant now = Clock::now();
+  if (level == SOL_SOCKET) {
+    if (read_name(level, name) == SO_RCVBUF) tcp::set_rcv_buf(t, tcp_config(*f.stack, o).rcv_buf);
+    if (read_name(level, name) == SO_SNDBUF) tcp::set_snd_buf(t, tcp_config(*f.stack, o).snd_buf);
+  }
+  const bool keep_changed =
+      (level == SOL_SOCKET && name == SO_KEEPALIVE) ||
+      (level == IPPROTO_TCP &&
+       (name == TCP_KEEPIDLE || name == TCP_KEEPINTVL || name == TCP_KEEPCNT));
+  if (keep_changed)
+    tcp::set_keepalive(t, o.keepalive != 0, Duration::s(o.keepidle), Duration::s(o.keepintvl),
+                       static_cast<uint8_t>(o.keepcnt), now);
+  if (level == IPPROTO_TCP) {
+    if (name == TCP_NODELAY) tcp::set_nodelay(t, o.nodelay != 0, now);
+    if (name == TCP_CORK) tcp::set_cork(t, o.cork != 0, now);
+    if (name == TCP_QUICKACK) tcp::set_quickack(t, o.quickack != 0, now);
+    if (name == TCP_USER_TIMEOUT) tcp::set_user_timeout(t, Duration::ms(o.user_timeout_ms));
+    if (name == TCP_LINGER2) tcp::set_fin_timeout(t, Duration::s(std::max(o.linger2, 0)));
+  }
+  if (level == IPPROTO_IP && name == IP_TOS) flow.tos = static_cast<uint8_t>(o.ip_tos);
+  if (level == IPPROTO_IP && name == IP_TTL) flow.ttl = static_cast<uint8_t>(o.ip_ttl);
+  if (level == IPPROTO_IPV6 && name == IPV6_TCLASS) flow.tos = static_cast<uint8_t>(o.v6_tclass);
+  if (level == IPPROTO_IPV6 && name == IPV6_UNICAST_HOPS)
+    flow.ttl = static_cast<uint8_t>(o.v6_hops);
+  if (level == IPPROTO_IP || level == IPPROTO_IPV6) flow.egress.generation = 0;
+  e.tcp_progress(flow, now);
+}
+
+// ---- multicast groups
+
+/// The group and interface of a join or leave; nullopt: not one, or one with a source.
+struct GroupCall {
+  Membership m;
+  bool is_join = false;
+};
+
+std::optional<GroupCall> group_call(int level, int name, const void* value, socklen_t len) {
+  const auto v4 = [](in_addr a) { return IpAddr::v4(be32(__builtin_bswap32(a.s_addr))); };
+  if (level == IPPROTO_IP && (name == IP_ADD_MEMBERSHIP || name == IP_DROP_MEMBERSHIP) &&
+      len >= sizeof(ip_mreq)) {
+    ip_mreqn m{};
+    std::memcpy(&m, value, std::min<size_t>(len, sizeof m));
+    const int index = len >= sizeof(ip_mreqn) ? m.imr_ifindex : 0;
+    return GroupCall{
+        {v4(m.imr_multiaddr), IfIndex(static_cast<uint32_t>(index)), v4(m.imr_address)},
+        name == IP_ADD_MEMBERSHIP};
+  }
+  if (level == IPPROTO_IPV6 && (name == IPV6_JOIN_GROUP || name == IPV6_LEAVE_GROUP) &&
+      len >= sizeof(ipv6_mreq)) {
+    ipv6_mreq m{};
+    std::memcpy(&m, value, sizeof m);
+    return GroupCall{{IpAddr::v6(m.ipv6mr_multiaddr), IfIndex(m.ipv6mr_interface), {}},
+                     name == IPV6_JOIN_GROUP};
+  }
+  if ((level == IPPROTO_IP || level == IPPROTO_IPV6) &&
+      (name == MCAST_JOIN_GROUP || name == MCAST_LEAVE_GROUP) && len >= sizeof(group_req)) {
+    group_req g{};
+    std::memcpy(&g, value, sizeof g);
+    const auto e =
+        Endpoint::from_sockaddr(reinterpret_cast<const sockaddr*>(&g.gr_group), sizeof g.gr_group);
+    if (e) return GroupCall{{e->addr, IfIndex(g.gr_interface), {}}, name == MCAST_JOIN_GROUP};
+  }
+  return std::nullopt;
+}
+
+/// A membership by the interface's address (ip_mreq) gets its index.
+void resolve_interface(Stack& stack, Membership& m) {
+  if (m.ifindex.value() != 0 || m.address.is_unspecified()) return;
+  const auto engine = stack.engine();
+  if (!engine) return;
+  const EngineGuard guard(**engine);
+  if (const auto port = (*engine)->port_of_address(m.address); port)
+    m.ifindex = (*port)->link.index;
+}
+
+}  // namespace
+
+bool is_kernel_only(int level, int name, const void* value, socklen_t len) {
+  const bool on = int_of(value, len) != 0;
+  switch (level) {
+    case SOL_SOCKET:
+      switch (name) {
+        case SO_ATTACH_FILTER:
+        case SO_ATTACH_BPF:
+        case SO_ATTACH_REUSEPORT_CBPF:
+        case SO_ATTACH_REUSEPORT_EBPF:
+        case SO_LOCK_FILTER:
+        case SO_MAX_PACING_RATE:
+        case SO_TXTIME:
+          return true;
+        case SO_ZEROCOPY:
+        case SO_TIMESTAMPING:
+          return on;
+        case SO_PEEK_OFF:
+          return int_of(value, len) >= 0;
+        default:
+          return false;
+      }
+    case IPPROTO_IP:
+      switch (name) {
+        case IP_OPTIONS:
+          return len != 0;
+        case IP_TRANSPARENT:
+        case IP_RECVERR:
+        case IP_RETOPTS:
+        case IP_RECVOPTS:
+        case IP_RECVORIGDSTADDR:
+        case IP_MINTTL:
+          return on;
+        case IP_ADD_SOURCE_MEMBERSHIP:
+        case IP_BLOCK_SOURCE:
+        case IP_MSFILTER:
+        case MCAST_JOIN_SOURCE_GROUP:
+        case MCAST_BLOCK_SOURCE:
+        case MCAST_MSFILTER:
+          return true;
+        default:
+          return false;
+      }
+    case IPPROTO_IPV6:
+      switch (name) {
+        case IPV6_RECVERR:
+        case IPV6_TRANSPARENT:
+        case IPV6_CHECKSUM:
+        case IPV6_MINHOPCOUNT:
+          return on;
+        case IPV6_HOPOPTS:
+        case IPV6_DSTOPTS:
+        case IPV6_RTHDR:
+        case MCAST_JOIN_SOURCE_GROUP:
+        case MCAST_BLOCK_SOURCE:
+        case MCAST_MSFILTER:
+          return true;
+        default:
+          return false;
+      }
+    case IPPROTO_TCP:
+      switch (name) {
+        case TCP_MD5SIG:
+        case TCP_MD5SIG_EXT:
+        case TCP_REPAIR:
+        case TCP_ULP:
+        case TCP_FASTOPEN_CONNECT:
+          return true;
+        default:
+          return false;
+      }
+    case IPPROTO_UDP:
+      return name == UDP_CORK || name == UDP_ENCAP || name == UDP_SEGMENT || name == UDP_GRO;
+    default:
+      return false;
+  }
+}
+
+void init_options(File& f) {
+  const Settings& s = f.stack->settings();
+  if (f.is_tcp()) {
+    f.tcp->options.nodelay = s.tcp_nodelay;
+    f.tcp->options.quickack = s.tcp_quickack;
+    return;
+  }
+  f.udp->options.ip_mc_loop = s.tx_mc_loopback;
+  f.udp->options.v6_mc_loop = s.tx_mc_loopback;
+}
+
+tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
+  const Settings& s = stack.settings();
+  const KernelDefaults& d = stack.defaults();
+  // Linux starts small and grows with the path (tcp_moderate_rcvbuf); a carried connection starts
+  // with what an ordinary path needs. A size that was set is twice the bytes asked for (socket(7)).
+  static constexpr uint32_t kStart = 256 << 10;
+  const auto bytes = [](bool set, int doubled, Bytes chosen, int initial) {
+    if (set) return static_cast<uint32_t>(std::max(doubled, 2 * 2048) / 2);
+    if (chosen != 0) return static_cast<uint32_t>(chosen.value());
+    return std::max(static_cast<uint32_t>(initial), kStart);
+  };
+  tcp::Config c;
+  c.mss = 65'495;
+  if (s.tcp_mss != 0) c.mss = static_cast<uint16_t>(s.tcp_mss.value());
+  if (o.maxseg != 0) c.mss = std::min(c.mss, static_cast<uint16_t>(o.maxseg));
+  c.rcv_buf = bytes(o.rcvbuf_set, o.rcvbuf, s.rcvbuf, d.tcp_rmem.initial);
+  c.snd_buf = bytes(o.sndbuf_set, o.sndbuf, s.sndbuf, d.tcp_wmem.initial);
+  c.wscale = 0;
+  while (c.wscale < 14 && c.rcv_buf >> c.wscale > 65'535) ++c.wscale;
+  c.wscale = std::max<uint8_t>(c.wscale, 7);  // room to grow by SO_RCVBUF later
+  c.window_scaling = d.tcp_window_scaling;
+  c.timestamps = s.tcp_timestamps == TcpTimestamps::kOn ||
+                 (s.tcp_timestamps == TcpTimestamps::kAsKernel && d.tcp_timestamps);
+  c.sack = d.tcp_sack;
+  c.nodelay = o.nodelay != 0;
+  c.cork = o.cork != 0;
+  c.quickack = o.quickack != 0;
+  c.keepalive = o.keepalive != 0;
+  c.rto_min = s.tcp_rto_min;
+  c.keep_idle = o.keepidle != 0 ? Duration::s(o.keepidle) : d.tcp_keepalive_time;
+  c.keep_interval = o.keepintvl != 0 ? Duration::s(o.keepintvl) : d.tcp_keepalive_intvl;
+  c.keep_count = static_cast<uint8_t>(o.keepcnt != 0 ? o.keepcnt : d.tcp_keepalive_probes);
+  c.syn_retries = static_cast<uint8_t>(o.syncnt != 0 ? o.syncnt : d.tcp_syn_retries);
+  c.synack_retries = static_cast<uint8_t>(d.tcp_synack_retries);
+  c.retries2 = static_cast<uint8_t>(d.tcp_retries2);
+  c.user_timeout = Duration::ms(o.user_timeout_ms);
+  c.fin_timeout = o.linger2 > 0 ? Duration::s(o.linger2) : d.tcp_fin_timeout;
+  return c;
+}
+
+namespace sock {
+namespace {
+
+/// An option that only the kernel can honour. Control lock held.
+Result<void> set_kernel_only(File& f, int fd, int level, int name, const void* value,
+                             socklen_t len) {
+  const Mode mode = f.mode.load(std::memory_order_relaxed);
+  if (f.is_tcp() && mode == Mode::kCarried) return fail(EOPNOTSUPP, "setsockopt");
+  if (auto ok = kernel_set(fd, level, name, value, len); !ok) return ok;
+  const Refusal why{Carriage::kOption, 0, "setsockopt"};
+  if (f.is_udp()) {
+    udp_socket::give_up(f, why);
+    return {};
+  }
+  f.tcp->forced = Carriage::kOption;
+  if (mode == Mode::kListening) {
+    listener::stop(f);
+    f.mode.store(Mode::kKernel, std::memory_order_release);
+    record_kernel(f, why);
+    f.ready.notify(kModeChanged);
+  }
+  return {};
+}
+
+/// Copies an int as the kernel's getsockopt does.
+Result<void> give_int(int v, void* value, socklen_t* len) {
+  if (len == nullptr || value == nullptr) return fail(EFAULT, "getsockopt");
+  if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockopt");
+  const socklen_t n = std::min<socklen_t>(*len, sizeof v);
+  std::memcpy(value, &v, n);
+  *len = n;
+  return {};
+}
+
+template <class T>
+Result<void> give(const T& v, void* value, socklen_t* len) {
+  if (len == nullptr || value == nullptr) return fail(EFAULT, "getsockopt");
+  if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockopt");
+  const socklen_t n = std::min<socklen_t>(*len, sizeof v);
+  std::memcpy(value, &v, n);
+  *len = n;
+  return {};
+}
+
+timeval timeval_of(int64_t ns) { return {ns / 1'000'000'000, ns % 1'000'000'000 / 1'000}; }
+
+uint8_t linux_state(tcp::State s) {
+  switch (s) {
+    case tcp::State::kClosed:
+      return 7;
+    case tcp::State::kSynSent:
+      return 2;
+    case tcp::State::kSynReceived:
+      return 3;
+    case tcp::State::kEstablished:
+      return 1;
+    case tcp::State::kFinWait1:
+      return 4;
+    case tcp::State::kFinWait2:
+      return 5;
+    case tcp::State::kCloseWait:
+      return 8;
+    case tcp::State::kClosing:
+      return 11;
+    case tcp::State::kLastAck:
+      return 9;
+    case tcp::State::kTimeWait:
+      return 6;
+  }
+  return 7;
+}
+
+/// TCP_INFO (linux/tcp.h). Holder of the engine's lock.
+tcp_info info_of(const tcp::Tcb& t, Instant now) {
+  const tcp::Info i = tcp::info(t);
+  const auto us = [](Duration d) { return static_cast<uint32_t>(std::max<int64_t>(d.us(), 0)); };
+  const auto ms_since = [&](Instant at) {
+    return at == Instant() ? 0U : static_cast<uint32_t>(std::max<int64_t>((now - at).ms(), 0));
+  };
+  tcp_info o{};
+  o.tcpi_state = linux_state(i.state);
+  o.tcpi_retransmits = static_cast<uint8_t>(std::min(i.retransmits, 255U));
+  o.tcpi_options =
+      static_cast<uint8_t>((i.timestamps ? TCPI_OPT_TIMESTAMPS : 0) | (i.sack ? TCPI_OPT_SACK : 0) |
+                           (i.wscale ? TCPI_OPT_WSCALE : 0));
+  o.tcpi_snd_wscale = i.snd_wscale & 0xf;
+  o.tcpi_rcv_wscale = i.rcv_wscale & 0xf;
+  o.tcpi_rto = us(i.rto);
+  o.tcpi_snd_mss = i.snd_mss;
+  o.tcpi_rcv_mss = i.rcv_mss;
+  o.tcpi_unacked = i.snd_mss != 0 ? (i.unacked + i.snd_mss - 1) / i.snd_mss : 0;
+  o.tcpi_last_data_sent = ms_since(i.last_data_sent);
+  o.tcpi_last_data_recv = ms_since(i.last_data_recv);
+  o.tcpi_last_ack_recv = ms_since(i.last_ack_recv);
+  o.tcpi_pmtu = i.snd_mss + 40;
+  o.tcpi_rtt = us(i.srtt);
+  o.tcpi_rttvar = us(i.rttvar);
+  o.tcpi_snd_ssthresh = i.snd_mss != 0 ? i.snd_ssthresh / i.snd_mss : 0;
+  o.tcpi_snd_cwnd = i.snd_mss != 0 ? i.snd_cwnd / i.snd_mss : 0;
+  o.tcpi_advmss = i.rcv_mss;
+  o.tcpi_reordering = 3;
+  o.tcpi_rcv_space = i.rcv_space;
+  o.tcpi_total_retrans = i.total_retrans;
+  o.tcpi_bytes_acked = i.bytes_acked;
+  o.tcpi_bytes_received = i.bytes_received;
+  o.tcpi_segs_out = i.segs_out;
+  o.tcpi_segs_in = i.segs_in;
+  o.tcpi_notsent_bytes = i.notsent_bytes;
+  o.tcpi_min_rtt = us(i.min_rtt);
+  o.tcpi_data_segs_in = i.data_segs_in;
+  o.tcpi_data_segs_out = i.data_segs_out;
+  o.tcpi_bytes_sent = i.bytes_sent;
+  o.tcpi_bytes_retrans = i.bytes_retrans;
+  o.tcpi_dsack_dups = i.dsack_dups;
+  o.tcpi_reord_seen = i.reord_seen;
+  o.tcpi_rcv_ooopack = i.rcv_ooopack;
+  o.tcpi_snd_wnd = i.snd_wnd;
+  return o;
+}
+
+/// Options whose answer is the connection itself. nullopt: the kernel's, or kept.
+std::optional<Result<void>> get_live(File& f, int level, int name, void* value, socklen_t* len) {
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "getsockopt");  // closed by another thread
+  Engine& e = *engine;
+  if (level == SOL_SOCKET && name == SO_ERROR) {
+    const EngineGuard guard(e);
+    if (f.flow == nullptr) return std::nullopt;
+    e.poll(Clock::now());
+    const int error = f.is_tcp() ? tcp_socket::take_error(f) : udp_socket::take_error(f);
+    if (error == 0 && f.is_udp()) return std::nullopt;  // the kernel may have one
+    return give_int(error, value, len);
+  }
+  if (!f.is_tcp() || level != IPPROTO_TCP) return std::nullopt;
+  if (name != TCP_INFO && name != TCP_MAXSEG) return std::nullopt;
+  const EngineGuard guard(e);
+  if (f.flow == nullptr) return std::nullopt;
+  const tcp::Tcb& t = f.tcp_flow().tcb;
+  if (name == TCP_INFO) return give(info_of(t, Clock::now()), value, len);
+  return give_int(static_cast<int>(tcp::effective_mss(t)), value, len);
+}
+
+/// What an accepted connection was given, for it has no kernel socket that could tell.
+std::optional<Result<void>> get_kept(File& f, int level, int name, void* value, socklen_t* len) {
+  const SocketOptions& o = f.tcp->options;
+  if (level == SOL_SOCKET) {
+    switch (name) {
+      case SO_RCVTIMEO:
+        return give(timeval_of(f.rcv_timeout_ns.load()), value, len);
+      case SO_SNDTIMEO:
+        return give(timeval_of(f.snd_timeout_ns.load()), value, len);
+      case SO_LINGER:
+        return give(linger{o.linger_on, o.linger_s}, value, len);
+      case SO_RCVBUF:
+        if (!o.rcvbuf_set) return std::nullopt;
+        break;
+      case SO_SNDBUF:
+        if (!o.sndbuf_set) return std::nullopt;
+        break;
+      default:
+        break;
+    }
+  }
+  const Kept* k = find_kept(level, name);
+  if (k == nullptr) return std::nullopt;
+  return give_int(o.*(k->field), value, len);
+}
+
+}  // namespace
+
+Result<void> setsockopt(Handle h, int level, int name, const void* value, socklen_t len) {
+  File& f = *h.file;
+  const ControlGuard control(f.control);
+  if (!h.is_alive()) return fail(EBADF, "setsockopt");
+  const Mode mode = f.mode.load(std::memory_order_relaxed);
+  if (is_kernel_only(level, name, value, len))
+    return set_kernel_only(f, h.fd, level, name, value, len);
+  if (f.placeholder) {
+    // The placeholder judges the value: limits and errno are the kernel's.
+    const ControlGuard judge(f.stack->placeholder_lock());
+    if (auto ok = kernel_set(h.fd, level, name, value, len); !ok) return ok;
+    keep(f, h.fd, level, name, value, len);
+  } else {
+    if (auto ok = kernel_set(h.fd, level, name, value, len); !ok) return ok;
+    keep(f, h.fd, level, name, value, len);
+  }
+  if (f.is_udp()) {
+    if (auto group = group_call(level, name, value, len)) {
+      resolve_interface(*f.stack, group->m);
+      if (group->is_join)
+        udp_socket::joined(f, group->m);
+      else
+        udp_socket::left(f, group->m);
+    } else {
+      udp_socket::apply_options(f);
+    }
+  } else if (mode == Mode::kCarried || mode == Mode::kListening) {
+    apply_tcp(f, level, name);
+  }
+  return {};
+}
+
+Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* len) {
+  File& f = *h.file;
+  if (f.is_carried())
+    if (auto r = get_live(f, level, name, value, len)) return *r;
+  if (f.placeholder && f.is_carried()) {
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, "getsockopt");
+    if (auto r = get_kept(f, level, name, value, len)) return *r;
+  }
+  if (libc().getsockopt(h.fd, level, name, value, len) != 0) return fail_errno("getsockopt");
+  return {};
+}
+
+bool has_timeout(Handle h, bool sending) {
+  const auto& t = sending ? h->snd_timeout_ns : h->rcv_timeout_ns;
+  return t.load(std::memory_order_relaxed) != 0;
+}
+
+}  // namespace sock
+}  // namespace vireo

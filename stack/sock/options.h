@@ -1,0 +1,84 @@
+// Socket options that a carried socket honours itself. The kernel's socket beneath is asked first,
+// so that limits, clamping and errno are Linux's; then its answer is read back and kept here.
+// Owner: TcpSocket, UdpSocket. Guard: the File's control lock; applied to a flow under the
+// engine's. Source: socket(7), ip(7), ipv6(7), tcp(7), udp(7).
+#pragma once
+
+#include <cstdint>
+
+#include "core/address.h"
+#include "core/carriage.h"
+#include "stack/sock/file.h"
+#include "stack/tcp/tcp.h"
+
+namespace vireo {
+
+/// As getsockopt(2) gives them.
+struct SocketOptions {
+  // SOL_SOCKET
+  int reuse_addr = 0;
+  int reuse_port = 0;
+  int keepalive = 0;
+  int broadcast = 0;
+  int rcvbuf = 0;  ///< doubled, as Linux reports it; 0 = never set
+  int sndbuf = 0;
+  int rcvlowat = 1;
+  int priority = 0;
+  int mark = 0;
+  int busy_poll = 0;
+  int oobinline = 0;
+  int timestamp = 0;      ///< SO_TIMESTAMP
+  int timestamp_ns = 0;   ///< SO_TIMESTAMPNS
+  int bound_ifindex = 0;  ///< SO_BINDTODEVICE
+  int linger_on = 0;
+  int linger_s = 0;
+  // IPPROTO_IP, IPPROTO_IPV6
+  int ip_tos = 0;
+  int ip_ttl = 64;
+  int ip_mtu_discover = 1;
+  int ip_pktinfo = 0;
+  int ip_recvttl = 0;
+  int ip_recvtos = 0;
+  int ip_mc_ttl = 1;
+  int ip_mc_loop = 1;
+  int ip_mc_ifindex = 0;
+  IpAddr ip_mc_address = IpAddr::any_v4();  ///< IP_MULTICAST_IF by address, if no index
+  int v6only = 0;
+  int v6_tclass = 0;
+  int v6_hops = 64;
+  int v6_pktinfo = 0;
+  int v6_recvhops = 0;
+  int v6_recvtclass = 0;
+  int v6_mc_hops = 1;
+  int v6_mc_loop = 1;
+  int v6_mc_ifindex = 0;
+  // IPPROTO_TCP
+  int nodelay = 0;
+  int cork = 0;
+  int quickack = 0;
+  int keepidle = 7200;
+  int keepintvl = 75;
+  int keepcnt = 9;
+  int user_timeout_ms = 0;
+  int maxseg = 0;  ///< 0 = never set
+  int linger2 = 60;
+  int defer_accept = 0;
+  int syncnt = 6;
+  int window_clamp = 0;
+  int notsent_lowat = 0;
+
+  bool rcvbuf_set = false;
+  bool sndbuf_set = false;
+};
+
+/// What a connection starts with: settings, kernel defaults, then the program's options.
+tcp::Config tcp_config(const Stack& stack, const SocketOptions& o);
+
+/// True if an option keeps a socket on the kernel: it changes what is on the wire, or how calls
+/// behave, in a way that only the kernel can do (TCP_MD5SIG, TCP_REPAIR, SO_ATTACH_FILTER, ...).
+/// A new socket: reads the kernel's starting values, applies VMA_TCP_NODELAY and others.
+void init_options(File& f);
+
+bool is_kernel_only(int level, int name, const void* value, socklen_t len);
+
+}  // namespace vireo

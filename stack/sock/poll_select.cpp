@@ -1,0 +1,364 @@
+// poll(2) and select(2) over descriptors of ours and the kernel's: ours by their readiness and a
+// temporary watcher each, the kernel's by one ppoll of what is the kernel's.
+#include <climits>
+#include <memory>
+#include <new>
+
+#include "stack/sock/epoll.h"
+#include "stack/sock/multiplex.h"
+#include "stack/sock/multiplex_wait.h"
+
+namespace vireo::sock {
+namespace {
+
+/// An array on the stack, on the heap if it is large. Nothing is touched before resize().
+template <class T, size_t kInline>
+class CallArray {
+ public:
+  CallArray() = default;
+  CallArray(const CallArray&) = delete;
+  CallArray& operator=(const CallArray&) = delete;
+  ~CallArray() {
+    std::destroy_n(at_, size_);
+    if (at_ != inline_at()) ::operator delete(at_);
+  }
+  /// Once. @return false: no memory.
+  bool resize(size_t n) noexcept {
+    if (n > kInline) {
+      auto* heap = static_cast<T*>(::operator new(n * sizeof(T), std::nothrow));
+      if (heap == nullptr) return false;
+      at_ = heap;
+    }
+    std::uninitialized_default_construct_n(at_, n);
+    size_ = n;
+    return true;
+  }
+  T* data() noexcept { return at_; }
+  T& operator[](size_t i) noexcept { return at_[i]; }
+
+ private:
+  T* inline_at() noexcept { return reinterpret_cast<T*>(inline_); }
+  alignas(T) std::byte inline_[sizeof(T) * kInline];
+  T* at_ = inline_at();
+  size_t size_ = 0;
+};
+
+class PollCall {
+ public:
+  /// `always`: reported although not asked for (POLLERR and POLLHUP in poll, not in select).
+  PollCall(std::span<pollfd> fds, short always) noexcept : fds_(fds), always_(always) {}
+  PollCall(const PollCall&) = delete;
+  PollCall& operator=(const PollCall&) = delete;
+  ~PollCall() {
+    for (size_t i = 0; watching_ && i < count_; ++i)
+      entries_[i].target->ready.remove(entries_[i].watcher);
+  }
+
+  EngineSet engines;
+  Stack* stack = nullptr;  ///< whose settings count
+
+  /// Errors: ENOMEM.
+  Result<void> begin() noexcept {
+    for (const pollfd& p : fds_)
+      if (fd_table().find(p.fd)) ++count_;
+    // An epoll has two descriptors of the kernel's.
+    if (!entries_.resize(count_) || !kernel_.resize(fds_.size() + count_ + SleepList::kExtra) ||
+        !kernel_of_.resize(fds_.size() + count_))
+      return fail(ENOMEM, "poll");
+    size_t n = 0;
+    for (size_t i = 0; i < fds_.size(); ++i) {
+      const Handle h = n < count_ ? fd_table().find(fds_[i].fd) : Handle{};
+      if (!h) continue;
+      Entry& e = entries_[n++];
+      e.call = this;
+      e.target = h;
+      e.at = static_cast<uint32_t>(i);
+      e.watcher.interest = static_cast<uint16_t>(fds_[i].events) | kModeChanged;
+      e.watcher.notify = notify;
+      if (stack == nullptr) stack = h->stack;
+    }
+    count_ = n;  // another thread may have closed some meanwhile
+    if (stack == nullptr) stack = process_stack();
+    list_kernel();
+    return {};
+  }
+
+  bool pending() const noexcept { return hit_.load(std::memory_order_acquire); }
+
+  Result<int> harvest(bool look) noexcept {
+    for (pollfd& p : fds_) p.revents = 0;
+    // acq_rel pairs with the store in notify(): what comes from here on is seen next time.
+    const bool hit = hit_.exchange(false, std::memory_order_acq_rel);
+    if (hit && look_at_ours() && !look) look = is_kernels_turn();
+    if (look) {
+      const auto some = look_at_kernel();
+      if (!some) return std::unexpected(some.error());
+      // Nothing of ours has come; but what the kernel says of an epoll is only half of it.
+      if (!hit && *some) (void)look_at_ours();
+    }
+    int n = 0;
+    for (const pollfd& p : fds_) n += p.revents != 0 ? 1 : 0;
+    return n;
+  }
+
+  void begin_wait() noexcept {
+    watching_ = true;
+    for (size_t i = 0; i < count_; ++i) entries_[i].target->ready.add(entries_[i].watcher);
+    hit_.store(true, std::memory_order_release);  // what came before the watchers
+  }
+  SleepList& sleep_list() noexcept { return list_; }
+  bool arm(EventFd& event) noexcept {
+    // seq_cst, with notify()'s: either it sees the event, or we see the hit.
+    event_.store(&event, std::memory_order_seq_cst);
+    if (!hit_.load(std::memory_order_seq_cst)) return true;
+    event_.store(nullptr, std::memory_order_relaxed);
+    return false;
+  }
+  void disarm() noexcept { event_.store(nullptr, std::memory_order_relaxed); }
+  bool woken_by_kernel() noexcept {
+    for (nfds_t i = 0; i < list_.n; ++i)
+      if (kernel_[i].revents != 0) return fresh_ = true;
+    return false;
+  }
+
+ private:
+  struct Entry {
+    Watcher watcher;  ///< the first member
+    PollCall* call = nullptr;
+    Handle target;
+    uint32_t at = 0;  ///< in fds_
+  };
+  static constexpr size_t kInline = 64;
+
+  static void notify(Watcher& w, ReadyBits happened) noexcept {
+    PollCall& c = *reinterpret_cast<Entry&>(w).call;
+    if ((happened & (kModeChanged | kFileClosed)) != 0)
+      c.relist_.store(true, std::memory_order_relaxed);  // published by hit_
+    c.hit_.store(true, std::memory_order_seq_cst);
+    if (EventFd* event = c.event_.load(std::memory_order_seq_cst)) event->signal();
+  }
+
+  /// Fills the kernel's list, and the engines, from the modes as they are.
+  void list_kernel() noexcept {
+    relist_.store(false, std::memory_order_relaxed);
+    engines.n = 0;
+    list_.n = 0;
+    fresh_ = false;
+    Entry* e = entries_.data();
+    Entry* const end = e + count_;
+    for (size_t i = 0; i < fds_.size(); ++i) {
+      const pollfd& p = fds_[i];
+      if (e == end || e->at != i) {
+        // Our own descriptors do not exist: -1 would be ignored, this is not a descriptor.
+        add_kernel(is_protected_fd(p.fd) ? INT_MAX : p.fd, p.events, i);
+        continue;
+      }
+      const Handle& h = (e++)->target;
+      if (h->kind.load(std::memory_order_acquire) == FileKind::kEpoll) {
+        const ControlGuard guard(h->control);
+        if (!h.is_alive()) continue;
+        h->epoll->collect_engines(engines);
+        add_kernel(p.fd, p.events, i);
+        add_kernel(h->epoll->hybrid_fd_if_any(), p.events, i);
+        continue;
+      }
+      const Mode m = h->mode.load(std::memory_order_acquire);
+      const bool carried = m == Mode::kCarried || m == Mode::kListening;
+      if (carried) engines.add(h->engine.load(std::memory_order_acquire));
+      // Ours is the side that sends.
+      constexpr short kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
+      if (watches_kernel(*h.file))
+        add_kernel(p.fd, carried ? static_cast<short>(p.events & ~kOut) : p.events, i);
+    }
+    list_.at = kernel_.data();
+  }
+  void add_kernel(int fd, short events, size_t at) noexcept {
+    if (fd < 0) return;
+    kernel_of_[list_.n] = static_cast<uint32_t>(at);
+    kernel_[list_.n++] = {fd, events, 0};
+  }
+
+  /// @return true: something of ours is ready.
+  bool look_at_ours() noexcept {
+    if (relist_.load(std::memory_order_relaxed)) list_kernel();
+    EngineHold hold;
+    bool some = false;
+    for (size_t i = 0; i < count_; ++i) {
+      const Handle& h = entries_[i].target;
+      pollfd& p = fds_[entries_[i].at];
+      ReadyBits bits = 0;
+      if (h->kind.load(std::memory_order_acquire) == FileKind::kEpoll) {
+        hold.take(nullptr);  // control locks come before the engine's
+        const ControlGuard guard(h->control);
+        if (h.is_alive() && h->epoll->is_ready(Epoll::name_of(h))) bits = kReadyIn;
+      } else {
+        bits = ready_under(hold, h);
+      }
+      p.revents = static_cast<short>(p.revents | (static_cast<short>(bits) & (p.events | always_)));
+      some |= p.revents != 0;
+    }
+    return some;
+  }
+
+  /// @return true: the kernel has something.
+  Result<bool> look_at_kernel() noexcept {
+    if (list_.n == 0) return false;
+    if (!fresh_) {
+      const timespec none{};
+      if (libc().ppoll(kernel_.data(), list_.n, &none, nullptr) < 0) return fail_errno("poll");
+    }
+    fresh_ = false;
+    bool some = false;
+    for (nfds_t k = 0; k < list_.n; ++k) {
+      if (kernel_[k].revents == 0) continue;
+      pollfd& p = fds_[kernel_of_[k]];
+      const auto bits = static_cast<short>(kernel_[k].revents & (p.events | always_ | POLLNVAL));
+      if (bits == 0) {
+        kernel_[k].fd = -1;  // select does not want this one's hang-up: it would wake us for ever
+        continue;
+      }
+      some = true;
+      const Handle h = fd_table().find(p.fd);
+      if (h && h->kind.load(std::memory_order_acquire) == FileKind::kEpoll)
+        continue;  // is_ready() says it, with what our side takes back
+      if (h && (bits & POLLIN) != 0) h->kernel_hint.store(true, std::memory_order_relaxed);
+      p.revents = static_cast<short>(p.revents | bits);
+    }
+    return some;
+  }
+
+  /// Once in VMA_SELECT_SKIP_OS calls that found something of ours at once.
+  bool is_kernels_turn() noexcept {
+    [[gnu::tls_model("initial-exec")]] static thread_local constinit uint32_t calls = 0;
+    const auto skip = static_cast<uint32_t>(stack->settings().select_skip_os);
+    return list_.n != 0 && skip != 0 && ++calls % skip == 0;
+  }
+
+  std::span<pollfd> fds_;
+  short always_;
+  bool watching_ = false;
+  bool fresh_ = false;  ///< kernel_ holds what a sleep just told
+  size_t count_ = 0;    ///< of entries_
+  std::atomic<bool> hit_{true};
+  std::atomic<bool> relist_{false};
+  std::atomic<EventFd*> event_{nullptr};
+  SleepList list_;
+  CallArray<Entry, kInline> entries_;
+  CallArray<pollfd, kInline + SleepList::kExtra> kernel_;
+  CallArray<uint32_t, kInline> kernel_of_;  ///< place in fds_ of each of kernel_
+};
+
+constexpr short kPollAlways = POLLERR | POLLHUP;
+
+bool concerns_us(int fd) noexcept {
+  const Handle h = fd_table().find(fd);
+  if (!h) return false;
+  switch (h->mode.load(std::memory_order_acquire)) {
+    case Mode::kCarried:
+    case Mode::kListening:
+    case Mode::kVoid:
+      return true;
+    // While one thread polls it another may bind it. (A TCP socket in this state hangs up at once.)
+    case Mode::kUndecided:
+      return h->kind.load(std::memory_order_relaxed) == FileKind::kUdp;
+    case Mode::kKernel:
+      return h->kind.load(std::memory_order_relaxed) == FileKind::kEpoll;
+  }
+  return false;
+}
+
+// ---- select's sets, as raw words: a program may have made them larger than an fd_set
+
+constexpr int kWordBits = sizeof(unsigned long) * 8;
+
+unsigned long* words(fd_set* s) { return reinterpret_cast<unsigned long*>(s); }
+const unsigned long* words(const fd_set* s) { return reinterpret_cast<const unsigned long*>(s); }
+unsigned long word(const fd_set* s, int w) { return s == nullptr ? 0 : words(s)[w]; }
+
+/// Calls f(fd, in, out, pri) for every descriptor in some set, until it returns false.
+template <class F>
+void for_each_fd(int nfds, const fd_set* read, const fd_set* write, const fd_set* except, F&& f) {
+  for (int w = 0; w * kWordBits < nfds; ++w) {
+    const unsigned long in = word(read, w);
+    const unsigned long out = word(write, w);
+    const unsigned long pri = word(except, w);
+    for (unsigned long any = in | out | pri; any != 0; any &= any - 1) {
+      const int bit = __builtin_ctzl(any);
+      const int fd = w * kWordBits + bit;
+      if (fd >= nfds) break;
+      if (!f(fd, (in >> bit & 1) != 0, (out >> bit & 1) != 0, (pri >> bit & 1) != 0)) return;
+    }
+  }
+}
+
+// fs/select.c: POLLIN_SET, POLLOUT_SET, POLLEX_SET.
+constexpr short kInSet = POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR;
+constexpr short kOutSet = POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR;
+constexpr short kExSet = POLLPRI;
+
+}  // namespace
+
+bool concerns_us(std::span<const pollfd> fds) noexcept {
+  for (const pollfd& p : fds)
+    if (concerns_us(p.fd)) return true;
+  return false;
+}
+
+bool concerns_us(int nfds, const fd_set* read, const fd_set* write, const fd_set* except) noexcept {
+  bool yes = false;
+  for_each_fd(nfds, read, write, except,
+              [&](int fd, bool, bool, bool) { return !(yes = concerns_us(fd)); });
+  return yes;
+}
+
+Result<int> poll(std::span<pollfd> fds, const timespec* timeout, const sigset_t* mask) {
+  PollCall call(fds, kPollAlways);
+  if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
+  auto n = wait_multiplexed(*call.stack, call, timeout, mask);
+  if (n && *n == 0)
+    for (pollfd& p : fds) p.revents = 0;
+  return n;
+}
+
+Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
+                   const sigset_t* mask) {
+  if (nfds < 0) return fail(EINVAL, "select");
+  size_t count = 0;
+  for_each_fd(nfds, read, write, except, [&](int, bool, bool, bool) { return ++count != 0; });
+  CallArray<pollfd, 64> fds;
+  if (!fds.resize(count)) return fail(ENOMEM, "select");
+  size_t n = 0;
+  for_each_fd(nfds, read, write, except, [&](int fd, bool in, bool out, bool pri) {
+    fds[n++] = {
+        fd, static_cast<short>((in ? kInSet : 0) | (out ? kOutSet : 0) | (pri ? kExSet : 0)), 0};
+    return n < count;
+  });
+  PollCall call({fds.data(), n}, 0);
+  if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
+  const auto ready = wait_multiplexed(*call.stack, call, timeout, mask);
+  if (!ready) return ready;
+  for (size_t i = 0; i < n; ++i)
+    if ((fds[i].revents & POLLNVAL) != 0) return fail(EBADF, "select");
+  int bits = 0;
+  size_t at = 0;
+  for (int w = 0; w * kWordBits < nfds; ++w) {
+    unsigned long in = 0;
+    unsigned long out = 0;
+    unsigned long pri = 0;
+    for (; at < n && fds[at].fd < (w + 1) * kWordBits; ++at) {
+      const pollfd& p = fds[at];
+      const unsigned long bit = 1UL << (p.fd % kWordBits);
+      if (*ready == 0) continue;
+      if ((p.revents & kInSet) != 0) in |= word(read, w) & bit;
+      if ((p.revents & kOutSet) != 0) out |= word(write, w) & bit;
+      if ((p.revents & kExSet) != 0) pri |= word(except, w) & bit;
+    }
+    if (read != nullptr) words(read)[w] = in;
+    if (write != nullptr) words(write)[w] = out;
+    if (except != nullptr) words(except)[w] = pri;
+    bits += __builtin_popcountl(in) + __builtin_popcountl(out) + __builtin_popcountl(pri);
+  }
+  return bits;
+}
+
+}  // namespace vireo::sock

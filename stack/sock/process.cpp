@@ -1,0 +1,198 @@
+#include "stack/sock/process.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "core/log.h"
+#include "core/stats_reading.h"
+#include "stack/sock/sockets.h"
+
+namespace vireo {
+namespace {
+
+constinit std::atomic<Stack*> g_stack{nullptr};
+
+EngineEvents socket_events() {
+  return {
+      .tcp = tcp_socket::on_effects, .accept = listener::on_accept, .udp = udp_socket::on_datagram};
+}
+
+}  // namespace
+
+Stack* process_stack() noexcept { return g_stack.load(std::memory_order_acquire); }
+void install_stack(Stack* s) noexcept { g_stack.store(s, std::memory_order_release); }
+
+Stack::Stack(Parts parts)
+    : settings_(std::move(parts.settings)),
+      defaults_(KernelDefaults::read()),
+      opener_(std::move(parts.opener)),
+      want_helper_(parts.want_helper),
+      program_(program_invocation_short_name),
+      owner_pid_(::getpid()) {
+  (void)fd_table().init();
+}
+
+Stack::~Stack() {
+  fd_table().reclaim();
+  helper_.reset();
+  engine_ptr_.store(nullptr, std::memory_order_release);
+  engine_.reset();
+  mirror_.reset();
+  while (free_waiters_ != nullptr) delete std::exchange(free_waiters_, free_waiters_->next);
+  if (stats_fd_ >= 0) {
+    ::munmap(stats_, sizeof *stats_);
+    unprotect_fd(stats_fd_);
+    libc().close(stats_fd_);
+  } else {
+    delete stats_;
+  }
+}
+
+const Rules& Stack::rules() {
+  if (const Rules* r = rules_ptr_.load(std::memory_order_acquire)) return *r;
+  const ControlGuard guard(rules_lock_);
+  if (!rules_) {
+    Diagnostics said;
+    // The default file may be missing; one that was named may not.
+    const bool named = settings_.config_file != Settings{}.config_file;
+    rules_ = std::make_unique<Rules>(Rules::load(settings_.config_file, named, said));
+    for (const Diagnostic& d : said) log<LogLevel::kWarn>("{}", d.text);
+    rules_ptr_.store(rules_.get(), std::memory_order_release);
+  }
+  return *rules_;
+}
+
+Carried<Engine*> Stack::engine() {
+  if (Engine* e = engine_ptr_.load(std::memory_order_acquire)) return e;
+  const ControlGuard guard(life_lock_);
+  if (Engine* e = engine_ptr_.load(std::memory_order_relaxed)) return e;
+  if (engine_refusal_) return std::unexpected(*engine_refusal_);
+  auto made = make_engine();
+  if (!made) engine_refusal_ = made.error();
+  return made;
+}
+
+Carried<Engine*> Stack::make_engine() {
+  const auto refuse = [](const Err& e) {
+    const Carriage why = e.code == ENOMEM                      ? Carriage::kMemory
+                         : e.code == EPERM || e.code == EACCES ? Carriage::kRights
+                                                               : Carriage::kDevice;
+    return std::unexpected(Refusal{why, e.code, e.where});
+  };
+  auto mirror = net::Mirror::open();
+  if (!mirror) return refuse(mirror.error());
+  EngineConfig config;
+  config.arena_bytes = settings_.arena_bytes;
+  config.huge_pages = settings_.mem_alloc_type == MemAlloc::kHuge;
+  config.time_wait = settings_.tcp_timewait;
+  config.helper_grace = settings_.helper_grace;
+  config.port_stats = stats().ports;
+  auto engine =
+      Engine::create(EngineId(0), config, opener_, **mirror, socket_events(), stats().engines[0]);
+  if (!engine) return refuse(engine.error());
+  mirror_ = std::move(*mirror);
+  engine_ = std::move(*engine);
+  if (want_helper_) {
+    auto helper =
+        Helper::start(*engine_, *mirror_, {settings_.helper_grace, settings_.helper_affinity.cpus});
+    if (!helper) {
+      engine_.reset();
+      mirror_.reset();
+      return refuse(helper.error());
+    }
+    helper_ = std::move(*helper);
+  }
+  engine_ptr_.store(engine_.get(), std::memory_order_release);
+  return engine_.get();
+}
+
+// ---- counters
+
+StatsLayout& Stack::stats() {
+  if (StatsLayout* s = stats_ptr_.load(std::memory_order_acquire)) return *s;
+  const ControlGuard guard(stats_lock_);
+  if (stats_ == nullptr) map_stats();
+  stats_ptr_.store(stats_, std::memory_order_release);
+  return *stats_;
+}
+
+void Stack::map_stats() {
+  const bool shown = !settings_.stats_dir.empty();
+  const int fd = !shown ? -1
+                        : static_cast<int>(::syscall(SYS_memfd_create, kStatsMemfdName,
+                                                     MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  void* at = MAP_FAILED;
+  // Sealed, so that a tool of root's may map it without trusting us.
+  if (fd >= 0 && ::ftruncate(fd, sizeof(StatsLayout)) == 0 &&
+      ::syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+    at = ::mmap(nullptr, sizeof(StatsLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) {
+    // Nobody can read the counters, but they can be counted.
+    if (fd >= 0) libc().close(fd);
+    stats_ = new StatsLayout;
+  } else {
+    stats_fd_ = protect_fd(fd);
+    stats_ = new (at) StatsLayout;
+  }
+  stats_->bytes = sizeof(StatsLayout);
+  stats_->pid = ::getpid();
+  std::strncpy(stats_->program, program_.c_str(), sizeof stats_->program - 1);
+}
+
+SocketStats& Stack::take_stats(int proto, int family, int fd) {
+  StatsLayout& all = stats();
+  const ControlGuard guard(stats_lock_);
+  for (uint32_t i = 0; i < kStatsSockets; ++i) {
+    SocketStats& s = all.sockets[(stats_hint_ + i) % kStatsSockets];
+    const uint32_t g = s.generation.load(std::memory_order_relaxed);
+    if (g != 0 && s.closed == 0) continue;
+    stats_hint_ = (stats_hint_ + i + 1) % kStatsSockets;
+    // Dirty from its last use; the generation goes on, so that no reader takes it for the old one.
+    s.~SocketStats();
+    new (&s) SocketStats;
+    s.fd = fd;
+    s.proto = static_cast<uint8_t>(proto);
+    s.family = static_cast<uint8_t>(family);
+    s.generation.store(g + 2, std::memory_order_release);
+    return s;
+  }
+  return spare_stats_;
+}
+
+void Stack::put_stats(SocketStats& s) {
+  if (&s == &spare_stats_) return;
+  const ControlGuard guard(stats_lock_);
+  const uint32_t g = s.generation.load(std::memory_order_relaxed);
+  s.generation.store(g + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);  // pairs with the reader's acquire fence
+  s.fd = -1;
+  s.closed = 1;
+  s.generation.store(g + 2, std::memory_order_release);
+  ClosedStats& sum = stats_->closed[static_cast<size_t>(s.carriage)];
+  sum.sockets.add();
+  for (const auto& c : kSocketCounters) (sum.*c.counter).add((s.*c.counter).get());
+}
+
+// ---- accepted connections
+
+Result<int> Stack::place_number(int family, bool cloexec) {
+  UniqueFd& place = family == AF_INET6 ? placeholder6_ : placeholder4_;
+  {
+    const ControlGuard guard(place_lock_);
+    if (!place) {
+      const int fd = libc().socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (fd < 0) return fail_errno("placeholder");
+      place.reset(protect_fd(fd));
+    }
+  }
+  const int fd = libc().fcntl(place.get(), cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+  if (fd < 0) return fail_errno("accept");
+  return fd;
+}
+
+}  // namespace vireo

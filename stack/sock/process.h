@@ -1,0 +1,205 @@
+// What all sockets of a process share: settings, rules, the engine, the mirror of the kernel's
+// network state, counters, and waiters. Made when the first socket asks, so that preloading `ls`
+// costs nothing. A class and not globals, so that a test can have two hosts in one process; a
+// program has one, installed by preload.
+// Owner: process (or a test). Thread: any, unless said otherwise.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/kernel_defaults.h"
+#include "config/rules.h"
+#include "config/settings.h"
+#include "core/fd.h"
+#include "core/lock.h"
+#include "core/sleep.h"
+#include "core/stats_layout.h"
+#include "stack/engine/engine.h"
+#include "stack/engine/helper.h"
+#include "stack/net/netlink.h"
+#include "stack/sock/fd_table.h"
+#include "stack/sock/libc.h"
+#include "stack/sock/readiness.h"
+#include "stack/sock/spin_places.h"
+
+namespace vireo {
+
+// ---- signals: a call that polls must return EINTR as one that sleeps in the kernel would
+/// Counts the handlers that ran on this thread. Preload's wrapper calls note_signal() after the
+/// program's handler. Async-signal-safe.
+struct SignalState {
+  volatile uint32_t count = 0;
+  const EventFd* volatile sleeping_on = nullptr;  ///< this thread is about to sleep: wake it
+  volatile uint32_t in_kernel =
+      0;  ///< waits in the kernel's own call, no lock held: handlers may run
+  volatile uint32_t deferred = 0;  ///< handlers put off to the end of the call (preload)
+};
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit SignalState t_signals;
+
+inline void note_signal() noexcept {
+  t_signals.count = t_signals.count + 1;
+  const EventFd* e = t_signals.sleeping_on;
+  if (e != nullptr) const_cast<EventFd*>(e)->signal();  // write(2) is async-signal-safe
+}
+/// Taken at the start of a call: has a handler run since?
+class SignalMark {
+ public:
+  SignalMark() noexcept : at_(t_signals.count) {}
+  bool pending() const noexcept { return t_signals.count != at_ || t_signals.deferred != 0; }
+
+ private:
+  uint32_t at_;
+};
+/// Around a call of libc that may block in the kernel: handlers run at once there, so that
+/// SA_RESTART means what it says. No lock may be held.
+class KernelWait {
+ public:
+  KernelWait() noexcept { t_signals.in_kernel = t_signals.in_kernel + 1; }
+  KernelWait(const KernelWait&) = delete;
+  KernelWait& operator=(const KernelWait&) = delete;
+  ~KernelWait() { t_signals.in_kernel = t_signals.in_kernel - 1; }
+};
+
+/// A handler ran on this thread since `mark`.
+inline bool signal_pending(const SignalMark& mark) noexcept { return mark.pending(); }
+
+/// What a sleeping thread waits on: an eventfd, lent for one sleep.
+struct Waiter {
+  Watcher watcher;  ///< notify is set to signal `event`
+  EventFd event;
+  Waiter* next = nullptr;
+};
+
+// ---- descriptors of ours that a program must not close
+/// Moves `fd` to a high number, CLOEXEC, and remembers it. @return the new number, or `fd` if there
+/// is no room above.
+int protect_fd(int fd) noexcept;
+void unprotect_fd(int fd) noexcept;
+/// True for descriptors that are Vireo's: close(), dup2() onto and close_range() must spare them.
+bool is_protected_fd(int fd) noexcept;
+
+class Stack {
+ public:
+  struct Parts {
+    Settings settings;
+    DeviceOpener opener;
+    bool want_helper = true;  ///< false: the test polls the engine itself
+  };
+  explicit Stack(Parts parts);
+  ~Stack();  ///< tests only: every socket is closed
+  Stack(const Stack&) = delete;
+  Stack& operator=(const Stack&) = delete;
+
+  const Settings& settings() const { return settings_; }
+  /// The parsed rules file; reads it at the first call.
+  const Rules& rules();
+  const KernelDefaults& defaults() const { return defaults_; }
+  const std::string& program() const { return program_; }
+
+  /// The engine; makes it, the mirror, the counters and the helper at the first call. Refusals:
+  /// kDisabled, kMemory. Order 3.
+  Carried<Engine*> engine();
+  /// As above if it exists already, else null.
+  Engine* engine_if_any() const { return engine_ptr_.load(std::memory_order_acquire); }
+  net::Mirror* mirror() { return mirror_.get(); }
+
+  // ---- counters
+  StatsLayout& stats();
+  /// A free slot, or the spare one when all are taken. Give it back with put_stats(), which adds
+  /// its counters to those of closed sockets; it stays readable until it is taken again.
+  SocketStats& take_stats(int proto, int family, int fd);
+  void put_stats(SocketStats& s);
+  SocketStats& orphan_stats() { return spare_stats_; }
+  /// Counts a decision, and warns once a process for those that an operator can cure.
+  void count_decision(const Refusal& why);
+  void count_carried();
+
+  // ---- sleeping
+  Result<Waiter*> take_waiter();
+  void put_waiter(Waiter& w);
+  SpinPlaces& spin_places() { return spin_places_; }
+
+  // ---- accepted connections
+  /// A new descriptor that holds a number for a connection without a kernel socket: a dup of one
+  /// unconnected socket of the family. Errors: EMFILE and those of socket(2).
+  Result<int> place_number(int family, bool cloexec);
+
+  ControlLock& placeholder_lock() { return place_lock_; }
+
+  // ---- multicast
+  void count_membership(int n) { members_.fetch_add(n, std::memory_order_relaxed); }
+  /// A socket of this process is a member of some group: multicast must loop (a hint).
+  bool has_members() const { return members_.load(std::memory_order_relaxed) > 0; }
+
+  // ---- process life
+  /// False in a vfork child and in children that no handler told us of: touch nothing, use the
+  /// kernel.
+  bool is_owner() const { return owner_pid_.load(std::memory_order_relaxed) == ::getpid(); }
+  /// pthread_atfork's three (fork(2)): prepare takes all locks in order, parent lets go; child
+  /// marks the engine void. After it, in the child: carried TCP connections are kVoid (ENOTCONN on
+  /// use, closing them is silent), listeners, UDP and undecided sockets are the kernel's, and new
+  /// sockets get a new engine.
+  void fork_prepare();
+  void fork_parent();
+  void fork_child();
+  /// exit(3): waits up to VIREO_EXIT_LINGER for data of closed connections, then resets what is
+  /// left.
+  void drain_at_exit();
+  /// Another thread is in drain_at_exit(): this one, whose sockets went away under it, would be
+  /// dead already if the kernel had carried them.
+  bool ends_elsewhere() const noexcept;
+  /// VMA_STATS_FILE: appends the counters, once a process. After drain_at_exit(). stats_file.cpp
+  void write_stats_at_exit();
+
+ private:
+  Carried<Engine*> make_engine();
+  void map_stats();
+
+  Settings settings_;
+  KernelDefaults defaults_;
+  DeviceOpener opener_;
+  bool want_helper_;
+  std::string program_;
+  std::atomic<pid_t> owner_pid_;
+  std::atomic<pid_t> ending_thread_{0};  ///< in drain_at_exit()
+
+  ControlLock rules_lock_;  ///< leaf
+  std::unique_ptr<Rules> rules_ VIREO_GUARDED_BY(rules_lock_);
+  std::atomic<const Rules*> rules_ptr_{nullptr};
+  ControlLock life_lock_;  ///< order 3: making the engine
+  std::unique_ptr<net::Mirror> mirror_;
+  std::unique_ptr<Engine> engine_;
+  std::atomic<Engine*> engine_ptr_{nullptr};
+  std::optional<Refusal> engine_refusal_ VIREO_GUARDED_BY(life_lock_);
+  ControlLock place_lock_;  ///< leaf
+  UniqueFd placeholder4_, placeholder6_;
+
+  ControlLock stats_lock_;  ///< leaf
+  int stats_fd_ = -1;       ///< -1: the memfd could not be made, the counters are ours alone
+  StatsLayout* stats_ VIREO_GUARDED_BY(stats_lock_) = nullptr;
+  std::atomic<StatsLayout*> stats_ptr_{nullptr};
+  SocketStats spare_stats_;
+  uint32_t stats_hint_ VIREO_GUARDED_BY(stats_lock_) = 0;
+
+  std::atomic<bool> warned_{false};
+  std::atomic<pid_t> stats_written_{0};  ///< the process that wrote them last
+  std::atomic<int> members_{0};
+
+  SpinPlaces spin_places_;
+  ControlLock waiter_lock_;  ///< leaf
+  Waiter* free_waiters_ VIREO_GUARDED_BY(waiter_lock_) = nullptr;
+
+  std::unique_ptr<Helper> helper_;
+};
+
+/// The program's stack; null before install_stack() and in programs where it was refused.
+Stack* process_stack() noexcept;
+void install_stack(Stack* s) noexcept;
+
+}  // namespace vireo

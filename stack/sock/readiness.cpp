@@ -1,0 +1,39 @@
+#include "stack/sock/readiness.h"
+
+#include "stack/sock/sockets.h"
+
+namespace vireo {
+
+ReadyBits readiness(const File& f) noexcept {
+  switch (f.mode.load(std::memory_order_acquire)) {
+    case Mode::kUndecided:
+    case Mode::kKernel:
+      return 0;  // the kernel's to say
+    case Mode::kListening:
+      return f.listener().ready.empty() ? 0 : kReadyIn;
+    case Mode::kVoid:
+      return EPOLLHUP | EPOLLERR | kReadyIn | kReadyOut | EPOLLRDHUP;
+    case Mode::kCarried:
+      return f.kind.load(std::memory_order_relaxed) == FileKind::kTcp ? tcp_socket::readiness(f)
+                                                                      : udp_socket::readiness(f);
+  }
+  return 0;
+}
+
+namespace sock {
+
+void poll_engine(Engine& e) noexcept {
+  if (!e.lock().try_lock()) return;  // the holder polls
+  e.poll(Clock::now());
+  e.unlock();
+}
+
+ReadyBits ready_now(Handle h) noexcept {
+  Engine* e = h->engine.load(std::memory_order_acquire);
+  if (e == nullptr) return h.is_alive() ? readiness(*h.file) : 0;  // no flow: nothing to guard
+  const EngineGuard guard(*e);
+  return h.is_alive() ? readiness(*h.file) : 0;
+}
+
+}  // namespace sock
+}  // namespace vireo

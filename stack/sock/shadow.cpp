@@ -1,0 +1,66 @@
+// The kernel's socket beneath: its names, its port, and the calls that it serves.
+#include <optional>
+
+#include "stack/sock/sockets.h"
+
+namespace vireo {
+
+Result<Endpoint> kernel_name(int fd) {
+  sockaddr_storage sa{};
+  socklen_t len = sizeof sa;
+  if (libc().getsockname(fd, reinterpret_cast<sockaddr*>(&sa), &len) != 0)
+    return fail_errno("getsockname");
+  auto e = Endpoint::from_sockaddr(reinterpret_cast<const sockaddr*>(&sa), len);
+  if (!e) return fail(EAFNOSUPPORT, "getsockname");
+  return *e;
+}
+
+Result<Endpoint> kernel_peer(int fd) {
+  sockaddr_storage sa{};
+  socklen_t len = sizeof sa;
+  if (libc().getpeername(fd, reinterpret_cast<sockaddr*>(&sa), &len) != 0)
+    return fail_errno("getpeername");
+  auto e = Endpoint::from_sockaddr(reinterpret_cast<const sockaddr*>(&sa), len);
+  if (!e) return fail(EAFNOSUPPORT, "getpeername");
+  return *e;
+}
+
+void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len) {
+  if (addr == nullptr || len == nullptr) return;
+  sockaddr_storage sa{};
+  const socklen_t full = e.to_sockaddr(sa, family);
+  std::memcpy(addr, &sa, std::min(*len, full));
+  *len = full;
+}
+
+UniqueFd dup_shadow(int fd) noexcept {
+  const int holder = libc().fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  return UniqueFd(holder >= 0 ? protect_fd(holder) : -1);
+}
+
+Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
+  std::optional<KernelWait> wait;
+  if ((flags & MSG_DONTWAIT) == 0) wait.emplace();
+  const ssize_t n = libc().recvmsg(h.fd, &msg, flags);
+  if (n < 0) return fail_errno("recvmsg");
+  // Several threads may add at once: the kernel's calls are counted, not accounted.
+  if (SocketStats* s = h->stats; s != nullptr) {
+    s->os_rx_packets.add();
+    s->os_rx_bytes.add(static_cast<uint64_t>(n));
+  }
+  return n;
+}
+
+Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags) {
+  std::optional<KernelWait> wait;
+  if ((flags & MSG_DONTWAIT) == 0) wait.emplace();
+  const ssize_t n = libc().sendmsg(h.fd, &msg, flags);
+  if (n < 0) return fail_errno("sendmsg");
+  if (SocketStats* s = h->stats; s != nullptr) {
+    s->os_tx_packets.add();
+    s->os_tx_bytes.add(static_cast<uint64_t>(n));
+  }
+  return n;
+}
+
+}  // namespace vireo

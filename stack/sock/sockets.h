@@ -1,0 +1,201 @@
+// What a TCP and a UDP socket are beyond their File; private to stack/sock.
+// Owner: the File, freed with it. Guards: named at each member.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/address.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/file.h"
+#include "stack/sock/options.h"
+
+namespace vireo {
+
+/// Linux's enum socket_state: what connect(2) answers depends on it.
+enum class Link : uint8_t { kUnconnected, kConnecting, kConnected, kDisconnecting };
+
+inline constexpr uint8_t kShutRead = 1;
+inline constexpr uint8_t kShutWrite = 2;
+
+struct TcpSocket {
+  // ---- guarded by the engine's lock while carried
+  Link link = Link::kUnconnected;
+  uint8_t shut = 0;          ///< what the program shut down
+  bool error_taken = false;  ///< SO_ERROR is reported once
+  uint32_t flow_generation = 0;
+  // ---- guarded by the control lock
+  bool bound = false;                      ///< the shadow has a local port
+  Carriage forced = Carriage::kUndecided;  ///< kOption: stays on the kernel
+  Endpoint local;                          ///< valid while carried
+  Endpoint remote;
+  SocketOptions options;
+};
+
+struct Membership {
+  IpAddr group;
+  IfIndex ifindex{};
+  IpAddr address;  ///< of the interface, where the program named it so
+};
+
+struct UdpSocket {
+  // ---- guarded by the control lock; read under the engine's too
+  bool bound = false;
+  bool connected = false;
+  Carriage forced = Carriage::kUndecided;
+  Endpoint local;
+  Endpoint remote;  ///< valid if connected
+  SocketOptions options;
+  std::vector<Membership> groups;
+  // ---- guarded by the engine's lock
+  uint8_t shut = 0;
+  uint32_t kernel_look = 0;    ///< receives since the kernel's queue was last looked at
+  Instant kernel_looked;       ///< and when that was
+  Endpoint kernel_dst;         ///< the last destination that is the kernel's to serve ...
+  Instant kernel_dst_until{};  ///< ... and until when that is believed
+};
+
+/// Bytes of an I/O vector.
+inline size_t iov_bytes(std::span<const iovec> iov) noexcept {
+  size_t n = 0;
+  for (const iovec& v : iov) n += v.iov_len;
+  return n;
+}
+
+/// A walk through an I/O vector.
+class IovCursor {
+ public:
+  explicit IovCursor(std::span<const iovec> iov) noexcept : iov_(iov) { skip_empty(); }
+  bool done() const noexcept { return at_ == iov_.size(); }
+  /// The contiguous room from here.
+  std::span<std::byte> piece() const noexcept {
+    return {static_cast<std::byte*>(iov_[at_].iov_base) + offset_, iov_[at_].iov_len - offset_};
+  }
+  /// Goes on by `n` bytes, which lie within the vector.
+  void advance(size_t n) noexcept {
+    while (n != 0) {
+      const size_t step = std::min(n, iov_[at_].iov_len - offset_);
+      offset_ += step;
+      n -= step;
+      skip_empty();
+    }
+  }
+  /// The rest from here, cut into `out`. @return how many pieces.
+  size_t rest(std::span<iovec> out) const noexcept {
+    size_t n = 0;
+    size_t offset = offset_;
+    for (size_t i = at_; i < iov_.size() && n < out.size(); ++i, offset = 0)
+      out[n++] = {static_cast<std::byte*>(iov_[i].iov_base) + offset, iov_[i].iov_len - offset};
+    return n;
+  }
+
+ private:
+  void skip_empty() noexcept {
+    while (at_ < iov_.size() && offset_ == iov_[at_].iov_len) {
+      ++at_;
+      offset_ = 0;
+    }
+  }
+  std::span<const iovec> iov_;
+  size_t at_ = 0;
+  size_t offset_ = 0;
+};
+
+/// Copies `data` to the cursor. @return bytes copied.
+inline size_t copy_out(IovCursor& to, std::span<const std::byte> data) noexcept {
+  size_t done = 0;
+  while (done < data.size() && !to.done()) {
+    const auto room = to.piece();
+    const size_t n = std::min(room.size(), data.size() - done);
+    std::memcpy(room.data(), data.data() + done, n);
+    to.advance(n);
+    done += n;
+  }
+  return done;
+}
+
+// ---- carriage.cpp
+/// The part of the decision that needs no device: settings, options, rules, own addresses.
+Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint& local,
+                        const Endpoint& remote);
+/// Records what was decided in the socket's slot and in the process's counters.
+void record_carried(File& f, const Endpoint& local, const Endpoint& remote);
+void record_kernel(File& f, const Refusal& why);
+void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote);
+
+// ---- shadow.cpp
+Result<Endpoint> kernel_name(int fd);
+Result<Endpoint> kernel_peer(int fd);
+/// Gives a sockaddr to the caller as the kernel does: cut to *len, *len = the full length.
+void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len);
+/// A private dup of the shadow, which keeps its port; empty if there is none to be had.
+UniqueFd dup_shadow(int fd) noexcept;
+
+// ---- kernel's side of the calls, with the counters
+Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags);
+Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags);
+
+// ---- files.cpp
+/// A File for descriptor `fd` of a kernel socket, installed. Errors: ENOMEM, ENFILE, EMFILE.
+Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd);
+/// One reference less; the last one closes. No lock held. `port_holder`: see Engine::tcp_close.
+void release_file(File& f, UniqueFd port_holder);
+void free_sockets(File& f);
+
+// ---- tcp_socket.cpp
+namespace tcp_socket {
+Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen_t len);
+Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len);
+Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
+Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
+Result<void> shutdown(Handle h, int how);
+/// Sends what MSG_MORE held back. No lock held.
+void push(Handle h);
+/// The pending error, once. Holder of the engine's lock.
+int take_error(File& f) noexcept;
+/// Waits as SO_LINGER asks, before the last close. No lock held.
+void linger(Handle h);
+/// Up-call.
+void on_effects(TcpFlow& flow, tcp::Effects e);
+ReadyBits readiness(const File& f) noexcept;
+}  // namespace tcp_socket
+
+// ---- listener.cpp
+namespace listener {
+Result<void> listen(Handle h, int backlog);
+Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags);
+void on_accept(Listener& l);
+/// shutdown(SHUT_RD) and close: ends our side. Control lock held, engine's not.
+void stop(File& f);
+}  // namespace listener
+
+// ---- udp_socket.cpp, udp_recv.cpp, udp_send.cpp
+namespace udp_socket {
+/// Before the kernel binds the shadow to `local`: opens the devices that will carry it, which takes
+/// milliseconds, so that the kernel has the port to itself only for a moment. Control lock held.
+void prepare(File& f, const Endpoint& local);
+/// After the kernel bound the shadow: opens the flow. Control lock held.
+void bound(File& f, int fd);
+/// A socket without a port gets one, and its flow. No lock held.
+void autobind(Handle h);
+Result<void> connect(Handle h, const sockaddr* addr, socklen_t len);
+Result<ssize_t> recv(Handle h, msghdr& msg, int flags);
+/// `to` is null for the connected peer.
+Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell);
+Result<void> shutdown(Handle h, int how);
+/// Rings for what was sent with Doorbell::kLater. No lock held.
+void flush(Handle h);
+/// Gives the socket to the kernel for good (an option only it can honour). Control lock held.
+void give_up(File& f, const Refusal& why);
+/// The set of groups or an option changed. Control lock held.
+void apply_options(File& f);
+void joined(File& f, const Membership& m);
+void left(File& f, const Membership& m);
+int take_error(File& f) noexcept;
+void on_datagram(UdpFlow& flow);
+ReadyBits readiness(const File& f) noexcept;
+}  // namespace udp_socket
+
+}  // namespace vireo

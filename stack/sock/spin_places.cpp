@@ -1,0 +1,65 @@
+#include "stack/sock/spin_places.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "stack/sock/process.h"
+
+namespace vireo {
+namespace {
+
+int processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+}  // namespace
+
+SpinPlaces::SpinPlaces() : places_(processors()) {}
+
+bool SpinPlaces::try_enter() noexcept {
+  if (spinners_.fetch_add(1, std::memory_order_seq_cst) < places_) return true;
+  spinners_.fetch_sub(1, std::memory_order_seq_cst);
+  return false;
+}
+
+void SpinPlaces::leave() noexcept {
+  // seq_cst pairs with follow(): either we see who waits, or it sees that the place is free.
+  spinners_.fetch_sub(1, std::memory_order_seq_cst);
+  if (waiting_.load(std::memory_order_seq_cst) == 0) return;
+  const ControlGuard guard(lock_);
+  if (first_ != nullptr) first_->event.signal();
+}
+
+bool SpinPlaces::follow(Waiter& w) noexcept {
+  {
+    const ControlGuard guard(lock_);
+    w.next = first_;
+    first_ = &w;
+  }
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  if (spinners_.load(std::memory_order_seq_cst) >= places_) return true;
+  forget_follower(w);
+  return false;
+}
+
+void SpinPlaces::forget_follower(Waiter& w) noexcept {
+  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  const ControlGuard guard(lock_);
+  for (Waiter** at = &first_; *at != nullptr; at = &(*at)->next)
+    if (*at == &w) {
+      *at = w.next;
+      return;
+    }
+}
+
+void SpinPlaces::reset_after_fork() noexcept {
+  spinners_.store(0, std::memory_order_relaxed);
+  waiting_.store(0, std::memory_order_relaxed);
+  lock_.reset_after_fork();
+  first_ = nullptr;
+}
+
+}  // namespace vireo

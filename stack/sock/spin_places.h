@@ -1,0 +1,38 @@
+// Who may spin. A thread that polls for ever needs a processor of its own; beyond as many as the
+// process has, spinning threads only take turns at being scheduled. So there are places: whoever
+// spins for longer than a round trip takes one, and who finds none follows: it sleeps on its
+// eventfd, is woken by those who poll when its socket is ready, and takes over when a place becomes
+// free. Owner: Stack. Thread: any. No system call, no atomic operation for waits that end soon.
+#pragma once
+
+#include <atomic>
+
+#include "core/lock.h"
+
+namespace vireo {
+
+struct Waiter;
+
+class SpinPlaces {
+ public:
+  SpinPlaces();  ///< as many as the process may use processors now
+
+  bool try_enter() noexcept;
+  /// Gives the place back and wakes one follower.
+  void leave() noexcept;
+  /// Queues a follower. @return false: a place is free, do not sleep. Else forget_follower() after
+  /// the sleep.
+  bool follow(Waiter& w) noexcept;
+  void forget_follower(Waiter& w) noexcept;
+  /// The child of a fork: those threads are not here.
+  void reset_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS;
+
+ private:
+  const int places_;
+  std::atomic<int> spinners_{0};
+  std::atomic<int> waiting_{0};
+  ControlLock lock_;  ///< leaf
+  Waiter* first_ VIREO_GUARDED_BY(lock_) = nullptr;
+};
+
+}  // namespace vireo

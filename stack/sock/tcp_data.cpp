@@ -1,0 +1,195 @@
+// Bytes to and from a carried TCP connection. The hot path: no allocation, no system call, one
+// engine lock. Order of checks as net/ipv4/tcp.c tcp_recvmsg_locked and tcp_sendmsg_locked.
+#include "stack/sock/sockets.h"
+
+namespace vireo::tcp_socket {
+namespace {
+
+using tcp::State;
+
+bool is_opening(State s) { return s == State::kSynSent || s == State::kSynReceived; }
+
+/// Copies what is queued, and takes it out unless `peek`. MSG_TRUNC discards instead of copying.
+/// @return bytes. Holder of the engine's lock.
+size_t take(PacketChain& q, IovCursor& to, size_t limit, int flags) noexcept {
+  size_t done = 0;
+  if ((flags & MSG_PEEK) != 0) {
+    for (const PacketBuf* p = q.front(); p != nullptr && done < limit; p = p->next)
+      done += copy_out(to, p->bytes().first(std::min<size_t>(p->length, limit - done)));
+    return done;
+  }
+  while (done < limit && !q.empty()) {
+    PacketBuf* p = q.front();
+    if (p->next != nullptr) __builtin_prefetch(p->next->data());
+    const size_t n = std::min<size_t>(p->length, limit - done);
+    if ((flags & MSG_TRUNC) == 0) copy_out(to, p->bytes().first(n));
+    done += n;
+    if (n == p->length)
+      q.pop_front();
+    else
+      q.trim_front(static_cast<uint32_t>(n));
+  }
+  return done;
+}
+
+/// Nothing is queued and nothing more may come: what recv returns then. nullopt: wait.
+std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
+  tcp::Tcb& t = f.tcp_flow().tcb;
+  if (tcp::peer_closed(t)) return 0;
+  if (const int error = take_error(f); error != 0) return fail(error, "recv");
+  if ((f.tcp->shut & kShutRead) != 0 || tcp::state(t) == State::kClosed) return 0;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "recv");  // closed by another thread
+  Engine& e = *engine;
+  const SignalMark signals;
+  FilePin pin;
+  EngineGuard guard(e);
+  if (!h.is_alive() || f.flow == nullptr) [[unlikely]]
+    return fail(h.is_alive() ? ENOTCONN : EBADF, "recv");
+  if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) [[unlikely]]
+    return fail((flags & MSG_OOB) != 0 ? EINVAL : EAGAIN, "recv");  // nothing of either is kept
+
+  TcpFlow& flow = f.tcp_flow();
+  const size_t want = iov_bytes(iov);
+  const size_t least = (flags & MSG_WAITALL) != 0
+                           ? std::max<size_t>(want, 1)
+                           : std::clamp<size_t>(static_cast<size_t>(f.tcp->options.rcvlowat), 1,
+                                                std::max<size_t>(want, 1));
+  const bool peek = (flags & MSG_PEEK) != 0;
+  IovCursor to(iov);
+  size_t done = 0;
+  bool polled = false;
+  std::optional<Deadline> deadline;
+  for (;;) {
+    if (peek) {
+      to = IovCursor(iov);
+      done = 0;
+    }
+    if (const size_t n = take(tcp::recv_queue(flow.tcb), to, want - done, flags); n != 0) {
+      done += n;
+      if (!peek) e.tcp_received(flow, static_cast<uint32_t>(n), Clock::now());
+    }
+    if (done >= least || (want == 0 && !tcp::recv_queue(flow.tcb).empty())) break;
+    if (auto end = end_of_stream(f)) {
+      if (done != 0) break;
+      return *end;
+    }
+    if (!polled) {
+      polled = true;
+      if (e.poll(Clock::now())) continue;
+    }
+    if ((flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed)) {
+      if (done != 0) break;
+      return fail(EAGAIN, "recv");
+    }
+    pin.pin(f);
+    if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
+    const uint32_t had = peek ? tcp::recv_queue(flow.tcb).bytes() : 0;
+    const auto woken = wait_until(e, {h, *deadline}, signals, [&] {
+      const tcp::Tcb& t = flow.tcb;
+      return tcp::recv_queue(flow.tcb).bytes() > had || tcp::peer_closed(t) ||
+             tcp::state(t) == State::kClosed || (f.tcp->shut & kShutRead) != 0;
+    });
+    if (f.flow != &flow) return fail(ENOTCONN, "recv");  // another thread disconnected it
+    if (!woken) {
+      if (done != 0) break;
+      return std::unexpected(woken.error());
+    }
+  }
+  return static_cast<ssize_t>(done);
+}
+
+namespace {
+
+Result<ssize_t> broken(File& f, int flags) noexcept {
+  const int error = take_error(f);
+  if (error != 0 && error != EPIPE) return fail(error, "send");
+  return fail(EPIPE, (flags & MSG_NOSIGNAL) != 0 ? "send" : kSigpipe);
+}
+
+}  // namespace
+
+void push(Handle h) {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) return;
+  Engine& e = *engine;
+  const EngineGuard guard(e);
+  if (!h.is_alive() || f.flow == nullptr || f.tcp->options.cork != 0) return;
+  // Taking a cork off pushes (tcp(7)), whether it was on or not.
+  tcp::set_cork(f.tcp_flow().tcb, false, Clock::now());
+  e.tcp_progress(f.tcp_flow(), Clock::now());
+}
+
+Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "send");  // closed by another thread
+  Engine& e = *engine;
+  const SignalMark signals;
+  FilePin pin;
+  EngineGuard guard(e);
+  if (!h.is_alive() || f.flow == nullptr) [[unlikely]]
+    return h.is_alive() ? Result<ssize_t>(broken(f, flags)) : fail(EBADF, "send");
+
+  TcpFlow& flow = f.tcp_flow();
+  tcp::Tcb& t = flow.tcb;
+  const bool more = (flags & MSG_MORE) != 0;
+  const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
+  const size_t want = iov_bytes(iov);
+  IovCursor from(iov);
+  size_t done = 0;
+  bool polled = false;
+  std::optional<Deadline> deadline;
+  for (;;) {
+    if (tcp::can_send(t)) [[likely]] {
+      // The vector as it stands the first time, its rest after a part was taken.
+      if (done == 0) {
+        done = e.tcp_send(flow, iov, more, Clock::now());
+        from.advance(done);
+      } else {
+        iovec rest[16];
+        const size_t n = e.tcp_send(flow, {rest, from.rest(rest)}, more, Clock::now());
+        done += n;
+        from.advance(n);
+      }
+      if (done == want) break;
+    } else if (!is_opening(tcp::state(t))) {
+      if (done != 0) break;
+      return broken(f, flags);
+    }
+    if (!polled) {
+      polled = true;
+      if (e.poll(Clock::now())) continue;
+    }
+    if (nonblock) {
+      if (done != 0) break;
+      return fail(EAGAIN, "send");
+    }
+    pin.pin(f);
+    if (!deadline) deadline = Deadline::after_ns(f.snd_timeout_ns.load(std::memory_order_relaxed));
+    const auto woken = wait_until(e, {h, *deadline}, signals, [&] {
+      if (is_opening(tcp::state(t))) return false;
+      return !tcp::can_send(t) || tcp::send_room(t) != 0;
+    });
+    if (f.flow != &flow) return fail(EPIPE, "send");  // another thread disconnected it
+    if (!woken) {
+      if (done != 0) break;
+      return std::unexpected(woken.error());
+    }
+  }
+  if (f.stack->settings().rx_poll_on_tx_tcp) [[unlikely]]
+    e.poll(Clock::now());
+  return static_cast<ssize_t>(done);
+}
+
+}  // namespace vireo::tcp_socket

@@ -1,0 +1,318 @@
+// A carried TCP connection as the program sees it: connect, shutdown, errors, readiness.
+// Behaviour is Linux's (net/ipv4/af_inet.c inet_stream_connect, inet_shutdown; net/ipv4/tcp.c
+// tcp_poll); data is in tcp_data.cpp.
+#include "stack/sock/sockets.h"
+
+namespace vireo::tcp_socket {
+namespace {
+
+using tcp::State;
+
+bool is_opening(State s) { return s == State::kSynSent || s == State::kSynReceived; }
+
+ReadyBits bits_of(tcp::Effects e) {
+  using tcp::Effects;
+  ReadyBits bits = 0;
+  if (has(e, Effects::kReadable)) bits |= kReadyIn;
+  if (has(e, Effects::kWritable | Effects::kConnected)) bits |= kReadyOut;
+  if (has(e, Effects::kPeerClosed)) bits |= kReadyIn | EPOLLRDHUP;
+  if (has(e, Effects::kError)) bits |= EPOLLERR | EPOLLHUP | EPOLLRDHUP | kReadyIn | kReadyOut;
+  if (has(e, Effects::kClosed)) bits |= EPOLLHUP | EPOLLRDHUP | kReadyIn | kReadyOut;
+  if (has(e, Effects::kUrgent)) bits |= EPOLLPRI;
+  return bits;
+}
+
+}  // namespace
+
+void on_effects(TcpFlow& flow, tcp::Effects e) {
+  File& f = *static_cast<File*>(flow.owner);
+  f.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
+  if (const ReadyBits bits = bits_of(e); bits != 0) f.ready.notify(bits);
+}
+
+int take_error(File& f) noexcept {
+  TcpSocket& s = *f.tcp;
+  if (s.error_taken || f.flow == nullptr) return 0;
+  const int error = tcp::error(f.tcp_flow().tcb);
+  if (error != 0) s.error_taken = true;
+  return error;
+}
+
+ReadyBits readiness(const File& f) noexcept {
+  const TcpSocket& s = *f.tcp;
+  tcp::Tcb& t = f.tcp_flow().tcb;
+  const State state = tcp::state(t);
+  const bool dead = state == State::kClosed;
+  const bool read_shut = dead || (s.shut & kShutRead) != 0 || tcp::peer_closed(t);
+  const bool write_shut = dead || (s.shut & kShutWrite) != 0;
+  ReadyBits bits = 0;
+  if (dead || (read_shut && write_shut)) bits |= EPOLLHUP;
+  if (read_shut) bits |= kReadyIn | EPOLLRDHUP;
+  if (!is_opening(state)) {
+    const auto least = static_cast<uint32_t>(std::max(s.options.rcvlowat, 1));
+    if (tcp::recv_queue(t).bytes() >= least) bits |= kReadyIn;
+    // As sk_stream_is_writeable: a third of the buffer is free.
+    const uint64_t room = tcp::send_room(t);
+    if (write_shut || (room != 0 && room * 2 >= tcp::unacked_bytes(t))) bits |= kReadyOut;
+  }
+  if (!s.error_taken && tcp::error(t) != 0) bits |= EPOLLERR;
+  return bits;
+}
+
+namespace {
+
+/// Gives the shadow a local port, so that the kernel gives it to nobody else.
+Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
+  TcpSocket& s = *f.tcp;
+  auto name = kernel_name(fd);
+  if (!name) return name;
+  if (name->port == 0) {
+    // The program may have bound an address with IP_BIND_ADDRESS_NO_PORT: only the port is open.
+    const Endpoint want{name->addr.is_unspecified() ? src : name->addr, 0, name->scope};
+    const int off = 0;
+    (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
+    sockaddr_storage sa{};
+    const socklen_t len = want.to_sockaddr(sa, f.domain.load(std::memory_order_relaxed));
+    if (libc().bind(fd, reinterpret_cast<const sockaddr*>(&sa), len) != 0)
+      return fail_errno("bind");
+    name = kernel_name(fd);
+    if (!name) return name;
+    s.bound = true;
+  }
+  if (name->addr.is_unspecified()) name->addr = src;
+  return name;
+}
+
+/// Route, port, rule, SYN. Control lock held, engine's not.
+Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const Endpoint& to) {
+  TcpSocket& s = *f.tcp;
+  e.lock().lock();
+  const auto route = e.route(
+      {.dst = to.addr,
+       .src = local.addr,
+       .oif = IfIndex(s.options.bound_ifindex != 0 ? static_cast<uint32_t>(s.options.bound_ifindex)
+                                                   : to.scope),
+       .tos = static_cast<uint8_t>(s.options.ip_tos)});
+  e.unlock();
+  if (!route) return std::unexpected(route.error());
+  const auto from = bind_shadow(f, fd, route->hop.src);
+  if (!from) return std::unexpected(Refusal{Carriage::kDevice, from.error().code, "source port"});
+
+  const EngineGuard guard(e);
+  const Instant now = Clock::now();
+  const auto flow =
+      e.tcp_connect(*route, *from, to, tcp_config(*f.stack, s.options), &f, *f.stats, now);
+  if (!flow) return std::unexpected(flow.error());
+  f.flow = *flow;
+  f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
+  f.engine.store(&e, std::memory_order_release);
+  s.link = Link::kConnecting;
+  s.error_taken = false;
+  s.shut = 0;
+  s.local = *from;
+  s.remote = to;
+  // Pairs with the acquire in is_carried(): the flow is in place.
+  f.mode.store(Mode::kCarried, std::memory_order_release);
+  return {};
+}
+
+/// What a connect on a socket that is carried already answers, by Linux's socket states. The lock
+/// is held on entry and return.
+Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool first,
+                            FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  TcpSocket& s = *f.tcp;
+  const auto opening = [&] {
+    return f.flow != nullptr && is_opening(tcp::state(f.tcp_flow().tcb));
+  };
+  if (s.link == Link::kConnected) return fail(EISCONN, "connect");
+  if (opening()) {
+    if (f.nonblock.load(std::memory_order_relaxed)) {
+      e.poll(Clock::now());
+      // As Linux: the call that begins a connection does not say how it ended, however fast that
+      // was.
+      if (first) return fail(EINPROGRESS, "connect");
+      if (opening()) return fail(EALREADY, "connect");
+    } else {
+      pin.pin(f);
+      const WaitFor what{h, Deadline::after_ns(f.snd_timeout_ns.load(std::memory_order_relaxed))};
+      const auto woken = wait_until(e, what, signals, [&] { return !opening(); });
+      if (!woken)
+        return fail(
+            woken.error().code == EAGAIN ? (first ? EINPROGRESS : EALREADY) : woken.error().code,
+            "connect");
+    }
+  }
+  if (f.flow == nullptr) return fail(ECONNABORTED, "connect");
+  if (tcp::state(f.tcp_flow().tcb) == State::kClosed) {
+    const int error = take_error(f);
+    s.link = Link::kUnconnected;
+    return fail(error != 0 ? error : ECONNABORTED, "connect");
+  }
+  s.link = Link::kConnected;
+  return {};
+}
+
+/// Ends the flow of a socket that goes on living. Control and engine's lock held.
+void drop_flow(File& f, Engine& e, UniqueFd holder, bool reset) {
+  e.tcp_close(f.tcp_flow(), std::move(holder), reset, Clock::now());
+  f.flow = nullptr;
+  f.mode.store(Mode::kUndecided, std::memory_order_release);
+  f.tcp->link = Link::kUnconnected;
+  f.tcp->shut = 0;
+}
+
+}  // namespace
+
+Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen_t len) {
+  File& f = *h.file;
+  const SignalMark signals;
+  FilePin pin;
+  bool first = false;
+  {
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, "connect");
+    Engine* e = f.engine.load(std::memory_order_relaxed);
+    if (f.mode.load(std::memory_order_relaxed) == Mode::kCarried) {
+      const EngineGuard guard(*e);
+      // After a failure Linux lets the socket try again; so do we, with a new flow.
+      if (f.tcp->link == Link::kUnconnected && tcp::state(f.tcp_flow().tcb) == State::kClosed &&
+          (f.tcp->error_taken || tcp::error(f.tcp_flow().tcb) == 0))
+        drop_flow(f, *e, UniqueFd(), false);
+    }
+    const Mode mode = f.mode.load(std::memory_order_relaxed);
+    if (mode == Mode::kVoid) return fail(EISCONN, "connect");
+    if (mode == Mode::kListening) return fail(EISCONN, "connect");
+    if (mode == Mode::kKernel) {
+      pin.pin(f);
+    } else if (mode == Mode::kUndecided) {
+      first = true;
+      const auto local = kernel_name(h.fd).value_or(Endpoint{});
+      Carried<void> carried = may_carry(*f.stack, Role::kTcpClient, f.tcp->forced, local, to);
+      if (carried) {
+        const auto engine = f.stack->engine();
+        carried = engine ? carry(f, h.fd, **engine, local, to)
+                         : Carried<void>(std::unexpected(engine.error()));
+      }
+      if (!carried) {
+        pin.pin(f);
+        f.mode.store(Mode::kKernel, std::memory_order_release);
+        record_kernel(f, carried.error());
+        record_address(*f.stats, local, to);
+      } else {
+        record_carried(f, f.tcp->local, f.tcp->remote);
+      }
+    }
+  }
+  if (first) f.ready.notify(kModeChanged);
+  if (f.mode.load(std::memory_order_acquire) == Mode::kKernel) {
+    Result<int> done;
+    {
+      const KernelWait wait;
+      done = from_libc(libc().connect(h.fd, addr, len), "connect");
+    }
+    if (first) {
+      // Now it has a source; EINPROGRESS has one too.
+      const ControlGuard control(f.control);
+      if (h.is_alive()) record_address(*f.stats, kernel_name(h.fd).value_or(Endpoint{}), to);
+    }
+    if (!done) return std::unexpected(done.error());
+    return {};
+  }
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "connect");  // closed by another thread
+  Engine& e = *engine;
+  EngineGuard guard(e);
+  if (!h.is_alive()) return fail(EBADF, "connect");
+  return finish_connect(h, e, signals, first, pin);
+}
+
+Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
+  File& f = *h.file;
+  {
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, "connect");
+    Engine* e = f.engine.load(std::memory_order_relaxed);
+    if (f.mode.load(std::memory_order_relaxed) == Mode::kCarried) {
+      if (f.placeholder) {
+        // The kernel's socket beneath belongs to many: the connection ends, the number stays.
+        const EngineGuard guard(*e);
+        tcp::abort(f.tcp_flow().tcb, Clock::now());
+        e->tcp_progress(f.tcp_flow(), Clock::now());
+        f.tcp->link = Link::kUnconnected;
+        return {};
+      }
+      const EngineGuard guard(*e);
+      drop_flow(f, *e, dup_shadow(h.fd), true);
+    }
+  }
+  f.ready.notify(kModeChanged);
+  if (libc().connect(h.fd, addr, len) != 0) return fail_errno("connect");
+  if (f.mode.load(std::memory_order_relaxed) == Mode::kKernel)
+    f.mode.store(Mode::kUndecided, std::memory_order_release);
+  return {};
+}
+
+Result<void> shutdown(Handle h, int how) {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "shutdown");  // closed by another thread
+  Engine& e = *engine;
+  {
+    const EngineGuard guard(e);
+    if (!h.is_alive()) return fail(EBADF, "shutdown");
+    if (f.flow == nullptr) return fail(ENOTCONN, "shutdown");
+    TcpSocket& s = *f.tcp;
+    tcp::Tcb& t = f.tcp_flow().tcb;
+    const Instant now = Clock::now();
+    const State state = tcp::state(t);
+    if (state == State::kClosed || state == State::kTimeWait) return fail(ENOTCONN, "shutdown");
+    if (state == State::kSynSent) {
+      tcp::abort(t, now);
+      e.tcp_progress(f.tcp_flow(), now);
+      s.link = Link::kUnconnected;
+      s.error_taken = true;
+    } else {
+      s.link = Link::kConnected;
+      if (how != SHUT_WR) s.shut |= kShutRead;
+      if (how != SHUT_RD && (s.shut & kShutWrite) == 0) {
+        s.shut |= kShutWrite;
+        tcp::shutdown_write(t, now);
+        e.tcp_progress(f.tcp_flow(), now);
+      }
+    }
+    f.stats->tcp_state = static_cast<uint8_t>(tcp::state(t));
+  }
+  f.ready.notify(kReadyIn | kReadyOut | EPOLLRDHUP | EPOLLHUP);
+  return {};
+}
+
+void linger(Handle h) {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) return;
+  Engine& e = *engine;
+  const SignalMark signals;
+  FilePin pin;
+  EngineGuard guard(e);
+  if (!h.is_alive() || f.flow == nullptr || !f.is_carried()) return;
+  const SocketOptions& o = f.tcp->options;
+  if (o.linger_on == 0 || o.linger_s == 0 || f.refs.load(std::memory_order_relaxed) != 1) return;
+  tcp::Tcb& t = f.tcp_flow().tcb;
+  // Unread data: the close will be a reset, there is nothing to wait for.
+  if (!tcp::recv_queue(t).empty() || is_opening(tcp::state(t))) return;
+  tcp::shutdown_write(t, Clock::now());
+  e.tcp_progress(f.tcp_flow(), Clock::now());
+  pin.pin(f);
+  const WaitFor what{h, Deadline::after_ns(Duration::s(o.linger_s).ns())};
+  // Whatever ends the wait (time, a signal), the socket closes.
+  (void)wait_until(e, what, signals, [&] {
+    const State s = tcp::state(t);
+    return s != State::kFinWait1 && s != State::kClosing && s != State::kLastAck &&
+           s != State::kEstablished && s != State::kCloseWait;
+  });
+}
+
+}  // namespace vireo::tcp_socket

@@ -1,0 +1,220 @@
+// Receiving datagrams: our queue first, the kernel's once in VMA_RX_UDP_POLL_OS_RATIO polls, when a
+// multiplexer saw it readable, and before sleeping. Semantics as net/ipv4/udp.c udp_recvmsg.
+#include <netinet/in.h>
+
+#include <ctime>
+
+#include "stack/sock/sockets.h"
+#include "stack/wire/parse.h"
+
+namespace vireo::udp_socket {
+namespace {
+
+/// Writes ancillary data into msg_control; what does not fit sets MSG_CTRUNC (put_cmsg).
+class CmsgWriter {
+ public:
+  explicit CmsgWriter(msghdr& msg)
+      : msg_(msg), at_(static_cast<std::byte*>(msg.msg_control)), left_(msg.msg_controllen) {
+    if (at_ == nullptr) left_ = 0;
+  }
+  template <class T>
+  void put(int level, int type, const T& value) {
+    const size_t length = CMSG_LEN(sizeof(T));
+    if (left_ < length) {
+      msg_.msg_flags |= MSG_CTRUNC;
+      return;
+    }
+    cmsghdr head{};
+    head.cmsg_len = length;
+    head.cmsg_level = level;
+    head.cmsg_type = type;
+    std::memcpy(at_, &head, sizeof head);
+    std::memcpy(at_ + CMSG_LEN(0), &value, sizeof value);
+    const size_t space = std::min(CMSG_SPACE(sizeof(T)), left_);
+    at_ += space;
+    left_ -= space;
+    used_ += space;
+  }
+  ~CmsgWriter() { msg_.msg_controllen = used_; }
+
+ private:
+  msghdr& msg_;
+  std::byte* at_;
+  size_t left_;
+  size_t used_ = 0;
+};
+
+int ifindex_of(const Engine& e, const UdpFlow& u) {
+  if (u.egress.port != nullptr) return static_cast<int>(u.egress.port->link.index.value());
+  return e.ports().empty() ? 0 : static_cast<int>(e.ports().front()->link.index.value());
+}
+
+void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::ParsedFrame& p,
+                 msghdr& msg) {
+  const SocketOptions& o = f.udp->options;
+  CmsgWriter out(msg);
+  if (o.timestamp != 0 || o.timestamp_ns != 0) {
+    // Taken now: the engine keeps no arrival time where the device has no clock.
+    timespec ts{};
+    ::clock_gettime(CLOCK_REALTIME, &ts);
+    if (o.timestamp_ns != 0)
+      out.put(SOL_SOCKET, SO_TIMESTAMPNS, ts);
+    else
+      out.put(SOL_SOCKET, SO_TIMESTAMP, timeval{ts.tv_sec, ts.tv_nsec / 1000});
+  }
+  if (!p) return;
+  if (!p.is_v6) {
+    if (o.ip_pktinfo != 0) {
+      in_pktinfo info{};
+      info.ipi_ifindex = ifindex_of(e, u);
+      const uint32_t dst = p.dst().as_v4().raw();
+      info.ipi_addr.s_addr = dst;
+      info.ipi_spec_dst.s_addr = p.dst().is_multicast() ? 0 : dst;
+      out.put(IPPROTO_IP, IP_PKTINFO, info);
+    }
+    if (o.ip_recvttl != 0) out.put(IPPROTO_IP, IP_TTL, static_cast<int>(p.ttl));
+    if (o.ip_recvtos != 0) out.put(IPPROTO_IP, IP_TOS, p.tos);
+  }
+  if (f.domain.load(std::memory_order_relaxed) == AF_INET6) {
+    if (o.v6_pktinfo != 0) {
+      in6_pktinfo info{};
+      std::memcpy(&info.ipi6_addr, p.dst().bytes().data(), 16);
+      info.ipi6_ifindex = static_cast<unsigned>(ifindex_of(e, u));
+      out.put(IPPROTO_IPV6, IPV6_PKTINFO, info);
+    }
+    if (p.is_v6 && o.v6_recvhops != 0)
+      out.put(IPPROTO_IPV6, IPV6_HOPLIMIT, static_cast<int>(p.ttl));
+    if (p.is_v6 && o.v6_recvtclass != 0)
+      out.put(IPPROTO_IPV6, IPV6_TCLASS, static_cast<int>(p.tos));
+  }
+}
+
+bool wants_control(const SocketOptions& o) {
+  return (o.timestamp | o.timestamp_ns | o.ip_pktinfo | o.ip_recvttl | o.ip_recvtos | o.v6_pktinfo |
+          o.v6_recvhops | o.v6_recvtclass) != 0;
+}
+
+/// The first datagram of the queue goes to the caller. Holder of the engine's lock.
+ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
+  UdpFlow& u = f.udp_flow();
+  msg.msg_flags = 0;
+  size_t total = 0;
+  for (const PacketBuf* p = u.queue.front();; p = p->next) {
+    total += p->length;
+    if (p->offset == 0) break;  // 1: the datagram goes on in the next buffer
+  }
+  const bool control = msg.msg_control != nullptr && wants_control(f.udp->options);
+  if (msg.msg_name != nullptr || control) {
+    const PacketBuf& first = *u.queue.front();
+    const auto parsed = wire::parse_frame(
+        {first.data() - first.cookie, first.cookie + first.length}, total - first.length);
+    if (msg.msg_name != nullptr && parsed) {
+      const uint32_t scope =
+          parsed.src().is_link_local() ? static_cast<uint32_t>(ifindex_of(e, u)) : 0;
+      give_address({parsed.src(), parsed.src_port, scope}, f.domain.load(std::memory_order_relaxed),
+                   static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
+    }
+    if (control)
+      put_control(f, e, u, parsed, msg);
+    else
+      msg.msg_controllen = 0;
+  } else {
+    msg.msg_controllen = 0;
+  }
+  IovCursor to({msg.msg_iov, msg.msg_iovlen});
+  size_t copied = 0;
+  if ((flags & MSG_PEEK) != 0) {
+    for (const PacketBuf* p = u.queue.front();; p = p->next) {
+      copied += copy_out(to, p->bytes());
+      if (p->offset == 0) break;
+    }
+  } else {
+    for (bool last = false; !last;) {
+      PacketRef p = u.queue.pop_front();
+      copied += copy_out(to, p->bytes());
+      last = p->offset == 0;
+      Engine::udp_received(u, *p);
+    }
+  }
+  if (copied < total) msg.msg_flags |= MSG_TRUNC;
+  return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : copied);
+}
+
+/// Time to look at the kernel's queue although ours may have something.
+bool is_kernels_turn(File& f, uint32_t ratio, Instant now) noexcept {
+  UdpSocket& s = *f.udp;
+  const bool hinted = f.kernel_hint.load(std::memory_order_relaxed);
+  if (!hinted && !(ratio != 0 && ++s.kernel_look >= ratio) &&
+      now - s.kernel_looked < Duration::ms(1))
+    return false;
+  s.kernel_look = 0;
+  s.kernel_looked = now;
+  return true;
+}
+
+}  // namespace
+
+Result<ssize_t> recv(Handle h, msghdr& msg, int flags) {
+  File& f = *h.file;
+  // A receiver that starts before the first sender of a socket without a port would sleep in the
+  // kernel, and miss what is steered to us later.
+  if (f.mode.load(std::memory_order_acquire) == Mode::kUndecided &&
+      !f.nonblock.load(std::memory_order_relaxed) && (flags & MSG_DONTWAIT) == 0)
+    autobind(h);
+  if (!f.is_carried()) return kernel_recvmsg(h, msg, flags);
+  if ((flags & (MSG_ERRQUEUE | MSG_OOB)) != 0) return kernel_recvmsg(h, msg, flags);
+
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "recv");  // closed by another thread
+  Engine& e = *engine;
+  const SignalMark signals;
+  FilePin pin;
+  EngineGuard guard(e);
+  const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
+  const auto ratio = static_cast<uint32_t>(f.stack->settings().rx_udp_poll_os_ratio);
+  std::optional<Deadline> deadline;
+  const socklen_t name_room = msg.msg_namelen;
+  const size_t control_room = msg.msg_controllen;
+  bool look = false;
+  for (;;) {
+    if (!h.is_alive()) return fail(EBADF, "recv");
+    if (f.flow == nullptr) {
+      guard.unlock();
+      return kernel_recvmsg(h, msg, flags);
+    }
+    UdpFlow& u = f.udp_flow();
+    const Instant now = Clock::now();
+    if (!look) look = is_kernels_turn(f, ratio, now);
+    if (look) {
+      look = false;
+      pin.pin(f);
+      guard.unlock();
+      msg.msg_namelen = name_room;
+      msg.msg_controllen = control_room;
+      auto n = kernel_recvmsg(h, msg, flags | MSG_DONTWAIT);
+      if (n || n.error().code != EAGAIN) return n;
+      msg.msg_namelen = name_room;
+      msg.msg_controllen = control_room;
+      f.kernel_hint.store(false, std::memory_order_relaxed);
+      guard.lock();
+      continue;
+    }
+    if (u.queue.empty()) e.poll(now);
+    if (const int error = take_error(f); error != 0) return fail(error, "recv");
+    if (!u.queue.empty()) return deliver(f, e, msg, flags);
+    if ((f.udp->shut & kShutRead) != 0) return 0;
+    if (nonblock) return fail(EAGAIN, "recv");
+    pin.pin(f);
+    if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
+    const WaitFor what{h, *deadline, POLLIN, static_cast<int>(ratio)};
+    const auto woken = wait_until(e, what, signals, [&] {
+      return f.flow == nullptr || !f.udp_flow().queue.empty() || f.udp_flow().soft_error != 0 ||
+             (f.udp->shut & kShutRead) != 0;
+    });
+    if (!woken) return std::unexpected(woken.error());
+    look = *woken == Woken::kKernel;
+  }
+}
+
+}  // namespace vireo::udp_socket

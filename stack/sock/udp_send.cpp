@@ -1,0 +1,183 @@
+// Sending datagrams: by the flow's cached egress, else by a new route, else by the kernel's socket,
+// which has the same port. The kernel also gets whatever is rare: fragments, broadcast, ancillary
+// data, malformed calls (whose errno is then its own).
+#include <sched.h>
+
+#include "core/sleep.h"
+#include "stack/sock/sockets.h"
+
+namespace vireo::udp_socket {
+namespace {
+
+constexpr size_t kMaxDatagram = 65'507;
+/// How long a destination that was refused is not asked for again.
+constexpr Duration kRefusalLife = Duration::s(1);
+
+/// Where the datagram goes; nullopt: the kernel knows better.
+std::optional<Endpoint> destination(const File& f, const msghdr& msg) {
+  if (msg.msg_name == nullptr || msg.msg_namelen == 0) {
+    if (!f.udp->connected) return std::nullopt;
+    return f.udp->remote;
+  }
+  const auto* sa = static_cast<const sockaddr*>(msg.msg_name);
+  const int domain = f.domain.load(std::memory_order_relaxed);
+  if (msg.msg_namelen < sizeof(sa_family_t) || sa->sa_family != domain) return std::nullopt;
+  auto to = Endpoint::from_sockaddr(sa, msg.msg_namelen);
+  if (!to || to->port == 0 || to->addr.is_unspecified()) return std::nullopt;
+  return to;
+}
+
+bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& to) {
+  if (msg.msg_controllen != 0 || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM)) != 0)
+    return true;
+  if (to.addr.is_limited_broadcast()) return true;
+  // The kernel loops a copy to members on this host; ours goes to the wire alone.
+  const SocketOptions& o = f.udp->options;
+  const bool loops =
+      f.domain.load(std::memory_order_relaxed) == AF_INET6 ? o.v6_mc_loop != 0 : o.ip_mc_loop != 0;
+  return to.addr.is_multicast() && loops && f.stack->has_members();
+}
+
+/// Gives the kernel's socket a port and the socket its flow, as the first send does.
+/// @return the destination may be tried by the flow.
+bool first_send(Handle h, const Endpoint& to) {
+  File& f = *h.file;
+  const ControlGuard control(f.control);
+  if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided)
+    return f.is_carried();
+  const auto local = kernel_name(h.fd).value_or(Endpoint{});
+  const auto may = may_carry(*f.stack, Role::kUdpSender, f.udp->forced, local, to);
+  if (!may) {
+    // Another destination may be carried; this one is counted once.
+    if (f.stats->carriage == Carriage::kUndecided) record_kernel(f, may.error());
+    return false;
+  }
+  if (local.port == 0) {
+    sockaddr_storage any{};
+    const socklen_t len = Endpoint{local.addr, 0, local.scope}.to_sockaddr(
+        any, f.domain.load(std::memory_order_relaxed));
+    if (libc().bind(h.fd, reinterpret_cast<const sockaddr*>(&any), len) != 0) return false;
+  }
+  bound(f, h.fd);
+  return f.is_carried();
+}
+
+struct Attempt {
+  Result<void> sent;
+  bool by_kernel = false;
+};
+
+/// One try under the engine's lock.
+Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> iov,
+                 Doorbell bell) {
+  UdpFlow& u = f.udp_flow();
+  UdpSocket& s = *f.udp;
+  const Instant now = Clock::now();
+  auto sent = e.udp_send_cached(u, to, iov, bell, now);
+  if (sent) [[likely]]
+    return {sent};
+  if (sent.error().code == ENOENT) {
+    if (s.kernel_dst == to && now < s.kernel_dst_until) return {{}, true};
+    const auto refuse = [&]() -> Attempt {
+      s.kernel_dst = to;
+      s.kernel_dst_until = now + kRefusalLife;
+      return {{}, true};
+    };
+    if (!s.connected && !may_carry(*f.stack, Role::kUdpSender, s.forced, s.local, to))
+      return refuse();
+    const SocketOptions& o = s.options;
+    const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
+    uint32_t oif = to.scope != 0 ? to.scope : static_cast<uint32_t>(o.bound_ifindex);
+    if (oif == 0 && to.addr.is_multicast())
+      oif = static_cast<uint32_t>(v6 ? o.v6_mc_ifindex : o.ip_mc_ifindex);
+    const auto route = e.route({.dst = to.addr,
+                                .src = s.local.addr,
+                                .oif = IfIndex(oif),
+                                .tos = u.tos,
+                                .proto = IpProto::kUdp});
+    if (!route) return refuse();
+    const IpAddr src = s.local.addr.is_unspecified() ? route->hop.src : s.local.addr;
+    sent = e.udp_send(u, *route, {src, s.local.port, s.local.scope}, to, iov, bell, now);
+  }
+  if (!sent && sent.error().code == EMSGSIZE) return {{}, true};
+  return {sent};
+}
+
+}  // namespace
+
+void autobind(Handle h) {
+  File& f = *h.file;
+  const ControlGuard control(f.control);
+  if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided) return;
+  const auto local = kernel_name(h.fd);
+  if (!local) return;
+  if (local->port == 0) {
+    sockaddr_storage any{};
+    const socklen_t len = Endpoint{local->addr, 0, local->scope}.to_sockaddr(
+        any, f.domain.load(std::memory_order_relaxed));
+    if (libc().bind(h.fd, reinterpret_cast<const sockaddr*>(&any), len) != 0) return;
+  }
+  bound(f, h.fd);
+}
+
+void flush(Handle h) {
+  Engine* e = h->engine.load(std::memory_order_acquire);
+  if (e == nullptr) return;
+  const EngineGuard guard(*e);
+  e->tx_flush();
+}
+
+Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+  File& f = *h.file;
+  const Mode mode = f.mode.load(std::memory_order_acquire);
+  if (mode != Mode::kCarried && mode != Mode::kUndecided) return kernel_sendmsg(h, msg, flags);
+  const auto to = destination(f, msg);
+  if (!to || is_for_kernel(f, msg, flags, *to)) return kernel_sendmsg(h, msg, flags);
+  if (mode == Mode::kUndecided && !first_send(h, *to)) return kernel_sendmsg(h, msg, flags);
+  const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
+  const size_t bytes = iov_bytes(iov);
+  if (bytes > kMaxDatagram) return kernel_sendmsg(h, msg, flags);  // EMSGSIZE
+
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "send");  // closed by another thread
+  Engine& e = *engine;
+  const SignalMark signals;
+  FilePin pin;
+  EngineGuard guard(e);
+  const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
+  std::optional<Deadline> deadline;
+  for (;;) {
+    if (!h.is_alive()) return fail(EBADF, "send");
+    if (f.flow == nullptr) {
+      guard.unlock();
+      return kernel_sendmsg(h, msg, flags);
+    }
+    if ((f.udp->shut & kShutWrite) != 0)
+      return fail(EPIPE, (flags & MSG_NOSIGNAL) != 0 ? "send" : kSigpipe);
+    if (const int error = take_error(f); error != 0) return fail(error, "send");
+    const Attempt a = try_send(f, e, *to, iov, bell);
+    if (a.by_kernel) {
+      guard.unlock();
+      return kernel_sendmsg(h, msg, flags);
+    }
+    if (a.sent) [[likely]]
+      return static_cast<ssize_t>(bytes);
+    if (a.sent.error().code != EAGAIN && a.sent.error().code != ENOBUFS)
+      return std::unexpected(a.sent.error());
+    // The ring or the pool is full: what has left frees it.
+    e.tx_flush();
+    const Instant now = Clock::now();
+    e.poll(now);
+    if (nonblock) return fail(EAGAIN, "send");
+    if (signals.pending()) return fail(EINTR, "send");
+    if (!deadline) deadline = Deadline::after_ns(f.snd_timeout_ns.load(std::memory_order_relaxed));
+    if (deadline->passed(now)) return fail(EAGAIN, "send");
+    pin.pin(f);
+    guard.unlock();
+    ::sched_yield();
+    guard.lock();
+  }
+}
+
+}  // namespace vireo::udp_socket

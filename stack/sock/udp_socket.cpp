@@ -1,0 +1,208 @@
+// A UDP socket: which flow it has, and how bind, connect, groups and options change it. The
+// kernel's socket beneath does every call too: it owns the port, the membership and the error
+// queue, and it receives what is not steered to us (loopback, fragments, other interfaces).
+#include "stack/sock/sockets.h"
+
+namespace vireo::udp_socket {
+namespace {
+
+void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
+  const int rcvbuf = o.rcvbuf_set ? o.rcvbuf : stack.defaults().rmem_default;
+  u.rcv_buf = std::max(static_cast<uint32_t>(std::max(rcvbuf, 0)),
+                       static_cast<uint32_t>(stack.settings().rx_bytes_min.value()));
+  u.ttl = static_cast<uint8_t>(v6 ? o.v6_hops : o.ip_ttl);
+  u.multicast_ttl = static_cast<uint8_t>(v6 ? o.v6_mc_hops : o.ip_mc_ttl);
+  u.tos = static_cast<uint8_t>(v6 ? o.v6_tclass : o.ip_tos);
+  u.egress_to = {};  // the header's template is made anew
+  u.egress.generation = 0;
+}
+
+bool is_v6(const File& f) { return f.domain.load(std::memory_order_relaxed) == AF_INET6; }
+
+void close_flow(File& f, Mode then) {
+  Engine* e = f.engine.load(std::memory_order_relaxed);
+  if (e == nullptr) return;
+  const EngineGuard guard(*e);
+  if (f.flow != nullptr) e->udp_close(f.udp_flow());
+  f.flow = nullptr;
+  f.mode.store(then, std::memory_order_release);
+}
+
+/// Opens the flow for `local`, in place of the one there is; what that had received stays readable.
+Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) {
+  const auto engine = f.stack->engine();
+  if (!engine) return std::unexpected(engine.error());
+  Engine& e = **engine;
+  UdpSocket& s = *f.udp;
+  const EngineGuard guard(e);
+  auto made = e.udp_open(local, remote, s.options.v6only != 0, &f, *f.stats);
+  if (!made) return std::unexpected(made.error());
+  UdpFlow& u = **made;
+  if (f.flow != nullptr) {
+    UdpFlow& old = f.udp_flow();
+    u.queue = std::move(old.queue);
+    u.queue_truesize = old.queue_truesize;
+    e.udp_close(old);
+  }
+  apply(u, s.options, *f.stack, is_v6(f));
+  for (const Membership& m : s.groups) (void)e.udp_join(u, m.group, m.ifindex);
+  f.flow = &u;
+  f.engine.store(&e, std::memory_order_release);
+  s.kernel_dst_until = {};
+  // Pairs with the acquire in is_carried(): the flow is in place.
+  f.mode.store(Mode::kCarried, std::memory_order_release);
+  return {};
+}
+
+}  // namespace
+
+void prepare(File& f, const Endpoint& local) {
+  if (!may_carry(*f.stack, Role::kUdpReceiver, f.udp->forced, local, {})) return;
+  const auto engine = f.stack->engine();
+  if (!engine) return;
+  const EngineGuard guard(**engine);
+  if (local.addr.is_unspecified())
+    (void)(*engine)->open_all_ports();
+  else
+    (void)(*engine)->port_of_address(local.addr);
+}
+
+void bound(File& f, int fd) {
+  UdpSocket& s = *f.udp;
+  const auto name = kernel_name(fd);
+  if (!name || name->port == 0) return;
+  s.bound = true;
+  s.local = *name;
+  Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, s.forced, *name, {});
+  if (carried) carried = open_flow(f, *name, {});
+  if (carried) {
+    record_carried(f, *name, {});
+  } else {
+    f.mode.store(Mode::kKernel, std::memory_order_release);
+    record_kernel(f, carried.error());
+    record_address(*f.stats, *name, {});
+  }
+  f.ready.notify(kModeChanged);
+}
+
+Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
+  File& f = *h.file;
+  const ControlGuard control(f.control);
+  if (!h.is_alive()) return fail(EBADF, "connect");
+  UdpSocket& s = *f.udp;
+  // The kernel first: it filters its own queue, chooses source address and port, and checks.
+  if (libc().connect(h.fd, addr, len) != 0) return fail_errno("connect");
+  const auto name = kernel_name(h.fd);
+  if (!name) return std::unexpected(name.error());
+  s.local = *name;
+  s.bound = name->port != 0;
+  const auto peer = kernel_peer(h.fd);
+  s.connected = peer.has_value();
+  s.remote = peer.value_or(Endpoint{});
+  if (!s.connected) {  // AF_UNSPEC: the association is dissolved, the port perhaps kept
+    if (s.bound)
+      bound(f, h.fd);
+    else
+      close_flow(f, Mode::kUndecided);
+    return {};
+  }
+  Carried<void> carried = may_carry(*f.stack, Role::kUdpConnect, s.forced, s.local, s.remote);
+  if (carried) {
+    const auto engine = f.stack->engine();
+    if (!engine) {
+      carried = std::unexpected(engine.error());
+    } else {
+      const EngineGuard guard(**engine);
+      const auto route = (*engine)->route({.dst = s.remote.addr,
+                                           .src = s.local.addr,
+                                           .oif = IfIndex(s.remote.scope),
+                                           .tos = static_cast<uint8_t>(s.options.ip_tos),
+                                           .proto = IpProto::kUdp});
+      if (!route) carried = std::unexpected(route.error());
+    }
+  }
+  if (carried) carried = open_flow(f, s.local, s.remote);
+  if (carried) {
+    record_carried(f, s.local, s.remote);
+  } else {
+    close_flow(f, Mode::kKernel);
+    f.mode.store(Mode::kKernel, std::memory_order_release);
+    record_kernel(f, carried.error());
+    record_address(*f.stats, s.local, s.remote);
+  }
+  f.ready.notify(kModeChanged);
+  return {};
+}
+
+void give_up(File& f, const Refusal& why) {
+  f.udp->forced = why.why;
+  if (!f.is_carried()) return;
+  close_flow(f, Mode::kKernel);
+  record_kernel(f, why);
+  f.ready.notify(kModeChanged);
+}
+
+void apply_options(File& f) {
+  if (!f.is_carried()) return;
+  const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
+  if (f.flow != nullptr) apply(f.udp_flow(), f.udp->options, *f.stack, is_v6(f));
+}
+
+void joined(File& f, const Membership& m) {
+  f.udp->groups.push_back(m);
+  f.stack->count_membership(1);
+  if (!f.is_carried()) return;
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const EngineGuard guard(e);
+  // Refused (an interface that is not carried): the kernel's queue brings the group.
+  if (f.flow != nullptr) (void)e.udp_join(f.udp_flow(), m.group, m.ifindex);
+}
+
+void left(File& f, const Membership& m) {
+  const auto n = std::erase_if(f.udp->groups, [&](const Membership& have) {
+    return have.group == m.group && (m.ifindex.value() == 0 || have.ifindex == m.ifindex);
+  });
+  if (n == 0) return;
+  f.stack->count_membership(-static_cast<int>(n));
+  if (!f.is_carried()) return;
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const EngineGuard guard(e);
+  if (f.flow != nullptr) e.udp_leave(f.udp_flow(), m.group, m.ifindex);
+}
+
+void on_datagram(UdpFlow& flow) {
+  static_cast<File*>(flow.owner)
+      ->ready.notify(kReadyIn | (flow.soft_error != 0 ? EPOLLERR : ReadyBits{0}));
+}
+
+int take_error(File& f) noexcept {
+  return f.flow == nullptr ? 0 : std::exchange(f.udp_flow().soft_error, 0);
+}
+
+ReadyBits readiness(const File& f) noexcept {
+  const UdpFlow& u = f.udp_flow();
+  const uint8_t shut = f.udp->shut;
+  ReadyBits bits = kReadyOut | EPOLLWRBAND;
+  if (!u.queue.empty()) bits |= kReadyIn;
+  if (u.soft_error != 0) bits |= EPOLLERR | kReadyIn;
+  if ((shut & kShutRead) != 0) bits |= kReadyIn | EPOLLRDHUP;
+  if (shut == (kShutRead | kShutWrite)) bits |= EPOLLHUP;
+  return bits;
+}
+
+Result<void> shutdown(Handle h, int how) {
+  File& f = *h.file;
+  {
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, "shutdown");
+    if (libc().shutdown(h.fd, how) != 0) return fail_errno("shutdown");
+    if (!f.is_carried()) return {};
+    const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
+    if (how != SHUT_WR) f.udp->shut |= kShutRead;
+    if (how != SHUT_RD) f.udp->shut |= kShutWrite;
+  }
+  f.ready.notify(kReadyIn | EPOLLRDHUP | EPOLLHUP);
+  return {};
+}
+
+}  // namespace vireo::udp_socket

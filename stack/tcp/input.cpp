@@ -1,0 +1,419 @@
+// SEGMENT ARRIVES, RFC 9293 §3.10.7: one function per numbered step, in its order.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "stack/tcp/predicted.h"
+#include "stack/tcp/tcb.h"
+#include "stack/wire/tcp_options.h"
+
+namespace vireo::tcp {
+
+namespace {
+
+constexpr Duration kPawsIdle = Duration::s(24LL * 86400);  // RFC 7323 §5.5
+
+/// A segment on its way through the steps. `left`: distance of its first byte from rcv_nxt.
+struct Arrival {
+  Segment& s;
+  wire::TcpOptions options;
+  Instant now;
+  int32_t left = 0;
+  bool fin = false;
+  Effects effects = Effects::kNone;
+
+  uint32_t length() const { return s.payload.bytes(); }
+  bool is(SegFlags f) const { return has(s.flags, f); }
+};
+
+enum class Next : bool { kDrop, kGoOn };
+
+/// Receive window as the peer knows it.
+uint32_t advertised(const Tcb& t) {
+  return static_cast<uint32_t>(t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0);
+}
+
+/// RFC 7323 §5.3 R1, before the sequence check; RSTs are exempt.
+Next check_paws(Tcb& t, Arrival& a) {
+  if (!t.ts_on || !a.options.has_timestamps || a.is(SegFlags::kRst)) return Next::kGoOn;
+  const bool old = static_cast<int32_t>(a.options.ts_val - t.ts_recent) < 0;
+  if (!old || a.now - t.ts_recent_at > kPawsIdle) return Next::kGoOn;
+  if (a.length() > 0)
+    ack_now(t, true);
+  else
+    challenge_ack(t, a.now);
+  return Next::kDrop;
+}
+
+/// RFC 7323 §4.3 (R3).
+void take_timestamp(Tcb& t, const Arrival& a) {
+  if (!t.ts_on || !a.options.has_timestamps || a.is(SegFlags::kRst)) return;
+  const int64_t acked = static_cast<int64_t>(t.rcv_acked - t.rcv_nxt);
+  if (a.left > acked) return;
+  t.ts_recent = a.options.ts_val;
+  t.ts_recent_at = a.now;
+}
+
+/// First: sequence number. Trims what lies outside the window.
+Next step1_sequence(Tcb& t, Arrival& a) {
+  const uint32_t window = advertised(t);
+  const auto length = static_cast<int32_t>(a.length()) + (a.fin ? 1 : 0);
+  const bool acceptable =
+      a.left >= 0 ? static_cast<uint32_t>(a.left) <= window : a.left + length > 0;
+  if (!acceptable) {
+    if (a.is(SegFlags::kRst)) return Next::kDrop;
+    if (a.is(SegFlags::kSyn)) {  // RFC 5961 §4: in any synchronized state
+      challenge_ack(t, a.now);
+      return Next::kDrop;
+    }
+    if (a.left < 0 && a.length() > 0) {
+      note_duplicate(t, a.s.seq, a.s.seq + a.length());
+      ack_now(t, true);
+    } else if (a.left < 0 && a.fin) {
+      ack_now(t, true);
+    } else {
+      challenge_ack(t, a.now);
+    }
+    return Next::kDrop;
+  }
+  take_timestamp(t, a);
+  if (a.is(SegFlags::kRst) || a.is(SegFlags::kSyn)) return Next::kGoOn;
+  if (a.left < 0) {
+    const uint32_t cut = std::min(static_cast<uint32_t>(-a.left), a.length());
+    if (cut > 0) {
+      note_duplicate(t, a.s.seq, a.s.seq + cut);
+      ack_now(t, true);
+    }
+    a.s.payload.trim_front(cut);
+    a.left = 0;
+  }
+  const uint64_t end = static_cast<uint64_t>(a.left) + a.length();
+  if (end > window) {
+    const auto over = static_cast<uint32_t>(std::min<uint64_t>(end - window, a.length()));
+    a.s.payload.trim_back(over);
+    a.fin = false;
+    ack_now(t, true);
+  }
+  return Next::kGoOn;
+}
+
+/// Second: RST, by RFC 5961 §3.2.
+Next step2_reset(Tcb& t, Arrival& a) {
+  if (!a.is(SegFlags::kRst)) return Next::kGoOn;
+  if (a.s.seq != t.rcv_seq(t.rcv_nxt)) {
+    challenge_ack(t, a.now);
+    return Next::kDrop;
+  }
+  switch (t.state) {
+    case State::kTimeWait:  // RFC 1337: not assassinated
+      return Next::kDrop;
+    case State::kClosing:
+    case State::kLastAck:
+      a.effects |= finish(t, 0);
+      return Next::kDrop;
+    case State::kSynReceived:
+      a.effects |= finish(t, ECONNREFUSED);
+      return Next::kDrop;
+    case State::kCloseWait:
+      a.effects |= finish(t, EPIPE);  // as Linux
+      return Next::kDrop;
+    default:
+      a.effects |= finish(t, ECONNRESET);
+      return Next::kDrop;
+  }
+}
+
+/// Fourth: SYN in a synchronized state, RFC 5961 §4.2. (Third, security, RFC 9293 leaves out.)
+Next step4_syn(Tcb& t, Arrival& a) {
+  if (!a.is(SegFlags::kSyn)) return Next::kGoOn;
+  challenge_ack(t, a.now);
+  return Next::kDrop;
+}
+
+/// Window update, RFC 9293 §3.10.7.4 step five.
+void update_window(Tcb& t, const Arrival& a, StreamOffset ack) {
+  const bool newer =
+      t.snd_wl1.before(a.s.seq) || (t.snd_wl1 == a.s.seq && t.snd_wl2.at_or_before(a.s.ack));
+  if (!newer) return;
+  const uint32_t window = static_cast<uint32_t>(a.s.window) << t.snd_wscale;
+  t.snd_edge = ack + window;
+  t.snd_wl1 = a.s.seq;
+  t.snd_wl2 = a.s.ack;
+  t.max_wnd = std::max(t.max_wnd, window);
+}
+
+/// Our FIN was acknowledged: what that means by state.
+Next fin_acknowledged(Tcb& t, Arrival& a) {
+  switch (t.state) {
+    case State::kFinWait1:
+      t.state = State::kFinWait2;
+      if (t.orphan) t.life_at = a.now + t.config.fin_timeout;
+      return Next::kGoOn;
+    case State::kClosing:
+      enter_time_wait(t, a.now);
+      a.effects |= Effects::kClosed;
+      return Next::kGoOn;
+    case State::kLastAck:
+      a.effects |= finish(t, 0);
+      return Next::kDrop;
+    default:
+      return Next::kGoOn;
+  }
+}
+
+/// Fifth: ACK.
+Next step5_ack(Tcb& t, Arrival& a) {
+  if (!a.is(SegFlags::kAck)) return Next::kDrop;
+  const int32_t ahead = a.s.ack - t.snd_seq(t.snd_una);
+  const auto sent = static_cast<int64_t>(t.snd_max - t.snd_una);
+  if (t.state == State::kSynReceived) {
+    if (ahead <= 0 || ahead > sent) {
+      t.reset_reply = true;
+      t.reset_seq = a.s.ack;
+      return Next::kDrop;
+    }
+    t.snd_wl1 = a.s.seq;
+    t.snd_wl2 = a.s.ack;
+    const uint32_t window = static_cast<uint32_t>(a.s.window) << t.snd_wscale;
+    t.max_wnd = window;
+    establish(t, a.now);
+    a.effects |= Effects::kConnected | Effects::kWritable;
+  }
+  if (ahead > sent || ahead < -static_cast<int64_t>(t.max_wnd)) {  // RFC 5961 §5.2
+    challenge_ack(t, a.now);
+    return Next::kDrop;
+  }
+  t.last_ack = a.now;
+  const StreamOffset ack = t.snd_offset(a.s.ack);
+  if (ahead > 0) {
+    a.effects |= acknowledge(t, ack, a.options.has_timestamps, a.options.ts_ecr, a.now);
+    update_window(t, a, ack);
+  } else if (ahead == 0) {
+    const StreamOffset edge = t.snd_edge;
+    update_window(t, a, ack);
+    // RFC 5681 §2: a duplicate carries nothing, changes no window, and data is outstanding.
+    if (a.length() == 0 && !a.fin && edge == t.snd_edge && t.outstanding() > 0)
+      duplicate_ack(t, a.now);
+  }
+  if (t.snd_una > t.snd_end) return fin_acknowledged(t, a);
+  return Next::kGoOn;
+}
+
+/// Sixth: URG. The data stays in line; only the mark is remembered (RFC 6093 §3).
+void step6_urgent(Tcb& t, Arrival& a) {
+  if (!a.is(SegFlags::kUrg) || a.s.urgent == 0 || t.peer_fin) return;
+  const StreamOffset mark = t.rcv_nxt + static_cast<uint32_t>(a.left) + a.s.urgent - 1;
+  if (t.urgent_seen && mark <= t.urgent_mark) return;
+  t.urgent_seen = true;
+  t.urgent_mark = mark;
+  a.effects |= Effects::kUrgent;
+}
+
+/// Seventh: segment text.
+Next step7_text(Tcb& t, Arrival& a) {
+  if (a.length() == 0) return Next::kGoOn;
+  if (t.state != State::kEstablished && t.state != State::kFinWait1 && t.state != State::kFinWait2)
+    return Next::kGoOn;  // after the peer's FIN there is no text
+  if (t.orphan) {        // nobody will ever read it (RFC 2525 §2.17)
+    a.effects |= reset(t, 0);
+    return Next::kDrop;
+  }
+  if (t.fin_seen) {  // beyond the peer's own FIN there is nothing
+    const StreamOffset end = t.rcv_nxt + static_cast<uint32_t>(a.left) + a.length();
+    if (end > t.fin_offset)
+      a.s.payload.trim_back(
+          static_cast<uint32_t>(std::min<uint64_t>(end - t.fin_offset, a.length())));
+    if (a.length() == 0) return Next::kGoOn;
+  }
+  ++t.data_segs_in;
+  t.last_received = a.now;
+  const uint32_t length = a.length();
+  if (length > t.rcv_mss)
+    t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(length, t.config.mss));
+  if (a.left == 0) {
+    const StreamOffset before = t.rcv_nxt;
+    accept_data(t, std::move(a.s.payload), a.now);
+    if (t.rcv_nxt != before) a.effects |= Effects::kReadable;
+    return Next::kGoOn;
+  }
+  const StreamOffset at = t.rcv_nxt + static_cast<uint32_t>(a.left);
+  ++t.rcv_ooopack;
+  if (t.reassembly == nullptr) t.reassembly.reset(new (std::nothrow) Reassembly);
+  if (t.reassembly != nullptr) {
+    const uint32_t frame = t.pool->frame_bytes();
+    const uint64_t pinned =
+        (uint64_t{t.recv_queue.buffers()} + t.reassembly->buffers() + a.s.payload.buffers()) *
+        frame;
+    // Neither twice the buffer in frames nor the last quarter of the pool: the new segment is
+    // refused, what is held stays.
+    if (pinned <= 2ULL * t.config.rcv_buf && t.pool->free_count() >= t.pool->size() / 4) {
+      const auto r = t.reassembly->insert(at, std::move(a.s.payload), pinned > t.config.rcv_buf);
+      if (r.duplicate) note_duplicate(t, t.rcv_seq(r.dup_begin), t.rcv_seq(r.dup_end));
+    }
+    if (t.reassembly->empty()) t.reassembly.reset();
+  }
+  ack_now(t, true);
+  return Next::kGoOn;
+}
+
+/// Eighth: FIN. Out of order it is remembered until the hole before it is filled.
+void step8_fin(Tcb& t, Arrival& a, StreamOffset fin_at) {
+  const bool contradicted = t.reassembly != nullptr && t.reassembly->last_end() > fin_at;
+  if (a.fin && !t.peer_fin && !t.fin_seen && !contradicted) {
+    t.fin_seen = true;
+    t.fin_offset = fin_at;
+  }
+  if (!t.fin_seen || t.peer_fin) {
+    if (a.fin) ack_now(t, true);
+    return;
+  }
+  if (t.rcv_nxt != t.fin_offset) {
+    ack_now(t, true);
+    return;
+  }
+  t.peer_fin = true;
+  t.reassembly.reset();  // nothing can follow
+  t.rcv_nxt += 1;
+  t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt);
+  ack_now(t, false);
+  a.effects |= Effects::kPeerClosed;
+  switch (t.state) {
+    case State::kSynReceived:
+    case State::kEstablished:
+      t.state = State::kCloseWait;
+      break;
+    case State::kFinWait1:
+      t.state = State::kClosing;
+      break;
+    case State::kFinWait2:
+      enter_time_wait(t, a.now);
+      a.effects |= Effects::kClosed;
+      break;
+    default:
+      break;
+  }
+}
+
+/// §3.10.7.3.
+Effects in_syn_sent(Tcb& t, Arrival& a) {
+  Segment& s = a.s;
+  bool acked = false;
+  if (a.is(SegFlags::kAck)) {
+    const int32_t ahead = s.ack - t.iss;
+    if (ahead <= 0 || static_cast<uint64_t>(ahead) > t.snd_max) {
+      if (a.is(SegFlags::kRst)) return Effects::kNone;
+      t.reset_reply = true;
+      t.reset_seq = s.ack;
+      return Effects::kTransmit;
+    }
+    acked = true;
+  }
+  if (a.is(SegFlags::kRst)) return acked ? finish(t, ECONNREFUSED) : Effects::kNone;
+  if (!a.is(SegFlags::kSyn)) return Effects::kNone;
+  adopt_syn(t, s, a.now);
+  if (!acked) {  // simultaneous open
+    t.state = State::kSynReceived;
+    t.syn_due = true;
+    return Effects::kTransmit;
+  }
+  t.snd_wl2 = s.ack;
+  t.last_ack = a.now;
+  Effects e = acknowledge(t, 1, a.options.has_timestamps, a.options.ts_ecr, a.now);
+  establish(t, a.now);
+  t.snd_edge = t.snd_una + s.window;  // the window of a SYN is never scaled
+  t.max_wnd = s.window;
+  ack_now(t, false);
+  return e | Effects::kConnected | Effects::kWritable | Effects::kTransmit;
+}
+
+/// SYN_RECEIVED, the SYN again: our SYN-ACK was lost, or the opens crossed (RFC 9293 figure 8).
+/// @return true if `a` is done with.
+bool repeated_syn(Tcb& t, Arrival& a) {
+  if (t.state != State::kSynReceived || !a.is(SegFlags::kSyn) || a.is(SegFlags::kRst) ||
+      a.s.seq != t.irs)
+    return false;
+  if (!a.is(SegFlags::kAck)) {
+    t.syn_due = true;
+    return true;
+  }
+  if (a.s.ack != t.snd_seq(t.snd_max)) return false;
+  // The crossed SYN-ACK: its ACK counts, and it gets one, for our own SYN-ACK may be lost.
+  a.s.flags &= ~SegFlags::kSyn;
+  a.s.seq += 1;
+  a.s.payload.clear();
+  a.fin = false;
+  a.left = 0;
+  const uint8_t shift = std::exchange(t.snd_wscale, uint8_t{0});
+  t.last_ack = a.now;
+  step5_ack(t, a);
+  t.snd_wscale = shift;
+  ack_now(t, false);
+  return true;
+}
+
+Effects walk(Tcb& t, Segment& s, Instant now) {
+  Arrival a{.s = s,
+            .options = wire::parse_tcp_options(s.options, has(s.flags, SegFlags::kSyn)),
+            .now = now};
+  ++t.segs_in;
+  a.fin = a.is(SegFlags::kFin);
+  if (t.state == State::kSynSent) return in_syn_sent(t, a);
+  t.keep_probes = 0;
+  a.left = s.seq - t.rcv_seq(t.rcv_nxt);
+  if (t.state == State::kTimeWait && a.fin) t.life_at = now + kTimeWaitLength;
+  if (repeated_syn(t, a)) return a.effects;
+  if (check_paws(t, a) == Next::kDrop) return a.effects;
+  if (step1_sequence(t, a) == Next::kDrop) return a.effects;
+  if (step2_reset(t, a) == Next::kDrop) return a.effects;
+  if (step4_syn(t, a) == Next::kDrop) return a.effects;
+  if (step5_ack(t, a) == Next::kDrop) return a.effects;
+  const StreamOffset fin_at = t.rcv_nxt + static_cast<uint32_t>(a.left) + a.length();
+  step6_urgent(t, a);
+  if (step7_text(t, a) == Next::kDrop) return a.effects;
+  if (a.fin || t.fin_seen) step8_fin(t, a, fin_at);
+  return a.effects;
+}
+
+}  // namespace
+
+void accept_data(Tcb& t, PacketChain data, Instant now) {
+  const auto deliver = [&t](PacketChain&& d) {
+    const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
+    t.rcv_nxt += d.bytes();
+    append_chain(t.recv_queue, std::move(d), pinned > t.config.rcv_buf);
+  };
+  if (t.reassembly == nullptr) {
+    deliver(std::move(data));
+    schedule_ack(t, now);
+    return;
+  }
+  Reassembly& r = *t.reassembly;
+  while (!data.empty() || (!r.empty() && r.first_begin() <= t.rcv_nxt)) {
+    if (r.empty() || r.first_begin() >= t.rcv_nxt + data.bytes()) {
+      deliver(std::move(data));
+    } else if (r.first_begin() > t.rcv_nxt) {
+      deliver(split_front(data, static_cast<uint32_t>(r.first_begin() - t.rcv_nxt)));
+    }
+    if (!r.empty() && r.first_begin() == t.rcv_nxt) {
+      PacketChain held = r.pop_first();
+      data.trim_front(std::min(held.bytes(), data.bytes()));  // the first copy wins
+      deliver(std::move(held));
+    }
+  }
+  if (r.empty()) t.reassembly.reset();
+  ack_now(t, t.reassembly != nullptr);  // a gap filled, wholly or in part: RFC 5681 §4.2
+}
+
+Effects input(Tcb& t, Segment&& s, Instant now) {
+  if (t.predictable) [[likely]] {
+    if (const auto e = input_predicted(t, s, now)) [[likely]]
+      return *e;
+  }
+  if (t.state == State::kClosed || t.reset_due) return Effects::kNone;
+  Effects e = walk(t, s, now);
+  if (t.state != State::kClosed && !t.reset_due) sync_timer(t, now);
+  refresh_prediction(t);
+  return e | transmit_wish(t);
+}
+
+}  // namespace vireo::tcp

@@ -1,0 +1,52 @@
+// Initial sequence numbers: a clock plus a keyed hash of the connection's four-tuple, so that an
+// outsider cannot guess them and a reincarnation of the same tuple starts above its former life.
+// Owner: none (pure functions). Thread: any. Source: RFC 6528 §3; SipHash-2-4 (Aumasson, Bernstein
+// 2012).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "core/address.h"
+#include "core/clock.h"
+#include "core/flow_hash.h"
+#include "core/seq.h"
+
+namespace vireo::tcp {
+
+/// Secret of the process, drawn once from the kernel's generator by the caller.
+using IsnSecret = FlowHashKey;
+
+/// SipHash-2-4 of `data`: its values are seen on the wire.
+inline uint64_t siphash(const IsnSecret& key, std::span<const uint8_t> data) {
+  return vireo::siphash<2, 4>(key, data.data(), data.size());
+}
+
+/// Keyed hash of the tuple, independent of time.
+inline uint64_t tuple_hash(const IsnSecret& key, const Endpoint& local, const Endpoint& remote) {
+  std::array<uint8_t, 36> tuple;
+  std::memcpy(tuple.data(), local.addr.bytes().data(), 16);
+  std::memcpy(tuple.data() + 16, remote.addr.bytes().data(), 16);
+  std::memcpy(tuple.data() + 32, &local.port, 2);
+  std::memcpy(tuple.data() + 34, &remote.port, 2);
+  return siphash(key, tuple);
+}
+
+/// ISN = M + F(tuple, secret); M advances every 64 ns (once round in 275 s: faster than any
+/// connection that sends below 500 Mbit/s can wrap it, RFC 6528 §3 asks 4 us or less).
+inline Seq32 initial_sequence(const IsnSecret& key, const Endpoint& local, const Endpoint& remote,
+                              Instant now) {
+  return Seq32(static_cast<uint32_t>(tuple_hash(key, local, remote)) +
+               static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 6));
+}
+
+/// Offset of the timestamp clock of this tuple (RFC 7323 §5.4): constant for the tuple, so that a
+/// TIME-WAIT reuse sees it advance (RFC 6191).
+inline uint32_t timestamp_offset(const IsnSecret& key, const Endpoint& local,
+                                 const Endpoint& remote) {
+  return static_cast<uint32_t>(tuple_hash(key, local, remote) >> 32);
+}
+
+}  // namespace vireo::tcp

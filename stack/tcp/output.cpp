@@ -1,0 +1,429 @@
+// What to say now: next_segment() decides and changes nothing, sent() commits.
+#include <algorithm>
+
+#include "core/checksum.h"
+#include "stack/tcp/tcb.h"
+#include "stack/wire/tcp_options.h"
+
+namespace vireo::tcp {
+
+namespace {
+
+// Plan::kind: what sent() has to commit.
+enum Kind : uint8_t {
+  kReset,       ///< of this connection
+  kResetReply,  ///< of a segment that never belonged to it
+  kSyn,
+  kAck,
+  kData,
+  kRetransmit,
+  kProbe,
+  kKeepalive,
+};
+
+/// Everything of a segment in a synchronized state but its payload.
+void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
+  p.seq = t.snd_seq(offset);
+  p.ack = t.rcv_seq(t.rcv_nxt);
+  p.window = window_field(t);
+  p.flags = SegFlags::kAck;
+  p.urgent = 0;
+  p.options_length = 0;
+  if (t.ts_on) [[likely]] {
+    wire::TcpOptionWriter w(p.options);
+    w.timestamps(timestamp(t, now), t.ts_recent);
+    p.options_length = w.size();
+  }
+  p.packet = nullptr;
+  p.at = 0;
+  p.length = 0;
+  p.sum = 0;
+  p.sum_known = false;
+  p.retransmission = false;
+  p.kind = kind;
+  p.offset = offset;
+}
+
+/// A bare ACK. SACK blocks: the duplicate first (RFC 2883 §4), then ranges by latest arrival (RFC
+/// 2018 §4); as many as fit.
+void plan_ack(const Tcb& t, Instant now, Plan& p) {
+  fill(t, now, kAck, t.snd_nxt, p);
+  if (!t.sack_on || (!t.dsack && t.reassembly == nullptr)) return;
+  wire::SackBlock blocks[5];
+  unsigned n = 0;
+  if (t.dsack) blocks[n++] = {t.dsack_left, t.dsack_right};
+  if (t.reassembly != nullptr) {
+    const Reassembly::Range* ranges[4];
+    const unsigned found = t.reassembly->recent(ranges);
+    for (unsigned i = 0; i < found; ++i)
+      blocks[n++] = {t.rcv_seq(ranges[i]->begin), t.rcv_seq(ranges[i]->end)};
+  }
+  wire::TcpOptionWriter w(p.options);
+  if (t.ts_on) w.timestamps(timestamp(t, now), t.ts_recent);
+  w.sack({blocks, n});
+  p.options_length = w.size();
+}
+
+void plan_reset(const Tcb& t, Instant now, Plan& p) {
+  fill(t, now, kReset, t.snd_nxt, p);
+  p.flags = SegFlags::kRst | SegFlags::kAck;
+  p.window = 0;
+}
+
+void plan_reset_reply(const Tcb& t, Instant now, Plan& p) {
+  fill(t, now, kResetReply, t.snd_nxt, p);
+  p.options_length = 0;
+  p.seq = t.reset_seq;
+  p.ack = Seq32(0);
+  p.flags = SegFlags::kRst;
+  p.window = 0;
+}
+
+void plan_syn(const Tcb& t, Instant now, Plan& p) {
+  const Config& c = t.config;
+  const bool reply = t.state == State::kSynReceived;
+  fill(t, now, kSyn, 0, p);
+  p.flags = reply ? SegFlags::kSyn | SegFlags::kAck : SegFlags::kSyn;
+  if (!reply) p.ack = Seq32(0);
+  p.window = static_cast<uint16_t>(std::min<uint32_t>(c.rcv_buf, 65535));  // never scaled
+  p.retransmission = t.snd_max > 0;
+  wire::SynOptions o;
+  o.mss = c.mss;  // RFC 6691: options are not subtracted
+  o.sack_permitted = reply ? t.sack_on : c.sack;
+  o.timestamps = reply ? t.ts_on : c.timestamps;
+  o.ts_val = timestamp(t, now);
+  o.ts_ecr = reply ? t.ts_recent : 0;
+  if (reply ? t.wscale_on : c.window_scaling) o.window_scale = c.wscale;
+  p.options_length = wire::emit_syn_options(p.options, o);
+}
+
+/// Payload [offset, offset + length) of `d` into the plan.
+void attach(const SendDesc& d, StreamOffset offset, uint32_t length, Plan& p) {
+  PacketBuf* b = d.packet;
+  p.packet = b;
+  p.at = static_cast<uint16_t>(b->data_at + (offset - d.offset));
+  p.length = static_cast<uint16_t>(length);
+  p.sum = b->sum;
+  p.sum_known = length == b->length;
+}
+
+bool plan_retransmit(Tcb& t, Instant now, Plan& p) {
+  const StreamOffset at = t.rtx_next;
+  uint32_t length = 0;
+  const SendDesc* d = nullptr;
+  if (at < t.snd_end) {
+    d = &t.queue.find(at);
+    const StreamOffset end = std::min({d->end(), t.rtx_end, t.snd_end});
+    length = static_cast<uint32_t>(std::min<uint64_t>(end - at, t.mss));
+  }
+  const bool fin = t.fin_queued && at + length == t.snd_end && t.rtx_end > t.snd_end;
+  if (!t.rtx_force) {
+    const uint64_t flight = t.in_flight();
+    if (flight > 0 && flight + length > t.cc.cwnd) return false;
+    // What was sent before the peer took its window back waits for the timer, one segment at a
+    // time.
+    if (flight > 0 && at + length > t.snd_edge) return false;
+  }
+  fill(t, now, kRetransmit, at, p);
+  p.retransmission = true;
+  if (d != nullptr) attach(*d, at, length, p);
+  if (fin) p.flags |= SegFlags::kFin;
+  if (at + length == t.snd_end) p.flags |= SegFlags::kPsh;
+  return true;
+}
+
+bool sws_allows(const Tcb& t, uint32_t usable) {
+  return usable >= t.mss || usable >= t.max_wnd / 2;
+}
+
+bool plan_data(Tcb& t, Instant now, Plan& p) {
+  const StreamOffset at = t.snd_nxt;
+  const int64_t usable = static_cast<int64_t>(t.snd_edge - at);
+  const bool override_sws = t.probe_due;
+  if (at >= t.snd_end) {  // FIN alone
+    if (usable < 1) return false;
+    fill(t, now, kData, at, p);
+    p.flags |= SegFlags::kFin;
+    p.retransmission = at < t.snd_max;
+    return true;
+  }
+  const SendDesc& d = t.queue.next();
+  auto length = static_cast<uint32_t>(std::min<uint64_t>(d.end() - at, t.mss));
+  const uint64_t flight = t.in_flight();
+  if (flight > 0 && flight + length > t.cc.cwnd) return false;
+  if (usable < static_cast<int64_t>(length)) [[unlikely]] {
+    if (usable <= 0) return false;
+    const auto fits = static_cast<uint32_t>(usable);
+    if (!override_sws && !sws_allows(t, fits)) return false;  // RFC 9293 §3.8.6.2.1
+    length = fits;
+  }
+  const bool tail = at + length == t.snd_end;
+  if (tail && length < t.mss && !t.fin_queued && !t.push && !override_sws) {
+    if (t.cork || t.more) return false;
+    if (!t.nodelay && t.snd_sml > t.snd_una) return false;  // Nagle, by Minshall's rule
+  }
+  fill(t, now, kData, at, p);
+  attach(d, at, length, p);
+  p.retransmission = at < t.snd_max;
+  if (tail) {
+    p.flags |= SegFlags::kPsh;
+    if (t.fin_queued && usable > static_cast<int64_t>(length)) p.flags |= SegFlags::kFin;
+  }
+  return true;
+}
+
+/// One byte (or the FIN) beyond a closed window: the answer tells whether it opened, and taking the
+/// byte is progress (RFC 9293 §3.8.6.1).
+void plan_probe(Tcb& t, Instant now, Plan& p) {
+  fill(t, now, kProbe, t.snd_nxt, p);
+  p.retransmission = t.snd_nxt < t.snd_max;
+  if (t.snd_nxt < t.snd_end) {
+    attach(t.queue.next(), t.snd_nxt, 1, p);
+    if (t.snd_nxt + 1 == t.snd_end) p.flags |= SegFlags::kPsh;
+  } else {
+    p.flags |= SegFlags::kFin;
+  }
+}
+
+[[gnu::cold, gnu::noinline]] bool next_control(Tcb& t, Instant now, Plan& p) {
+  if (t.reset_due) {
+    plan_reset(t, now, p);
+    return true;
+  }
+  if (t.reset_reply) {
+    plan_reset_reply(t, now, p);
+    return true;
+  }
+  if (t.syn_due) {
+    plan_syn(t, now, p);
+    return true;
+  }
+  return false;
+}
+
+void ack_sent(Tcb& t, const Plan& p) {
+  t.rcv_acked = t.rcv_nxt;
+  const unsigned shift = has(p.flags, SegFlags::kSyn) ? 0U : t.rcv_wscale;
+  t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt + (static_cast<uint64_t>(p.window) << shift));
+  t.delack_at = Instant::never();
+}
+
+}  // namespace
+
+StreamOffset receive_edge(const Tcb& t) {
+  const uint32_t queued = t.recv_queue.bytes();
+  uint64_t room = t.config.rcv_buf > queued ? t.config.rcv_buf - queued : 0;
+  room = std::min(room, uint64_t{65535} << t.rcv_wscale);  // what the field can say
+  if (t.pool != nullptr) {
+    // Frames pinned by small payloads count too: at twice the buffer in frames nothing new fits.
+    const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
+    const uint64_t limit = 2ULL * t.config.rcv_buf;
+    if (pinned >= limit) [[unlikely]]
+      room = 0;
+  }
+  return t.rcv_nxt + room;
+}
+
+uint16_t window_field(const Tcb& t) {
+  // RFC 9293 §3.8.6.2.2: the edge advances by a segment or half the buffer, or not at all.
+  const StreamOffset old = std::max(t.rcv_adv, t.rcv_nxt);
+  const StreamOffset fresh = receive_edge(t);
+  const uint64_t step = std::min<uint64_t>(t.config.mss, t.config.rcv_buf / 2);
+  const uint64_t keep = old - t.rcv_nxt;
+  const uint64_t unit = 1ULL << t.rcv_wscale;
+  uint64_t field = keep >> t.rcv_wscale;
+  if (fresh >= old + step) field = (fresh - t.rcv_nxt) >> t.rcv_wscale;
+  // Rounding must not move the advertised edge left, so round up; but small segments would then
+  // creep past the buffer a unit at a time, so at most a unit beyond it (RFC 7323 §2.4 allows the
+  // peer to see an edge that falls back by less than a unit; what was advertised is still
+  // accepted).
+  if (field * unit < keep && t.rcv_nxt + (field + 1) * unit < fresh + unit) ++field;
+  return static_cast<uint16_t>(std::min<uint64_t>(field, 65535));
+}
+
+bool window_blocks(const Tcb& t) {
+  if (t.snd_nxt >= t.snd_end) return t.fin_unsent() && t.snd_edge <= t.snd_nxt;
+  const int64_t usable = static_cast<int64_t>(t.snd_edge - t.snd_nxt);
+  if (usable <= 0) return true;
+  const uint64_t want = std::min<uint64_t>(t.unsent(), t.mss);
+  return static_cast<uint64_t>(usable) < want && !sws_allows(t, static_cast<uint32_t>(usable));
+}
+
+bool next_segment(Tcb& t, Instant now, Plan& p) {
+  if (t.syn_due || t.reset_due || t.reset_reply) [[unlikely]]
+    return next_control(t, now, p);
+  if (t.state < State::kSynReceived) [[unlikely]]
+    return false;
+  if (t.acks_due > 0 && t.ack_bare) [[unlikely]] {
+    plan_ack(t, now, p);
+    return true;
+  }
+  if (t.state > State::kSynReceived) [[likely]] {
+    if (t.rtx_next != t.rtx_end) [[unlikely]] {
+      if (plan_retransmit(t, now, p)) return true;
+    } else if (t.snd_nxt < t.snd_end || t.fin_unsent()) {
+      if (plan_data(t, now, p)) return true;
+      if (t.probe_due && t.snd_edge <= t.snd_nxt) {
+        plan_probe(t, now, p);
+        return true;
+      }
+    }
+  }
+  if (t.acks_due > 0) {
+    plan_ack(t, now, p);
+    return true;
+  }
+  if (t.keep_due) [[unlikely]] {
+    fill(t, now, kKeepalive, t.snd_una - 1, p);
+    return true;
+  }
+  return false;
+}
+
+void sent(Tcb& t, const Plan& p, Instant now) {
+  ++t.segs_out;
+  const StreamOffset end = p.offset + p.length + (has(p.flags, SegFlags::kFin) ? 1 : 0);
+  switch (p.kind) {
+    case kData: {
+      if (p.length > 0) [[likely]] {
+        SendDesc& d = t.queue.next();
+        d.sent_at = now;
+        if (p.retransmission) ++d.retransmits;
+        if (end >= d.end()) t.queue.pass_next();
+        if (p.length < t.mss) t.snd_sml = p.offset + p.length;
+        ++t.data_segs_out;
+        t.bytes_sent += p.length;
+        t.last_sent = now;
+        if (t.rcv_acked != t.rcv_nxt) t.interactive = true;
+      }
+      t.snd_nxt = end;
+      t.snd_max = std::max(t.snd_max, end);
+      if (t.snd_nxt >= t.snd_end) t.push = false;
+      t.probe_due = false;
+      if (t.rtx_timer != RtxTimer::kRetransmit) restart_timer(t, now);
+      ack_sent(t, p);
+      t.acks_due = 0;
+      t.keep_due = false;
+      return;
+    }
+    case kRetransmit: {
+      if (p.length > 0) {
+        SendDesc& d = t.queue.find(p.offset);
+        d.sent_at = now;
+        ++d.retransmits;
+        ++t.data_segs_out;
+        t.bytes_sent += p.length;
+        t.bytes_retrans += p.length;
+      }
+      ++t.total_retrans;
+      t.last_sent = now;
+      t.rtx_next = end;
+      t.rtx_force = false;
+      if (t.rtx_next >= t.rtx_end) t.rtx_next = t.rtx_end = t.snd_una;
+      if (t.rtx_timer != RtxTimer::kRetransmit) restart_timer(t, now);
+      ack_sent(t, p);
+      t.acks_due = 0;
+      return;
+    }
+    case kProbe:
+      if (p.length > 0) ++t.queue.next().retransmits;  // its round trip says nothing (Karn)
+      t.snd_max = std::max(t.snd_max, end);
+      t.probe_due = false;
+      ack_sent(t, p);
+      t.acks_due = 0;
+      return;
+    case kAck:
+      ack_sent(t, p);
+      --t.acks_due;
+      t.dsack = false;
+      if (t.acks_due == 0) t.ack_bare = false;
+      return;
+    case kKeepalive:
+      t.keep_due = false;
+      ack_sent(t, p);
+      return;
+    case kSyn:
+      t.syn_due = false;
+      if (p.retransmission) ++t.total_retrans;
+      t.snd_nxt = t.snd_max = 1;
+      t.last_sent = now;
+      if (t.state == State::kSynReceived) ack_sent(t, p);
+      if (t.rtx_timer != RtxTimer::kRetransmit) restart_timer(t, now);
+      return;
+    case kResetReply:
+      t.reset_reply = false;
+      return;
+    case kReset:
+      t.reset_due = false;
+      finish(t, t.error);
+      return;
+    default:
+      return;
+  }
+}
+
+size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
+  // RFC 5681 §4.1: the ACK clock stopped, start again from the initial window.
+  if (t.snd_nxt == t.snd_una && now - t.last_sent > t.rtt.rto) [[unlikely]]
+    cc_on_idle(t.cc, t.mss);
+  uint32_t room = send_room(t);
+  size_t taken = 0;
+  for (const iovec& v : data) {
+    const auto* src = static_cast<const std::byte*>(v.iov_base);
+    size_t left = std::min<size_t>(v.iov_len, room);
+    room -= static_cast<uint32_t>(left);
+    while (left > 0) {
+      PacketBuf* b = nullptr;
+      SendDesc* d = nullptr;
+      if (!t.queue.empty() && t.queue.back().offset >= t.snd_max &&
+          t.queue.back().packet->refs == 1) {
+        d = &t.queue.back();
+        b = d->packet;
+      }
+      const uint32_t most =
+          std::min<uint32_t>(t.mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
+      if (b == nullptr || b->length >= most) {
+        // The last eighth of the pool is for receiving: what is sent only drains by ACKs.
+        b = t.pool->free_count() > t.pool->size() / 8 ? t.pool->take() : nullptr;
+        if (b == nullptr || !t.queue.push_back(t.snd_end, b)) [[unlikely]] {
+          if (b != nullptr) PacketPool::drop(b);
+          t.write_blocked = true;
+          room = 0;
+          break;
+        }
+        b->offset = t.snd_end;
+        b->sum = 0;
+        d = &t.queue.back();
+      }
+      const auto n = static_cast<uint32_t>(std::min<size_t>(left, most - b->length));
+      const checksum::Sum s = checksum::copy_and_sum(b->data() + b->length, src, n);
+      b->sum = checksum::combine(b->sum, s, (b->length & 1) != 0);
+      b->length = static_cast<uint16_t>(b->length + n);
+      d->length = b->length;
+      t.snd_end += n;
+      src += n;
+      left -= n;
+      taken += n;
+    }
+    if (room == 0) break;
+  }
+  t.more = more;
+  if ((more || t.cork) && t.cork_at.is_never() && taken > 0) t.cork_at = now + Duration::ms(200);
+  size_t asked = 0;
+  for (const iovec& v : data) asked += v.iov_len;
+  if (taken < asked) t.write_blocked = true;
+  if (t.snd_nxt == t.snd_una) sync_timer(t, now);
+  return taken;
+}
+
+bool append_all(Tcb& t, std::span<const iovec> data, Instant now) {
+  size_t all = 0;
+  for (const iovec& v : data) all += v.iov_len;
+  const uint32_t limit = t.config.snd_buf;
+  t.config.snd_buf = UINT32_MAX;
+  const size_t n = append(t, data, false, now);
+  t.config.snd_buf = limit;
+  return n == all;
+}
+
+}  // namespace vireo::tcp

@@ -1,0 +1,51 @@
+// Round-trip estimator and retransmission timeout, in nanoseconds.
+// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 6298 (alpha 1/8, beta 1/4, K 4);
+// samples by Karn's rule are the caller's business.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/clock.h"
+
+namespace vireo::tcp {
+
+struct RttEstimator {
+  Duration srtt{};  ///< zero: no sample yet
+  Duration rttvar{};
+  Duration min_rtt{};  ///< smallest sample seen, zero: none
+  Duration rto{};      ///< without backoff
+
+  static constexpr Duration kGranularity = Duration::us(4);  ///< RFC 6298 G: a tick of the wheel
+
+  void start(Duration initial) {
+    srtt = rttvar = min_rtt = Duration{};
+    rto = initial;
+  }
+  bool has_sample() const { return srtt > Duration{}; }
+
+  /// RFC 6298 §2.2, §2.3. A sample below 1 us (same tick, loopback) counts as 1 us, so that nothing
+  /// divides by a zero round trip.
+  void sample(Duration r, Duration rto_min, Duration rto_max) {
+    r = std::max(r, Duration::us(1));
+    min_rtt = has_sample() ? std::min(min_rtt, r) : r;
+    if (!has_sample()) {
+      srtt = r;
+      rttvar = r / 2;
+    } else {
+      const Duration error = srtt > r ? srtt - r : r - srtt;
+      rttvar = rttvar + (error - rttvar) / 4;
+      srtt = std::max(srtt + (r - srtt) / 8, Duration::us(1));
+    }
+    rto = std::clamp(srtt + std::max(kGranularity, rttvar * 4), rto_min, rto_max);
+  }
+
+  /// RFC 6298 §5.5: doubled for each expiry, never above `rto_max`.
+  Duration backed_off(unsigned times, Duration rto_max) const {
+    Duration d = rto;
+    while (times-- > 0 && d < rto_max) d = d * 2;
+    return std::min(d, rto_max);
+  }
+};
+
+}  // namespace vireo::tcp

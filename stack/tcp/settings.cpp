@@ -1,0 +1,90 @@
+// What the program changes on a live connection, and the receive side's books.
+#include <algorithm>
+
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
+
+void consumed(Tcb& t, uint32_t bytes, Instant) {
+  if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return;
+  // The window reopened: said at once if the peer sees less than half of what it could have and the
+  // step is worth a packet (RFC 9293 §3.8.6.2.2).
+  const uint64_t seen = t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0;
+  const uint64_t open = receive_edge(t) - t.rcv_nxt;
+  const uint64_t step = std::min<uint64_t>(2ULL * t.config.mss, t.config.rcv_buf / 2);
+  if (open >= 2 * seen && open >= seen + step) ack_now(t, false);
+}
+
+State state(const Tcb& t) { return t.state; }
+int error(const Tcb& t) { return t.error; }
+
+bool can_send(const Tcb& t) {
+  return (t.state == State::kEstablished || t.state == State::kCloseWait) && !t.fin_queued &&
+         !t.reset_due;
+}
+
+uint32_t send_room(const Tcb& t) {
+  const uint64_t used = t.snd_end - std::max<StreamOffset>(t.snd_una, 1);
+  const uint32_t limit = t.config.snd_buf;
+  if (used >= limit) return 0;
+  // Small segments in flight pin whole frames: at four times the buffer in frames, wait.
+  if (t.pool != nullptr &&
+      uint64_t{t.queue.count()} * t.pool->frame_bytes() >= std::max<uint64_t>(4ULL * limit, 262144))
+    return 0;
+  return static_cast<uint32_t>(limit - used);
+}
+
+uint32_t unsent_bytes(const Tcb& t) { return static_cast<uint32_t>(t.unsent()); }
+uint32_t unacked_bytes(const Tcb& t) {
+  const StreamOffset una = std::max<StreamOffset>(t.snd_una, 1);
+  return static_cast<uint32_t>(t.snd_end > una ? t.snd_end - una : 0);
+}
+bool peer_closed(const Tcb& t) { return t.peer_fin; }
+uint16_t effective_mss(const Tcb& t) { return t.mss; }
+
+void set_nodelay(Tcb& t, bool on, Instant) {
+  t.nodelay = on;
+  t.config.nodelay = on;
+  if (on && t.snd_nxt < t.snd_end) t.push = true;  // what Nagle held goes, cork or not, as on Linux
+}
+void set_cork(Tcb& t, bool on, Instant now) {
+  t.cork = on;
+  t.config.cork = on;
+  if (on) {
+    if (t.snd_nxt < t.snd_end && t.cork_at.is_never()) t.cork_at = now + Duration::ms(200);
+    return;
+  }
+  t.more = false;
+  t.cork_at = Instant::never();
+  if (t.snd_nxt < t.snd_end) t.push = true;
+}
+void set_quickack(Tcb& t, bool on, Instant) {
+  t.config.quickack = on;
+  t.interactive = !on && t.interactive;
+  if (!on) t.quick_acks = 0;
+  if (on && t.rcv_acked != t.rcv_nxt) ack_now(t, false);
+}
+void set_keepalive(Tcb& t, bool on, Duration idle, Duration interval, uint8_t count, Instant now) {
+  Config& c = t.config;
+  c.keepalive = on;
+  c.keep_idle = idle;
+  c.keep_interval = interval;
+  c.keep_count = count;
+  t.keep_probes = 0;
+  const bool alive = t.state >= State::kEstablished && t.state < State::kTimeWait && !t.orphan;
+  t.keep_at = on && alive ? now + idle : Instant::never();
+}
+void set_user_timeout(Tcb& t, Duration d) { t.config.user_timeout = d; }
+void set_rcv_buf(Tcb& t, uint32_t bytes) { t.config.rcv_buf = bytes; }
+void set_snd_buf(Tcb& t, uint32_t bytes) { t.config.snd_buf = bytes; }
+void set_rto_min(Tcb& t, Duration d) {
+  t.config.rto_min = d;
+  if (!t.rtt.has_sample()) return;
+  const Duration raw = t.rtt.srtt + std::max(RttEstimator::kGranularity, t.rtt.rttvar * 4);
+  t.rtt.rto = std::clamp(raw, d, std::max(d, t.config.rto_max));
+}
+void set_fin_timeout(Tcb& t, Duration d) { t.config.fin_timeout = d; }
+
+}  // namespace vireo::tcp

@@ -1,0 +1,46 @@
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+Info info(const Tcb& t) {
+  Info i{};
+  i.state = t.state;
+  i.snd_wscale = t.snd_wscale;
+  i.rcv_wscale = t.rcv_wscale;
+  i.timestamps = t.ts_on;
+  i.sack = t.sack_on;
+  i.wscale = t.wscale_on;
+  i.snd_mss = t.mss;
+  i.rcv_mss = t.rcv_mss;
+  i.unacked = static_cast<uint32_t>((t.outstanding() + t.mss - 1) / t.mss);
+  i.retransmits = t.retransmits;
+  i.total_retrans = t.total_retrans;
+  i.snd_cwnd = t.cc.cwnd / t.mss;
+  i.snd_ssthresh = t.cc.ssthresh / t.mss;
+  i.rcv_space = t.config.rcv_buf;
+  i.snd_wnd = static_cast<uint32_t>(t.snd_edge > t.snd_una ? t.snd_edge - t.snd_una : 0);
+  i.rcv_wnd = static_cast<uint32_t>(t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0);
+  i.rto = t.rtt.backed_off(t.backoff, t.config.rto_max);
+  i.srtt = t.rtt.srtt;
+  i.rttvar = t.rtt.rttvar;
+  i.min_rtt = t.rtt.min_rtt;
+  const uint64_t una = t.snd_una;
+  i.bytes_acked = una > t.snd_end ? t.snd_end - 1 : una > 0 ? una - 1 : 0;
+  i.bytes_received = t.rcv_nxt > 0 ? t.rcv_nxt - 1 - (t.peer_fin ? 1 : 0) : 0;
+  i.bytes_sent = t.bytes_sent;
+  i.bytes_retrans = t.bytes_retrans;
+  i.segs_out = t.segs_out;
+  i.segs_in = t.segs_in;
+  i.data_segs_out = t.data_segs_out;
+  i.data_segs_in = t.data_segs_in;
+  i.reord_seen = t.reord_seen;
+  i.rcv_ooopack = t.rcv_ooopack;
+  i.dsack_dups = t.dsack_dups;
+  i.notsent_bytes = static_cast<uint32_t>(t.unsent());
+  i.last_data_sent = t.last_sent;
+  i.last_data_recv = t.last_received;
+  i.last_ack_recv = t.last_ack;
+  return i;
+}
+
+}  // namespace vireo::tcp

@@ -1,0 +1,213 @@
+// The control block of one connection, by cache line: receive, send, round trip and timers, then
+// the cold tail. Private to stack/tcp (its owner needs sizeof and a place to keep it).
+// Owner: the engine of the flow. Thread: holder of that engine's lock.
+//
+// All positions are 64-bit stream offsets: the SYN is 0, the first byte 1, FIN follows the last
+// byte. Wire numbers are iss + offset and irs + offset, compared only as Seq32.
+//
+// What we send (RFC 9293 §3.3.1)
+//
+//   0 SYN        acknowledged  |    in flight, or lost     |probe|   never sent     |FIN
+//   ---------------------------+---------+-----------------+-----+------------------+---
+//                           snd_una   rtx_next..rtx_end  snd_nxt snd_max         snd_end
+//                                                                        snd_edge: anywhere
+//   [rtx_next, rtx_end): lost, to be sent again; in flight = snd_nxt - snd_una - that range.
+//   snd_max - snd_nxt: a window probe that went beyond the edge and counts as not in flight.
+//
+// What we receive
+//
+//   0 SYN        taken by the program  |  recv_queue  |  reassembly, holes  |
+//   -----------------------------------+--------------+---------------------+---
+//                                    (read)        rcv_nxt               rcv_adv
+//   rcv_acked <= rcv_nxt: Last.ACK.sent. rcv_adv: the advertised right edge, never moves left.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "core/clock.h"
+#include "core/packet.h"
+#include "core/seq.h"
+#include "stack/tcp/cc.h"
+#include "stack/tcp/reassembly.h"
+#include "stack/tcp/rtt.h"
+#include "stack/tcp/send_queue.h"
+#include "stack/tcp/tcp.h"
+
+namespace vireo::tcp {
+
+enum class RtxTimer : uint8_t { kNone, kRetransmit, kPersist };
+enum class Recovery : uint8_t {
+  kOpen,
+  kFast,  ///< fast recovery, RFC 6582 §3.2
+  kLoss,  ///< after a retransmission timeout, until `recover` is acknowledged
+};
+
+struct alignas(64) Tcb {
+  // ---- line 0: receive
+  StreamOffset rcv_nxt = 0;
+  StreamOffset rcv_adv = 0;
+  StreamOffset rcv_acked = 0;
+  PacketChain recv_queue;
+  Seq32 irs;
+  uint32_t ts_recent = 0;
+  State state = State::kClosed;
+  bool predictable = false;  ///< nothing unusual is going on: header prediction may be tried
+  uint8_t snd_wscale = 0;    ///< shift of windows we receive
+  uint8_t rcv_wscale = 0;    ///< shift of windows we send
+  uint8_t acks_due = 0;      ///< bare ACKs owed now; more than one only for duplicates
+  uint8_t quick_acks = 0;    ///< segments still acknowledged at once
+  uint16_t rcv_mss = 0;      ///< largest payload seen: what "a full segment" is
+
+  // ---- lines 1, 2: send
+  alignas(64) StreamOffset snd_una = 0;
+  StreamOffset snd_nxt = 0;
+  StreamOffset snd_max = 0;
+  StreamOffset snd_end = 1;   ///< where the next appended byte goes
+  StreamOffset snd_edge = 0;  ///< right edge of the peer's window
+  StreamOffset snd_sml = 0;   ///< end of the last small segment sent (Minshall)
+  StreamOffset rtx_next = 0;
+  StreamOffset rtx_end = 0;
+
+  SendQueue queue;
+  Seq32 iss;
+  Seq32 snd_wl1;         ///< SEG.SEQ of the last window update
+  Seq32 snd_wl2;         ///< SEG.ACK of the last window update
+  uint32_t max_wnd = 0;  ///< largest window the peer offered
+  uint16_t mss = 536;    ///< payload of a full segment, options counted
+  uint16_t peer_mss = 536;
+  // What wants to be said besides data and ACKs.
+  bool syn_due : 1 = false;
+  bool reset_due : 1 = false;    ///< RST, then kClosed
+  bool reset_reply : 1 = false;  ///< RST at reset_seq; the connection stays
+  bool probe_due : 1 = false;
+  bool keep_due : 1 = false;
+  bool rtx_force : 1 = false;  ///< the next retransmission ignores cwnd
+  bool ack_bare : 1 = false;   ///< the ACK due must not ride on data (duplicate, SACK)
+  // Settings and facts that the send gate looks at.
+  bool nodelay : 1 = false;
+  bool cork : 1 = false;
+  bool more : 1 = false;  ///< MSG_MORE on the last append
+  bool push : 1 = false;  ///< the queue's partial tail must go
+  bool fin_queued : 1 = false;
+  bool ts_on : 1 = false;
+  bool sack_on : 1 = false;
+  bool wscale_on : 1 = false;
+  bool interactive : 1 = false;  ///< our data carried an ACK: no more quick ACKs
+  bool orphan : 1 = false;       ///< closed by the program
+  bool peer_fin : 1 = false;     ///< FIN received in order
+  bool passive : 1 = false;
+  bool write_blocked : 1 = false;
+  bool dsack : 1 = false;     ///< [dsack_left, dsack_right) to report
+  bool fin_seen : 1 = false;  ///< fin_offset is valid
+  bool syn_retried : 1 = false;
+  bool urgent_seen : 1 = false;
+  bool probe_beyond : 1 = false;
+
+  // ---- line 3: an ACK of new data; timers
+  CongestionControl cc;
+  RttEstimator rtt;
+  Recovery recovery = Recovery::kOpen;
+  uint8_t dupacks = 0;
+  RtxTimer rtx_timer = RtxTimer::kNone;
+  uint8_t backoff = 0;      ///< doublings of the running RTO or probe interval
+  uint8_t retransmits = 0;  ///< expiries without progress
+  uint8_t keep_probes = 0;
+  bool partial_acked = false;  ///< RFC 6582: the first partial ACK restarted the timer
+  StreamOffset recover = 0;
+
+  Instant rtx_at = Instant::never();
+  Instant delack_at = Instant::never();
+  Instant keep_at = Instant::never();
+  Instant life_at = Instant::never();  ///< FIN_WAIT_2 of an orphan, TIME_WAIT
+  Instant cork_at = Instant::never();
+  Instant idle_at = Instant::never();  ///< give the send ring back
+
+  // ---- cold
+  PacketPool* pool = nullptr;
+  std::unique_ptr<Reassembly> reassembly;
+  Instant last_sent;      ///< data
+  Instant last_received;  ///< data
+  Instant last_ack;       ///< any acceptable ACK
+  Instant ts_recent_at;
+  Instant challenge_at;  ///< when the last limited ACK went out
+  Instant stuck_since;   ///< first expiry without progress
+  StreamOffset fin_offset = 0;
+  StreamOffset urgent_mark = 0;
+  Seq32 dsack_left, dsack_right;
+  Seq32 reset_seq;
+  int error = 0;
+  int soft_error = 0;
+  uint32_t segs_in = 0, segs_out = 0, data_segs_in = 0, data_segs_out = 0;
+  uint32_t total_retrans = 0, rcv_ooopack = 0, dsack_dups = 0, reord_seen = 0;
+  uint64_t bytes_sent = 0, bytes_retrans = 0;
+  Config config;
+
+  // ---- small facts
+  Seq32 snd_seq(StreamOffset o) const { return iss + static_cast<uint32_t>(o); }
+  Seq32 rcv_seq(StreamOffset o) const { return irs + static_cast<uint32_t>(o); }
+  StreamOffset snd_offset(Seq32 s) const { return unwrap(s, snd_seq(snd_una), snd_una); }
+  /// Sent and not acknowledged, a probe beyond the window not counted.
+  uint64_t outstanding() const { return snd_nxt - snd_una; }
+  /// Believed to be in the network.
+  uint64_t in_flight() const { return outstanding() - (rtx_end - rtx_next); }
+  uint64_t unsent() const { return snd_end > snd_nxt ? snd_end - snd_nxt : 0; }
+  bool fin_unsent() const { return fin_queued && snd_nxt <= snd_end; }
+  bool is_synchronized() const { return state >= State::kSynReceived; }
+};
+static_assert(sizeof(Tcb) <= 768);
+
+// ---- shared by the .cpp files of this folder
+
+constexpr Duration kTimeWaitLength = Duration::s(60);  ///< 2 MSL, as Linux
+constexpr uint8_t kQuickAcks = 16;  ///< segments acknowledged at once after open or idle
+
+/// Recomputes Tcb::predictable after anything rare happened.
+void refresh_prediction(Tcb& t);
+/// Keeps the one of {retransmission timer, persist timer, nothing outstanding} that is true.
+void sync_timer(Tcb& t, Instant now);
+/// Starts or restarts the retransmission timer if data is outstanding, else what sync_timer says.
+void restart_timer(Tcb& t, Instant now);
+/// kTransmit if next_segment may have something.
+Effects transmit_wish(const Tcb& t);
+/// Ends the connection at once with `error` (0: orderly). Keeps recv_queue.
+Effects finish(Tcb& t, int error);
+/// Ends it with an RST: error now, kClosed when the RST is sent.
+Effects reset(Tcb& t, int error);
+/// ESTABLISHED (or what a queued FIN makes of it): windows, congestion control, keepalive.
+void establish(Tcb& t, Instant now);
+void enter_time_wait(Tcb& t, Instant now);
+/// Effective MSS from the peer's, the path's and the options in use.
+void update_mss(Tcb& t);
+/// Window field for a segment sent now (not for a SYN).
+uint16_t window_field(const Tcb& t);
+/// Right edge that the receive buffer allows now; may lie left of rcv_adv.
+StreamOffset receive_edge(const Tcb& t);
+/// True if the peer's window alone keeps unsent data or FIN back.
+bool window_blocks(const Tcb& t);
+/// Takes in-order payload at rcv_nxt and what reassembly held behind it; schedules the ACK.
+void accept_data(Tcb& t, PacketChain data, Instant now);
+/// A bare ACK is owed now. `bare`: a duplicate, which must not ride on data.
+void ack_now(Tcb& t, bool bare);
+/// The same, at most one per half second (RFC 5961 §7, RFC 9293 §3.10.7.4).
+void challenge_ack(Tcb& t, Instant now);
+/// Timestamp clock: milliseconds (RFC 7323 §5.4).
+inline uint32_t timestamp_clock(Instant now, uint32_t offset) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) / 1'000'000) + offset;
+}
+inline uint32_t timestamp(const Tcb& t, Instant now) {
+  return timestamp_clock(now, t.config.ts_offset);
+}
+/// Negotiates options from the peer's SYN (RFC 7323 §2.2, §3.2; RFC 2018 §2).
+void adopt_syn(Tcb& t, const Segment& syn, Instant now);
+/// Duplicate bytes arrived: reported with the next ACK (RFC 2883 §4).
+void note_duplicate(Tcb& t, Seq32 left, Seq32 right);
+/// An acceptable ACK of `ack` (snd_una < ack <= snd_max) arrived: frees, measures, grows, re-arms.
+Effects acknowledge(Tcb& t, StreamOffset ack, bool has_ts, uint32_t ts_echo, Instant now);
+/// The third duplicate ACK and what follows (RFC 6582 §3.2).
+void duplicate_ack(Tcb& t, Instant now);
+/// The retransmission timer expired: everything outstanding is taken for lost (RFC 6298 §5.4-5.6).
+void lose_all(Tcb& t);
+
+}  // namespace vireo::tcp

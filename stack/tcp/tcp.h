@@ -1,0 +1,258 @@
+// The TCP engine's interface: segments in, segments out, deadlines. Sans-IO (no socket, lock,
+// device, clock, global, heap): `now` is a parameter and the same calls give the same answers, so
+// that every test is exact.
+//
+//   input(tcb, segment, now)        a segment arrived          -> Effects for the socket, work for
+//   next_segment append / consumed / shutdown..  the program did something  -> work for
+//   next_segment on_deadline(tcb, now)           deadline(tcb) has passed   -> Effects, work for
+//   next_segment while (next_segment(tcb, now, plan)) { if (!emit(plan)) break; sent(tcb, plan,
+//   now); }
+//
+// Owner: the engine of the flow. Thread: holder of that engine's lock. Source: RFC 9293 and those
+// named at each part.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/clock.h"
+#include "core/packet.h"
+#include "core/seq.h"
+#include "core/types.h"
+
+namespace vireo::tcp {
+
+struct Tcb;  // stack/tcp/tcb.h
+
+enum class State : uint8_t {
+  kClosed,  ///< nothing to send or receive any more; the owner may release the Tcb
+  kSynSent,
+  kSynReceived,
+  kEstablished,
+  kFinWait1,
+  kFinWait2,
+  kCloseWait,
+  kClosing,
+  kLastAck,
+  kTimeWait,
+};
+
+enum class SegFlags : uint8_t {
+  kNone = 0,
+  kFin = 0x01,
+  kSyn = 0x02,
+  kRst = 0x04,
+  kPsh = 0x08,
+  kAck = 0x10,
+  kUrg = 0x20,
+  kEce = 0x40,
+  kCwr = 0x80
+};
+
+/// A received segment: header fields in host order, raw options, payload (owned).
+struct Segment {
+  Seq32 seq;
+  Seq32 ack;
+  uint16_t window = 0;  ///< as on the wire, unscaled
+  SegFlags flags = SegFlags::kNone;
+  uint16_t urgent = 0;
+  std::span<const uint8_t> options;  ///< borrowed: valid during input()
+  PacketChain payload;               ///< TCP payload only; input() takes what it keeps
+  bool ce = false;                   ///< IP ECN field was CE
+};
+
+/// What the socket layer must know after a call; bits gather over a burst.
+enum class Effects : uint16_t {
+  kNone = 0,
+  kReadable = 1,  ///< recv_queue grew
+  kWritable =
+      2,  ///< room in the send buffer again (past a third, as Linux's sk_stream_write_space)
+  kConnected = 4,   ///< SYN_SENT or SYN_RECEIVED became ESTABLISHED
+  kPeerClosed = 8,  ///< FIN received: end of file after recv_queue
+  kError = 16,      ///< error(tcb) is set: ECONNRESET, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ...;
+                    ///< nothing more will come
+  kClosed = 32,     ///< state is kClosed, or kTimeWait: send what next_segment() has, take over an
+                    ///< unread recv_queue, make_time_wait(), release. A Tcb kept in kTimeWait waits
+                    ///< out 2MSL by itself. An RST (abort, close with unread data) turns the state
+                    ///< kClosed in sent(), without an effect: look at state() after sending.
+  kTransmit = 64,   ///< next_segment() has something to say
+  kUrgent = 128,    ///< urgent mark moved
+};
+
+/// One segment to send. Options are complete; payload lies in one send buffer.
+struct Plan {
+  Seq32 seq;
+  Seq32 ack;
+  uint16_t window = 0;  ///< as on the wire
+  SegFlags flags = SegFlags::kNone;
+  uint16_t urgent = 0;
+  uint8_t options_length = 0;  ///< multiple of 4
+  uint8_t options[40];
+  PacketBuf* packet = nullptr;  ///< payload buffer, null = none; stays the Tcb's
+  uint16_t at = 0;              ///< payload offset from packet->frame
+  uint16_t length = 0;          ///< payload bytes
+  uint32_t sum = 0;             ///< folded ones' complement sum of the payload if sum_known
+  bool sum_known = false;
+  bool retransmission = false;
+  uint8_t kind = 0;         ///< private to TCP between next_segment() and sent()
+  StreamOffset offset = 0;  ///< private to TCP: stream offset of `seq`
+};
+
+/// Settings of one connection, in force from open; those with a setter may change later.
+struct Config {
+  uint16_t mss = 536;         ///< what we may receive and send: path MTU less IP and TCP header
+  uint32_t rcv_buf = 131072;  ///< payload bytes we are ready to hold
+  uint32_t snd_buf = 131072;  ///< payload bytes append() accepts before it is acknowledged
+  uint8_t wscale = 7;         ///< offered window shift, 0..14; lowered if coarse against rcv_buf
+  bool window_scaling = true;
+  bool timestamps = true;
+  bool sack = true;
+  bool nodelay = false;
+  bool cork = false;
+  bool quickack = false;
+  bool keepalive = false;
+  Duration rto_min = Duration::ms(200);
+  Duration rto_max = Duration::s(120);
+  Duration rto_initial = Duration::s(1);
+  Duration delack_max = Duration::ms(40);
+  Duration keep_idle = Duration::s(7200);
+  Duration keep_interval = Duration::s(75);
+  uint8_t keep_count = 9;
+  uint8_t syn_retries = 6;
+  uint8_t synack_retries = 5;
+  uint8_t retries2 = 15;    ///< data retransmissions before ETIMEDOUT (Linux tcp_retries2)
+  Duration user_timeout{};  ///< TCP_USER_TIMEOUT, 0 = off
+  Duration fin_timeout = Duration::s(60);  ///< orphaned FIN_WAIT_2 (TCP_LINGER2)
+  uint32_t ts_offset = 0;                  ///< per-connection timestamp offset (RFC 7323 §5.4)
+};
+
+// ---- life
+/// Active open: SYN_SENT, the SYN is ready for next_segment(). `iss` from isn.h. `pool` gives send
+/// buffers.
+void open_active(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss, Instant now);
+/// Passive open from a SYN (flags SYN, no ACK, no RST): SYN_RECEIVED, the SYN-ACK is ready. Data on
+/// the SYN is left for retransmission.
+void open_passive(Tcb& t, const Config& c, PacketPool& pool, const Segment& syn, Seq32 iss,
+                  Instant now);
+/// Frees every buffer that the Tcb holds; the Tcb is kClosed and may be reused.
+void release(Tcb& t);
+
+// ---- wire
+Effects input(Tcb& t, Segment&& s, Instant now);
+/// What to send now, in order of importance; false: nothing. Changes nothing but caches: sent()
+/// commits.
+bool next_segment(Tcb& t, Instant now, Plan& plan);
+void sent(Tcb& t, const Plan& plan, Instant now);
+/// Earliest time on_deadline() must be called; Instant::never() if none. May move later without
+/// notice.
+Instant deadline(const Tcb& t);
+Effects on_deadline(Tcb& t, Instant now);
+/// ICMP error that quoted a segment of this connection with `quoted` as its sequence number (RFC
+/// 5927: ignored unless in flight). `error` is the errno (soft or hard decided by state, RFC 1122
+/// §4.2.3.9).
+Effects icmp_error(Tcb& t, Seq32 quoted, int error, bool hard, Instant now);
+/// The path now carries segments of `mss` payload bytes; larger unsent or unacknowledged ones are
+/// cut when sent again.
+void set_mss(Tcb& t, uint16_t mss);
+
+// ---- program
+/// Copies bytes of `data` into send buffers (summing on the way), at most what snd_buf and the pool
+/// allow.
+/// The last eighth of the pool is left for receiving; if that is why it took less and nothing is
+/// unacknowledged, no kWritable will come: try again when the pool has frames.
+/// @return bytes taken, 0 = no room. Requires can_send(). `more`: MSG_MORE, hold a partial segment
+/// back.
+size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now);
+/// As append(), for bytes whose acceptance was promised already: ignores snd_buf. @return false:
+/// the pool is empty.
+bool append_all(Tcb& t, std::span<const iovec> data, Instant now);
+/// In-order bytes waiting for the program. The socket layer reads from it, pops or trims, then
+/// calls consumed().
+PacketChain& recv_queue(Tcb& t);
+/// The program took `bytes` from recv_queue: opens the window, may make a window update due.
+void consumed(Tcb& t, uint32_t bytes, Instant now);
+/// Sends FIN after what is queued (shutdown(SHUT_WR), first half of close).
+void shutdown_write(Tcb& t, Instant now);
+/// The program will never read again: discards unread data, orphans the connection. Data that
+/// arrives afterwards, or was unread, is answered by RST as Linux does (RFC 2525 §2.17; tcp(7)).
+/// FIN is sent as by shutdown_write unless that RST goes out.
+void close(Tcb& t, Instant now);
+/// Sends RST (if the state has a peer) and goes to kClosed once it is sent (SO_LINGER 0, exhausted
+/// memory).
+void abort(Tcb& t, Instant now);
+
+/// Ends the connection at once without a word to the peer: the owner found that it cannot go on.
+/// @return its effects.
+Effects fail(Tcb& t, int error);
+
+// ---- facts
+/// `quoted` is the sequence number of a segment that is sent and not acknowledged (RFC 5927 §4.1).
+bool is_in_flight(const Tcb& t, Seq32 quoted);
+State state(const Tcb& t);
+int error(const Tcb& t);      ///< errno of the failure, 0 = none; stays until the owner clears it
+bool can_send(const Tcb& t);  ///< append() is allowed: ESTABLISHED or CLOSE_WAIT and no FIN queued
+uint32_t send_room(const Tcb& t);      ///< bytes append() would take, memory permitting
+uint32_t unsent_bytes(const Tcb& t);   ///< SIOCOUTQNSD
+uint32_t unacked_bytes(const Tcb& t);  ///< queued and not acknowledged, SIOCOUTQ
+bool peer_closed(const Tcb& t);  ///< FIN received and everything before it is in recv_queue or read
+uint16_t effective_mss(
+    const Tcb& t);  ///< payload bytes of a full segment, options counted (TCP_MAXSEG)
+
+// ---- settings that may change on a live connection
+void set_nodelay(Tcb& t, bool on, Instant now);
+void set_cork(Tcb& t, bool on, Instant now);
+void set_quickack(Tcb& t, bool on, Instant now);
+void set_keepalive(Tcb& t, bool on, Duration idle, Duration interval, uint8_t count, Instant now);
+void set_user_timeout(Tcb& t, Duration d);
+void set_rcv_buf(Tcb& t,
+                 uint32_t bytes);  ///< the advertised edge never moves left (RFC 9293 §3.8.6)
+void set_snd_buf(Tcb& t, uint32_t bytes);
+void set_rto_min(Tcb& t, Duration d);
+void set_fin_timeout(Tcb& t, Duration d);
+
+/// Plain-data picture of a connection, for getsockopt(TCP_INFO), counters and handing over.
+struct Info {
+  State state;
+  uint8_t snd_wscale, rcv_wscale;
+  bool timestamps, sack, wscale;
+  uint32_t snd_mss, rcv_mss, unacked, retransmits, total_retrans, snd_cwnd, snd_ssthresh, rcv_space,
+      snd_wnd, rcv_wnd;
+  Duration rto, srtt, rttvar, min_rtt;
+  uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
+  uint32_t segs_out, segs_in, data_segs_out, data_segs_in, reord_seen, rcv_ooopack, dsack_dups;
+  uint32_t notsent_bytes;
+  Instant last_data_sent, last_data_recv, last_ack_recv;
+};
+Info info(const Tcb& t);
+
+// ---- TIME_WAIT: what is left of a connection, in 64 bytes with its keys (RFC 9293 §3.6.1, RFC
+// 6191)
+struct TimeWait {
+  Seq32 snd_nxt, rcv_nxt;
+  uint32_t ts_recent = 0;
+  uint32_t ts_offset = 0;
+  uint16_t window = 0;
+  bool timestamps = false;
+};
+TimeWait make_time_wait(const Tcb& t);
+enum class TimeWaitVerdict : uint8_t { kDrop, kAck, kNewConnection, kRestart };
+/// Verdict on a segment for a TIME_WAIT entry: kAck answers with `reply`, kRestart too and restarts
+/// 2MSL, kNewConnection lets a listener take the SYN (RFC 6191, compared modulo 2^32), with an ISN
+/// above `snd_nxt`.
+TimeWaitVerdict time_wait_input(TimeWait& w, const Segment& s, Instant now, Plan& reply);
+
+/// The answer to a segment that belongs to no connection (RFC 9293 §3.10.7.1); false: none (it was
+/// an RST).
+bool reset_for(const Segment& s, uint32_t payload_bytes, Plan& reply);
+
+}  // namespace vireo::tcp
+
+namespace vireo {
+template <>
+inline constexpr bool kIsFlags<tcp::SegFlags> = true;
+template <>
+inline constexpr bool kIsFlags<tcp::Effects> = true;
+}  // namespace vireo

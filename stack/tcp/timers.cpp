@@ -1,0 +1,202 @@
+// Deadlines: retransmission and persist (one timer, for they exclude each other), delayed ACK,
+// keepalive, cork, the lives of orphans and TIME-WAIT.
+#include <algorithm>
+#include <cerrno>
+
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+namespace {
+
+constexpr uint8_t kOrphanRetries = 8;                    // as Linux tcp_orphan_retries 0
+constexpr Duration kMaxProbeInterval = Duration::s(60);  // RFC 9293 §3.8.6.1 asks for backoff
+
+bool past(const Tcb& t, Instant since, Instant now) {
+  return t.config.user_timeout > Duration{} && now - since >= t.config.user_timeout;
+}
+
+int timeout_error(const Tcb& t) { return t.soft_error != 0 ? t.soft_error : ETIMEDOUT; }
+
+void back_off(Tcb& t) {
+  if (t.backoff < 30) ++t.backoff;
+}
+
+Instant clamp_to_user_timeout(const Tcb& t, Instant at) {
+  if (t.config.user_timeout == Duration{} || t.retransmits == 0) return at;
+  return std::min(at, t.stuck_since + t.config.user_timeout);
+}
+
+Effects on_retransmit_timer(Tcb& t, Instant now) {
+  if (t.retransmits == 0) t.stuck_since = t.last_sent;
+  if (t.retransmits < 255) ++t.retransmits;
+  if (t.state == State::kSynSent || t.state == State::kSynReceived) {
+    const unsigned tries =
+        t.state == State::kSynSent ? t.config.syn_retries : t.config.synack_retries;
+    if (t.retransmits > tries || past(t, t.stuck_since, now)) return finish(t, timeout_error(t));
+    t.syn_due = true;
+    t.syn_retried = true;
+    back_off(t);
+    t.rtx_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));
+    return Effects::kTransmit;
+  }
+  // A peer that answers but took its window back is not dead: its ACKs keep the connection.
+  const bool closed_by_peer = t.snd_edge <= t.snd_una && t.last_ack > t.stuck_since;
+  if (closed_by_peer && t.retransmits > 1) {
+    t.stuck_since = t.last_ack;
+    t.retransmits = 1;
+  }
+  if (t.config.user_timeout > Duration{} && !t.orphan) {
+    if (past(t, t.stuck_since, now)) return finish(t, timeout_error(t));
+  } else if (t.retransmits > (t.orphan ? kOrphanRetries : t.config.retries2)) {
+    return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
+  }
+  lose_all(t);
+  back_off(t);
+  t.rtx_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));
+  return Effects::kTransmit;
+}
+
+Effects on_persist_timer(Tcb& t, Instant now) {
+  // A peer that acknowledges probes may keep its window shut for ever (RFC 1122 §4.2.2.17).
+  if (t.retransmits == 0 || t.last_ack > t.stuck_since) {
+    t.stuck_since = std::max(t.last_ack, t.last_sent);
+    t.retransmits = 0;
+  }
+  ++t.retransmits;
+  if (t.config.user_timeout > Duration{} && !t.orphan) {
+    if (t.retransmits > 1 && past(t, t.stuck_since, now)) return finish(t, timeout_error(t));
+  } else if (t.retransmits > (t.orphan ? kOrphanRetries : t.config.retries2)) {
+    return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
+  }
+  t.probe_due = true;
+  back_off(t);
+  t.rtx_at = clamp_to_user_timeout(
+      t, now + t.rtt.backed_off(t.backoff, std::min(t.config.rto_max, kMaxProbeInterval)));
+  return Effects::kTransmit;
+}
+
+Effects on_keepalive_timer(Tcb& t, Instant now) {
+  const Config& c = t.config;
+  if (t.outstanding() > 0 || t.unsent() > 0) {  // the other timers watch
+    t.keep_at = now + c.keep_idle;
+    return Effects::kNone;
+  }
+  const Instant heard = std::max(t.last_ack, t.last_received);
+  if (t.keep_probes == 0 && heard + c.keep_idle > now) {
+    t.keep_at = heard + c.keep_idle;
+    return Effects::kNone;
+  }
+  const bool dead = c.user_timeout > Duration{} ? t.keep_probes > 0 && past(t, heard, now)
+                                                : t.keep_probes >= c.keep_count;
+  if (dead) return reset(t, timeout_error(t));
+  ++t.keep_probes;
+  t.keep_due = true;
+  t.keep_at = now + c.keep_interval;
+  return Effects::kTransmit;
+}
+
+}  // namespace
+
+void refresh_prediction(Tcb& t) {
+  t.predictable = t.state == State::kEstablished && !t.orphan && t.reassembly == nullptr &&
+                  t.recovery != Recovery::kFast && !t.fin_seen && !t.reset_due;
+}
+
+void ack_now(Tcb& t, bool bare) {
+  // Duplicates are counted one by one by a sender without SACK; bounded, for a burst may be long.
+  if (bare) {
+    t.ack_bare = true;
+    if (t.acks_due < 16) ++t.acks_due;
+  } else if (t.acks_due == 0) {
+    t.acks_due = 1;
+  }
+}
+
+void challenge_ack(Tcb& t, Instant now) {
+  constexpr Duration kInterval = Duration::ms(500);
+  if (t.challenge_at != Instant{} && now - t.challenge_at < kInterval) return;
+  t.challenge_at = now;
+  ack_now(t, false);
+}
+
+void note_duplicate(Tcb& t, Seq32 left, Seq32 right) {
+  ++t.dsack_dups;
+  t.dsack = t.sack_on;
+  t.dsack_left = left;
+  t.dsack_right = right;
+}
+
+Effects transmit_wish(const Tcb& t) {
+  const bool wish = t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_next != t.rtx_end ||
+                    t.syn_due || t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
+  return wish ? Effects::kTransmit : Effects::kNone;
+}
+
+void restart_timer(Tcb& t, Instant now) {
+  if (t.outstanding() > 0) [[likely]] {
+    t.rtx_timer = RtxTimer::kRetransmit;
+    t.rtx_at = now + t.rtt.backed_off(t.backoff, t.config.rto_max);
+    return;
+  }
+  sync_timer(t, now);
+}
+
+void sync_timer(Tcb& t, Instant now) {
+  if (t.outstanding() > 0) {
+    if (t.rtx_timer != RtxTimer::kRetransmit) restart_timer(t, now);
+    return;
+  }
+  const bool wants = (t.snd_nxt < t.snd_end || t.fin_unsent()) && t.state >= State::kEstablished;
+  if (wants && window_blocks(t)) {
+    if (t.rtx_timer == RtxTimer::kPersist) return;
+    t.rtx_timer = RtxTimer::kPersist;
+    t.backoff = 0;
+    t.retransmits = 0;
+    t.rtx_at = now + std::min(t.rtt.rto, kMaxProbeInterval);
+    return;
+  }
+  t.rtx_timer = RtxTimer::kNone;
+  t.rtx_at = Instant::never();
+  t.probe_due = false;
+}
+
+Instant deadline(const Tcb& t) {
+  return std::min({t.rtx_at, t.delack_at, t.keep_at, t.life_at, t.cork_at, t.idle_at});
+}
+
+Effects on_deadline(Tcb& t, Instant now) {
+  Effects e = Effects::kNone;
+  if (t.life_at <= now) return finish(t, 0);
+  if (t.delack_at <= now) {
+    t.delack_at = Instant::never();
+    t.interactive = false;  // nothing was said in time to carry it
+    ack_now(t, false);
+  }
+  if (t.cork_at <= now) {
+    t.cork_at = Instant::never();
+    t.push = t.snd_nxt < t.snd_end;
+  }
+  if (t.idle_at <= now) {
+    t.idle_at = Instant::never();
+    t.queue.shrink();
+  }
+  if (t.rtx_at <= now) {
+    switch (t.rtx_timer) {
+      case RtxTimer::kRetransmit:
+        e |= on_retransmit_timer(t, now);
+        break;
+      case RtxTimer::kPersist:
+        e |= on_persist_timer(t, now);
+        break;
+      case RtxTimer::kNone:
+        t.rtx_at = Instant::never();
+        break;
+    }
+    if (t.state == State::kClosed || t.reset_due) return e;
+  }
+  if (t.keep_at <= now) e |= on_keepalive_timer(t, now);
+  return e | transmit_wish(t);
+}
+
+}  // namespace vireo::tcp

@@ -1,0 +1,161 @@
+// The header that all frames of a flow share, built once: Ethernet, VLAN tag, IPv4 or IPv6, TCP or
+// UDP.
+//
+//   |dst src|tag?|type|IP: length, id, checksum patched|TCP: seq ack flags window sum urgent,
+//   options | UDP: length sum|
+// The sums of what never changes are kept, so that a frame's checksums are a few adds, with no look
+// at the payload if its sum is known from the copy. Owner: the flow's egress. Thread: holder of the
+// engine's lock; emit_* are const and may run in parallel.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "core/address.h"
+#include "core/checksum.h"
+#include "core/types.h"
+#include "stack/wire/ethernet.h"
+#include "stack/wire/tcp.h"
+
+namespace vireo::wire {
+
+/// Who computes the transport checksum.
+enum class L4Sum : uint8_t {
+  kFull,    ///< we do
+  kPseudo,  ///< the device, from the pseudo-header's sum that we leave in the field
+  kZero,    ///< the device alone, or nobody: the field is zero (UDP over IPv4: "none")
+};
+
+class alignas(16) HeaderTemplate {
+ public:
+  /// Ethernet 14, tag 4, IPv6 40, TCP 60; rounded up. The room emit_* may need.
+  static constexpr size_t kMaxBytes = 128;
+
+  struct Params {
+    MacAddr src_mac{};
+    MacAddr dst_mac{};
+    VlanId vlan{};  ///< 0: no tag
+    IpProto proto = IpProto::kTcp;
+    IpAddr src;  ///< both of one family
+    IpAddr dst;
+    uint16_t src_port = 0;  ///< host order
+    uint16_t dst_port = 0;
+    uint8_t ttl = 64;
+    uint8_t tos = 0;
+    bool dont_fragment = true;  ///< IPv4
+    uint32_t flow_label = 0;    ///< IPv6, 20 bits
+    uint8_t vlan_priority = 0;  ///< 0 to 7
+  };
+  static HeaderTemplate build(const Params& p) noexcept;
+
+  HeaderTemplate() = default;
+  explicit operator bool() const { return size_ != 0; }
+
+  struct TcpFields {
+    uint32_t seq = 0;
+    uint32_t ack = 0;
+    uint8_t flags = 0;
+    uint16_t window = 0;
+    uint16_t urgent = 0;
+    std::span<const uint8_t> options;  ///< complete: a multiple of 4, at most 40 bytes
+    uint32_t payload_bytes = 0;
+    checksum::Sum payload_sum = 0;  ///< folded; read only with L4Sum::kFull
+    uint16_t ip_id = 0;             ///< IPv4: with DF set it may stay 0 (RFC 6864 §4.1)
+  };
+  /// Writes the complete header; the payload follows it. @return its bytes, exactly what was
+  /// written.
+  size_t emit_tcp(std::byte* out, const TcpFields& f, L4Sum mode = L4Sum::kFull) const noexcept {
+    copy_fixed(out);
+    const size_t options = f.options.size();
+    const auto l4_bytes = static_cast<uint32_t>(sizeof(TcpHeader) + options + f.payload_bytes);
+    const be32 words[3] = {
+        f.seq, f.ack,
+        static_cast<uint32_t>(5 + options / 4) << 28 | uint32_t{f.flags} << 16 | f.window};
+    std::byte* const tcp = out + l4_at_;
+    std::memcpy(tcp + offsetof(TcpHeader, seq_raw), words, sizeof words);
+    if (options != 0) std::memcpy(tcp + sizeof(TcpHeader), f.options.data(), options);
+    const uint16_t urgent = std::byteswap(f.urgent);
+    std::memcpy(tcp + offsetof(TcpHeader, urgent), &urgent, 2);
+    uint64_t sum = uint64_t{l4_sum_} + checksum::word(static_cast<uint16_t>(l4_bytes));
+    if (mode == L4Sum::kFull) {
+      sum += uint64_t{words[0].raw()} + words[1].raw() + words[2].raw() + ports_ + urgent +
+             f.payload_sum + checksum::sum(f.options.data(), options);
+    }
+    put_sum(tcp + offsetof(TcpHeader, checksum), sum, mode, false);
+    patch_ip(out, l4_bytes, f.ip_id);
+    return size_ + options;
+  }
+
+  struct UdpFields {
+    uint32_t payload_bytes = 0;     ///< at most 65527
+    checksum::Sum payload_sum = 0;  ///< folded; read only with L4Sum::kFull
+    uint16_t ip_id = 0;
+  };
+  /// As emit_tcp().
+  size_t emit_udp(std::byte* out, const UdpFields& f, L4Sum mode = L4Sum::kFull) const noexcept {
+    copy_fixed(out);
+    const uint32_t l4_bytes = 8 + f.payload_bytes;
+    const uint16_t length = std::byteswap(static_cast<uint16_t>(l4_bytes));
+    std::byte* const udp = out + l4_at_;
+    std::memcpy(udp + 4, &length, 2);
+    uint64_t sum = uint64_t{l4_sum_} + length;
+    if (mode == L4Sum::kFull) sum += uint64_t{ports_} + length + f.payload_sum;
+    put_sum(udp + 6, sum, mode, true);
+    patch_ip(out, l4_bytes, f.ip_id);
+    return size_;
+  }
+
+  size_t size() const { return size_; }  ///< without TCP options
+  unsigned l3_at() const { return l3_at_; }
+  unsigned l4_at() const { return l4_at_; }
+  bool is_v6() const { return v6_; }
+
+ private:
+  /// All of the prebuilt header, in 16-byte pieces of which the last overlaps: no byte beyond size_
+  /// is touched.
+  void copy_fixed(std::byte* out) const noexcept {
+    size_t at = 0;
+    do {
+      std::memcpy(out + at, bytes_.data() + at, 16);
+      at += 16;
+    } while (at + 16 <= size_);
+    std::memcpy(out + size_ - 16, bytes_.data() + size_ - 16, 16);
+  }
+  static void put_sum(std::byte* field, uint64_t sum, L4Sum mode, bool udp) noexcept {
+    be16 v;
+    if (mode == L4Sum::kFull)
+      v = udp ? checksum::finish_udp(sum) : checksum::finish(sum);
+    else if (mode == L4Sum::kPseudo)
+      v = std::bit_cast<be16>(static_cast<uint16_t>(checksum::fold(sum)));
+    std::memcpy(field, &v, 2);
+  }
+  void patch_ip(std::byte* out, uint32_t l4_bytes, uint16_t ip_id) const noexcept {
+    std::byte* const ip = out + l3_at_;
+    if (v6_) {
+      const uint16_t length = std::byteswap(static_cast<uint16_t>(l4_bytes));
+      std::memcpy(ip + 4, &length, 2);
+      return;
+    }
+    const uint16_t total = std::byteswap(static_cast<uint16_t>(20 + l4_bytes));
+    const uint16_t id = std::byteswap(ip_id);
+    const be16 sum = checksum::finish(uint64_t{ip_sum_} + total + id);
+    std::memcpy(ip + 2, &total, 2);
+    std::memcpy(ip + 4, &id, 2);
+    std::memcpy(ip + 10, &sum, 2);
+  }
+
+  std::array<std::byte, 80> bytes_{};  ///< 18 + 40 + 20 at most
+  uint32_t l4_sum_ = 0;                ///< pseudo-header without the length
+  uint32_t ports_ = 0;                 ///< both ports, as they lie
+  uint16_t ip_sum_ = 0;                ///< IPv4 header without length and id
+  uint8_t size_ = 0;
+  uint8_t l3_at_ = 0;
+  uint8_t l4_at_ = 0;
+  bool v6_ = false;
+};
+static_assert(sizeof(HeaderTemplate) == 96);
+
+}  // namespace vireo::wire
