@@ -1,0 +1,167 @@
+#include "tools/vireo-doctor/host.h"
+
+#include <fmt/format.h>
+#include <linux/capability.h>
+#include <linux/if_xdp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "core/arena.h"
+#include "core/fd.h"
+
+namespace vireo::doctor {
+namespace {
+
+bool has_capability(unsigned which) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+  if (::syscall(SYS_capget, &header, data) != 0) return false;
+  return (data[which / 32].effective >> (which % 32) & 1U) != 0;
+}
+
+Check check_rights() {
+  std::string missing;
+  const auto need = [&](bool have, const char* name) {
+    if (!have) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  };
+  need(has_capability(CAP_NET_RAW), "CAP_NET_RAW");
+  need(has_capability(CAP_NET_ADMIN), "CAP_NET_ADMIN");
+  need(has_capability(CAP_BPF) || has_capability(CAP_SYS_ADMIN), "CAP_BPF");
+  if (missing.empty())
+    return {Level::kOk, "rights", "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF", "", Carriage::kRights};
+  return {Level::kFail, "rights", missing + " missing",
+          "run as root, or with ambient capabilities (setpriv --ambient-caps, AmbientCapabilities= "
+          "of systemd); with capabilities of the file the loader ignores LD_PRELOAD",
+          Carriage::kRights};
+}
+
+Check check_memlock(const Settings& s) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  const auto need = static_cast<uint64_t>(s.arena_bytes.value());
+  if (has_capability(CAP_IPC_LOCK))
+    return {Level::kOk, "locked memory", "no limit (CAP_IPC_LOCK)", "", Carriage::kMemory};
+  if (limit.rlim_cur == RLIM_INFINITY)
+    return {Level::kOk, "locked memory", "no limit", "", Carriage::kMemory};
+  const std::string text = fmt::format("limit {} KiB, VIREO_ARENA_BYTES takes {} KiB",
+                                       limit.rlim_cur / 1024, need / 1024);
+  if (limit.rlim_cur >= need) return {Level::kOk, "locked memory", text, "", Carriage::kMemory};
+  return {Level::kFail, "locked memory", text,
+          "raise it (ulimit -l, LimitMEMLOCK= of systemd) or lower VIREO_ARENA_BYTES",
+          Carriage::kMemory};
+}
+
+long number_in(const char* path) {
+  long n = -1;
+  std::ifstream(path) >> n;
+  return n;
+}
+
+Check check_huge_pages(const Settings& s) {
+  const long free = number_in("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+  const auto bytes = static_cast<size_t>(s.arena_bytes.value());
+  const auto need = static_cast<long>((bytes + Arena::kHugePageBytes - 1) / Arena::kHugePageBytes);
+  if (s.mem_alloc_type != MemAlloc::kHuge)
+    return {Level::kOk, "huge pages", "not asked for (VMA_MEM_ALLOC_TYPE)", "", {}};
+  if (free < 0) return {Level::kNote, "huge pages", "this kernel has none of 2 MiB", "", {}};
+  const std::string text = fmt::format("{} of 2 MiB free, a process takes {}", free, need);
+  if (free >= need) return {Level::kOk, "huge pages", text, "", {}};
+  return {Level::kNote,
+          "huge pages",
+          text + ": ordinary pages are used instead",
+          fmt::format("sysctl vm.nr_hugepages={}", need),
+          {}};
+}
+
+Check check_kernel() {
+  utsname u{};
+  ::uname(&u);
+  unsigned major = 0;
+  unsigned minor = 0;
+  (void)std::sscanf(u.release, "%u.%u", &major, &minor);
+  const unsigned version = major * 1000 + minor;
+  // 5.9: XDP programs as links; 5.4: need-wakeup; 6.6: frames in several buffers.
+  if (version < 5009)
+    return {Level::kFail, "kernel",
+            fmt::format("Linux {}, 5.9 is the oldest that will do", u.release), "a newer kernel",
+            Carriage::kDevice};
+  if (version < 6006)
+    return {
+        Level::kNote,
+        "kernel",
+        fmt::format("Linux {}: no frames in several buffers (6.6), so no jumbo frames", u.release),
+        "",
+        {}};
+  return {Level::kOk, "kernel", fmt::format("Linux {}", u.release), "", {}};
+}
+
+Check check_af_xdp() {
+  const UniqueFd fd(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (fd) return {Level::kOk, "AF_XDP", "the kernel has it", "", {}};
+  if (errno == EPERM || errno == EACCES)
+    return {Level::kFail, "AF_XDP", "refused for lack of rights", "see rights", Carriage::kRights};
+  return {Level::kFail, "AF_XDP", fmt::format("refused: {}", std::strerror(errno)),
+          "a kernel with CONFIG_XDP_SOCKETS", Carriage::kDevice};
+}
+
+Check check_switch(const Settings& s) {
+  if (s.device == DeviceChoice::kOff)
+    return {Level::kFail, "switch", "VIREO_DEVICE=off", "unset it", Carriage::kDisabled};
+  if (!s.offloaded_sockets)
+    return {Level::kFail, "switch", "VMA_OFFLOADED_SOCKETS=0", "unset it", Carriage::kDisabled};
+  return {Level::kOk, "switch", "on", "", {}};
+}
+
+std::string_view origin_text(Origin o) {
+  switch (o) {
+    case Origin::kDefault:
+      return "default";
+    case Origin::kProfile:
+      return "profile";
+    case Origin::kImplied:
+      return "implied by another setting";
+    case Origin::kEnvironment:
+      return "environment";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::vector<Check> check_host(const Settings& s) {
+  std::vector<Check> out{check_switch(s), check_kernel()};
+  if (s.device != DeviceChoice::kShm) {
+    out.push_back(check_rights());
+    out.push_back(check_af_xdp());
+    out.push_back(check_memlock(s));
+  }
+  out.push_back(check_huge_pages(s));
+  return out;
+}
+
+std::vector<SettingLine> changed_settings(const ParsedSettings& p) {
+  std::vector<SettingLine> out;
+  const auto rows = setting_rows();
+  for (size_t i = 0; i < kSettingCount; ++i) {
+    const auto id = static_cast<SettingId>(i);
+    if (p.origin_of(id) == Origin::kDefault) continue;
+    std::string origin(origin_text(p.origin_of(id)));
+    if (!rows[i].is_used) {
+      // What a profile sets for libvma's sake is of no interest; what someone set is.
+      if (p.origin_of(id) != Origin::kEnvironment) continue;
+      origin += fmt::format("; no effect: {}", rows[i].meaning);
+    }
+    out.push_back({std::string(rows[i].env), setting_text(p.settings, id), std::move(origin)});
+  }
+  return out;
+}
+
+}  // namespace vireo::doctor

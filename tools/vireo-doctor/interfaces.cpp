@@ -1,0 +1,239 @@
+#include "tools/vireo-doctor/interfaces.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "dev/registry.h"
+#include "dev/xdp/ethtool.h"
+#include "stack/engine/engine.h"
+#include "stack/net/lookup.h"
+#include "tools/vireo-doctor/xdp_facts.h"
+#include "tools/vireo-stat/scan.h"
+
+namespace vireo::doctor {
+namespace {
+
+std::string namespace_of(const std::string& pid) {
+  char to[64];
+  const auto n = ::readlink(("/proc/" + pid + "/ns/net").c_str(), to, sizeof to);
+  return n > 0 ? std::string(to, static_cast<size_t>(n)) : std::string();
+}
+
+/// Which process of ours holds the interface; empty if none that we can see.
+std::string holder_of(IfIndex ifindex) {
+  for (const ProcessReading& p : scan_processes(std::nullopt).processes)
+    for (const PortReading& port : p.ports)
+      if (port.ifindex == ifindex.value() &&
+          namespace_of(std::to_string(p.pid)) == namespace_of("self"))
+        return fmt::format("{} (pid {})", p.program, p.pid);
+  return {};
+}
+
+std::string kind_of(const net::Link& l) {
+  if (l.is_loopback()) return "loopback";
+  return l.kind == net::LinkKind::kPhysical ? "physical" : l.kind_name;
+}
+
+void refuse(InterfaceLine& i, Carriage why, std::string detail, std::string remedy) {
+  i.carried = false;
+  i.why = why;
+  i.detail = std::move(detail);
+  i.remedy = std::move(remedy);
+}
+
+std::string guess_mode(const Settings& s, const std::optional<uint64_t>& features) {
+  if (s.device == DeviceChoice::kShm) return "shared memory";
+  if (s.xdp_mode == XdpChoice::kGeneric) return "generic";
+  if (!features)
+    return s.xdp_mode == XdpChoice::kZeroCopy ? "native zero-copy" : "native or generic";
+  const bool native = (*features & kXdpBasic) != 0 && (*features & kXdpRedirect) != 0;
+  if (native && (*features & kXskZeroCopy) != 0 && s.xdp_mode != XdpChoice::kNative)
+    return "native zero-copy";
+  if (native) return s.xdp_mode == XdpChoice::kZeroCopy ? "" : "native copy";
+  return s.xdp_mode == XdpChoice::kAuto ? "generic" : "";
+}
+
+/// Decides by the first that refuses, in the library's order.
+void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<const Check> host) {
+  if (l.is_loopback()) return refuse(i, Carriage::kLoopback, "", "");
+  for (const Check& c : host)
+    if (c.level == Level::kFail) return refuse(i, c.why, c.name + ": " + c.text, c.remedy);
+  if (auto may = may_open(s, l); !may)
+    return refuse(i, may.error().why, may.error().where,
+                  "name it in VIREO_INTERFACES if it shall be carried");
+  if (!l.is_up())
+    return refuse(i, Carriage::kInterface, "it is down", fmt::format("ip link set {} up", l.name));
+  if (!has(l.flags, net::LinkFlags::kEthernet))
+    return refuse(i, Carriage::kInterface, "not an Ethernet interface", "");
+  if (i.addresses.empty())
+    return refuse(i, Carriage::kInterface, "it has no address",
+                  fmt::format("ip address add ADDRESS/LENGTH dev {}", l.name));
+  if (s.device != DeviceChoice::kShm) {
+    const Attached taken = attached_program(l.index);
+    if (taken.program != 0) {
+      const std::string holder = holder_of(l.index);
+      if (!holder.empty())
+        return refuse(i, Carriage::kDeviceBusy, fmt::format("carried for {} now", holder),
+                      "one process at a time has an interface; others run on the kernel");
+      return refuse(
+          i, Carriage::kDeviceBusy,
+          fmt::format("BPF program {} is attached ({})", taken.program, taken.how),
+          fmt::format("bpftool prog show id {}; ip link set {} xdp off", taken.program, l.name));
+    }
+  }
+  i.mode = guess_mode(s, xdp_features(l.index));
+  if (i.mode.empty())
+    return refuse(i, Carriage::kDevice, "its driver does not have what VIREO_XDP_MODE asks for",
+                  "unset VIREO_XDP_MODE");
+  i.carried = true;
+  i.why = Carriage::kCarried;
+}
+
+void add_notes(InterfaceLine& i, const net::Link& l, const Settings& s) {
+  constexpr uint32_t kOneFrame = 2048 - 256 - 22;  // a frame, less the kernel's headroom and L2
+  if (s.device == DeviceChoice::kShm) return;
+  const auto features = xdp_features(l.index);
+  if (l.mtu > kOneFrame && features && (*features & kXdpRxSg) == 0)
+    i.notes.push_back(
+        fmt::format("MTU {} is more than a frame of the packet memory and the driver cannot chain "
+                    "them: larger packets than {} bytes are not carried",
+                    l.mtu, kOneFrame));
+  if (l.kind == net::LinkKind::kVeth)
+    i.notes.emplace_back(
+        "a kernel at the other end of a veth pair leaves checksums to us that it never made: "
+        "there, ethtool -K INTERFACE tx off");
+  if (i.mode == "generic")
+    i.notes.emplace_back("generic mode works on any driver, at about the kernel's own speed");
+  if (i.queues > 1)
+    i.notes.push_back(
+        fmt::format("the NIC spreads flows over {} queues, all of which are polled; "
+                    "fewer are faster: ethtool -L {} combined 1",
+                    i.queues, l.name));
+}
+
+std::string_view neighbour_text(net::NeighbourState s) {
+  return net::is_usable(s) ? "known" : "to be asked for";
+}
+
+}  // namespace
+
+std::vector<InterfaceLine> check_interfaces(const Settings& s, const net::Snapshot& net,
+                                            std::span<const Check> host) {
+  std::vector<InterfaceLine> out;
+  for (const net::Link& l : net.links->all) {
+    InterfaceLine i;
+    i.name = l.name;
+    i.kind = kind_of(l);
+    i.driver = driver_of(l.name);
+    i.up = l.is_up();
+    i.mtu = l.mtu;
+    if (const auto facts = xdp::describe(l.index)) i.queues = facts->queues;
+    const net::Link* const lower =
+        l.kind == net::LinkKind::kVlan ? net.links->find(l.lower) : nullptr;
+    for (const net::Addr& a : net.addrs->all) {
+      const net::Link* const owner = net.links->find(a.ifindex);
+      const bool tagged =
+          owner != nullptr && owner->kind == net::LinkKind::kVlan && owner->lower == l.index;
+      if (a.ifindex == l.index)
+        i.addresses.push_back(fmt::format("{}/{}", a.addr.str(), a.prefix_len));
+      else if (tagged)
+        i.addresses.push_back(fmt::format("{} on {}", a.addr.str(), owner->name));
+    }
+    decide(i, s, lower != nullptr ? *lower : l, host);
+    if (lower != nullptr)
+      i.notes.push_back(fmt::format("its frames are {}'s, tagged", lower->name));
+    if (i.carried) add_notes(i, lower != nullptr ? *lower : l, s);
+    out.push_back(std::move(i));
+  }
+  return out;
+}
+
+void try_interfaces(const Settings& s, net::Mirror& mirror, std::vector<InterfaceLine>& all) {
+  net::SnapshotStore::Reader reader(mirror.store());
+  for (InterfaceLine& i : all) {
+    if (!i.carried) continue;
+    const net::Link* const link = reader.snapshot().links->find(i.name);
+    if (link == nullptr) continue;
+    EngineConfig config;
+    config.arena_bytes = s.arena_bytes;
+    config.huge_pages = s.mem_alloc_type == MemAlloc::kHuge;
+    const auto stats = std::make_unique<EngineStats>();
+    auto engine = Engine::create(EngineId(0), config, device_opener(s), mirror, {}, *stats);
+    i.tried = true;
+    if (!engine) {
+      refuse(i, carriage_of_errno(engine.error().code), engine.error().where, "");
+      continue;
+    }
+    for (const net::Addr& a : reader.snapshot().addrs->all) {
+      if (a.ifindex != link->index) continue;
+      (*engine)->lock().lock();
+      const auto port = (*engine)->port_of_address(a.addr);
+      if (port)
+        i.mode = (*port)->device->caps().mode;
+      else
+        refuse(i, port.error().why,
+               port.error().err != 0
+                   ? fmt::format("{}: {}", port.error().where, std::strerror(port.error().err))
+                   : port.error().where,
+               std::string(carriage_text(port.error().why)));
+      (*engine)->unlock();
+      break;
+    }
+  }
+}
+
+RouteLine check_route(const Settings& s, const Rules& rules, const std::string& program,
+                      const net::Snapshot& net, const Endpoint& to,
+                      std::span<const InterfaceLine> interfaces) {
+  RouteLine r;
+  r.destination = to.port != 0 ? to.str() : to.addr.str();
+  const auto no = [&](Carriage why, std::string detail) {
+    r.carried = false;
+    r.why = why;
+    r.detail = std::move(detail);
+    return r;
+  };
+  if (to.addr.is_loopback()) return no(Carriage::kLoopback, "");
+  net::LookupKey key;
+  key.dst = to.addr;
+  key.oif = IfIndex(to.scope);
+  key.dport = to.port;
+  const auto hop = net::resolve(net, key);
+  if (!hop)
+    return no(Carriage::kNoRoute,
+              fmt::format("{}: {}", hop.error().where, std::strerror(hop.error().code)));
+  if (const net::Link* l = net.links->find(hop->ifindex)) r.interface = l->name;
+  r.source = hop->src.str();
+  r.via = hop->via.str();
+  r.neighbour = neighbour_text(hop->neighbour);
+  if (hop->kind == net::DestKind::kLocal) return no(Carriage::kLoopback, "an address of this host");
+  if (hop->kind == net::DestKind::kBroadcast) return no(Carriage::kBroadcast, "");
+  const net::Link* const carrier = net.links->find(hop->carrier);
+  if (carrier == nullptr) return no(Carriage::kInterface, "no Ethernet interface beneath");
+  const auto line = std::ranges::find(interfaces, carrier->name, &InterfaceLine::name);
+  if (line == interfaces.end()) return no(Carriage::kInterface, "interface gone");
+  if (!line->carried) return no(line->why, line->detail);
+  const Endpoint from{hop->src, 0, 0};
+  struct {
+    Role role;
+    const char* name;
+  } constexpr kRoles[] = {{Role::kTcpClient, "tcp_client"},
+                          {Role::kUdpConnect, "udp_connect"},
+                          {Role::kUdpSender, "udp_sender"}};
+  unsigned carried = 0;
+  for (const auto& [role, name] : kRoles) {
+    if (rules.lookup(program, s.application_id, role, from, to) == Transport::kVireo)
+      ++carried;
+    else
+      r.notes.push_back(fmt::format("the rules file leaves {} to the kernel", name));
+  }
+  if (carried == 0) return no(Carriage::kRule, "");
+  r.carried = true;
+  return r;
+}
+
+}  // namespace vireo::doctor

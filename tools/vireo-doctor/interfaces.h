@@ -1,0 +1,30 @@
+// What would happen to sockets on each interface, by the library's own rules: the settings
+// (dev/registry.h), the kernel's tables (stack/net), the checks of the host. Owner: main.
+// Thread: one.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/rules.h"
+#include "config/settings.h"
+#include "stack/net/netlink.h"
+#include "tools/vireo-doctor/report.h"
+
+namespace vireo::doctor {
+
+/// Every interface of the network namespace, guessed from facts alone.
+std::vector<InterfaceLine> check_interfaces(const Settings& s, const net::Snapshot& net,
+                                            std::span<const Check> host);
+
+/// Opens each interface that is thought to be carried, as the library does, and closes it: replaces
+/// the guess by the outcome. Real drivers may stop their link for a moment.
+void try_interfaces(const Settings& s, net::Mirror& mirror, std::vector<InterfaceLine>& all);
+
+/// What a socket that connects to `to` from `program` would meet.
+RouteLine check_route(const Settings& s, const Rules& rules, const std::string& program,
+                      const net::Snapshot& net, const Endpoint& to,
+                      std::span<const InterfaceLine> interfaces);
+
+}  // namespace vireo::doctor
