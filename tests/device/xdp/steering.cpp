@@ -1,0 +1,290 @@
+// What the steering program takes and what it leaves to the kernel: a matrix of rules and frames,
+// in the driver and in the stack. Every frame goes to exactly one of the two, unchanged.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <ostream>
+
+#include "core/arena.h"
+#include "dev/xdp/xdp.h"
+#include "lab.h"
+#include "odd_frames.h"
+#include "raw_port.h"
+
+namespace vireo::test {
+namespace {
+
+const IpAddr kOurs4 = *IpAddr::parse("10.0.0.1");
+const IpAddr kAlso4 = *IpAddr::parse("10.0.0.77");
+const IpAddr kPeer4 = *IpAddr::parse("10.0.0.2");
+const IpAddr kRouter4 = *IpAddr::parse("10.9.9.9");
+const IpAddr kGroup4 = *IpAddr::parse("239.1.2.3");
+const IpAddr kOurs6 = *IpAddr::parse("fd76::1");
+const IpAddr kAlso6 = *IpAddr::parse("fd76::77");
+const IpAddr kPeer6 = *IpAddr::parse("fd76::2");
+const IpAddr kRouter6 = *IpAddr::parse("fd76::99");
+const IpAddr kGroup6 = *IpAddr::parse("ff02::1:2");
+constexpr Mac kOurMac{2, 0, 0, 0, 0, 1};
+constexpr Mac kOtherMac{2, 0, 0, 0, 0, 9};
+constexpr Mac kGroupMac{1, 0, 0x5e, 1, 2, 3};
+
+constexpr IpProto kTcp = IpProto::kTcp;
+constexpr IpProto kUdp = IpProto::kUdp;
+
+FlowKey key(IpProto proto, const IpAddr& local, uint16_t local_port, const IpAddr& remote = {},
+            uint16_t remote_port = 0) {
+  FlowKey k;
+  k.proto = proto;
+  k.v6 = !local.is_v4();
+  k.local = {local, local_port, 0};
+  k.remote = {remote_port == 0 && local.is_v4() ? IpAddr::any_v4() : remote, remote_port, 0};
+  return k;
+}
+
+Bytes frame(IpProto proto, const IpAddr& from, uint16_t from_port, const IpAddr& to,
+            uint16_t to_port, const Mac& mac = kOurMac) {
+  FrameSpec s;
+  s.proto = proto;
+  s.from = {from, from_port, 0};
+  s.to = {to, to_port, 0};
+  s.from_mac = {2, 0, 0, 0, 0, 2};
+  s.to_mac = mac;
+  return build_frame(s, numbered_payload(77, 60));
+}
+
+enum class To { kUs, kKernel };
+
+struct Case {
+  const char* name;
+  std::vector<FlowKey> keys;
+  Bytes frame;
+  To to;
+};
+std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name; }
+
+const Bytes kTcp4 = frame(kTcp, kPeer4, 5000, kOurs4, 80);
+const Bytes kUdp4 = frame(kUdp, kPeer4, 5000, kOurs4, 80);
+const Bytes kTcp6 = frame(kTcp, kPeer6, 5000, kOurs6, 80);
+const Bytes kUdp6 = frame(kUdp, kPeer6, 5000, kOurs6, 80);
+/// What we sent, as an error quotes it.
+const Bytes kSentTcp4 = frame(kTcp, kOurs4, 80, kPeer4, 5000);
+const Bytes kSentUdp4 = frame(kUdp, kOurs4, 80, kPeer4, 5000);
+const Bytes kSentTcp6 = frame(kTcp, kOurs6, 80, kPeer6, 5000);
+const Bytes kSentUdp6 = frame(kUdp, kOurs6, 80, kPeer6, 5000);
+const FlowKey kExactTcp4 = key(kTcp, kOurs4, 80, kPeer4, 5000);
+const FlowKey kExactUdp4 = key(kUdp, kOurs4, 80, kPeer4, 5000);
+const FlowKey kExactTcp6 = key(kTcp, kOurs6, 80, kPeer6, 5000);
+const FlowKey kExactUdp6 = key(kUdp, kOurs6, 80, kPeer6, 5000);
+const FlowKey kLocalTcp4 = key(kTcp, kOurs4, 80);
+const FlowKey kLocalUdp4 = key(kUdp, kOurs4, 80);
+const FlowKey kLocalTcp6 = key(kTcp, kOurs6, 80);
+const FlowKey kWildTcp4 = key(kTcp, IpAddr::any_v4(), 80);
+const FlowKey kWildUdp4 = key(kUdp, IpAddr::any_v4(), 80);
+const FlowKey kWildTcp6 = key(kTcp, IpAddr(), 80);
+const FlowKey kWildUdp6 = key(kUdp, IpAddr(), 80);
+
+Bytes error4(const Bytes& sent, unsigned type = 3, size_t quoted = 28) {
+  return icmp_error(kRouter4, kOurs4, kOurMac, type, 3, sent, quoted);
+}
+Bytes error6(const Bytes& sent, unsigned type = 2, size_t quoted = 48) {
+  return icmp_error(kRouter6, kOurs6, kOurMac, type, 0, sent, quoted);
+}
+
+const Case kCases[] = {
+    {"no_rule", {}, kTcp4, To::kKernel},
+    {"exact_tcp4", {kExactTcp4}, kTcp4, To::kUs},
+    {"exact_udp4", {kExactUdp4}, kUdp4, To::kUs},
+    {"exact_tcp6", {kExactTcp6}, kTcp6, To::kUs},
+    {"exact_udp6", {kExactUdp6}, kUdp6, To::kUs},
+    {"exact_other_protocol", {kExactTcp4}, kUdp4, To::kKernel},
+    {"exact_other_remote_port", {kExactTcp4}, frame(kTcp, kPeer4, 5001, kOurs4, 80), To::kKernel},
+    {"exact_other_remote", {kExactTcp4}, frame(kTcp, kRouter4, 5000, kOurs4, 80), To::kKernel},
+    {"exact_other_local", {kExactTcp4}, frame(kTcp, kPeer4, 5000, kAlso4, 80), To::kKernel},
+    {"exact_other_local_port", {kExactTcp4}, frame(kTcp, kPeer4, 5000, kOurs4, 81), To::kKernel},
+    {"exact_turned_round", {kExactTcp4}, frame(kTcp, kOurs4, 80, kPeer4, 5000), To::kKernel},
+    {"exact6_other_remote", {kExactTcp6}, frame(kTcp, kRouter6, 5000, kOurs6, 80), To::kKernel},
+    {"exact4_leaves_v6", {kExactTcp4}, kTcp6, To::kKernel},
+    {"local_tcp4", {kLocalTcp4}, kTcp4, To::kUs},
+    {"local_udp4", {kLocalUdp4}, kUdp4, To::kUs},
+    {"local_tcp6", {kLocalTcp6}, kTcp6, To::kUs},
+    {"local_other_address", {kLocalTcp4}, frame(kTcp, kPeer4, 5000, kAlso4, 80), To::kKernel},
+    {"local6_other_address", {kLocalTcp6}, frame(kTcp, kPeer6, 5000, kAlso6, 80), To::kKernel},
+    {"local_other_port", {kLocalTcp4}, frame(kTcp, kPeer4, 5000, kOurs4, 8080), To::kKernel},
+    {"local_group",
+     {key(kUdp, kGroup4, 80)},
+     frame(kUdp, kPeer4, 5000, kGroup4, 80, kGroupMac),
+     To::kUs},
+    {"local_group6",
+     {key(kUdp, kGroup6, 80)},
+     frame(kUdp, kPeer6, 5000, kGroup6, 80, kGroupMac),
+     To::kUs},
+    {"local_other_group",
+     {key(kUdp, kGroup4, 80)},
+     frame(kUdp, kPeer4, 5000, kAlso4, 80),
+     To::kKernel},
+    {"wild_tcp4", {kWildTcp4}, frame(kTcp, kPeer4, 5000, kAlso4, 80), To::kUs},
+    {"wild_udp4", {kWildUdp4}, kUdp4, To::kUs},
+    {"wild_tcp6", {kWildTcp6}, frame(kTcp, kPeer6, 5000, kAlso6, 80), To::kUs},
+    {"wild_udp6", {kWildUdp6}, kUdp6, To::kUs},
+    {"wild4_leaves_v6", {kWildTcp4}, kTcp6, To::kKernel},
+    {"wild6_leaves_v4", {kWildTcp6}, kTcp4, To::kKernel},
+    {"wild_other_port", {kWildTcp4}, frame(kTcp, kPeer4, 5000, kOurs4, 81), To::kKernel},
+    {"wild_other_protocol", {kWildTcp4}, kUdp4, To::kKernel},
+    {"wild_group_frame", {kWildUdp4}, frame(kUdp, kPeer4, 5000, kGroup4, 80, kGroupMac), To::kUs},
+    {"wild_other_station",
+     {kWildTcp4},
+     frame(kTcp, kPeer4, 5000, kOurs4, 80, kOtherMac),
+     To::kKernel},
+    {"wild_behind_exact_of_another_flow",
+     {kWildTcp4, key(kTcp, kOurs4, 80, kPeer4, 1)},
+     kTcp4,
+     To::kUs},
+    {"local_behind_exact_of_another_flow",
+     {kLocalTcp4, key(kTcp, kOurs4, 80, kPeer4, 1)},
+     kTcp4,
+     To::kUs},
+    {"wild_behind_local_of_another_address", {kWildTcp4, key(kTcp, kAlso4, 80)}, kTcp4, To::kUs},
+
+    {"vlan", {kExactTcp4}, with_tag(kTcp4, 0x8100, 5), To::kUs},
+    {"vlan6", {kExactTcp6}, with_tag(kTcp6, 0x8100, 5), To::kUs},
+    {"vlan_priority", {kLocalUdp4}, with_tag(kUdp4, 0x8100, 0xe000), To::kUs},
+    {"two_vlans", {kWildTcp4}, with_tag(with_tag(kTcp4, 0x8100, 5), 0x88a8, 6), To::kUs},
+    {"three_vlans",
+     {kWildTcp4},
+     with_tag(with_tag(with_tag(kTcp4, 0x8100, 5), 0x8100, 6), 0x88a8, 7),
+     To::kKernel},
+    {"vlan_not_ours", {kExactTcp4}, with_tag(kUdp4, 0x8100, 5), To::kKernel},
+
+    {"ip_options", {kExactTcp4}, with_ip_options(kTcp4, 1), To::kUs},
+    {"ip_options_longest", {kExactUdp4}, with_ip_options(kUdp4, 10), To::kUs},
+    {"ip_options_hide_no_port",
+     {key(kTcp, kOurs4, 0x0101)},
+     with_ip_options(kTcp4, 1),
+     To::kKernel},
+    {"header_too_short",
+     {kWildTcp4},
+     [] {
+       Bytes f = kTcp4;
+       put(f, kEthernet, {0x44});
+       return f;
+     }(),
+     To::kKernel},
+    {"first_fragment", {kWildUdp4}, as_fragment4(kUdp4, 0x2000), To::kKernel},
+    {"later_fragment", {kWildUdp4}, as_fragment4(kUdp4, 0x0010), To::kKernel},
+    {"do_not_fragment", {kWildUdp4}, as_fragment4(kUdp4, 0x4000), To::kUs},
+    {"fragment6", {kWildUdp6}, with_extension6(kUdp6, 44), To::kKernel},
+    {"hop_by_hop6", {kWildUdp6}, with_extension6(kUdp6, 0), To::kKernel},
+    {"destination_options6", {kWildTcp6}, with_extension6(kTcp6, 60), To::kKernel},
+    {"cut_in_ip", {kWildTcp4}, Bytes(kTcp4.begin(), kTcp4.begin() + 30), To::kKernel},
+    {"cut_in_ports", {kWildTcp4}, Bytes(kTcp4.begin(), kTcp4.begin() + 36), To::kKernel},
+    {"cut_in_ip6", {kWildTcp6}, Bytes(kTcp6.begin(), kTcp6.begin() + 50), To::kKernel},
+    {"arp",
+     {kWildTcp4, kWildUdp4},
+     [] {
+       Bytes f = kTcp4;
+       put(f, 12, {8, 6});
+       return f;
+     }(),
+     To::kKernel},
+
+    {"icmp_exact_tcp", {kExactTcp4}, error4(kSentTcp4), To::kUs},
+    {"icmp_exact_udp", {kExactUdp4}, error4(kSentUdp4), To::kUs},
+    {"icmp_local", {kLocalTcp4}, error4(kSentTcp4), To::kUs},
+    {"icmp_wild", {kWildTcp4}, error4(kSentTcp4), To::kUs},
+    {"icmp_wild_other_station",
+     {kWildTcp4},
+     icmp_error(kRouter4, kOurs4, kOtherMac, 3, 3, kSentTcp4, 28),
+     To::kKernel},
+    {"icmp_time_exceeded", {kExactTcp4}, error4(kSentTcp4, 11), To::kUs},
+    {"icmp_parameter_problem", {kExactTcp4}, error4(kSentTcp4, 12), To::kUs},
+    {"icmp_vlan", {kExactTcp4}, with_tag(error4(kSentTcp4), 0x8100, 5), To::kUs},
+    {"icmp_quoted_options", {kExactTcp4}, error4(with_ip_options(kSentTcp4, 2), 3, 36), To::kUs},
+    {"icmp_other_flow", {key(kTcp, kOurs4, 80, kPeer4, 5001)}, error4(kSentTcp4), To::kKernel},
+    {"icmp_turned_round", {kExactTcp4}, error4(kTcp4), To::kKernel},
+    {"icmp_echo", {kExactTcp4}, error4(kSentTcp4, 8), To::kKernel},
+    {"icmp_redirect", {kExactTcp4}, error4(kSentTcp4, 5), To::kKernel},
+    {"icmp_later_fragment_quoted",
+     {kExactTcp4},
+     error4(as_fragment4(kSentTcp4, 0x10)),
+     To::kKernel},
+    {"icmp_first_fragment_quoted", {kExactUdp4}, error4(as_fragment4(kSentUdp4, 0x2000)), To::kUs},
+    {"icmp_quote_too_short", {kExactTcp4}, error4(kSentTcp4, 3, 22), To::kKernel},
+    {"icmp6_exact_tcp", {kExactTcp6}, error6(kSentTcp6), To::kUs},
+    {"icmp6_exact_udp", {kExactUdp6}, error6(kSentUdp6, 1), To::kUs},
+    {"icmp6_local", {kLocalTcp6}, error6(kSentTcp6, 3), To::kUs},
+    {"icmp6_wild", {kWildTcp6}, error6(kSentTcp6, 4), To::kUs},
+    {"icmp6_other_flow", {key(kTcp, kOurs6, 80, kPeer6, 5001)}, error6(kSentTcp6), To::kKernel},
+    {"icmp6_echo", {kExactTcp6}, error6(kSentTcp6, 128), To::kKernel},
+    {"icmp6_neighbour", {kWildTcp6}, error6(kSentTcp6, 135), To::kKernel},
+    {"icmp6_quote_too_short", {kExactTcp6}, error6(kSentTcp6, 2, 42), To::kKernel},
+};
+
+class Steering : public ::testing::TestWithParam<std::tuple<XdpMode, Case>> {};
+
+TEST_P(Steering, EveryFrameGoesToOneSide) {
+  if (!enter_own_namespace()) GTEST_SKIP() << "needs root";
+  const auto& [mode, c] = GetParam();
+  const Veth veth;
+  ASSERT_TRUE(veth.made());
+  auto arena = Arena::create(size_t{2} << 20, false);
+  ASSERT_TRUE(arena);
+  PacketPool pool(arena->bytes(), 2048);
+  auto device = open_xdp(veth.index(0), *arena, {.mode = mode, .rx_frames = 64, .tx_frames = 64});
+  ASSERT_TRUE(device) << device.error().where;
+  auto queue = (*device)->open_queue(QueueId(0), pool);
+  ASSERT_TRUE(queue) << queue.error().where;
+  const RawPort wire(veth.index(1));
+  const RawPort kernel(veth.index(0));
+  ASSERT_TRUE(wire.open() && kernel.open());
+
+  const auto outcome = [&]() -> std::optional<To> {
+    EXPECT_TRUE(wire.send(c.frame));
+    RxDesc d;
+    for (int tries = 0; tries < 200; ++tries) {
+      const bool ours = (*queue)->rx_burst({&d, 1}) != 0;
+      const auto passed = kernel.receive(ours ? 5 : 10);
+      EXPECT_FALSE(ours && passed) << "came twice";
+      if (ours) {
+        const auto got = std::as_const(*d.packet).bytes();
+        EXPECT_TRUE(std::ranges::equal(got, c.frame)) << "changed on the way";
+        EXPECT_FALSE(has(d.flags, RxFlags::kHasTag));
+        d.packet.reset();
+        return To::kUs;
+      }
+      if (passed) {
+        // The tap shows frames without their outermost tag.
+        const bool tagged = c.frame.size() >= 16 && c.frame[12] >= std::byte(0x81) &&
+                            c.frame.size() != passed->size();
+        EXPECT_EQ(passed->size(), c.frame.size() - (tagged ? 4 : 0));
+        EXPECT_TRUE(std::equal(passed->rbegin(), passed->rbegin() + 16, c.frame.rbegin()));
+        return To::kKernel;
+      }
+    }
+    return std::nullopt;
+  };
+
+  EXPECT_EQ(outcome(), To::kKernel) << "before there is a rule";
+  std::vector<FlowRule> rules;
+  for (const FlowKey& k : c.keys) {
+    auto rule = (*device)->steer(k, FlowTag(3), **queue);
+    ASSERT_TRUE(rule) << rule.error().where;
+    rules.push_back(std::move(*rule));
+  }
+  EXPECT_EQ(outcome(), c.to);
+  rules.clear();
+  EXPECT_EQ(outcome(), To::kKernel) << "after the rules ended";
+}
+
+INSTANTIATE_TEST_SUITE_P(Native, Steering,
+                         ::testing::Combine(::testing::Values(XdpMode::kNative),
+                                            ::testing::ValuesIn(kCases)),
+                         [](const auto& i) { return std::string(std::get<1>(i.param).name); });
+INSTANTIATE_TEST_SUITE_P(Generic, Steering,
+                         ::testing::Combine(::testing::Values(XdpMode::kGeneric),
+                                            ::testing::ValuesIn(kCases)),
+                         [](const auto& i) { return std::string(std::get<1>(i.param).name); });
+
+}  // namespace
+}  // namespace vireo::test

@@ -1,0 +1,107 @@
+// What the steering program costs a frame, by the kernel's own clock (BPF_PROG_TEST_RUN): prints ns
+// for each way through it. A program, not a test: figures differ between machines. Needs root.
+#include <bpf/bpf.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "dev/xdp/device.h"
+#include "end.h"
+#include "lab.h"
+
+namespace vireo::test {
+namespace {
+
+constexpr int kRepeat = 1'000'000;
+
+struct Run {
+  uint32_t ns = 0;
+  bool taken = false;
+};
+
+Run run_program(const Device& d, const Bytes& frame) {
+  Run best{UINT32_MAX, false};
+  for (int round = 0; round < 5; ++round) {
+    bpf_test_run_opts o{};
+    o.sz = sizeof o;
+    o.data_in = frame.data();
+    o.data_size_in = static_cast<uint32_t>(frame.size());
+    o.repeat = kRepeat;
+    if (bpf_prog_test_run_opts(static_cast<const xdp::XdpDevice&>(d).steering().program_fd(), &o) !=
+        0)
+      std::exit(1);
+    best = {std::min(best.ns, o.duration), o.retval == 4};  // XDP_REDIRECT
+  }
+  return best;
+}
+
+FlowKey key(const IpAddr& local, const IpAddr& remote, uint16_t remote_port,
+            uint16_t port = kPort) {
+  FlowKey k;
+  k.proto = IpProto::kUdp;
+  k.v6 = !local.is_v4();
+  k.local = {local, port, 0};
+  k.remote = {remote, remote_port, 0};
+  return k;
+}
+
+void measure(const Veth& veth, bool tags) {
+  End end(veth.index(0), {.tags = tags});
+  if (!end.device || !end.open_queue()) {
+    fmt::print(stderr, "{}\n", end.error.where);
+    std::exit(1);
+  }
+  const Bytes four = udp_frame(1, 1, 22);
+  const IpAddr ours6 = *IpAddr::parse("fd76::1");
+  const IpAddr peer6 = *IpAddr::parse("fd76::2");
+  FrameSpec s;
+  s.from = {peer6, 6000, 0};
+  s.to = {ours6, kPort, 0};
+  s.to_mac = {2, 0, 0, 0, 0, 1};
+  const Bytes six = build_frame(s, numbered_payload(1, 22));
+  const FlowKey exact4 = key(kAddress[0], kAddress[1], 6000);
+  const FlowKey other4 = key(kAddress[0], kAddress[1], 6001);
+  const FlowKey local4 = key(kAddress[0], IpAddr::any_v4(), 0);
+  const FlowKey wild4 = key(IpAddr::any_v4(), IpAddr::any_v4(), 0);
+  const FlowKey exact6 = key(ours6, peer6, 6000);
+  const FlowKey wild6 = key(IpAddr(), IpAddr(), 0);
+  Bytes arp = four;
+  arp[13] = std::byte(6);
+  const struct {
+    const char* what;
+    const Bytes& frame;
+    std::vector<FlowKey> keys;
+  } ways[] = {{"not IP", arp, {}},
+              {"port of no rule", four, {}},
+              {"port of another flow", four, {other4}},
+              {"exact, IPv4", four, {exact4}},
+              {"local, IPv4", four, {local4}},
+              {"wildcard, IPv4", four, {wild4}},
+              {"wildcard behind exact and local rules",
+               four,
+               {other4, key(kAddress[1], IpAddr::any_v4(), 0), wild4}},
+              {"exact, IPv6", six, {exact6}},
+              {"wildcard, IPv6", six, {wild6}}};
+  for (const auto& w : ways) {
+    for (const FlowKey& k : w.keys) {
+      auto r = end.device->steer(k, FlowTag(1), *end.queues[0]);
+      if (!r) std::exit(1);
+      end.rules.push_back(std::move(*r));
+    }
+    const Run r = run_program(*end.device, w.frame);
+    fmt::print("{:<40}{:<8}{:<8}{:>4} ns\n", w.what, tags ? "tags" : "",
+               r.taken ? "ours" : "kernel", r.ns);
+    end.rules.clear();
+  }
+}
+
+}  // namespace
+}  // namespace vireo::test
+
+int main() {
+  using namespace vireo::test;
+  if (!enter_own_namespace()) return 1;
+  const Veth veth;
+  measure(veth, false);
+  measure(veth, true);
+}

@@ -1,0 +1,109 @@
+#include "core/packet.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "core/arena.h"
+
+namespace vireo {
+namespace {
+
+class PacketTest : public testing::Test {
+ protected:
+  static constexpr uint32_t kFrames = 32;
+  PacketRef packet(uint16_t length, uint8_t first = 0) {
+    PacketRef p(pool_.take());
+    p->length = length;
+    for (uint16_t i = 0; i < length; ++i) p->data()[i] = static_cast<std::byte>(first + i);
+    return p;
+  }
+  void TearDown() override { EXPECT_EQ(pool_.free_count(), kFrames) << "a leaked packet"; }
+  std::vector<std::byte> memory_ = std::vector<std::byte>(kFrames * 2048);
+  PacketPool pool_{memory_, 2048};
+};
+
+TEST_F(PacketTest, PoolGivesEachFrameOnce) {
+  std::vector<PacketRef> all;
+  while (PacketBuf* p = pool_.take()) {
+    EXPECT_EQ(p->refs, 1);
+    EXPECT_EQ(p->data_at, PacketPool::kHeadroom);
+    EXPECT_EQ(p->frame, memory_.data() + p->index * 2048);
+    EXPECT_EQ(&pool_.at_frame_offset(p->index * 2048 + 77), p);
+    all.emplace_back(p);
+  }
+  EXPECT_EQ(all.size(), kFrames);
+  EXPECT_EQ(all[0]->index, 0U) << "first memory first";
+}
+
+TEST_F(PacketTest, LastReferenceReturnsIt) {
+  PacketRef a = packet(10);
+  PacketBuf* raw = a.get();
+  raw->refs = 2;  // a device reads it too
+  raw->device_refs = 1;
+  a.reset();
+  EXPECT_EQ(pool_.free_count(), kFrames - 1);
+  raw->device_refs = 0;
+  PacketPool::drop(raw);
+}
+
+std::vector<std::byte> bytes_of(const PacketChain& c) {
+  std::vector<std::byte> v;
+  uint32_t buffers = 0;
+  for (PacketBuf* p = c.front(); p != nullptr; p = p->next, ++buffers)
+    v.insert(v.end(), p->data(), p->data() + p->length);
+  EXPECT_EQ(v.size(), c.bytes());
+  EXPECT_EQ(buffers, c.buffers());
+  return v;
+}
+
+TEST_F(PacketTest, ChainTrimsEqualVectors) {
+  std::mt19937 rng(6);
+  for (int round = 0; round < 2000; ++round) {
+    PacketChain c;
+    std::vector<std::byte> model;
+    uint64_t offset = 1000;
+    for (unsigned i = 0; i < rng() % 6; ++i) {
+      PacketRef p = packet(static_cast<uint16_t>(rng() % 50), static_cast<uint8_t>(rng()));
+      p->offset = offset;
+      offset += p->length;
+      model.insert(model.end(), p->data(), p->data() + p->length);
+      c.push_back(std::move(p));
+    }
+    const auto front = static_cast<uint32_t>(rng() % (model.size() + 1));
+    c.trim_front(front);
+    model.erase(model.begin(), model.begin() + front);
+    ASSERT_EQ(bytes_of(c), model);
+    if (!model.empty() && c.front()->length != 0) {
+      ASSERT_EQ(c.front()->offset, 1000 + front);
+    }
+    const auto back = static_cast<uint32_t>(rng() % (model.size() + 1));
+    c.trim_back(back);
+    model.erase(model.end() - back, model.end());
+    ASSERT_EQ(bytes_of(c), model);
+    PacketChain d;
+    d.push_back(packet(3));
+    d.append(std::move(c));
+    ASSERT_EQ(d.bytes(), model.size() + 3);
+    ASSERT_TRUE(c.empty());  // NOLINT: moved-from is specified
+  }
+}
+
+TEST(Arena, MapsMovesAndUnmaps) {
+  for (bool huge : {false, true}) {
+    auto a = Arena::create(3 << 20, huge);
+    ASSERT_TRUE(a) << a.error().where;
+    EXPECT_EQ(a->bytes().size(), size_t{4} << 20) << "rounded up";
+    a->bytes()[0] = std::byte{1};
+    a->bytes()[a->bytes().size() - 1] = std::byte{2};
+    Arena b = std::move(*a);
+    EXPECT_EQ(b.bytes()[0], std::byte{1});
+    EXPECT_GE(b.fd(), 0);
+    EXPECT_TRUE(huge || b.pages() != PageKind::kHuge);
+  }
+}
+
+}  // namespace
+}  // namespace vireo

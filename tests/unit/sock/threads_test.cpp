@@ -1,0 +1,167 @@
+// Threads that share sockets: a reader and a writer, closes that race calls, signals that
+// interrupt.
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/unit/sock/two_hosts.h"
+
+namespace vireo::test {
+namespace {
+
+class Threads : public BothSides {};
+INSTANTIATE_TEST_SUITE_P(Sides, Threads, testing::Values(Side::kKernel, Side::kVireo),
+                         [](const auto& i) {
+                           return i.param == Side::kKernel ? "kernel" : "vireo";
+                         });
+
+TEST_P(Threads, EveryByteArrivesInOrder) {
+  const auto [c, s] = connection();
+  constexpr size_t kBytes = 8 << 20;
+  const auto byte_at = [](size_t i) { return static_cast<char>(i * 2654435761U >> 13); };
+  std::thread writer([&, fd = c] {
+    std::string block;
+    for (size_t at = 0; at < kBytes;) {
+      block.resize(std::min<size_t>(1 + at % 40'000, kBytes - at));
+      for (size_t i = 0; i < block.size(); ++i) block[i] = byte_at(at + i);
+      ASSERT_EQ(a.send(fd, block), static_cast<ssize_t>(block.size()));
+      at += block.size();
+    }
+    a.shutdown(fd, SHUT_WR);
+  });
+  size_t got = 0;
+  for (;;) {
+    const std::string part = b.recv(s, 30'000);
+    if (part.empty()) break;
+    ASSERT_NE(part[0] == '!' && part.size() < 20, true) << part;
+    for (const char ch : part) {
+      ASSERT_EQ(ch, byte_at(got)) << "at " << got;
+      ++got;
+    }
+  }
+  writer.join();
+  EXPECT_EQ(got, kBytes);
+  a.close(c);
+  b.close(s);
+}
+
+TEST_P(Threads, PingPong) {
+  const auto [c, s] = connection();
+  std::thread echo([&, fd = s] {
+    for (;;) {
+      const std::string m = b.recv(fd, 100);
+      if (m.empty()) return;
+      ASSERT_EQ(b.send(fd, m), static_cast<ssize_t>(m.size()));
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    const std::string m = "message " + std::to_string(i);
+    ASSERT_EQ(a.send(c, m), static_cast<ssize_t>(m.size()));
+    ASSERT_EQ(a.recv(c, 100), m);
+  }
+  a.shutdown(c, SHUT_WR);
+  echo.join();
+  a.close(c);
+  b.close(s);
+}
+
+TEST_P(Threads, AcceptAndConnectBlock) {
+  const int l = b.socket(AF_INET, SOCK_STREAM);
+  b.bind(l, 0);
+  b.listen(l);
+  const auto to = address(b.host(), port_of(b.getsockname(l)));
+  std::atomic<int> served{0};
+  std::vector<std::thread> servers;
+  for (int i = 0; i < 3; ++i)
+    servers.emplace_back([&] {
+      for (int k = 0; k < 5; ++k) {
+        const int s = b.accept(l);
+        ASSERT_GE(s, 0);
+        EXPECT_EQ(b.recv(s, 2), "hi");
+        b.close(s);
+        ++served;
+      }
+    });
+  for (int k = 0; k < 15; ++k) {
+    const int c = a.socket(AF_INET, SOCK_STREAM);
+    ASSERT_EQ(a.connect(c, sockaddr_of(to), length(to)), 0);
+    EXPECT_EQ(a.send(c, "hi"), 2);
+    EXPECT_EQ(a.recv(c), "");
+    a.close(c);
+  }
+  for (auto& t : servers) t.join();
+  EXPECT_EQ(served, 15);
+  b.close(l);
+}
+
+TEST_P(Threads, ShutdownWakesTheReader) {
+  const auto [c, s] = connection();
+  std::thread reader([&, fd = c] { EXPECT_EQ(a.recv(fd), ""); });
+  ::usleep(20'000);
+  EXPECT_EQ(a.shutdown(c, SHUT_RDWR), 0);
+  reader.join();
+  a.close(c);
+  b.close(s);
+}
+
+TEST_P(Threads, SignalInterruptsAWaitingCall) {
+  struct sigaction act{};
+  act.sa_handler = [](int) { note_signal(); };  // as preload's wrapper does
+  ::sigaction(SIGUSR1, &act, nullptr);
+  const auto [c, s] = connection();
+  std::atomic<bool> done{false};
+  std::thread reader([&, fd = c] {
+    EXPECT_EQ(a.recv(fd), "!EINTR");
+    done = true;
+  });
+  ::usleep(20'000);
+  while (!done) {
+    pthread_kill(reader.native_handle(), SIGUSR1);
+    ::usleep(5'000);
+  }
+  reader.join();
+  a.close(c);
+  b.close(s);
+}
+
+// A File may be reused while another thread still holds the old Handle: it must be told, not served
+// from the new socket.
+TEST_P(Threads, CloseRacesReceive) {
+  if (!ours()) GTEST_SKIP() << "the kernel's own business";
+  std::atomic<bool> stop{false};
+  std::atomic<int> fd{-1};
+  std::thread reader([&] {
+    char buffer[64];
+    const iovec v{buffer, sizeof buffer};
+    while (!stop) {
+      const Handle h = fd_table().find(fd.load());
+      if (!h) continue;
+      const auto n = sock::recv(h, {&v, 1}, MSG_DONTWAIT);
+      EXPECT_LE(n.value_or(0), 64);
+    }
+  });
+  for (int i = 0; i < 100; ++i) {
+    const auto [c, s] = connection();
+    fd = c;
+    b.send(s, "something");
+    a.close(c);
+    b.close(s);
+  }
+  stop = true;
+  reader.join();
+}
+
+TEST_P(Threads, CloseWhileAnotherSleepsInReceive) {
+  const auto [c, s] = connection();
+  std::thread reader([&, fd = c] { EXPECT_EQ(a.recv(fd), "late"); });
+  ::usleep(50'000);
+  EXPECT_EQ(a.close(c), 0);  // Linux: the reader's reference keeps the connection
+  EXPECT_EQ(b.send(s, "late"), 4);
+  reader.join();
+  b.close(s);
+}
+
+}  // namespace
+}  // namespace vireo::test

@@ -1,0 +1,214 @@
+// UDP sockets, the same script on the kernel's and on ours.
+#include <netinet/in.h>
+
+#include "tests/unit/sock/two_hosts.h"
+
+namespace vireo::test {
+namespace {
+
+class Udp : public BothSides {
+ protected:
+  /// A bound socket of host b, and its address.
+  std::pair<int, sockaddr_storage> receiver() {
+    const int r = b.socket(AF_INET, SOCK_DGRAM);
+    EXPECT_EQ(b.bind(r, 0), 0);
+    EXPECT_EQ(b.is_carried(r), ours());
+    return {r, address(b.host(), port_of(b.getsockname(r)))};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Sides, Udp, testing::Values(Side::kKernel, Side::kVireo),
+                         [](const auto& i) {
+                           return i.param == Side::kKernel ? "kernel" : "vireo";
+                         });
+
+struct Received {
+  std::string bytes;
+  sockaddr_storage from{};
+  int flags = 0;
+  std::vector<std::byte> control;
+};
+
+Received receive(Api& api, int fd, size_t room, int flags = 0, size_t control = 0) {
+  Received r;
+  r.bytes.resize(room);
+  r.control.resize(control);
+  iovec v{r.bytes.data(), room};
+  msghdr m{};
+  m.msg_name = &r.from;
+  m.msg_namelen = sizeof r.from;
+  m.msg_iov = &v;
+  m.msg_iovlen = 1;
+  m.msg_control = control != 0 ? r.control.data() : nullptr;
+  m.msg_controllen = control;
+  const ssize_t n = api.recvmsg(fd, m, flags);
+  if (n < 0) {
+    r.bytes = std::string("!") + strerrorname_np(static_cast<int>(-n));
+    return r;
+  }
+  r.bytes.resize(std::min(static_cast<size_t>(n), room));
+  r.flags = m.msg_flags;
+  r.control.resize(m.msg_controllen);
+  return r;
+}
+
+TEST_P(Udp, UnconnectedBothWays) {
+  const auto [r, to] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  EXPECT_EQ(a.sendto(s, "hello", to), 5);
+  EXPECT_EQ(a.is_carried(s), ours());
+  const Received got = receive(b, r, 100);
+  EXPECT_EQ(got.bytes, "hello");
+  EXPECT_EQ(port_of(got.from), port_of(a.getsockname(s)));
+  EXPECT_EQ(reinterpret_cast<const sockaddr_in&>(got.from).sin_addr.s_addr,
+            a.host().address().s_addr);
+  EXPECT_EQ(b.sendto(r, "back", got.from), 4);
+  EXPECT_EQ(a.recv(s), "back");
+  a.close(s);
+  b.close(r);
+}
+
+TEST_P(Udp, ConnectedFiltersAndNames) {
+  const auto [r, to] = receiver();
+  const auto [other, other_at] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  EXPECT_EQ(a.send(s, "x"), -EDESTADDRREQ);
+  EXPECT_EQ(a.connect(s, sockaddr_of(to), length(to)), 0);
+  EXPECT_EQ(a.send(s, "one"), 3);
+  const Received got = receive(b, r, 100);
+  EXPECT_EQ(got.bytes, "one");
+  EXPECT_EQ(b.sendto(other, "stranger", got.from), 8);
+  EXPECT_EQ(b.sendto(r, "friend", got.from), 6);
+  EXPECT_EQ(a.recv(s), "friend");
+  sockaddr_storage peer{};
+  EXPECT_EQ(a.getpeername(s, peer), 0);
+  EXPECT_EQ(port_of(peer), port_of(to));
+  a.close(s);
+  b.close(r);
+  b.close(other);
+}
+
+TEST_P(Udp, TruncatesAndPeeks) {
+  const auto [r, to] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  a.sendto(s, "0123456789", to);
+  ASSERT_TRUE(b.await(r, POLLIN));
+  EXPECT_EQ(b.ioctl(r, FIONREAD), 10);
+  EXPECT_EQ(receive(b, r, 4, MSG_PEEK).bytes, "0123");
+  char few[4];
+  EXPECT_EQ(b.recv(r, few, 4, MSG_PEEK | MSG_TRUNC), 10);
+  const Received cut = receive(b, r, 4);
+  EXPECT_EQ(cut.bytes, "0123");
+  EXPECT_EQ(cut.flags & MSG_TRUNC, MSG_TRUNC);
+  EXPECT_EQ(b.recv(r, 4, MSG_DONTWAIT), "!EAGAIN");
+  a.close(s);
+  b.close(r);
+}
+
+TEST_P(Udp, EmptyDatagram) {
+  const auto [r, to] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  EXPECT_EQ(a.sendto(s, "", to), 0);
+  EXPECT_EQ(a.sendto(s, "next", to), 4);
+  EXPECT_EQ(b.recv(r), "");
+  EXPECT_EQ(b.recv(r), "next");
+  a.close(s);
+  b.close(r);
+}
+
+TEST_P(Udp, LargerThanTheMtuGoesByTheKernel) {
+  const auto [r, to] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  const std::string big(9000, 'b');
+  EXPECT_EQ(a.sendto(s, big, to), 9000);
+  EXPECT_EQ(b.recv(r), big);
+  EXPECT_EQ(a.sendto(s, std::string(65'508, 'x'), to), -EMSGSIZE);
+  a.close(s);
+  b.close(r);
+}
+
+TEST_P(Udp, LoopbackGoesByTheKernel) {
+  const auto [r, at] = receiver();
+  sockaddr_storage self = at;
+  reinterpret_cast<sockaddr_in&>(self).sin_addr.s_addr = __builtin_bswap32(INADDR_LOOPBACK);
+  const int s = b.socket(AF_INET, SOCK_DGRAM);
+  EXPECT_EQ(b.sendto(s, "self", self), 4);
+  EXPECT_EQ(b.recv(r), "self");
+  EXPECT_FALSE(b.is_carried(s));
+  b.close(s);
+  b.close(r);
+}
+
+TEST_P(Udp, PacketInfoAndTtl) {
+  const auto [r, to] = receiver();
+  EXPECT_EQ(b.setsockopt(r, IPPROTO_IP, IP_PKTINFO, 1), 0);
+  EXPECT_EQ(b.setsockopt(r, IPPROTO_IP, IP_RECVTTL, 1), 0);
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  EXPECT_EQ(a.setsockopt(s, IPPROTO_IP, IP_TTL, 7), 0);
+  a.sendto(s, "x", to);
+  Received got = receive(b, r, 10, 0, 256);
+  ASSERT_EQ(got.bytes, "x");
+  msghdr m{};
+  m.msg_control = got.control.data();
+  m.msg_controllen = got.control.size();
+  int ttl = 0;
+  in_pktinfo info{};
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
+    if (c->cmsg_type == IP_TTL) memcpy(&ttl, CMSG_DATA(c), sizeof ttl);
+    if (c->cmsg_type == IP_PKTINFO) memcpy(&info, CMSG_DATA(c), sizeof info);
+  }
+  EXPECT_EQ(ttl, 7);
+  EXPECT_EQ(info.ipi_addr.s_addr, b.host().address().s_addr);
+  EXPECT_EQ(info.ipi_spec_dst.s_addr, b.host().address().s_addr);
+  EXPECT_GT(info.ipi_ifindex, 0);
+  a.close(s);
+  b.close(r);
+}
+
+TEST_P(Udp, WorksOverIpv6) {
+  const int r = b.socket(AF_INET6, SOCK_DGRAM);
+  ASSERT_EQ(b.bind6(r, 0), 0);
+  const auto to = address6(b.host(), port_of(b.getsockname(r)));
+  const int s = a.socket(AF_INET6, SOCK_DGRAM);
+  EXPECT_EQ(a.sendto(s, "six", to), 3);
+  const Received got = receive(b, r, 10);
+  EXPECT_EQ(got.bytes, "six");
+  EXPECT_EQ(got.from.ss_family, AF_INET6);
+  // IPv4 comes to the same socket, its address mapped.
+  const int s4 = a.socket(AF_INET, SOCK_DGRAM);
+  EXPECT_EQ(a.sendto(s4, "four", address(b.host(), port_of(to))), 4);
+  const Received mapped = receive(b, r, 10);
+  EXPECT_EQ(mapped.bytes, "four");
+  EXPECT_EQ(mapped.from.ss_family, AF_INET6);
+  EXPECT_TRUE(IN6_IS_ADDR_V4MAPPED(&reinterpret_cast<const sockaddr_in6&>(mapped.from).sin6_addr));
+  a.close(s);
+  a.close(s4);
+  b.close(r);
+}
+
+TEST_P(Udp, ErrnoOfMalformedCalls) {
+  const auto [r, to] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  sockaddr_storage zero = to;
+  reinterpret_cast<sockaddr_in&>(zero).sin_port = 0;
+  EXPECT_EQ(a.sendto(s, "x", zero), -EINVAL);
+  sockaddr_storage six = address6(b.host(), 1);
+  EXPECT_EQ(a.sendto(s, "x", six), -EAFNOSUPPORT);
+  EXPECT_EQ(a.listen(s), -EOPNOTSUPP);
+  EXPECT_EQ(a.accept(s), -EOPNOTSUPP);
+  EXPECT_EQ(a.shutdown(s, SHUT_WR), -ENOTCONN);
+  sockaddr_storage peer{};
+  EXPECT_EQ(a.getpeername(s, peer), -ENOTCONN);
+  EXPECT_EQ(a.recv(s, 10, MSG_DONTWAIT), "!EAGAIN");
+  a.close(s);
+  b.close(r);
+}
+
+TEST_P(Udp, KernelOptionTakesItBack) {
+  const auto [r, to] = receiver();
+  EXPECT_EQ(b.setsockopt(r, IPPROTO_IP, IP_RECVERR, 1), 0);
+  EXPECT_FALSE(b.is_carried(r));
+  b.close(r);
+}
+
+}  // namespace
+}  // namespace vireo::test

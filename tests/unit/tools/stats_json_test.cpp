@@ -1,0 +1,56 @@
+#include "core/stats_json.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/tools/layout.h"
+
+namespace vireo {
+namespace {
+
+TEST(StatsJson, WritesTheWholeDocument) {
+  const auto live = test::made_up_process();
+  live->sockets[2].generation.store(0);
+  live->sockets[3].generation.store(0);
+  const ProcessReading p = read_stats(*live);
+  EXPECT_EQ(
+      processes_json({&p, 1}),
+      R"({"processes":[{"pid":4711,"name":"server",)"
+      R"("ports":[{"name":"eth1","ifindex":7,"mode":"native copy","queues":2}],)"
+      R"("engine":{"rx_packets":1001,"rx_bytes":0,"tx_packets":2000,"tx_bytes":0,)"
+      R"("rx_unknown_flow":0,"rx_bad_checksum":0,"rx_malformed":0,"tx_ring_full":0,"pool_empty":0,)"
+      R"("pool_free":0,"pool_size":0,"polls":0,"empty_polls":0,"helper_polls":0,"sleeps":0,)"
+      R"("notes":0,"tcp_connections":0,"accepted":0,"udp_flows":0,"time_waits":0,"resets_sent":0,)"
+      R"("retransmits":0},)"
+      R"("decisions":{"carried":3,"kernel":1,"refused":{"loopback":1}},"sockets":[)"
+      R"({"fd":5,"proto":"udp","family":6,"state":"","closed":false,"carried":false,)"
+      R"("reason":"loopback","text":"the other end is this host: the kernel's loopback serves it",)"
+      R"("detail":"bound to loopback","errno":13,"local":"[::1]:53","remote":"",)"
+      R"("rx_packets":0,"rx_bytes":0,"tx_packets":0,"tx_bytes":0,"rx_drops":0,"retransmits":0,)"
+      R"("errors":0,"os_rx_packets":6,"os_rx_bytes":0,"os_tx_packets":0,"os_tx_bytes":0},)"
+      R"({"fd":9,"proto":"tcp","family":4,"state":"established","closed":false,"carried":true,)"
+      R"("reason":"","text":"","detail":"","errno":0,"local":"10.0.0.2:80",)"
+      R"("remote":"10.0.0.1:40000","rx_packets":10,"rx_bytes":1234567,"tx_packets":0,)"
+      R"("tx_bytes":0,"rx_drops":0,"retransmits":3,"errors":0,"os_rx_packets":0,"os_rx_bytes":0,)"
+      R"("os_tx_packets":0,"os_tx_bytes":0}],)"
+      R"("closed":{"carried":{"sockets":5,"rx_packets":500,"rx_bytes":0,"tx_packets":0,)"
+      R"("tx_bytes":0,"rx_drops":0,"retransmits":0,"errors":0,"os_rx_packets":0,"os_rx_bytes":0,)"
+      R"("os_tx_packets":0,"os_tx_bytes":0}}}]})");
+}
+
+TEST(StatsJson, NothingIsAnEmptyList) { EXPECT_EQ(processes_json({}), R"({"processes":[]})"); }
+
+TEST(StatsJson, EscapesWhatAProgramMayBeCalled) {
+  EXPECT_EQ(json_string("a\"b\\c\n\x7f"), R"("a\"b\\c\u000a\u007f")");
+  EXPECT_EQ(json_string("caf\xc3\xa9"), R"("caf\ufffd\ufffd")");
+}
+
+TEST(StatsJson, AddressesAsPeopleWriteThem) {
+  EXPECT_EQ(endpoint_text({}, false), "");
+  EXPECT_EQ(endpoint_text({IpAddr(), 80, 0}, false), "0.0.0.0:80");
+  EXPECT_EQ(endpoint_text({IpAddr(), 80, 0}, true), "[::]:80");
+  EXPECT_EQ(endpoint_text({IpAddr::any_v4(), 0, 0}, false), "");
+  EXPECT_EQ(endpoint_text({*IpAddr::parse("fd00::1"), 9, 0}, true), "[fd00::1]:9");
+}
+
+}  // namespace
+}  // namespace vireo
