@@ -1,0 +1,351 @@
+// Bare ping-pong of frames between two AF_XDP queues: what the wire, the kernel's XDP path and our
+// rings cost without any protocol. The yardstick for everything built on top.
+//
+//   pingpong_device pair                            both ends over a veth pair of its own, needs
+//   root pingpong_device server --if vb1 --local 10.0.0.2 --remote 10.0.0.1 pingpong_device client
+//   --if vb0 --local 10.0.0.1 --remote 10.0.0.2
+//
+// Each end polls on a core of its own; the client prints the round-trip times in nanoseconds.
+#include <fmt/format.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/clock.h"
+#include "dev/xdp/xdp.h"
+
+namespace vireo::bench {
+namespace {
+
+constexpr uint16_t kPort = 11111;
+constexpr uint32_t kFrames = 1024;
+constexpr uint32_t kFrameBytes = 2048;
+
+struct Options {
+  std::string command;
+  std::string ifname;
+  IpAddr local = *IpAddr::parse("10.99.0.1");
+  IpAddr remote = *IpAddr::parse("10.99.0.2");
+  std::array<uint8_t, 6> peer_mac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  uint32_t size = 64;  ///< bytes of the frame, Ethernet header included, FCS not
+  uint32_t warmup = 20'000;
+  uint32_t count = 200'000;
+  int cpu = -1;
+  int peer_cpu = -1;  ///< of the server that `pair` starts
+  bool json = false;
+  XdpOptions xdp{.rx_frames = 256, .tx_frames = 256};
+};
+
+/// Ethernet, IPv4, UDP and a number: the fields that the ping-pong needs.
+struct Frame {
+  uint8_t to_mac[6], from_mac[6];
+  be16 ether_type = 0x0800;
+  uint8_t version_ihl = 0x45, tos = 0;
+  be16 ip_length, id = 0, fragment = 0x4000;
+  uint8_t ttl = 64, proto = 17;
+  be16 ip_sum;
+  be32 from, to;
+  be16 from_port, to_port, udp_length, udp_sum = 0;  // 0: none, RFC 768
+  be32 number;
+};
+static_assert(sizeof(Frame) == 46);
+
+[[noreturn]] void die(std::string_view what) {
+  fmt::print(stderr, "pingpong_device: {}\n", what);
+  std::exit(1);
+}
+
+template <class T>
+T must(Result<T> r) {
+  if (!r) die(fmt::format("{}: {}", r.error().where, std::strerror(r.error().code)));
+  return std::move(*r);
+}
+
+void pin(int cpu) {
+  if (cpu < 0) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(cpu), &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) die("cannot pin to that core");
+}
+
+void fill_ip_sum(Frame& f) {
+  f.ip_sum = 0;
+  uint32_t sum = 0;
+  const auto* p = reinterpret_cast<const std::byte*>(&f) + 14;
+  for (int i = 0; i < 20; i += 2)
+    sum += std::to_integer<uint32_t>(p[i]) << 8 | std::to_integer<uint32_t>(p[i + 1]);
+  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
+  f.ip_sum = static_cast<uint16_t>(~sum);
+}
+
+/// One open end: its memory, device, queue and rule.
+struct End {
+  explicit End(const Options& o)
+      : arena(must(Arena::create(size_t{kFrames} * kFrameBytes, true))),
+        pool(arena.bytes().first(size_t{kFrames} * kFrameBytes), kFrameBytes),
+        device(must(open_xdp(IfIndex(if_nametoindex(o.ifname.c_str())), arena, o.xdp))),
+        queue(must(device->open_queue(QueueId(0), pool))) {
+    FlowKey key;
+    key.proto = IpProto::kUdp;
+    key.local = {o.local, kPort, 0};
+    key.remote = {o.remote, kPort, 0};
+    rule = must(device->steer(key, FlowTag(1), *queue));
+  }
+  Arena arena;
+  PacketPool pool;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Queue> queue;
+  FlowRule rule;
+};
+
+void serve(const Options& o) {
+  pin(o.cpu);
+  End end(o);
+  Queue& q = *end.queue;
+  RxDesc in[16];
+  for (;;) {
+    const unsigned n = q.rx_burst(in);
+    if (n == 0) continue;
+    for (RxDesc& d : std::span(in).first(n)) {
+      auto* f = reinterpret_cast<Frame*>(d.packet->data());
+      std::swap(f->to_mac, f->from_mac);
+      std::swap(f->from, f->to);
+      std::swap(f->from_port, f->to_port);
+      const PacketSlice all{d.packet.get(), d.packet->data_at, d.packet->length};
+      while (!q.tx({{}, {&all, 1}}, Doorbell::kNow)) q.tx_reap();
+      d.packet.reset();
+    }
+    q.tx_reap();
+    q.rx_refill();
+  }
+}
+
+struct Times {
+  std::vector<uint32_t> ns;
+  uint64_t lost = 0;
+};
+
+void print(const Options& o, const char* mode, Times& t) {
+  std::sort(t.ns.begin(), t.ns.end());
+  uint64_t sum = 0;
+  for (const uint32_t v : t.ns) sum += v;
+  const auto at = [&](double share) {
+    return t.ns[static_cast<size_t>(share * static_cast<double>(t.ns.size() - 1))];
+  };
+  if (o.json) {
+    fmt::print(
+        "{{\"bench\":\"pingpong_device\",\"mode\":\"{}\",\"frame_bytes\":{},\"count\":{},\"lost\":{"
+        "},\"min_ns\":{},"
+        "\"mean_ns\":{},\"median_ns\":{},\"p99_ns\":{},\"p999_ns\":{},\"max_ns\":{}}}\n",
+        mode, o.size, t.ns.size(), t.lost, t.ns.front(), sum / t.ns.size(), at(0.5), at(0.99),
+        at(0.999), t.ns.back());
+  } else {
+    fmt::print(
+        "{}, {} B, {} round trips, {} lost: min {} mean {} median {} p99 {} p99.9 {} max {} ns\n",
+        mode, o.size, t.ns.size(), t.lost, t.ns.front(), sum / t.ns.size(), at(0.5), at(0.99),
+        at(0.999), t.ns.back());
+  }
+}
+
+void ping(const Options& o) {
+  pin(o.cpu);
+  Clock::calibrate();
+  End end(o);
+  Queue& q = *end.queue;
+
+  std::vector<std::byte> bytes(o.size);
+  auto* f = new (bytes.data()) Frame;
+  std::memcpy(f->to_mac, o.peer_mac.data(), 6);
+  const uint8_t from_mac[6] = {2, 0, 0, 0, 0, 1};
+  std::memcpy(f->from_mac, from_mac, 6);
+  f->ip_length = static_cast<uint16_t>(o.size - 14);
+  f->udp_length = static_cast<uint16_t>(o.size - 34);
+  f->from = o.local.as_v4();
+  f->to = o.remote.as_v4();
+  f->from_port = kPort;
+  f->to_port = kPort;
+  fill_ip_sum(*f);
+
+  Times times;
+  times.ns.reserve(o.count);
+  RxDesc in[16];
+  const Duration patience = Duration::ms(200);
+  uint32_t lost_in_a_row = 0;
+  for (uint32_t i = 0; times.ns.size() < o.count; ++i) {
+    f->number = i;
+    const Instant start = Clock::now();
+    while (!q.tx({bytes, {}}, Doorbell::kNow)) q.tx_reap();
+    std::optional<Duration> took;
+    bool late = false;
+    while (!took && !late) {
+      const unsigned n = q.rx_burst(in);
+      if (n == 0) {
+        late = Clock::now() - start > patience;
+        continue;
+      }
+      const Instant now = Clock::now();
+      for (RxDesc& d : std::span(in).first(n)) {
+        const auto* r = reinterpret_cast<const Frame*>(d.packet->data());
+        if (d.packet->length == o.size && uint32_t{r->number} == i) took = now - start;
+        d.packet.reset();
+      }
+    }
+    q.tx_reap();
+    q.rx_refill();
+    if (!took) {
+      ++times.lost;
+      if (++lost_in_a_row == 50) die("no answer: is the server there?");
+      continue;
+    }
+    lost_in_a_row = 0;
+    if (i >= o.warmup) times.ns.push_back(static_cast<uint32_t>(took->ns()));
+  }
+  print(o, end.device->caps().mode, times);
+}
+
+void shell(const std::string& command) {
+  if (std::system(command.c_str()) != 0) die(fmt::format("failed: {}", command));
+}
+
+/// Both ends, each in a network namespace that ends with its process.
+void pair(Options o) {
+  if (unshare(CLONE_NEWNET) != 0) die("needs root for a network namespace");
+  int entered[2];
+  int go[2];
+  if (pipe(entered) != 0 || pipe(go) != 0) die("pipe");
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  char byte = 0;
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || unshare(CLONE_NEWNET) != 0) _exit(1);
+    if (write(entered[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1) _exit(1);
+    shell("ip link set vr-bench-1 up");
+    o.ifname = "vr-bench-1";
+    std::swap(o.local, o.remote);
+    o.cpu = o.peer_cpu;
+    serve(o);
+  }
+  if (child < 0 || read(entered[0], &byte, 1) != 1) die("fork");
+  shell(fmt::format(
+      "ip link add vr-bench-0 mtu 1500 type veth peer name vr-bench-1 netns {} mtu 1500", child));
+  if (write(go[1], &byte, 1) != 1) die("pipe");
+  shell("ip link set vr-bench-0 up");
+  usleep(300'000);  // the server opens its queue
+  o.ifname = "vr-bench-0";
+  ping(o);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+uint32_t number(std::string_view text) {
+  uint32_t v = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9' || v > 400'000'000) die(fmt::format("not a number: {}", text));
+    v = v * 10 + static_cast<uint32_t>(c - '0');
+  }
+  return v;
+}
+
+XdpMode mode_named(std::string_view text) {
+  if (text == "auto") return XdpMode::kAuto;
+  if (text == "zerocopy") return XdpMode::kZeroCopy;
+  if (text == "native") return XdpMode::kNative;
+  if (text == "generic") return XdpMode::kGeneric;
+  die("--mode auto|zerocopy|native|generic");
+}
+
+[[noreturn]] void usage() {
+  fmt::print(
+      "pingpong_device pair|server|client [--if NAME] [--local IP] [--remote IP] [--peer-mac MAC]\n"
+      "  [--size BYTES] [--warmup N] [--count N] [--cpu N] [--peer-cpu N]\n"
+      "  [--mode auto|zerocopy|native|generic] [--tags] [--busy-poll US] [--json]\n");
+  std::exit(2);
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  if (argc < 2) usage();
+  o.command = argv[1];
+  if (o.command == "server") std::swap(o.local, o.remote);
+  const auto address = [](std::string_view text) {
+    const auto a = IpAddr::parse(text);
+    if (!a || !a->is_v4()) die(fmt::format("not an IPv4 address: {}", text));
+    return *a;
+  };
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    const auto value = [&]() -> std::string_view {
+      if (i + 1 >= argc) usage();
+      return argv[++i];
+    };
+    if (name == "--if") {
+      o.ifname = value();
+    } else if (name == "--local") {
+      o.local = address(value());
+    } else if (name == "--remote") {
+      o.remote = address(value());
+    } else if (name == "--peer-mac") {
+      auto& m = o.peer_mac;
+      const std::string text(value());
+      if (std::sscanf(text.c_str(), "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", &m[0], &m[1], &m[2], &m[3],
+                      &m[4], &m[5]) != 6)
+        die("--peer-mac aa:bb:cc:dd:ee:ff");
+    } else if (name == "--size") {
+      o.size = number(value());
+    } else if (name == "--warmup") {
+      o.warmup = number(value());
+    } else if (name == "--count") {
+      o.count = number(value());
+    } else if (name == "--cpu") {
+      o.cpu = static_cast<int>(number(value()));
+    } else if (name == "--peer-cpu") {
+      o.peer_cpu = static_cast<int>(number(value()));
+    } else if (name == "--mode") {
+      o.xdp.mode = mode_named(value());
+    } else if (name == "--tags") {
+      o.xdp.tags = true;
+    } else if (name == "--busy-poll") {
+      o.xdp.busy_poll_us = number(value());
+    } else if (name == "--json") {
+      o.json = true;
+    } else {
+      usage();
+    }
+  }
+  if (o.size < sizeof(Frame) || o.size > 1514) die("--size 46 to 1514");
+  if (o.count == 0) die("--count 1 or more");
+  return o;
+}
+
+}  // namespace
+}  // namespace vireo::bench
+
+int main(int argc, char** argv) {
+  using namespace vireo::bench;
+  const Options o = parse(argc, argv);
+  if (o.command == "pair") {
+    pair(o);
+  } else if (o.command == "server") {
+    serve(o);
+  } else if (o.command == "client") {
+    ping(o);
+  } else {
+    usage();
+  }
+}
