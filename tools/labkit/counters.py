@@ -14,12 +14,13 @@ from .lab import Lab
 _KERNEL = {"tcp_in": "Tcp.InSegs", "tcp_out": "Tcp.OutSegs", "udp_in": "Udp.InDatagrams",
            "udp_out": "Udp.OutDatagrams", "udp6_in": "Udp6InDatagrams", "udp6_out": "Udp6OutDatagrams",
            "tcp_rst_out": "Tcp.OutRsts", "tcp_retrans": "Tcp.RetransSegs", "udp_no_port": "Udp.NoPorts",
-           "tcp_csum_errors": "Tcp.InCsumErrors"}
+           "tcp_csum_errors": "Tcp.InCsumErrors", "tcp_active_opens": "Tcp.ActiveOpens",
+           "tcp_passive_opens": "Tcp.PassiveOpens", "tcp_data_out": "TcpExt.TCPOrigDataSent"}
 
 
 def kernel_counters(lab: Lab, host: str) -> dict[str, int]:
     """The host's counters, by the short names above. TCP's count both families, as the kernel keeps them."""
-    text = lab.run(host, "cat", "/proc/net/snmp", "/proc/net/snmp6", check=True).stdout
+    text = lab.run(host, "cat", "/proc/net/snmp", "/proc/net/netstat", "/proc/net/snmp6", check=True).stdout
     values: dict[str, int] = {}
     heads: dict[str, list[str]] = {}
     for line in text.splitlines():

@@ -148,9 +148,12 @@ class Proof:
     """Around the traffic: on a Vireo host the kernel's counters stand still and Vireo's engine counts the packets; on
     a kernel host the kernel's move, which shows that the first check can fail.
 
-    least: packets that must have passed each way. allow: segments the kernel may have seen all the same, for
-    connections that the end of a process hands back. hosts: those on which a process takes part.
+    least: packets that must have passed each way. allow: segments the kernel may have seen all the same: those that
+    reach the host when the process that owned the connection has ended, which the kernel drops or answers with RST.
+    No connection of the kernel's own is ever allowed. hosts: those on which a process takes part.
     """
+
+    _CARRIED_BY_KERNEL = ("tcp_active_opens", "tcp_passive_opens", "tcp_data_out")
 
     def __init__(self, test: Test, protocol: str, least: int, allow: int, hosts: str):
         self._test, self._least, self._allow, self._hosts = test, least, allow, hosts
@@ -182,6 +185,8 @@ class Proof:
             test.expect(bool(processes), f"host {host}: no counters of Vireo (neither vireo-stat --json nor VMA_STATS_FILE)")
             test.expect(min(rx, tx) >= self._least,
                         f"host {host}: Vireo carried rx {rx} tx {tx} packets, expected {self._least} each way{why}")
+            own = {n: moved[n] for n in self._CARRIED_BY_KERNEL if moved[n]}
+            test.expect(not own, f"host {host}: the kernel had TCP connections of its own: {own}{why}")
             test.expect(seen <= self._allow, f"host {host}: the kernel carried {seen} packets of Vireo's sockets "
                         f"({ {n: moved[n] for n in self._names if moved[n]} }), allowed {self._allow}{why}")
 
