@@ -1,39 +1,85 @@
 // Congestion control: a small state and a switch over the algorithms (not virtual: the choice is
-// one predicted branch). Windows are in bytes. Owner: a Tcb. Thread: holder of its engine's lock.
+// one predicted branch). It says how large the window is; what is lost, and what happens to cwnd
+// while that is repaired, is recovery's business. Windows are in bytes.
+// Owner: a Tcb. Thread: holder of its engine's lock.
 // Source: RFC 5681, RFC 3465 (byte counting, L = 2), RFC 6928 (initial window).
+//
+//   cc_start                       the connection is established
+//   cc_on_ack                      at every ACK of new data
+//   cc_on_congestion               a loss, an ECN echo or a timeout was seen: an episode begins
+//     ... recovery moves cwnd ...  (cc_on_ack with `recovering`)
+//   cc_recovered                   all that was outstanding when it began is acknowledged
+//   cc_undo                        it was spurious (RFC 3522, 5682, 2883): in the episode or later
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+
+#include "core/clock.h"
+#include "core/seq.h"
 
 namespace vireo::tcp {
 
-enum class CcKind : uint8_t { kNewReno };
+enum class CcKind : uint8_t { kReno };
 
-struct CongestionControl {
-  uint32_t cwnd = 0;
-  uint32_t ssthresh = 0;
-  uint32_t acked = 0;  ///< bytes acknowledged since cwnd last grew, in congestion avoidance
-  CcKind kind = CcKind::kNewReno;
+/// What ended an episode of growth.
+enum class CcEvent : uint8_t {
+  kLoss,     ///< duplicate ACKs, SACK or RACK
+  kEcn,      ///< the peer echoed CE
+  kTimeout,  ///< the retransmission timer expired
 };
 
-/// The connection is established; `mss` payload bytes a segment. `syn_lost`: RFC 5681 §3.1, one
-/// segment.
-void cc_start(CongestionControl& c, uint32_t mss, bool syn_lost);
-/// `bytes` of new data acknowledged outside of recovery while the window was in full use.
-void cc_on_ack(CongestionControl& c, uint32_t bytes, uint32_t mss);
-/// A loss seen by duplicate ACKs with `flight` bytes outstanding: lowers ssthresh.
-void cc_on_loss(CongestionControl& c, uint32_t flight, uint32_t mss);
-/// The retransmission timer expired. `first`: not a repeat for the same data (RFC 5681 §3.1: a
-/// repeat leaves ssthresh).
-void cc_on_timeout(CongestionControl& c, uint32_t flight, uint32_t mss, bool first);
-/// Nothing was sent for a retransmission timeout (RFC 5681 §4.1 restart window).
-void cc_on_idle(CongestionControl& c, uint32_t mss);
+struct CongestionControl {
+  static constexpr uint32_t kMaxWindow = 1U << 30;
+
+  uint32_t cwnd = 0;
+  uint32_t ssthresh = 0;
+  uint32_t acked = 0;       ///< bytes acknowledged since cwnd last grew, in congestion avoidance
+  uint32_t prior_cwnd = 0;  ///< before the latest episode; 0: nothing to undo
+  uint32_t prior_ssthresh = 0;
+  CcKind kind = CcKind::kReno;
+  bool in_episode = false;  ///< ssthresh was lowered and cc_recovered() did not come yet
+
+  bool in_slow_start() const { return cwnd < ssthresh; }
+};
+static_assert(sizeof(CongestionControl) <= 64);
+
+/// What an ACK of new data tells. Bytes.
+struct CcAck {
+  uint32_t acked = 0;         ///< newly delivered: acknowledged by it, or SACKed first by it
+  uint32_t flight = 0;        ///< in flight before it
+  uint32_t mss = 0;           ///< payload of a full segment
+  bool cwnd_limited = false;  ///< the window was in use when this was sent (RFC 7661)
+  bool recovering = false;    ///< recovery owns cwnd: learn, do not grow
+  bool ece = false;           ///< the peer echoes CE
+  Duration rtt{};             ///< its sample, zero: none
+  Duration srtt{};
+  Duration min_rtt{};
+  StreamOffset snd_una = 0;  ///< after it
+  StreamOffset snd_nxt = 0;
+};
+
+/// The connection is established. `syn_lost`: one segment (RFC 5681 §3.1). Forgets everything.
+void cc_start(CongestionControl& c, CcKind kind, uint32_t mss, bool syn_lost);
+/// Grows the window, by what was acknowledged and only if it was in use.
+void cc_on_ack(CongestionControl& c, const CcAck& a, Instant now);
+/// Lowers ssthresh by the algorithm's factor and remembers what cc_undo() needs, once an episode: a
+/// repeat before cc_recovered() lowers nothing (RFC 5681 §3.1, RFC 6582 §3.2). kTimeout makes cwnd
+/// one segment each time, kEcn brings it to ssthresh; kLoss leaves it to recovery.
+/// `flight`: bytes in flight, what is lost included.
+void cc_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t mss, Instant now);
+/// The episode is over. What cc_undo() needs stays until the next.
+void cc_recovered(CongestionControl& c);
+/// The latest episode was spurious: as if it had never been. cwnd is never lowered; without an
+/// episode to undo nothing happens.
+void cc_undo(CongestionControl& c);
+/// Data follows a silence of `idle`, longer than `rto`, with nothing outstanding (RFC 5681 §4.1
+/// restart window).
+void cc_on_idle(CongestionControl& c, uint32_t mss, Duration idle, Duration rto);
 
 /// RFC 6928 §2: min(10 MSS, max(2 MSS, 14600)).
 constexpr uint32_t initial_window(uint32_t mss) {
-  const uint32_t ten = 10 * mss;
-  const uint32_t floor = 2 * mss > 14600 ? 2 * mss : 14600;
-  return ten < floor ? ten : floor;
+  return std::min(10 * mss, std::max(2 * mss, 14600U));
 }
 
 }  // namespace vireo::tcp

@@ -88,7 +88,7 @@ void set_mss(Tcb& t, uint16_t mss) {
 
 void establish(Tcb& t, Instant now) {
   t.state = State::kEstablished;
-  cc_start(t.cc, t.mss, t.syn_retried);
+  cc_start(t.cc, t.config.congestion, t.mss, t.syn_retried);
   t.retransmits = 0;
   if (t.config.keepalive) t.keep_at = now + t.config.keep_idle;
   if (t.fin_queued) t.state = State::kFinWait1;

@@ -365,7 +365,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
 size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
   // RFC 5681 §4.1: the ACK clock stopped, start again from the initial window.
   if (t.snd_nxt == t.snd_una && now - t.last_sent > t.rtt.rto) [[unlikely]]
-    cc_on_idle(t.cc, t.mss);
+    cc_on_idle(t.cc, t.mss, now - t.last_sent, t.rtt.rto);
   uint32_t room = send_room(t);
   size_t taken = 0;
   for (const iovec& v : data) {

@@ -32,6 +32,7 @@ void ack_in_recovery(Tcb& t, uint32_t acked, Instant now) {
     t.recovery = Recovery::kOpen;
     t.recover = 0;
     t.dupacks = 0;
+    cc_recovered(t.cc);
     return;
   }
   // Partial: the next hole is at snd_una.
@@ -68,22 +69,27 @@ Freed free_acknowledged(Tcb& t) {
   return f;
 }
 
-void measure(Tcb& t, const Freed& f, bool syn, bool has_ts, uint32_t ts_echo, Instant now) {
+/// @return the sample, zero: none.
+Duration measure(Tcb& t, const Freed& f, bool syn, bool has_ts, uint32_t ts_echo, Instant now) {
   const Config& c = t.config;
+  Duration r{};
   if ((f.any && !f.retransmitted) || (syn && !t.syn_retried)) {
-    t.rtt.sample(now - (syn ? t.last_sent : f.sent_at), c.rto_min, c.rto_max);
+    r = std::max(now - (syn ? t.last_sent : f.sent_at), Duration::us(1));
+    t.rtt.sample(r, c.rto_min, c.rto_max);
     t.backoff = 0;
   } else if (t.ts_on && has_ts && ts_echo != 0) {
     // The echo tells which transmission was answered (RFC 7323 §4.1); coarse, so only when the
     // finer clock cannot tell.
     const auto ms = static_cast<int32_t>(timestamp(t, now) - ts_echo);
-    if (ms < 0 || Duration::ms(ms) > c.rto_max) return;
-    t.rtt.sample(std::max(Duration::ms(ms), t.rtt.srtt / 2), c.rto_min, c.rto_max);
+    if (ms < 0 || Duration::ms(ms) > c.rto_max) return r;
+    r = std::max(Duration::ms(ms), t.rtt.srtt / 2);
+    t.rtt.sample(r, c.rto_min, c.rto_max);
     t.backoff = 0;
   } else if (syn) {
     t.rtt.rto = std::max(t.rtt.rto, Duration::s(3));  // RFC 6298 §5.7
     t.backoff = 0;
   }
+  return r;
 }
 
 }  // namespace
@@ -92,7 +98,7 @@ Effects acknowledge(Tcb& t, StreamOffset ack, bool has_ts, uint32_t ts_echo, Ins
   const bool syn = t.snd_una == 0;
   const uint32_t room_before = send_room(t);
   const auto acked = static_cast<uint32_t>(ack - t.snd_una);
-  const bool was_limited = 2 * t.in_flight() >= t.cc.cwnd;
+  const uint64_t flight = t.in_flight();
   t.snd_una = ack;
   if (ack > t.snd_nxt) {  // a probe beyond the window was taken
     t.snd_nxt = ack;
@@ -102,21 +108,36 @@ Effects acknowledge(Tcb& t, StreamOffset ack, bool has_ts, uint32_t ts_echo, Ins
   t.rtx_end = std::max(t.rtx_end, t.rtx_next);
   if (t.rtx_next == t.rtx_end) t.rtx_next = t.rtx_end = ack;
   const Freed freed = free_acknowledged(t);
-  measure(t, freed, syn, has_ts, ts_echo, now);
+  CcAck ca;
+  ca.rtt = measure(t, freed, syn, has_ts, ts_echo, now);
+  ca.acked = acked;
+  ca.flight = static_cast<uint32_t>(flight);
+  ca.mss = t.mss;
+  ca.srtt = t.rtt.srtt;
+  ca.min_rtt = t.rtt.min_rtt;
+  ca.snd_una = t.snd_una;
+  ca.snd_nxt = t.snd_nxt;
   t.retransmits = 0;
   t.probe_due = false;
   switch (t.recovery) {
     case Recovery::kOpen:
       t.dupacks = 0;
-      if (!syn && was_limited) cc_on_ack(t.cc, acked, t.mss);  // RFC 7661: only a used window grows
+      ca.cwnd_limited = !syn && 2 * flight >= t.cc.cwnd;  // RFC 7661: only a used window grows
+      cc_on_ack(t.cc, ca, now);
       break;
     case Recovery::kFast:
+      ca.recovering = true;
+      cc_on_ack(t.cc, ca, now);
       ack_in_recovery(t, acked, now);
       break;
     case Recovery::kLoss:
       t.dupacks = 0;
-      cc_on_ack(t.cc, acked, t.mss);
-      if (t.snd_una >= t.recover) t.recovery = Recovery::kOpen;
+      ca.cwnd_limited = true;
+      cc_on_ack(t.cc, ca, now);
+      if (t.snd_una >= t.recover) {
+        t.recovery = Recovery::kOpen;
+        cc_recovered(t.cc);
+      }
       break;
   }
   if (t.recovery != Recovery::kFast || t.snd_una >= t.recover) {
@@ -145,7 +166,7 @@ void duplicate_ack(Tcb& t, Instant now) {
   // RFC 6582 §4: not for duplicates that the retransmissions after a timeout caused.
   if (t.dupacks != kDuplicateThreshold || t.recovery == Recovery::kLoss || t.snd_una <= t.recover)
     return;
-  cc_on_loss(t.cc, static_cast<uint32_t>(t.in_flight()), t.mss);
+  cc_on_congestion(t.cc, CcEvent::kLoss, static_cast<uint32_t>(t.in_flight()), t.mss, now);
   t.recover = t.snd_nxt;
   t.recovery = Recovery::kFast;
   t.partial_acked = false;
@@ -155,9 +176,8 @@ void duplicate_ack(Tcb& t, Instant now) {
   refresh_prediction(t);
 }
 
-void lose_all(Tcb& t) {
-  const bool first = t.retransmits <= 1;
-  cc_on_timeout(t.cc, static_cast<uint32_t>(t.in_flight()), t.mss, first);
+void lose_all(Tcb& t, Instant now) {
+  cc_on_congestion(t.cc, CcEvent::kTimeout, static_cast<uint32_t>(t.in_flight()), t.mss, now);
   t.recovery = Recovery::kLoss;
   t.recover = t.snd_nxt;
   t.dupacks = 0;

@@ -208,6 +208,6 @@ Effects acknowledge(Tcb& t, StreamOffset ack, bool has_ts, uint32_t ts_echo, Ins
 /// The third duplicate ACK and what follows (RFC 6582 §3.2).
 void duplicate_ack(Tcb& t, Instant now);
 /// The retransmission timer expired: everything outstanding is taken for lost (RFC 6298 §5.4-5.6).
-void lose_all(Tcb& t);
+void lose_all(Tcb& t, Instant now);
 
 }  // namespace vireo::tcp

@@ -22,6 +22,7 @@
 #include "core/packet.h"
 #include "core/seq.h"
 #include "core/types.h"
+#include "stack/tcp/cc.h"
 
 namespace vireo::tcp {
 
@@ -107,6 +108,7 @@ struct Config {
   uint32_t rcv_buf = 131072;  ///< payload bytes we are ready to hold
   uint32_t snd_buf = 131072;  ///< payload bytes append() accepts before it is acknowledged
   uint8_t wscale = 7;         ///< offered window shift, 0..14; lowered if coarse against rcv_buf
+  CcKind congestion = CcKind::kReno;
   bool window_scaling = true;
   bool timestamps = true;
   bool sack = true;

@@ -37,26 +37,6 @@ TEST(Rtt, BoundsAndBackoff) {
   EXPECT_NEAR(static_cast<double>((r.rto - Duration::s(100)).ns()), 4000.0, 10.0);
 }
 
-TEST(NewReno, SlowStartThenOneSegmentPerWindow) {
-  CongestionControl c;
-  cc_start(c, 1000, false);
-  EXPECT_EQ(c.cwnd, 10'000u);
-  cc_on_loss(c, 20'000, 1000);
-  EXPECT_EQ(c.ssthresh, 10'000u);
-  c.cwnd = c.ssthresh;
-  for (int i = 0; i < 10; ++i) cc_on_ack(c, 1000, 1000);
-  EXPECT_EQ(c.cwnd, 11'000u);
-  cc_on_timeout(c, 400, 1000, true);
-  EXPECT_EQ(c.ssthresh, 2000u);
-  EXPECT_EQ(c.cwnd, 1000u);
-}
-
-TEST(InitialWindow, Rfc6928) {
-  EXPECT_EQ(initial_window(1460), 14'600u);
-  EXPECT_EQ(initial_window(536), 5360u);
-  EXPECT_EQ(initial_window(9000), 18'000u);
-}
-
 TEST(SendQueue, RandomAgainstADeque) {
   std::vector<std::byte> memory(size_t{4096} * 2048);
   PacketPool pool(memory, 2048);

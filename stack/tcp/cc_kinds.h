@@ -1,0 +1,23 @@
+// The algorithms behind cc.h, one file each. Private to cc*.cpp.
+// Owner: a Tcb. Thread: holder of its engine's lock.
+#pragma once
+
+#include "stack/tcp/cc.h"
+
+namespace vireo::tcp {
+
+/// cwnd + bytes, within what the arithmetic holds.
+inline void grow(CongestionControl& c, uint32_t bytes) {
+  c.cwnd = std::min(c.cwnd + bytes, CongestionControl::kMaxWindow);
+}
+
+/// RFC 3465 §2.2, L = 2: an ACK that covers much (or many tiny ACKs that cover one segment) grows
+/// the window by what was acknowledged, never by more than two segments.
+inline void slow_start(CongestionControl& c, uint32_t acked, uint32_t mss) {
+  grow(c, std::min(acked, 2 * mss));
+}
+
+/// RFC 5681 §3.1 congestion avoidance, byte counted: a segment for each window acknowledged.
+void reno_avoid(CongestionControl& c, uint32_t acked, uint32_t mss);
+
+}  // namespace vireo::tcp
