@@ -223,7 +223,10 @@ Next step7_text(Tcb& t, Arrival& a) {
     if (end > t.fin_offset)
       a.s.payload.trim_back(
           static_cast<uint32_t>(std::min<uint64_t>(end - t.fin_offset, a.length())));
-    if (a.length() == 0) return Next::kGoOn;
+    if (a.length() == 0) {
+      ack_now(t, true);
+      return Next::kGoOn;
+    }
   }
   ++t.data_segs_in;
   t.last_received = a.now;
@@ -256,19 +259,16 @@ Next step7_text(Tcb& t, Arrival& a) {
   return Next::kGoOn;
 }
 
-/// Eighth: FIN. Out of order it is remembered until the hole before it is filled.
-void step8_fin(Tcb& t, Arrival& a, StreamOffset fin_at) {
+/// Eighth: FIN. Out of order it is remembered until the hole before it is filled. `acked`: the
+/// segment's text has its ACK already (a second one would count as another duplicate).
+void step8_fin(Tcb& t, Arrival& a, StreamOffset fin_at, bool acked) {
   const bool contradicted = t.reassembly != nullptr && t.reassembly->last_end() > fin_at;
   if (a.fin && !t.peer_fin && !t.fin_seen && !contradicted) {
     t.fin_seen = true;
     t.fin_offset = fin_at;
   }
-  if (!t.fin_seen || t.peer_fin) {
-    if (a.fin) ack_now(t, true);
-    return;
-  }
-  if (t.rcv_nxt != t.fin_offset) {
-    ack_now(t, true);
+  if (!t.fin_seen || t.peer_fin || t.rcv_nxt != t.fin_offset) {
+    if (a.fin && !acked) ack_now(t, true);
     return;
   }
   t.peer_fin = true;
@@ -368,9 +368,10 @@ Effects walk(Tcb& t, Segment& s, Instant now) {
   if (step4_syn(t, a) == Next::kDrop) return a.effects;
   if (step5_ack(t, a) == Next::kDrop) return a.effects;
   const StreamOffset fin_at = t.rcv_nxt + static_cast<uint32_t>(a.left) + a.length();
+  const bool text = a.length() > 0;
   step6_urgent(t, a);
   if (step7_text(t, a) == Next::kDrop) return a.effects;
-  if (a.fin || t.fin_seen) step8_fin(t, a, fin_at);
+  if (a.fin || t.fin_seen) step8_fin(t, a, fin_at, text);
   return a.effects;
 }
 

@@ -128,7 +128,7 @@ bool plan_retransmit(Tcb& t, Instant now, Plan& p) {
   p.retransmission = true;
   if (d != nullptr) attach(*d, at, length, p);
   if (fin) p.flags |= SegFlags::kFin;
-  if (at + length == t.snd_end) p.flags |= SegFlags::kPsh;
+  if (length > 0 && at + length == t.snd_end) p.flags |= SegFlags::kPsh;
   return true;
 }
 
