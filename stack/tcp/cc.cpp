@@ -1,14 +1,38 @@
 #include "stack/tcp/cc.h"
 
+#include <memory>
+
 #include "stack/tcp/cc_kinds.h"
 
 namespace vireo::tcp {
 
 namespace {
 
-/// What ssthresh becomes (RFC 5681 §3.1 equation 4).
-uint32_t lowered(const CongestionControl&, CcEvent, uint32_t flight, uint32_t mss) {
-  return std::max(flight / 2, 2 * mss);
+constexpr double kRenoBetaEcn = 0.8;  // RFC 8511 §3
+
+/// RFC 5681 §3.1 equation 4.
+void reno_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t mss) {
+  const uint32_t rest =
+      e == CcEvent::kEcn ? static_cast<uint32_t>(flight * kRenoBetaEcn) : flight / 2;
+  c.ssthresh = std::max(rest, 2 * mss);
+}
+
+void begin_first_slow_start(CongestionControl& c) {
+  c.first_slow_start = true;
+  std::construct_at(&c.hystart);
+}
+
+void end_first_slow_start(CongestionControl& c) {
+  c.first_slow_start = false;
+  std::construct_at(&c.cubic);
+}
+
+void first_slow_start(CongestionControl& c, const CcAck& a) {
+  const auto step = c.hystart.on_ack(a.acked, a.mss, a.rtt, a.snd_una, a.snd_nxt);
+  grow(c, step.grow);
+  if (!step.leave) return;
+  c.ssthresh = c.cwnd;
+  end_first_slow_start(c);
 }
 
 }  // namespace
@@ -18,27 +42,49 @@ void cc_start(CongestionControl& c, CcKind kind, uint32_t mss, bool syn_lost) {
   c.kind = kind;
   c.cwnd = syn_lost ? mss : initial_window(mss);
   c.ssthresh = CongestionControl::kMaxWindow;
+  if (kind == CcKind::kCubic) begin_first_slow_start(c);
+  if (kind == CcKind::kNone) c.cwnd = CongestionControl::kMaxWindow;
 }
 
-void cc_on_ack(CongestionControl& c, const CcAck& a, Instant) {
+void cc_on_ack(CongestionControl& c, const CcAck& a, Instant now) {
   if (a.recovering || !a.cwnd_limited) return;
-  if (c.in_slow_start()) {
-    slow_start(c, a.acked, a.mss);
+  if (c.kind != CcKind::kNone && c.in_slow_start()) {
+    if (c.first_slow_start)
+      first_slow_start(c, a);
+    else
+      slow_start(c, a.acked, a.mss);
     return;
   }
   switch (c.kind) {
     case CcKind::kReno:
       reno_avoid(c, a.acked, a.mss);
       break;
+    case CcKind::kCubic:
+      cubic_avoid(c, a, now);
+      break;
+    case CcKind::kNone:
+      c.cwnd = c.ssthresh;
+      break;
   }
 }
 
 void cc_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t mss, Instant) {
+  if (c.kind == CcKind::kNone) return;
   if (!c.in_episode) {
     c.in_episode = true;
     c.prior_cwnd = c.cwnd;
     c.prior_ssthresh = c.ssthresh;
-    c.ssthresh = lowered(c, e, flight, mss);
+    switch (c.kind) {
+      case CcKind::kReno:
+        reno_on_congestion(c, e, flight, mss);
+        break;
+      case CcKind::kCubic:
+        if (c.first_slow_start) end_first_slow_start(c);
+        cubic_on_congestion(c, e, flight, mss);
+        break;
+      case CcKind::kNone:
+        break;
+    }
     if (e == CcEvent::kEcn) c.cwnd = std::min(c.cwnd, c.ssthresh);
   }
   if (e == CcEvent::kTimeout) c.cwnd = mss;
@@ -53,10 +99,21 @@ void cc_undo(CongestionControl& c) {
   c.ssthresh = std::max(c.ssthresh, c.prior_ssthresh);
   c.prior_cwnd = 0;
   c.in_episode = false;
+  if (c.kind != CcKind::kCubic) return;
+  if (c.ssthresh == CongestionControl::kMaxWindow)
+    begin_first_slow_start(c);
+  else
+    cubic_undo(c);
 }
 
-void cc_on_idle(CongestionControl& c, uint32_t mss, Duration, Duration) {
-  c.cwnd = std::min(c.cwnd, initial_window(mss));
+void cc_on_idle(CongestionControl& c, uint32_t mss, Duration idle, Duration rto) {
+  if (c.kind == CcKind::kNone) return;
+  // Linux (tcp_slow_start_after_idle) and RFC 2861: half the window for each RTO, not all at once;
+  // and slow start back to three quarters of what it was.
+  const uint32_t restart = std::min(c.cwnd, initial_window(mss));
+  c.ssthresh = std::max(c.ssthresh, c.cwnd / 4 * 3);
+  for (Duration left = idle; left > rto && c.cwnd > restart; left = left - rto) c.cwnd /= 2;
+  c.cwnd = std::max(c.cwnd, restart);
   c.acked = 0;
 }
 

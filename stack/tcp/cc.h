@@ -2,7 +2,8 @@
 // one predicted branch). It says how large the window is; what is lost, and what happens to cwnd
 // while that is repaired, is recovery's business. Windows are in bytes.
 // Owner: a Tcb. Thread: holder of its engine's lock.
-// Source: RFC 5681, RFC 3465 (byte counting, L = 2), RFC 6928 (initial window).
+// Source: RFC 5681, RFC 3465 (byte counting, L = 2), RFC 6928 (initial window), RFC 9438 (CUBIC),
+// RFC 9406 (HyStart++), RFC 8511 (ABE).
 //
 //   cc_start                       the connection is established
 //   cc_on_ack                      at every ACK of new data
@@ -17,10 +18,16 @@
 
 #include "core/clock.h"
 #include "core/seq.h"
+#include "stack/tcp/cubic.h"
+#include "stack/tcp/hystart.h"
 
 namespace vireo::tcp {
 
-enum class CcKind : uint8_t { kReno };
+enum class CcKind : uint8_t {
+  kReno,
+  kCubic,
+  kNone,  ///< no control: the peer's window alone (libvma's VMA_TCP_CC_ALGO=2)
+};
 
 /// What ended an episode of growth.
 enum class CcEvent : uint8_t {
@@ -38,7 +45,14 @@ struct CongestionControl {
   uint32_t prior_cwnd = 0;  ///< before the latest episode; 0: nothing to undo
   uint32_t prior_ssthresh = 0;
   CcKind kind = CcKind::kReno;
-  bool in_episode = false;  ///< ssthresh was lowered and cc_recovered() did not come yet
+  bool in_episode = false;        ///< ssthresh was lowered and cc_recovered() did not come yet
+  bool first_slow_start = false;  ///< CUBIC's, by HyStart++: says which member is alive
+  union {
+    HyStart hystart;
+    Cubic cubic;
+  };
+
+  CongestionControl() : hystart() {}
 
   bool in_slow_start() const { return cwnd < ssthresh; }
 };

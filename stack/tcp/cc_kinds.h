@@ -20,4 +20,10 @@ inline void slow_start(CongestionControl& c, uint32_t acked, uint32_t mss) {
 /// RFC 5681 §3.1 congestion avoidance, byte counted: a segment for each window acknowledged.
 void reno_avoid(CongestionControl& c, uint32_t acked, uint32_t mss);
 
+/// RFC 9438 congestion avoidance. These three need Cubic alive.
+void cubic_avoid(CongestionControl& c, const CcAck& a, Instant now);
+/// Lowers ssthresh, remembers the plateau.
+void cubic_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t mss);
+void cubic_undo(CongestionControl& c);
+
 }  // namespace vireo::tcp

@@ -108,7 +108,7 @@ struct Config {
   uint32_t rcv_buf = 131072;  ///< payload bytes we are ready to hold
   uint32_t snd_buf = 131072;  ///< payload bytes append() accepts before it is acknowledged
   uint8_t wscale = 7;         ///< offered window shift, 0..14; lowered if coarse against rcv_buf
-  CcKind congestion = CcKind::kReno;
+  CcKind congestion = CcKind::kCubic;
   bool window_scaling = true;
   bool timestamps = true;
   bool sack = true;

@@ -107,6 +107,17 @@ TEST(Congestion, UndoAfterTheEpisodeKeepsWhatGrewSince) {
   EXPECT_EQ(c.cwnd, 12'000u);
 }
 
+TEST(NoControl, OnlyThePeersWindow) {  // VMA_TCP_CC_ALGO=2
+  CongestionControl c = started(CcKind::kNone);
+  EXPECT_EQ(c.cwnd, CongestionControl::kMaxWindow);
+  cc_on_congestion(c, CcEvent::kTimeout, 20'000, kMss, kNow);
+  c.cwnd = 5000;  // recovery's
+  cc_recovered(c);
+  cc_on_idle(c, kMss, Duration::s(10), Duration::s(1));
+  cc_on_ack(c, ack(1), kNow);
+  EXPECT_EQ(c.cwnd, CongestionControl::kMaxWindow);
+}
+
 TEST(InitialWindow, Rfc6928) {
   EXPECT_EQ(initial_window(1460), 14'600u);
   EXPECT_EQ(initial_window(536), 5360u);

@@ -48,6 +48,7 @@ class Peer {
     config.window_scaling = false;
     config.sack = false;
     config.nodelay = true;
+    config.congestion = CcKind::kReno;  // the simplest windows to foretell
   }
   ~Peer() {
     release(t);
