@@ -473,15 +473,15 @@ tcp_info info_of(const tcp::Tcb& t, Instant now) {
   o.tcpi_rto = us(i.rto);
   o.tcpi_snd_mss = i.snd_mss;
   o.tcpi_rcv_mss = i.rcv_mss;
-  o.tcpi_unacked = i.snd_mss != 0 ? (i.unacked + i.snd_mss - 1) / i.snd_mss : 0;
+  o.tcpi_unacked = i.unacked;
   o.tcpi_last_data_sent = ms_since(i.last_data_sent);
   o.tcpi_last_data_recv = ms_since(i.last_data_recv);
   o.tcpi_last_ack_recv = ms_since(i.last_ack_recv);
   o.tcpi_pmtu = i.snd_mss + 40;
   o.tcpi_rtt = us(i.srtt);
   o.tcpi_rttvar = us(i.rttvar);
-  o.tcpi_snd_ssthresh = i.snd_mss != 0 ? i.snd_ssthresh / i.snd_mss : 0;
-  o.tcpi_snd_cwnd = i.snd_mss != 0 ? i.snd_cwnd / i.snd_mss : 0;
+  o.tcpi_snd_ssthresh = i.snd_ssthresh;
+  o.tcpi_snd_cwnd = i.snd_cwnd;
   o.tcpi_advmss = i.rcv_mss;
   o.tcpi_reordering = 3;
   o.tcpi_rcv_space = i.rcv_space;

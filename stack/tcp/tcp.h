@@ -220,6 +220,7 @@ struct Info {
   State state;
   uint8_t snd_wscale, rcv_wscale;
   bool timestamps, sack, wscale;
+  /// unacked, snd_cwnd, snd_ssthresh: segments, as TCP_INFO has them; rcv_space and windows: bytes
   uint32_t snd_mss, rcv_mss, unacked, retransmits, total_retrans, snd_cwnd, snd_ssthresh, rcv_space,
       snd_wnd, rcv_wnd;
   Duration rto, srtt, rttvar, min_rtt;
