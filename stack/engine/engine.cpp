@@ -8,6 +8,9 @@ namespace {
 
 /// Those who wait for a neighbour try again this often, beside whenever the kernel's tables change.
 constexpr Duration kRetryWaiters = Duration::ms(200);
+/// Frames after which rings are served although no poll came back empty: where every turn finds
+/// frames, none would, and the device would run out of empty ones.
+constexpr unsigned kMostUnbooked = 256;
 
 }  // namespace
 
@@ -66,7 +69,10 @@ bool Engine::turn(Instant now) noexcept {
     expire_time_waits(now);
     if (now - waiters_retried_ >= kRetryWaiters) retry_waiters(now);
   }
+  frames_unbooked_ += frames;
   if (!is_worked) idle(now);
+  if (frames_unbooked_ >= kMostUnbooked) [[unlikely]]
+    reap_and_refill();
   if (!pending_.empty()) flush_pending(now);
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
   publish_deadline(now);
@@ -77,17 +83,22 @@ bool Engine::turn(Instant now) noexcept {
 /// Books that nobody waits for.
 void Engine::idle(Instant now) noexcept {
   stats_.empty_polls.add();
-  for (Port* p : ports_)
-    for (auto& q : p->queues) {
-      q->tx_reap();
-      q->rx_refill();
-    }
+  reap_and_refill();
   reader_.quiesce();
   if (const uint64_t g = reader_.generation(); g != net_generation_) [[unlikely]] {
     net_generation_ = g;
     retry_waiters(now);
   }
   stats_.pool_free.set(pool_->free_count());
+}
+
+void Engine::reap_and_refill() noexcept {
+  frames_unbooked_ = 0;
+  for (Port* p : ports_)
+    for (auto& q : p->queues) {
+      q->tx_reap();
+      q->rx_refill();
+    }
 }
 
 void Engine::publish_deadline(Instant now) noexcept {

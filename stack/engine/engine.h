@@ -240,6 +240,7 @@ class Engine {
   // engine.cpp
   bool turn(Instant now) noexcept VIREO_REQUIRES(lock_);
   void idle(Instant now) noexcept;
+  void reap_and_refill() noexcept;
   void publish_deadline(Instant now) noexcept;
   void run_notes(Work work) noexcept;
   void take_notes(Instant now) noexcept;
@@ -347,7 +348,8 @@ class Engine {
   tcp::IsnSecret secret_;
   Arena arena_;
   std::unique_ptr<PacketPool> pool_;
-  uint32_t low_water_ = 0;  ///< free frames below which queues grow no more
+  unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
+  uint32_t low_water_ = 0;        ///< free frames below which queues grow no more
 
   // Shared with other threads, each on a line of its own.
   alignas(64) EngineLock lock_;
