@@ -56,6 +56,9 @@ struct EngineEvents {
   void (*udp)(UdpFlow&) = nullptr;                ///< `queue` grew or soft_error was set
 };
 
+struct LastWill;
+struct LastWillEntry;
+
 struct EngineConfig {
   size_t arena_bytes = size_t{32} << 20;
   bool huge_pages = true;
@@ -63,6 +66,7 @@ struct EngineConfig {
   Duration time_wait = Duration::s(60);
   Duration helper_grace = Duration::ms(1);
   std::span<PortStats> port_stats{};  ///< where open interfaces are told; what has no room is not
+  LastWill* will = nullptr;           ///< null: nobody reads it
 };
 
 /// An interface in use: its device and the queues we poll.
@@ -156,6 +160,8 @@ class Engine {
   bool orphans_owe() const;
   /// Closed connections whose peer has not closed yet, or that are not over for another reason.
   bool has_orphans() const { return !orphans_.empty(); }
+  /// The process ends in good order: peers that have acknowledged our FIN need no mourner.
+  void settle_will() noexcept;
 
   // ---- notes: a send that does not wait for the lock
   /// Any thread, lock not held: leaves `data` (whole or not at all) for the holder. @return false:
@@ -301,6 +307,12 @@ class Engine {
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;
   void arm_timer(TcpFlow& f) noexcept;
+
+  // last_will.cpp
+  LastWillEntry* will_entry(const TcpFlow& f) const noexcept;
+  void write_will(const TcpFlow& f) noexcept;
+  void strike_will(const TcpFlow& f) noexcept;
+  void will_port(const Port& p) noexcept;
 
   // transmit.cpp
   void want_transmit(TcpFlow& f) noexcept;

@@ -73,6 +73,7 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
   for (auto& q : p->queues)
     if (q->wait_fd() >= 0) wait_fds_.push_back(q->wait_fd());
   publish(config_.port_stats, *p);
+  will_port(*p);
   log<LogLevel::kInfo>("{}: carried by {}, {} queue(s)", p->link.name, p->device->caps().mode,
                        p->queues.size());
   // Sockets bound to every address hear the new interface too.

@@ -36,6 +36,7 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
 }
 
 void Engine::free_tcp(TcpFlow& f) noexcept {
+  strike_will(f);
   wheel_.cancel(f.timer);
   tcp::release(f.tcb);
   demux_.erase(demux_key(f.key));
@@ -62,11 +63,13 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
   f->stats = &stats;
   f->egress.port = route.port;
   f->egress.mtu = route.hop.mtu;
+  f->egress.ifindex = route.hop.ifindex;
   tcp::Config c = config;
   c.mss = std::min(c.mss, mss_of(route.hop.mtu, key.v6));
   c.ts_offset = tcp::timestamp_offset(secret_, local, remote);
   tcp::open_active(f->tcb, c, *pool_, tcp::initial_sequence(secret_, local, remote, now), now);
   stats_.tcp_connections.add();
+  write_will(*f);
   tcp_progress(*f, now);
   publish_deadline(now);
   return f;
@@ -155,6 +158,7 @@ void Engine::syn_arrived(Listener& l, const wire::ParsedFrame& frame, const tcp:
   ++l.embryo_count;
   tcp::open_passive(f->tcb, c, *pool_, syn,
                     tcp::initial_sequence(secret_, key.local, key.remote, now), now);
+  write_will(*f);
   want_transmit(*f);
 }
 

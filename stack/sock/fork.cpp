@@ -62,6 +62,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   (void)helper_.release();
   (void)engine_.release();
   (void)mirror_.release();
+  (void)mourner_.release();
   engine_ptr_.store(nullptr, std::memory_order_release);
   engine_refusal_.reset();
   free_waiters_ = nullptr;
@@ -142,9 +143,12 @@ void Stack::drain_at_exit() {
     if (now - last_frame < kQuiet) patience = kPeerCloses;
     if (e->orphans_owe()) patience = settings_.exit_linger;
     e->unlock();
-    if (now - start >= std::min(patience, settings_.exit_linger)) return;
+    if (now - start >= std::min(patience, settings_.exit_linger)) break;
     cpu_relax();
   }
+  e->lock().lock();
+  e->settle_will();
+  e->unlock();
 }
 
 }  // namespace vireo

@@ -75,6 +75,7 @@ Result<void> listen(Handle h, int backlog) {
     if (carried) {
       set_kernel_nonblock(h.fd);
       record_carried(f, f.tcp->local, {});
+      f.stack->watch_over_tcp();
     } else {
       f.mode.store(Mode::kKernel, std::memory_order_release);
       record_kernel(f, carried.error());

@@ -43,6 +43,7 @@ Stack::~Stack() {
   engine_ptr_.store(nullptr, std::memory_order_release);
   engine_.reset();
   mirror_.reset();
+  mourner_.reset();
   while (free_waiters_ != nullptr) delete std::exchange(free_waiters_, free_waiters_->next);
   if (stats_fd_ >= 0) {
     ::munmap(stats_, sizeof *stats_);
@@ -92,6 +93,10 @@ Carried<Engine*> Stack::make_engine() {
   config.time_wait = settings_.tcp_timewait;
   config.helper_grace = settings_.helper_grace;
   config.port_stats = stats().ports;
+  // On the shared-memory wire the kernel, which the mourner speaks through, does not know the way.
+  if (want_helper_ && settings_.mourner && settings_.device != DeviceChoice::kShm)
+    mourner_ = Mourner::create();
+  if (mourner_) config.will = &mourner_->will();
   auto engine =
       Engine::create(EngineId(0), config, opener_, **mirror, socket_events(), stats().engines[0]);
   if (!engine) return refuse(engine.error());

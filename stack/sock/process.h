@@ -25,6 +25,7 @@
 #include "stack/net/netlink.h"
 #include "stack/sock/fd_table.h"
 #include "stack/sock/libc.h"
+#include "stack/sock/mourner.h"
 #include "stack/sock/readiness.h"
 #include "stack/sock/spin_places.h"
 
@@ -125,6 +126,11 @@ class Stack {
   void put_waiter(Waiter& w);
   SpinPlaces& spin_places() { return spin_places_; }
 
+  /// A TCP connection or listener is carried from now on: who will tell the peers if we are killed?
+  void watch_over_tcp() {
+    if (mourner_) mourner_->start();
+  }
+
   // ---- accepted connections
   /// A new descriptor that holds a number for a connection without a kernel socket: a dup of one
   /// unconnected socket of the family. Errors: EMFILE and those of socket(2).
@@ -174,6 +180,7 @@ class Stack {
   std::atomic<const Rules*> rules_ptr_{nullptr};
   ControlLock life_lock_;  ///< order 3: making the engine
   std::unique_ptr<net::Mirror> mirror_;
+  std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the will
   std::unique_ptr<Engine> engine_;
   std::atomic<Engine*> engine_ptr_{nullptr};
   std::optional<Refusal> engine_refusal_ VIREO_GUARDED_BY(life_lock_);

@@ -201,6 +201,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
         record_address(*f.stats, local, to);
       } else {
         record_carried(f, f.tcp->local, f.tcp->remote);
+        f.stack->watch_over_tcp();
       }
     }
   }

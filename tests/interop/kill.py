@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""kill -9 of either side in mid-transfer, ten times: nothing remains, the survivor learns it, the next run starts."""
+"""kill -9 of either side, in mid-transfer or at rest: nothing remains, the survivor learns it, the next run starts."""
 import json
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from labkit.build import program  # noqa: E402
 from labkit.process import wait_until  # noqa: E402
-from labkit.runner import Suite, Test  # noqa: E402
+from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
 PORT = 5003
 TIMES = 10
@@ -102,6 +104,138 @@ def _(t: Test) -> None:
         client.wait(10, status=-signum)
         server.wait(30, status=1)
         t.expect(any(text in server.stderr for text in BROKEN), f"the survivor said {server.stderr!r}")
+
+
+# ---- a peer that only waits --------------------------------------------------------------------------------------
+TOLD_WITHIN = 3.0  # seconds: three questions, 550 ms apart, and some patience
+WAITER = str(Path(__file__).resolve().parent / "waiter.py")
+
+
+def mourners(t: Test, host: str) -> list[int]:
+    pids = t.lab.run(host, "ip", "netns", "pids", t.lab.netns(host)).stdout.split()
+    names = {}
+    for pid in pids:
+        try:
+            names[int(pid)] = Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            pass
+    return [pid for pid, name in names.items() if name == "vireo-mourner"]
+
+
+def expect_no_mourner(t: Test, hosts: str = "AB") -> None:
+    for host in hosts:
+        t.expect(wait_until(lambda: not mourners(t, host), 2.5), f"a mourner remains on {host}")
+
+
+def waiters(t: Test, how_a: str, how_b: str, *, family: int = 4, count: int = 1, env_a: dict[str, str] | None = None):
+    """A client on A and a server on B, both waiting."""
+    common = (t.lab.address("B", family), str(PORT), str(count))
+    server = t.start("B", PYTHON, WAITER, "server", *common, how_b, name=f"server-{how_b}")
+    t.await_port("B", PORT)
+    client = t.start("A", PYTHON, WAITER, "client", *common, how_a, name=f"client-{how_a}", env=env_a)
+    for process in (client, server):
+        t.expect(wait_until(lambda: "up" in process.stdout, 20), f"not connected\n{process.tail()}")
+    return client, server
+
+
+def expect_told(t: Test, survivor, count: int, since: float, ends: tuple[str, ...] = ("reset", "eof")) -> dict:
+    survivor.wait(max(0.1, since + TOLD_WITHIN + 0.05 * count - time.monotonic()))
+    heard = json.loads(survivor.stdout.splitlines()[-1])
+    t.expect(sum(heard.get(e, 0) for e in ends) == count, f"the survivor heard {heard} on {count} connections")
+    return heard
+
+
+def kill_a_waiter(t: Test, victim_host: str, how: str, family: int, count: int = 1) -> None:
+    client, server = waiters(t, how, how, family=family, count=count)
+    for host in "AB":
+        if t.stack_of(host) == "vireo" and not t.options.dry:
+            t.expect(len(mourners(t, host)) == 1, f"{len(mourners(t, host))} mourners on {host}, not 1")
+    victim, survivor = (client, server) if victim_host == "A" else (server, client)
+    since = time.monotonic()
+    victim.kill()
+    heard = expect_told(t, survivor, count, since)
+    t.note(f"IPv{family} {how}: {heard} after {time.monotonic() - since:.2f} s")
+    expect_no_mourner(t)
+
+
+for ends in (("vireo", "vireo"), ("vireo", "kernel"), ("kernel", "vireo"), ("kernel", "kernel")):
+    for host, role in (("A", "client"), ("B", "server")):
+        @suite.case(f"kill -9 of a waiting {role}, {ends[0]} to {ends[1]}", ends, seconds=90)
+        def _(t: Test, host=host) -> None:
+            for family in (4, 6):
+                for how in ("recv", "epoll"):
+                    kill_a_waiter(t, host, how, family)
+
+
+for ends in (("vireo", "kernel"), ("vireo", "vireo")):
+    @suite.case(f"kill -9 with 200 connections, {ends[0]} to {ends[1]}", ends, seconds=90)
+    def _(t: Test) -> None:
+        kill_a_waiter(t, "A", "epoll", 4, count=200)
+
+
+@suite.case("an ordinary exit is a FIN and nothing after it, vireo to kernel", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    client, server = waiters(t, "exit", "half")
+    client.wait(5)
+    server.wait(10)
+    heard = json.loads(server.stdout.splitlines()[-1])
+    t.expect(heard == {"eof": 1, "state": 8, "error": 0}, f"not in CLOSE-WAIT (8) for as long as it likes: {heard}")
+    expect_no_mourner(t)
+
+
+@suite.case("exec of another program is the end of the connections, vireo to kernel", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    since = time.monotonic()
+    client, server = waiters(t, "exec", "recv")
+    expect_told(t, server, 1, since + 5, ("reset",))
+    t.expect(client.running, "the new program has ended")
+    expect_no_mourner(t)
+
+
+for how, what in (("fork", "a forked child"), ("child", "a child that executed another program")):
+    @suite.case(f"kill -9 of the parent while {what} lives on, vireo to kernel", ("vireo", "kernel"))
+    def _(t: Test, how=how) -> None:
+        client, server = waiters(t, how, "recv")
+        since = time.monotonic()
+        os.kill(client.pid, signal.SIGKILL)  # not its session
+        expect_told(t, server, 1, since, ("reset",))
+        expect_no_mourner(t)
+
+
+@suite.case("kill -9 of a daemon, vireo to kernel", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    client, server = waiters(t, "daemon", "recv")
+    client.wait(5)
+    t.expect(server.running, "the connection ended with the daemon's parent")
+    since = time.monotonic()
+    os.kill(int(client.stdout.split()[0]), signal.SIGKILL)
+    expect_told(t, server, 1, since, ("reset",))
+    expect_no_mourner(t)
+
+
+@suite.case("the mourner is no child of the program's, vireo to kernel", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    client, server = waiters(t, "children", "recv")
+    server.stop(signal.SIGKILL)
+    client.wait(5)
+    t.expect(json.loads(client.stdout.splitlines()[-1]).get("children") == "ECHILD", f"wait(2) found something: {client.stdout}")
+    expect_no_mourner(t)
+
+
+@suite.case("without a mourner: by setting, or because it is not installed, vireo to kernel", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    if t.options.dry:
+        return
+    alone = t.logs / "alone" / "libvireo.so"
+    alone.parent.mkdir()
+    shutil.copy(t.options.library, alone)
+    for env, lines in (({"VIREO_MOURNER": "0"}, 0), ({"LD_PRELOAD": str(alone)}, 1)):
+        client, server = waiters(t, "recv", "exit", env_a=env)
+        t.expect(not mourners(t, "A"), f"{env}: there is a mourner")
+        client.wait(5)
+        said = client.stderr.splitlines()
+        t.expect(len(said) == lines and all("vireo-mourner" in line for line in said), f"{env}: {client.stderr!r}")
+        server.wait(5)
 
 
 if __name__ == "__main__":

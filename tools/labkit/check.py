@@ -259,9 +259,17 @@ def traces() -> dict[str, set[str]]:
             return set()
     huge = sum(int((d / "nr_hugepages").read_text()) - int((d / "free_hugepages").read_text())
                for d in Path("/sys/kernel/mm/hugepages").glob("hugepages-*"))
+    mourners = {p.parent.name for p in Path("/proc").glob("[0-9]*/comm") if _text(p) == "vireo-mourner\n"}
     return {"namespaces": {p.name for p in Path("/run/netns").glob("vr-*")}, "BPF programs": ids("prog"), "BPF maps": ids("map"),
             "BPF links": ids("link"), "used huge pages": {str(n) for n in range(huge)},
-            "lab state": {p.name for p in Path("/run/vireo-lab").glob("*")}}
+            "mourners": mourners, "lab state": {p.name for p in Path("/run/vireo-lab").glob("*")}}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""  # the process has ended
 
 
 def _out_of_time(_number, _frame) -> None:

@@ -1,0 +1,54 @@
+// The engine's part of the last will (core/last_will.h): a connection stands in it from its first
+// SYN until its peer has been told of its end.
+#include "core/last_will.h"
+
+#include <cstring>
+
+#include "stack/engine/engine.h"
+
+namespace vireo {
+
+LastWillEntry* Engine::will_entry(const TcpFlow& f) const noexcept {
+  const uint32_t index = f.tag.value() - 1;
+  return config_.will == nullptr || index >= kLastWillEntries ? nullptr
+                                                              : &config_.will->entries[index];
+}
+
+void Engine::write_will(const TcpFlow& f) noexcept {
+  LastWillEntry* const e = will_entry(f);
+  if (e == nullptr) return;
+  e->iss = f.tcb.iss.value();
+  e->ts_offset = f.tcb.config.ts_offset;
+  e->timestamps = f.tcb.config.timestamps ? 1 : 0;
+  e->scope = f.key.remote.addr.is_link_local() ? f.egress.ifindex.value() : 0;
+  std::memcpy(e->local_addr, f.key.local.addr.bytes().data(), sizeof e->local_addr);
+  std::memcpy(e->remote_addr, f.key.remote.addr.bytes().data(), sizeof e->remote_addr);
+  e->local_port = f.key.local.port;
+  e->remote_port = f.key.remote.port;
+  // release: a reader of this process's memory may come between any two of its instructions.
+  e->open.store(1, std::memory_order_release);
+  auto& used = config_.will->used;
+  if (f.tag.value() > used.load(std::memory_order_relaxed))
+    used.store(f.tag.value(), std::memory_order_release);
+}
+
+void Engine::strike_will(const TcpFlow& f) noexcept {
+  if (LastWillEntry* const e = will_entry(f)) e->open.store(0, std::memory_order_release);
+}
+
+void Engine::will_port(const Port& p) noexcept {
+  if (config_.will == nullptr) return;
+  for (auto& port : config_.will->ports) {
+    if (port.load(std::memory_order_relaxed) != 0) continue;
+    port.store(p.link.index.value(), std::memory_order_release);
+    return;
+  }
+}
+
+void Engine::settle_will() noexcept {
+  for (const TcpFlow& f : orphans_)
+    if (tcp::state(f.tcb) == tcp::State::kFinWait2 || tcp::state(f.tcb) == tcp::State::kTimeWait)
+      strike_will(f);
+}
+
+}  // namespace vireo

@@ -1,0 +1,189 @@
+#include "stack/sock/mourner.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "core/log.h"
+#include "stack/sock/process.h"
+
+// Where the companion is installed, from the library's folder (CMakeLists.txt).
+#ifndef VIREO_LIBEXEC
+#define VIREO_LIBEXEC "../libexec"
+#endif
+
+namespace vireo {
+namespace {
+
+/// Descriptors of the companion, by their numbers there (tools/vireo-mourner/main.cpp).
+enum : int { kAlive, kWill, kRaw4, kRaw6, kFds };
+
+/// What the companion needs before its exec. It shares our memory until then, so it may not
+/// allocate, lock or return.
+struct Birth {
+  const char* path = nullptr;
+  char* const* argv = nullptr;
+  int alive = -1;
+  int will = -1;
+  int error = 0;  ///< errno of the step that failed
+  const char* where = "";
+};
+
+[[noreturn]] void give_up(Birth& b, const char* where) {
+  b.error = errno;
+  b.where = where;
+  for (;;) ::syscall(SYS_exit_group, 127);
+}
+
+/// Beyond the numbers that are given out below.
+int out_of_the_way(long fd) {
+  if (fd < 0) return -1;
+  return static_cast<int>(::syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 2 * kFds));
+}
+
+void close_from(int first) {
+  if (::syscall(SYS_close_range, first, ~0U, 0) == 0) return;
+  rlimit limit{};  // before Linux 5.9
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const auto end = static_cast<int>(std::min<rlim_t>(limit.rlim_max, 1U << 20));
+  for (int fd = first; fd < end; ++fd) ::syscall(SYS_close, fd);
+}
+
+int become_companion(void* argument) {
+  Birth& b = *static_cast<Birth*>(argument);
+  int from[kFds];
+  from[kAlive] = out_of_the_way(b.alive);
+  from[kWill] = out_of_the_way(b.will);
+  // Opened here: the namespace and the rights are ours now; exec(3) may keep fewer.
+  from[kRaw4] =
+      out_of_the_way(::syscall(SYS_socket, AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW));
+  if (from[kRaw4] < 0) give_up(b, "raw socket, needs CAP_NET_RAW");
+  from[kRaw6] =
+      out_of_the_way(::syscall(SYS_socket, AF_INET6, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW));
+  for (int to = 0; to < kFds; ++to) {
+    if (from[to] >= 0) {
+      if (::syscall(SYS_dup3, from[to], to, 0) < 0) give_up(b, "descriptors");
+    } else {
+      ::syscall(SYS_close, to);  // no IPv6 here
+    }
+  }
+  close_from(kFds);
+  ::syscall(SYS_setsid);
+  (void)!::syscall(SYS_chdir, "/");
+  const sched_param ordinary{};
+  ::syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &ordinary);
+  // No environment: no LD_PRELOAD.
+  char* const nothing[] = {nullptr};
+  ::syscall(SYS_execve, b.path, b.argv, nothing);
+  give_up(b, b.path);
+}
+
+constexpr size_t kStackBytes = 32 << 10;
+
+/// As posix_spawn(3): nothing of our memory is copied, and we stand still until the child's exec or
+/// end. @return its number, -1 and errno. `stack`: used by one at a time.
+int spawn(int (*run)(void*), std::byte (&stack)[kStackBytes], Birth& birth) {
+  return ::clone(run, stack + kStackBytes, CLONE_VM | CLONE_VFORK, &birth);
+}
+
+/// exec makes any child one that wait(2) sees, but the child of a child that ended is another's.
+int bear_companion(void* argument) {
+  alignas(16) static std::byte stack[kStackBytes];
+  Birth& b = *static_cast<Birth*>(argument);
+  if (spawn(become_companion, stack, b) < 0) give_up(b, "clone");
+  for (;;) ::syscall(SYS_exit_group, 0);
+}
+
+/// Beside the library, else where it is installed; empty: in neither place.
+std::string find_companion() {
+  Dl_info self{};
+  if (::dladdr(reinterpret_cast<const void*>(&find_companion), &self) == 0) return {};
+  const std::string library = self.dli_fname;
+  const std::string folder = library.substr(0, library.rfind('/') + 1);
+  for (const char* there : {"", VIREO_LIBEXEC "/"}) {
+    std::string path = folder + there + "vireo-mourner";
+    if (::access(path.c_str(), X_OK) == 0) return path;
+  }
+  return {};
+}
+
+void say_there_is_none(const char* where, int error) {
+  log<LogLevel::kWarn>(
+      "no vireo-mourner ({}{}{}): if this program is killed, peers that only wait are not told",
+      where, error != 0 ? ": " : "", error != 0 ? std::strerror(error) : "");
+}
+
+}  // namespace
+
+std::unique_ptr<Mourner> Mourner::create() {
+  const int fd = protect_fd(static_cast<int>(
+      ::syscall(SYS_memfd_create, kLastWillMemfdName, static_cast<unsigned>(MFD_CLOEXEC))));
+  UniqueFd will_fd(fd);
+  void* at = MAP_FAILED;
+  if (fd >= 0 && ::ftruncate(fd, sizeof(LastWill)) == 0)
+    at = ::mmap(nullptr, sizeof(LastWill), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd,
+                0);
+  if (at == MAP_FAILED) {
+    say_there_is_none("memory of the last will", errno);
+    return nullptr;
+  }
+  // The connections are not those of a forked child.
+  ::madvise(at, sizeof(LastWill), MADV_DONTFORK);
+  ::madvise(at, sizeof(LastWill), MADV_DONTDUMP);
+  // The memfd's zeroes are empty entries: none is constructed, so none is touched.
+  auto* const will = static_cast<LastWill*>(at);
+  will->magic = kLastWillMagic;
+  return std::unique_ptr<Mourner>(new (std::nothrow) Mourner(std::move(will_fd), will));
+}
+
+Mourner::~Mourner() { ::munmap(will_, sizeof(LastWill)); }
+
+void Mourner::start() noexcept {
+  if (is_started_.load(std::memory_order_relaxed)) return;
+  if (is_started_.exchange(true, std::memory_order_relaxed)) return;
+  const int saved = errno;
+  const std::string path = find_companion();
+  int ends[2];
+  if (::getpid() == 1) {
+    log<LogLevel::kInfo>("no vireo-mourner: the end of process 1 ends all others of its namespace");
+  } else if (path.empty()) {
+    say_there_is_none("neither beside the library nor in " VIREO_LIBEXEC, 0);
+  } else if (::pipe2(ends, O_CLOEXEC) != 0) {
+    say_there_is_none("pipe", errno);
+  } else {
+    UniqueFd read_end(ends[0]);
+    alive_.reset(protect_fd(ends[1]));
+    const std::string pid = std::to_string(::getpid());
+    char name[] = "vireo-mourner";
+    char* const argv[] = {name, const_cast<char*>(pid.c_str()), program_invocation_short_name,
+                          nullptr};
+    Birth birth{
+        .path = path.c_str(), .argv = argv, .alive = read_end.get(), .will = will_fd_.get()};
+    alignas(16) static std::byte stack[kStackBytes];
+    // The companion keeps the mask over its exec: nothing but SIGKILL reaches it.
+    const uint64_t all = ~uint64_t{0};
+    uint64_t before = 0;
+    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    const int child = spawn(bear_companion, stack, birth);
+    const int error = child < 0 ? errno : birth.error;
+    if (child > 0) ::syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr);
+    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
+    if (error != 0) {
+      alive_.reset();
+      say_there_is_none(child < 0 ? "clone" : birth.where, error);
+    }
+  }
+  errno = saved;
+}
+
+}  // namespace vireo
