@@ -84,6 +84,8 @@ KernelDefaults KernelDefaults::read(const std::string& root) {
   net.read("ipv4/tcp_keepalive_probes", d.tcp_keepalive_probes, 1, 255);
   net.read("ipv4/tcp_syn_retries", d.tcp_syn_retries, 1, 127);
   net.read("ipv4/tcp_synack_retries", d.tcp_synack_retries, 0, 255);
+  net.read("ipv4/tcp_syncookies", d.tcp_syncookies, 0, 2);
+  net.read("ipv4/tcp_abort_on_overflow", d.tcp_abort_on_overflow);
   net.read("ipv4/tcp_retries2", d.tcp_retries2, 0, 255);
   net.read_seconds("ipv4/tcp_fin_timeout", d.tcp_fin_timeout, 0);
   net.read("ipv4/tcp_timestamps", d.tcp_timestamps);

@@ -37,6 +37,8 @@ struct KernelDefaults {
   int tcp_keepalive_probes = 9;
   int tcp_syn_retries = 6;
   int tcp_synack_retries = 5;
+  int tcp_syncookies = 1;
+  bool tcp_abort_on_overflow = false;
   int tcp_retries2 = 15;
   Duration tcp_fin_timeout = Duration::s(60);
   bool tcp_timestamps = true;

@@ -60,6 +60,10 @@ inline constexpr std::array kEngineCounters{
     CounterName<EngineStats>{"time_waits", &EngineStats::time_waits},
     CounterName<EngineStats>{"resets_sent", &EngineStats::resets_sent},
     CounterName<EngineStats>{"retransmits", &EngineStats::retransmits},
+    CounterName<EngineStats>{"listen_overflows", &EngineStats::listen_overflows},
+    CounterName<EngineStats>{"syn_cookies_sent", &EngineStats::syn_cookies_sent},
+    CounterName<EngineStats>{"syn_cookies_received", &EngineStats::syn_cookies_received},
+    CounterName<EngineStats>{"syn_cookies_failed", &EngineStats::syn_cookies_failed},
 };
 
 /// Values in the order of the list.

@@ -1,5 +1,5 @@
 // Keys of flows that are bound without a peer: a local address or every address, one family or
-// both, and groups. Several UDP flows may share a key; they stand in a chain behind it.
+// both, and groups. Several UDP flows, or listeners, may share a key and stand in a list behind it.
 #include <algorithm>
 
 #include "stack/engine/engine.h"
@@ -24,10 +24,7 @@ void for_each_key(const Flow& f, F&& fn) {
 
 Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
   const Refusal taken{Carriage::kDevice, EADDRINUSE, "local address in use"};
-  if (f.kind == FlowKind::kListener) {
-    if (demux_.insert(key, ref(static_cast<Listener&>(f)))) return {};
-    return std::unexpected(taken);
-  }
+  if (f.kind == FlowKind::kListener) return join_group(key, static_cast<Listener&>(f));
   auto& u = static_cast<UdpFlow&>(f);
   const Demux::Ref r = demux_.find(key);
   if (r == 0) {
@@ -46,7 +43,7 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
   const Demux::Ref found = demux_.find(key);
   if (found == 0) return;
   if (f.kind == FlowKind::kListener) {
-    if (found == ref(static_cast<Listener&>(f))) demux_.erase(key);
+    if (kind_of(found) == FlowKind::kListener) leave_group(key, static_cast<Listener&>(f));
     return;
   }
   if (kind_of(found) != FlowKind::kUdp) return;
@@ -63,6 +60,40 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
   UdpFlow& heir = *binding.flows.front();
   for (FlowRule& r : u.rules) heir.rules.push_back(std::move(r));
   u.rules.clear();
+}
+
+/// Several listeners share a key if all of them have SO_REUSEPORT.
+Carried<void> Engine::join_group(const DemuxKey& key, Listener& l) {
+  const Demux::Ref r = demux_.find(key);
+  if (r == 0) {
+    auto group = std::make_unique<ListenGroup>();
+    group->members.push_back(&l);
+    demux_.insert(key, ref(*group.release()));
+    return {};
+  }
+  const auto shares = [](const Listener* m) { return m->options.reuse_port; };
+  if (kind_of(r) == FlowKind::kListener && l.options.reuse_port) {
+    auto& members = at<ListenGroup>(r).members;
+    if (std::all_of(members.begin(), members.end(), shares)) {
+      members.push_back(&l);
+      return {};
+    }
+  }
+  return std::unexpected(Refusal{Carriage::kDevice, EADDRINUSE, "local address in use"});
+}
+
+void Engine::leave_group(const DemuxKey& key, Listener& l) noexcept {
+  auto& group = at<ListenGroup>(demux_.find(key));
+  if (std::erase(group.members, &l) == 0) return;
+  if (group.members.empty()) {
+    demux_.erase(key);
+    delete &group;
+    return;
+  }
+  // As with UDP, above: who is left takes over the rules.
+  Listener& heir = *group.members.front();
+  for (FlowRule& r : l.rules) heir.rules.push_back(std::move(r));
+  l.rules.clear();
 }
 
 Carried<void> Engine::bind_keys(Flow& f) {

@@ -1,16 +1,15 @@
-// Finds the flow of a frame: one open-addressing table over exact 4-tuples, local endpoints and
-// wildcards. Keys lie in the table, so a look-up touches one or two cache lines; the hash is keyed,
-// so that a stranger cannot choose tuples that collide. Grows by doubling; never on the path of a
-// frame of a known flow. Owner: Engine. Thread: holder of the engine's lock.
+// Finds the flow of a frame: one table over exact 4-tuples, local endpoints and wildcards. Keys lie
+// in the table, so a look-up touches two cache lines; the hash is keyed, so that a stranger cannot
+// choose tuples that collide. Grows by doubling; never on the path of a frame of a known flow.
+// Owner: Engine. Thread: holder of the engine's lock.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
-#include <optional>
-#include <vector>
 
 #include "core/address.h"
 #include "core/flow_hash.h"
+#include "core/tag_table.h"
 
 namespace vireo {
 
@@ -54,75 +53,46 @@ class Demux {
   /// A flow's name in the table: what kind it is and where. 0 = none.
   using Ref = uint64_t;
 
-  Demux() : hash_key_(FlowHashKey::random()), slots_(64) {}
+  Demux() : hash_key_(FlowHashKey::random()) {}
 
   Ref find(const DemuxKey& key) const noexcept {
-    for (size_t i = start(key);; i = (i + 1) & mask()) {
-      const Slot& s = slots_[i];
-      if (s.ref == 0) return 0;
-      if (s.ref != kGone && s.key == key) return s.ref;
-    }
+    const Slot* s = slot_of(key);
+    return s == nullptr ? 0 : s->ref;
   }
-  /// @return false: the key is taken.
+  /// @return false: the key is taken, or memory is exhausted.
   bool insert(const DemuxKey& key, Ref ref) {
-    if (find(key) != 0) return false;
-    if ((used_ + 1) * 4 > slots_.size() * 3) rehash();
-    for (size_t i = start(key);; i = (i + 1) & mask()) {
-      Slot& s = slots_[i];
-      if (s.ref == 0 || s.ref == kGone) {
-        if (s.ref == 0) ++used_;
-        s = {key, ref};
-        ++live_;
-        return true;
-      }
-    }
+    const uint64_t h = hash(key);
+    if (table_.find(h, [&](const Slot& s) { return s.key == key; }) != nullptr) return false;
+    return table_.insert(h, {key, ref}, [this](const Slot& s) { return hash(s.key); });
   }
   /// Changes what a key that is in the table stands for.
   void replace(const DemuxKey& key, Ref ref) noexcept {
     if (Slot* s = slot_of(key)) s->ref = ref;
   }
   void erase(const DemuxKey& key) noexcept {
-    if (Slot* s = slot_of(key)) {
-      s->ref = kGone;
-      --live_;
-    }
+    if (Slot* s = slot_of(key)) table_.erase(s);
   }
-  size_t size() const { return live_; }
+  size_t size() const { return table_.size(); }
+  size_t bytes() const { return table_.bytes(); }
+  /// Cost of a look-up, for tests: groups of the table that it reads.
+  unsigned groups_searched(const DemuxKey& key) const noexcept {
+    return table_.groups_searched(hash(key), [&](const Slot& s) { return s.key == key; });
+  }
 
  private:
-  static constexpr Ref kGone = ~Ref{0};
   struct Slot {
     DemuxKey key;
     Ref ref = 0;
   };
-
-  size_t mask() const { return slots_.size() - 1; }
-  size_t start(const DemuxKey& key) const noexcept {
-    return flow_hash(hash_key_, &key, sizeof key) & mask();
+  uint64_t hash(const DemuxKey& key) const noexcept {
+    return flow_hash(hash_key_, &key, sizeof key);
   }
-  Slot* slot_of(const DemuxKey& key) noexcept {
-    for (size_t i = start(key);; i = (i + 1) & mask()) {
-      Slot& s = slots_[i];
-      if (s.ref == 0) return nullptr;
-      if (s.ref != kGone && s.key == key) return &s;
-    }
-  }
-  void rehash() {
-    std::vector<Slot> old(live_ * 4 > slots_.size() ? slots_.size() * 2 : slots_.size());
-    old.swap(slots_);
-    used_ = live_;
-    for (const Slot& s : old) {
-      if (s.ref == 0 || s.ref == kGone) continue;
-      size_t i = start(s.key);
-      while (slots_[i].ref != 0) i = (i + 1) & mask();
-      slots_[i] = s;
-    }
+  Slot* slot_of(const DemuxKey& key) const noexcept {
+    return table_.find(hash(key), [&](const Slot& s) { return s.key == key; });
   }
 
   FlowHashKey hash_key_;
-  std::vector<Slot> slots_;
-  size_t used_ = 0;  ///< slots that are not free, the erased among them
-  size_t live_ = 0;
+  TagTable<Slot> table_;
 };
 
 }  // namespace vireo

@@ -12,6 +12,10 @@ constexpr Duration kRetryWaiters = Duration::ms(200);
 /// frames, none would, and the device would run out of empty ones.
 constexpr unsigned kMostUnbooked = 256;
 
+/// Answers that strangers can provoke in an average second.
+constexpr uint32_t kResetsPerSecond = 1000;
+constexpr uint32_t kChallengesPerSecond = 1000;
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineId id, const EngineConfig& config,
@@ -38,6 +42,8 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
       pool_(std::make_unique<PacketPool>(arena_.bytes(), config.frame_bytes)),
       low_water_(pool_->size() / 16),
       inbox_(kInboxNotes),
+      resets_(kResetsPerSecond),
+      challenges_(kChallengesPerSecond),
       wheel_(Clock::now()) {
   const FlowHashKey k = FlowHashKey::random();
   secret_ = {k.k0, k.k1};
@@ -45,7 +51,8 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
 }
 
 Engine::~Engine() {
-  while (!listeners_.empty()) tcp_close_listener(*listeners_.back());
+  for (Listener* l : listeners_)
+    if (l != nullptr) tcp_close_listener(*l);
   tcp_.for_each([&](TcpFlow& f) { free_tcp(f); });
   udp_.for_each([&](UdpFlow& u) { udp_close(u); });
   time_waits_.for_each([&](TimeWaitEntry& e) { drop_time_wait(e); });
@@ -67,6 +74,7 @@ bool Engine::turn(Instant now) noexcept {
   if (now.ns() >= deadline_.load(std::memory_order_relaxed)) [[unlikely]] {
     run_timers(now);
     expire_time_waits(now);
+    expire_records(now);
     if (now - waiters_retried_ >= kRetryWaiters) retry_waiters(now);
   }
   frames_unbooked_ += frames;
@@ -104,6 +112,7 @@ void Engine::reap_and_refill() noexcept {
 void Engine::publish_deadline(Instant now) noexcept {
   Instant d = wheel_.next_deadline();
   if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
+  if (syns_.size() != 0) d = std::min(d, syns_.next_deadline(now));
   if (!stalled_.empty() || !held_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);
   if (!pending_.empty() || !notify_.empty() || !notify_udp_.empty()) d = now;
   // Relaxed: a reader that sees the old one is woken by what made the new one, or looks within its

@@ -28,6 +28,8 @@
 #include "stack/engine/demux.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/inbox.h"
+#include "stack/engine/reply_limit.h"
+#include "stack/engine/syn_table.h"
 #include "stack/net/netlink.h"
 #include "stack/net/snapshot.h"
 #include "stack/tcp/isn.h"
@@ -140,7 +142,8 @@ class Engine {
   /// `local` may be a wildcard; `v6only` as IPV6_V6ONLY. The kernel's own listener stays beneath
   /// for loopback.
   Carried<Listener*> tcp_listen(const Endpoint& local, bool v6only, uint32_t backlog,
-                                const tcp::Config& config, void* owner, SocketStats& stats);
+                                const tcp::Config& config, void* owner, SocketStats& stats,
+                                const ListenOptions& options = {});
   /// Next connection whose handshake is complete, null = none. The caller sets owner and stats.
   TcpFlow* tcp_accept(Listener& l);
   void tcp_close_listener(Listener& l);  ///< resets what was not accepted (tcp(7))
@@ -231,6 +234,12 @@ class Engine {
     FlowRule rule;
     ListHook hook;
   };
+  /// A frame in the burst at hand, as far as it must be answered by itself.
+  struct Incoming {
+    Port& port;
+    const wire::ParsedFrame& frame;
+    const std::byte* eth;  ///< its Ethernet header
+  };
   struct FailedOpen {
     IfIndex carrier;
     Instant at;
@@ -260,7 +269,7 @@ class Engine {
     return static_cast<Demux::Ref>(k) << 56 | reinterpret_cast<uintptr_t>(&t);
   }
   static Demux::Ref ref(const TcpFlow& f) { return make_ref(FlowKind::kTcp, f); }
-  static Demux::Ref ref(const Listener& l) { return make_ref(FlowKind::kListener, l); }
+  static Demux::Ref ref(const ListenGroup& g) { return make_ref(FlowKind::kListener, g); }
   static Demux::Ref ref(const TimeWaitEntry& e) { return make_ref(FlowKind::kTimeWait, e); }
   static FlowKind kind_of(Demux::Ref r) { return static_cast<FlowKind>(r >> 56); }
   template <class T>
@@ -283,6 +292,8 @@ class Engine {
   void unbind_keys(Flow& f) noexcept;
   Carried<void> bind_key(const DemuxKey& key, Flow& f);
   void unbind_key(const DemuxKey& key, Flow& f) noexcept;
+  Carried<void> join_group(const DemuxKey& key, Listener& l);
+  void leave_group(const DemuxKey& key, Listener& l) noexcept;
 
   // receive.cpp
   unsigned receive_burst(Port& port, Queue& queue, Instant now) noexcept;
@@ -293,16 +304,15 @@ class Engine {
   void receive_udp(const wire::ParsedFrame& frame, PacketChain packet) noexcept;
   void receive_icmp(const wire::ParsedFrame& frame, Instant now) noexcept;
   Demux::Ref find_bound(IpProto proto, const IpAddr& local, uint16_t port) const noexcept;
-  void reply(Port& port, const wire::ParsedFrame& to, const std::byte* eth,
-             const tcp::Plan& plan) noexcept;
+  void receive_stranger(const Incoming& in, const tcp::Segment& s, Instant now) noexcept;
+  bool may_answer(const Incoming& in) const noexcept;
+  void reply(const Incoming& in, const tcp::Plan& plan) noexcept;
+  void send_alone(Port& port, const wire::HeaderTemplate& header, const tcp::Plan& plan) noexcept;
 
   // tcp_flows.cpp
   TcpFlow* new_tcp(const FlowKey& key);
   void free_tcp(TcpFlow& f) noexcept;
-  void syn_arrived(Listener& l, const wire::ParsedFrame& frame, const tcp::Segment& syn,
-                   Instant now) noexcept;
   void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
-  void embryo_effects(TcpFlow& f, tcp::Effects e) noexcept;
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;
@@ -313,6 +323,24 @@ class Engine {
   void write_will(const TcpFlow& f) noexcept;
   void strike_will(const TcpFlow& f) noexcept;
   void will_port(const Port& p) noexcept;
+
+  // listen.cpp
+  bool listen_segment(const Incoming& in, tcp::Segment& s, const tcp::TimeWait* before,
+                      Instant now) noexcept;
+  bool record_segment(tcp::SynRecord& r, const Incoming& in, tcp::Segment& s, Instant now) noexcept;
+  void syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& in,
+                   const tcp::Segment& syn, const tcp::TimeWait* before, Instant now) noexcept;
+  bool cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment& s, Instant now) noexcept;
+  bool open_child(Listener& l, const tcp::SynRecord& r, tcp::Segment& s, Instant now) noexcept;
+  Listener& member_for(const ListenGroup& g, const SynTuple& t) const noexcept;
+  Result<void> way_back(const SynTuple& t, Egress& e, Instant now) noexcept;
+  tcp::Config child_config(const Listener& l, const SynTuple& t, uint32_t mtu) const noexcept;
+  void say_syn_ack(tcp::SynRecord& r, const Incoming& in, Instant now) noexcept;
+  bool repeat_syn_ack(tcp::SynRecord& r, Instant now) noexcept;
+  void forget_record(tcp::SynRecord& r) noexcept;
+  void expire_records(Instant now) noexcept;
+  void told_of_record(tcp::SynRecord& r, Seq32 quoted) noexcept;
+  void warn_of_flood(const Listener& l, Instant now) noexcept;
 
   // transmit.cpp
   void want_transmit(TcpFlow& f) noexcept;
@@ -331,8 +359,8 @@ class Engine {
   void enter_time_wait(TcpFlow& f, Instant now);
   void drop_time_wait(TimeWaitEntry& e) noexcept;
   void drop_time_wait(const FlowKey& key) noexcept;
-  bool time_wait_segment(TimeWaitEntry& e, Port& port, const wire::ParsedFrame& frame,
-                         const std::byte* eth, const tcp::Segment& s, Instant now) noexcept;
+  void time_wait_segment(TimeWaitEntry& e, const Incoming& in, tcp::Segment& s,
+                         Instant now) noexcept;
   void expire_time_waits(Instant now) noexcept;
 
   // udp_flows.cpp
@@ -374,6 +402,11 @@ class Engine {
 
   alignas(64) MpscRing<SendNote> inbox_;
   Demux demux_;
+  SynTable syns_;
+  ReplyLimit resets_;      ///< to strangers
+  ReplyLimit challenges_;  ///< to those who knock wrongly
+  Instant syn_asked_{};    ///< when a neighbour was asked for to answer a SYN
+  Instant flood_warned_ = Instant::from_ns(INT64_MIN / 2);
   RxDesc burst_[kBurst];
   PacketRef partial_;  ///< a packet whose further frames have not come yet
   RxFlags partial_flags_ = RxFlags::kNone;
@@ -390,7 +423,7 @@ class Engine {
   Slab<TcpFlow> tcp_;
   Slab<UdpFlow> udp_;
   Slab<TimeWaitEntry> time_waits_;
-  std::vector<Listener*> listeners_;
+  std::vector<Listener*> listeners_;  ///< by Listener::index; null: free
   std::vector<UdpFlow*> bound_udp_;
   std::vector<std::unique_ptr<Port>> owned_ports_;
   std::vector<Port*> ports_;

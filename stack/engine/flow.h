@@ -52,28 +52,43 @@ struct TcpFlow : Flow {
   ListHook pending_hook;                        ///< Engine::pending_: has something to send
   ListHook stalled_hook;                        ///< Engine::stalled_: waits for a neighbour
   ListHook notify_hook;                         ///< Engine::notify_: `gathered` is to be told
-  ListHook accept_hook;                         ///< Listener::ready or Listener::embryos
+  ListHook accept_hook;                         ///< Listener::ready
   ListHook orphan_hook;                         ///< Engine::orphans_: the program has closed it
   tcp::Effects gathered = tcp::Effects::kNone;  ///< over the present burst
-  Listener* listener = nullptr;                 ///< until accepted
-  bool is_ready = false;                        ///< stands in listener->ready
+  Listener* listener = nullptr;                 ///< until accepted: stands in its `ready`
   uint8_t ttl = 64;
   uint8_t tos = 0;
   Instant stalled_since{};  ///< first time the way was not known; default: it is known
 };
 
+/// How a listener treats those who knock.
+struct ListenOptions {
+  bool reuse_port = false;   ///< SO_REUSEPORT: shares its address with others that have it too
+  uint8_t defer_accept = 0;  ///< SYN-ACK timeouts for which a bare ACK does not do (tcp(7))
+  uint8_t syncookies = 1;    ///< sysctl tcp_syncookies: 0 never, 1 when the queue is full, 2 always
+  bool abort_on_overflow = false;  ///< sysctl tcp_abort_on_overflow
+  uint8_t ttl = 64;
+  uint8_t tos = 0;
+};
+
 struct Listener : Flow {
   tcp::Config config;  ///< children inherit
-  uint32_t backlog = 0;
-  uint32_t embryo_count = 0;
+  ListenOptions options;
+  uint16_t index = 0;        ///< in Engine::listeners_, for SynRecord::listener
+  uint32_t backlog = 0;      ///< listen(2)'s, by somaxconn: of each queue
+  uint32_t syn_count = 0;    ///< records
+  uint32_t young_count = 0;  ///< of them, those that had no timeout yet
   uint32_t ready_count = 0;
-  std::vector<FlowRule> rules;  ///< one an interface and family
+  Instant cookies_at = Instant::from_ns(INT64_MIN / 2);  ///< when one was sent last
+  std::vector<FlowRule> rules;                           ///< one an interface and family
   bi::list<TcpFlow, bi::member_hook<TcpFlow, ListHook, &TcpFlow::accept_hook>,
            bi::constant_time_size<false>>
       ready;
-  bi::list<TcpFlow, bi::member_hook<TcpFlow, ListHook, &TcpFlow::accept_hook>,
-           bi::constant_time_size<false>>
-      embryos;
+};
+
+/// The listeners behind one key of the demux: several with SO_REUSEPORT. Never empty.
+struct ListenGroup {
+  std::vector<Listener*> members;
 };
 
 /// One received datagram in UdpFlow::queue: the buffer's valid bytes are the payload; the headers

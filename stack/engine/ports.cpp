@@ -78,7 +78,8 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
                        p->queues.size());
   // Sockets bound to every address hear the new interface too.
   for (Listener* l : listeners_)
-    if (l->key.local.addr.is_unspecified()) (void)steer_on(*p, l->key, *l, l->rules);
+    if (l != nullptr && l->key.local.addr.is_unspecified())
+      (void)steer_on(*p, l->key, *l, l->rules);
   for (UdpFlow* u : bound_udp_)
     if (u->key.local.addr.is_unspecified()) (void)steer_on(*p, u->key, *u, u->rules);
   return p;

@@ -1,5 +1,7 @@
 // From the ring to the protocol: one parse, one look-up, one call into TCP or UDP per frame;
 // effects are told at the end of the burst.
+#include <algorithm>
+
 #include "core/checksum.h"
 #include "stack/engine/engine.h"
 #include "stack/ip/icmp_error.h"
@@ -129,26 +131,35 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
     want_transmit(t);  // an acknowledgment may be due: next_segment() knows, after the burst
     return;
   }
-  if (kind_of(found) == FlowKind::kTimeWait &&
-      !time_wait_segment(at<TimeWaitEntry>(found), port, f, eth, s, now))
-    return;
-  if (has(s.flags, tcp::SegFlags::kSyn) &&
-      !has(s.flags, tcp::SegFlags::kAck | tcp::SegFlags::kRst)) {
-    if (const Demux::Ref l = find_bound(IpProto::kTcp, dst, f.dst_port); l != 0) {
-      syn_arrived(at<Listener>(l), f, s, now);
-      return;
-    }
-  }
+  const Incoming in{port, f, eth};
+  if (kind_of(found) == FlowKind::kTimeWait)
+    time_wait_segment(at<TimeWaitEntry>(found), in, s, now);
+  else if (!listen_segment(in, s, nullptr, now))
+    receive_stranger(in, s, now);
+}
+
+/// A segment that belongs to nobody (RFC 9293 §3.10.7.1).
+void Engine::receive_stranger(const Incoming& in, const tcp::Segment& s, Instant now) noexcept {
   stats_.rx_unknown_flow.add();
-  // Never an answer to a group, to nobody, or to ourselves.
-  if (f.is_to_group_mac() || dst.is_multicast() || src.is_multicast() || src.is_unspecified() ||
-      src == dst)
-    return;
   tcp::Plan plan;
-  if (tcp::reset_for(s, f.payload_bytes, plan)) {
-    reply(port, f, eth, plan);
-    stats_.resets_sent.add();
-  }
+  if (!tcp::reset_for(s, in.frame.payload_bytes, plan) || !may_answer(in) || !resets_.allow(now))
+    return;
+  reply(in, plan);
+  stats_.resets_sent.add();
+}
+
+/// Never an answer to a group, to nobody, or to ourselves (RFC 1122 §3.2.1.3, §4.2.3.10).
+bool Engine::may_answer(const Incoming& in) const noexcept {
+  const IpAddr dst = in.frame.dst();
+  const IpAddr src = in.frame.src();
+  if (in.frame.is_to_group_mac() || dst.is_multicast() || dst.is_limited_broadcast()) return false;
+  if (src.is_multicast() || src.is_unspecified() || src.is_limited_broadcast() ||
+      src.is_loopback() || src == dst)
+    return false;
+  const auto& addrs = reader_.snapshot().addrs->all;
+  return std::none_of(addrs.begin(), addrs.end(), [&](const net::Addr& a) {
+    return a.addr == src || a.broadcast == src || a.broadcast == dst;
+  });
 }
 
 Demux::Ref Engine::find_bound(IpProto proto, const IpAddr& local, uint16_t port) const noexcept {
@@ -158,17 +169,24 @@ Demux::Ref Engine::find_bound(IpProto proto, const IpAddr& local, uint16_t port)
 }
 
 /// Answers a frame by its own addresses turned round: needs no route and no neighbour.
-void Engine::reply(Port& port, const ParsedFrame& to, const std::byte* eth,
-                   const tcp::Plan& plan) noexcept {
-  const auto& e = *reinterpret_cast<const wire::EthernetHeader*>(eth);
-  const auto header = wire::HeaderTemplate::build({.src_mac = e.dst,
-                                                   .dst_mac = e.src,
-                                                   .vlan = to.tags != 0 ? to.vlan() : VlanId(),
-                                                   .proto = IpProto::kTcp,
-                                                   .src = to.dst(),
-                                                   .dst = to.src(),
-                                                   .src_port = to.dst_port,
-                                                   .dst_port = to.src_port});
+void Engine::reply(const Incoming& in, const tcp::Plan& plan) noexcept {
+  const ParsedFrame& to = in.frame;
+  const auto& e = *reinterpret_cast<const wire::EthernetHeader*>(in.eth);
+  send_alone(in.port,
+             wire::HeaderTemplate::build({.src_mac = e.dst,
+                                          .dst_mac = e.src,
+                                          .vlan = to.tags != 0 ? to.vlan() : VlanId(),
+                                          .proto = IpProto::kTcp,
+                                          .src = to.dst(),
+                                          .dst = to.src(),
+                                          .src_port = to.dst_port,
+                                          .dst_port = to.src_port}),
+             plan);
+}
+
+/// A segment without payload, of no connection.
+void Engine::send_alone(Port& port, const wire::HeaderTemplate& header,
+                        const tcp::Plan& plan) noexcept {
   alignas(16) std::byte head[wire::HeaderTemplate::kMaxBytes];
   const size_t n = header.emit_tcp(head, {.seq = plan.seq.value(),
                                           .ack = plan.ack.value(),
@@ -176,7 +194,9 @@ void Engine::reply(Port& port, const ParsedFrame& to, const std::byte* eth,
                                           .window = plan.window,
                                           .options = {plan.options, plan.options_length}});
   // A full ring drops it, as a busy network would.
-  if (port.queue().tx({{head, n}, {}, 0}, Doorbell::kNow)) stats_.tx_packets.add();
+  if (!port.queue().tx({{head, n}, {}, 0}, Doorbell::kNow)) return;
+  stats_.tx_packets.add();
+  stats_.tx_bytes.add(n);
 }
 
 void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
@@ -197,6 +217,10 @@ void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
 void Engine::receive_icmp(const ParsedFrame& f, Instant now) noexcept {
   const auto e = ip::parse_icmp_error(f);
   if (!e) return;
+  if (e->proto == IpProto::kTcp && e->kind != ip::IcmpErrorKind::kTooBig) {
+    const SynTuple t{e->local.addr, e->remote.addr, e->local.port, e->remote.port};
+    if (tcp::SynRecord* r = syns_.find(t)) told_of_record(*r, Seq32(e->tcp_seq));
+  }
   const Demux::Ref r = demux_.find(
       DemuxKey::exact(e->proto, e->local.addr, e->local.port, e->remote.addr, e->remote.port));
   switch (kind_of(r)) {

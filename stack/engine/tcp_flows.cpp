@@ -1,5 +1,5 @@
-// TCP connections in the engine: made by connect or a SYN, fed by receive.cpp, emptied into the
-// device by transmit.cpp.
+// TCP connections in the engine: made by connect or by listen.cpp, fed by receive.cpp, emptied into
+// the device by transmit.cpp.
 #include <algorithm>
 
 #include "stack/engine/engine.h"
@@ -10,10 +10,6 @@ namespace vireo {
 namespace {
 
 using tcp::Effects;
-
-/// Handshakes in progress beyond the backlog: as many again, so that a slow accept() does not stop
-/// the next burst.
-uint32_t embryo_limit(uint32_t backlog) { return backlog * 2 + 8; }
 
 }  // namespace
 
@@ -73,111 +69,6 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
   tcp_progress(*f, now);
   publish_deadline(now);
   return f;
-}
-
-// ---- listening
-
-Carried<Listener*> Engine::tcp_listen(const Endpoint& local, bool v6only, uint32_t backlog,
-                                      const tcp::Config& config, void* owner, SocketStats& stats) {
-  auto l = std::make_unique<Listener>();
-  l->kind = FlowKind::kListener;
-  l->key = FlowKey{IpProto::kTcp, !local.addr.is_v4(), local, {}};
-  l->v6only = v6only;
-  l->config = config;
-  l->backlog = backlog;
-  l->owner = owner;
-  l->stats = &stats;
-  if (auto ok = bind_keys(*l); !ok) return std::unexpected(ok.error());
-  if (auto ok = steer_bound(*l, l->rules); !ok) {
-    unbind_keys(*l);
-    return std::unexpected(ok.error());
-  }
-  count_flow();
-  listeners_.push_back(l.get());
-  return l.release();
-}
-
-TcpFlow* Engine::tcp_accept(Listener& l) {
-  if (l.ready.empty()) return nullptr;
-  TcpFlow& f = l.ready.front();
-  l.ready.pop_front();
-  --l.ready_count;
-  f.listener = nullptr;
-  f.is_ready = false;
-  stats_.accepted.add();
-  return &f;
-}
-
-void Engine::tcp_close_listener(Listener& l) {
-  const Instant now = Clock::now();
-  unbind_keys(l);
-  std::erase(listeners_, &l);
-  flow_count_.fetch_sub(1, std::memory_order_relaxed);
-  const auto reset_all = [&](auto& list) {
-    while (!list.empty()) {
-      TcpFlow& f = list.front();
-      list.pop_front();
-      f.listener = nullptr;
-      tcp_close(f, UniqueFd(), /*reset=*/true, now);
-    }
-  };
-  reset_all(l.ready);
-  reset_all(l.embryos);
-  // The listener's rules brought the frames of accepted connections: from now on each needs its
-  // own.
-  tcp_.for_each([&](TcpFlow& f) {
-    if (f.rule || f.egress.port == nullptr || f.key.local.port != l.key.local.port) return;
-    if (auto rule = steer(*f.egress.port, f.key, f.tag)) f.rule = std::move(*rule);
-  });
-  delete &l;
-}
-
-void Engine::syn_arrived(Listener& l, const wire::ParsedFrame& frame, const tcp::Segment& syn,
-                         Instant now) noexcept {
-  // As Linux: a full accept queue drops the SYN, the client tries again.
-  if (l.ready_count > l.backlog || l.embryo_count > embryo_limit(l.backlog)) {
-    l.stats->rx_drops.add();
-    return;
-  }
-  const FlowKey key{IpProto::kTcp,
-                    frame.is_v6,
-                    {frame.dst(), frame.dst_port, 0},
-                    {frame.src(), frame.src_port, 0}};
-  TcpFlow* f = new_tcp(key);
-  if (f == nullptr) return;
-  (void)resolve_egress(f->egress, key.proto, key.local, key.remote, f->tos, f->ttl, now);
-  if (f->egress.port == nullptr) {  // no way back, or not by a carried interface
-    free_tcp(*f);
-    return;
-  }
-  tcp::Config c = l.config;
-  c.mss = std::min(c.mss, mss_of(f->egress.mtu, key.v6));
-  c.ts_offset = tcp::timestamp_offset(secret_, key.local, key.remote);
-  f->listener = &l;
-  l.embryos.push_back(*f);
-  ++l.embryo_count;
-  tcp::open_passive(f->tcb, c, *pool_, syn,
-                    tcp::initial_sequence(secret_, key.local, key.remote, now), now);
-  write_will(*f);
-  want_transmit(*f);
-}
-
-void Engine::embryo_effects(TcpFlow& f, Effects e) noexcept {
-  Listener& l = *f.listener;
-  if (has(e, Effects::kConnected)) {
-    f.accept_hook.unlink();
-    --l.embryo_count;
-    f.is_ready = true;
-    l.ready.push_back(f);
-    ++l.ready_count;
-    if (events_.accept != nullptr) events_.accept(l);
-    return;
-  }
-  // One that is complete stays for accept(), which shows its error; one that failed before is gone.
-  if (f.is_ready || tcp::state(f.tcb) != tcp::State::kClosed) return;
-  f.accept_hook.unlink();
-  --l.embryo_count;
-  free_tcp(f);
 }
 
 // ---- the program's calls
@@ -251,12 +142,14 @@ void Engine::deliver_events(Instant now) noexcept {
     TcpFlow& f = notify_.front();
     notify_.pop_front();
     const Effects e = std::exchange(f.gathered, Effects::kNone);
-    if (f.listener != nullptr)
-      embryo_effects(f, e);
-    else if (f.owner != nullptr)
+    if (f.listener != nullptr) {
+      // Not accepted yet: whatever else happened, accept() and what follows it will show.
+      if (has(e, Effects::kConnected) && events_.accept != nullptr) events_.accept(*f.listener);
+    } else if (f.owner != nullptr) {
       events_.tcp(f, e);
-    else
+    } else {
       orphan_effects(f, now);
+    }
   }
   while (!notify_udp_.empty()) {
     UdpFlow& u = notify_udp_.front();

@@ -32,26 +32,31 @@ void Engine::drop_time_wait(const FlowKey& key) noexcept {
   if (kind_of(r) == FlowKind::kTimeWait) drop_time_wait(at<TimeWaitEntry>(r));
 }
 
-/// @return true: the entry is gone and the segment, a SYN, is for a listener.
-bool Engine::time_wait_segment(TimeWaitEntry& e, Port& port, const wire::ParsedFrame& frame,
-                               const std::byte* eth, const tcp::Segment& s, Instant now) noexcept {
+void Engine::time_wait_segment(TimeWaitEntry& e, const Incoming& in, tcp::Segment& s,
+                               Instant now) noexcept {
   tcp::Plan plan;
   switch (tcp::time_wait_input(e.wait, s, now, plan)) {
     case tcp::TimeWaitVerdict::kDrop:
-      return false;
+      return;
     case tcp::TimeWaitVerdict::kRestart:
       e.until = now + config_.time_wait;
       e.hook.unlink();
       time_wait_queue_.push_back(e);
       [[fallthrough]];
     case tcp::TimeWaitVerdict::kAck:
-      reply(port, frame, eth, plan);
-      return false;
-    case tcp::TimeWaitVerdict::kNewConnection:
+      reply(in, plan);
+      return;
+    case tcp::TimeWaitVerdict::kNewConnection: {
+      if (find_bound(IpProto::kTcp, in.frame.dst(), in.frame.dst_port) == 0) {
+        receive_stranger(in, s, now);  // nobody listens: the entry stays
+        return;
+      }
+      const tcp::TimeWait before = e.wait;
       drop_time_wait(e);
-      return true;
+      if (!listen_segment(in, s, &before, now)) receive_stranger(in, s, now);
+      return;
+    }
   }
-  return false;
 }
 
 void Engine::expire_time_waits(Instant now) noexcept {

@@ -100,6 +100,8 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
   key.tos = tos;
   const auto hop = net::resolve(reader_.snapshot(), key);
   if (!hop) return std::unexpected(hop.error());
+  if (proto == IpProto::kTcp && hop->kind != net::DestKind::kUnicast)
+    return fail(ENETUNREACH, "not one host elsewhere");
   if (hop->carrier.value() == 0) return fail(ENETUNREACH, "the route left the carried interfaces");
   if (e.port == nullptr || e.port->link.index != hop->carrier || e.port->dead) {
     auto port = open_port(hop->carrier);

@@ -39,7 +39,7 @@ Carried<void> carry(File& f, int fd, uint32_t backlog) {
   Engine& e = **engine;
   const EngineGuard guard(e);
   auto l = e.tcp_listen(*name, f.tcp->options.v6only != 0, backlog,
-                        tcp_config(*f.stack, f.tcp->options), &f, *f.stats);
+                        tcp_config(*f.stack, f.tcp->options), &f, *f.stats, listen_options(f));
   if (!l) return std::unexpected(l.error());
   f.flow = *l;
   f.tcp->local = *name;
@@ -48,7 +48,28 @@ Carried<void> carry(File& f, int fd, uint32_t backlog) {
   return {};
 }
 
+/// Seconds as SYN-ACK timeouts: 1 s, 2 s, ... up to 120 s each (Linux secs_to_retrans).
+uint8_t timeouts_in(int seconds) {
+  if (seconds <= 0) return 0;
+  uint8_t n = 1;
+  for (int wait = 1, sum = 1; sum < seconds && n < 31; ++n, sum += wait)
+    wait = std::min(wait * 2, 120);
+  return n;
+}
+
 }  // namespace
+
+ListenOptions listen_options(const File& f) {
+  const SocketOptions& o = f.tcp->options;
+  const KernelDefaults& d = f.stack->defaults();
+  const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
+  return {.reuse_port = o.reuse_port != 0,
+          .defer_accept = timeouts_in(o.defer_accept),
+          .syncookies = static_cast<uint8_t>(d.tcp_syncookies),
+          .abort_on_overflow = d.tcp_abort_on_overflow,
+          .ttl = static_cast<uint8_t>(v6 ? o.v6_hops : o.ip_ttl),
+          .tos = static_cast<uint8_t>(v6 ? o.v6_tclass : o.ip_tos)};
+}
 
 Result<void> listen(Handle h, int backlog) {
   File& f = *h.file;

@@ -174,6 +174,7 @@ void apply_tcp(File& f, int level, int name) {
     const uint16_t mss = f.listener().config.mss;
     f.listener().config = tcp_config(*f.stack, o);
     f.listener().config.mss = std::min(mss, f.listener().config.mss);
+    f.listener().options = listener::listen_options(f);
     return;
   }
   TcpFlow& flow = f.tcp_flow();

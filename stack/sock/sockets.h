@@ -167,6 +167,8 @@ namespace listener {
 Result<void> listen(Handle h, int backlog);
 Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags);
 void on_accept(Listener& l);
+/// What the socket's options ask of its listener.
+ListenOptions listen_options(const File& f);
 /// shutdown(SHUT_RD) and close: ends our side. Control lock held, engine's not.
 void stop(File& f);
 }  // namespace listener

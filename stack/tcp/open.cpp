@@ -1,6 +1,7 @@
 // Active, passive and simultaneous open; what a connection is at its birth.
 #include <algorithm>
 
+#include "stack/tcp/syn_record.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 
@@ -8,16 +9,12 @@ namespace vireo::tcp {
 
 namespace {
 
-constexpr uint16_t kMinMss = 48;       // payload after options (Linux tcp_min_snd_mss)
-constexpr uint16_t kDefaultMss = 536;  // RFC 9293 §3.7.1
+constexpr uint16_t kMinMss = 48;  // payload after options (Linux tcp_min_snd_mss)
 
 void begin(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss) {
   release(t);
   t.config = c;
-  // A step of the window field that is coarse against the buffer would round it away.
-  uint8_t& shift = t.config.wscale;
-  shift = std::min(shift, wire::kMaxWindowScale);
-  while (shift > 0 && (16ULL << shift) > c.rcv_buf) --shift;
+  t.config.wscale = fitting_wscale(c);
   t.pool = &pool;
   t.iss = iss;
   t.nodelay = c.nodelay;
@@ -27,7 +24,22 @@ void begin(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss) {
   t.error = 0;
 }
 
+/// What our SYN said of the receive window: unscaled (RFC 7323 §2.2).
+void expect_from(Tcb& t, Seq32 irs) {
+  t.irs = irs;
+  t.rcv_nxt = 1;
+  t.rcv_acked = 1;
+  t.rcv_adv = 1 + std::min<uint32_t>(t.config.rcv_buf, 65535);
+  t.rcv_mss = std::min(t.config.mss, kDefaultMss);
+}
+
 }  // namespace
+
+uint8_t fitting_wscale(const Config& c) {
+  uint8_t shift = std::min(c.wscale, wire::kMaxWindowScale);
+  while (shift > 0 && (16ULL << shift) > c.rcv_buf) --shift;
+  return shift;
+}
 
 void open_active(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss, Instant now) {
   begin(t, c, pool, iss);
@@ -47,13 +59,34 @@ void open_passive(Tcb& t, const Config& c, PacketPool& pool, const Segment& syn,
   t.last_sent = now;
 }
 
+void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord& r, Instant now) {
+  begin(t, c, pool, r.iss);
+  t.state = State::kSynReceived;
+  t.passive = true;
+  t.segs_in = t.segs_out = 1;
+  expect_from(t, r.irs);
+  t.snd_wl1 = r.irs;
+  t.ts_on = r.ts_on;
+  t.sack_on = r.sack_on;
+  t.wscale_on = r.wscale_on;
+  if (t.wscale_on) {
+    t.snd_wscale = r.wscale;
+    t.rcv_wscale = t.config.wscale;
+  }
+  t.ts_recent = r.ts_recent;
+  if (t.ts_on) t.ts_recent_at = now;
+  t.peer_mss = r.mss;
+  update_mss(t);
+  t.snd_nxt = t.snd_max = 1;
+  t.last_sent = r.sent(now);
+  t.syn_retried = r.is_retried;
+  t.total_retrans = static_cast<uint32_t>(r.timeouts);
+}
+
 void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
   const wire::TcpOptions o = wire::parse_tcp_options(syn.options, true);
   const Config& c = t.config;
-  t.irs = syn.seq;
-  t.rcv_nxt = 1;
-  t.rcv_acked = 1;
-  t.rcv_adv = 1 + std::min<uint32_t>(c.rcv_buf, 65535);  // what our SYN says, unscaled
+  expect_from(t, syn.seq);
   t.snd_wl1 = syn.seq;
   t.snd_edge = syn.window;  // RFC 7323 §2.2: never scaled in a SYN
   t.max_wnd = syn.window;
@@ -70,7 +103,6 @@ void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
   }
   t.peer_mss = o.has_mss ? o.mss : kDefaultMss;
   update_mss(t);
-  t.rcv_mss = std::min(c.mss, kDefaultMss);
 }
 
 void update_mss(Tcb& t) {

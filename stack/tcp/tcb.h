@@ -199,6 +199,9 @@ inline uint32_t timestamp_clock(Instant now, uint32_t offset) {
 inline uint32_t timestamp(const Tcb& t, Instant now) {
   return timestamp_clock(now, t.config.ts_offset);
 }
+constexpr uint16_t kDefaultMss = 536;  ///< of a peer that names none (RFC 9293 §3.7.1)
+/// The window shift to offer: a step that is coarse against the buffer would round it away.
+uint8_t fitting_wscale(const Config& c);
 /// Negotiates options from the peer's SYN (RFC 7323 §2.2, §3.2; RFC 2018 §2).
 void adopt_syn(Tcb& t, const Segment& syn, Instant now);
 /// Duplicate bytes arrived: reported with the next ACK (RFC 2883 §4).

@@ -1,0 +1,374 @@
+// Passive opens: a SYN becomes a record of 64 bytes or, when the queue is full, a cookie; the third
+// segment becomes a connection. What Linux does in tcp_conn_request(), tcp_check_req() and
+// reqsk_timer_handler() (net/ipv4), with RFC 5961's care where that is stricter.
+#include <algorithm>
+
+#include "core/log.h"
+#include "stack/engine/engine.h"
+#include "stack/engine/mss.h"
+#include "stack/tcp/syn_cookie.h"
+#include "stack/wire/parse.h"
+
+namespace vireo {
+namespace {
+
+using tcp::SegFlags;
+using tcp::SynRecord;
+using tcp::SynVerdict;
+
+/// A tiny backlog is not a reason to lose options to a cookie at the second client.
+constexpr uint32_t kLeastSynQueue = 8;
+/// At most one answer in this time to a SYN that is said again and again (Linux
+/// tcp_invalid_ratelimit).
+constexpr Duration kRepeatInterval = Duration::ms(500);
+/// RFC 6191 §4 and Linux: the ISN of a connection that follows one in TIME_WAIT lies beyond what
+/// that one could have had in flight without scaling.
+constexpr uint32_t kBeyondOldWindow = 65'535 + 2;
+
+/// What SynRecord::timeouts can count: tries an hour long, whatever tcp_synack_retries says.
+constexpr uint64_t kMostTimeouts = 31;
+
+uint32_t syn_queue_limit(const Listener& l) { return std::max(l.backlog, kLeastSynQueue); }
+
+bool is_accept_queue_full(const Listener& l) { return l.ready_count > l.backlog; }
+
+SynTuple tuple_of(const SynRecord& r) { return {r.local, r.remote, r.local_port, r.remote_port}; }
+
+/// How many timeouts a record survives. Half of the queue is for the young: when they are crowded
+/// out, the old have fewer tries.
+uint64_t timeouts_allowed(const Listener& l) {
+  uint64_t most = std::min<uint64_t>(l.config.synack_retries, kMostTimeouts);
+  if (l.syn_count * 2 <= std::max(8U, l.backlog)) return most;
+  for (uint64_t young = l.young_count * 2ULL; most > 2 && l.syn_count >= young; young *= 2) --most;
+  return most;
+}
+
+}  // namespace
+
+// ---- life
+
+Carried<Listener*> Engine::tcp_listen(const Endpoint& local, bool v6only, uint32_t backlog,
+                                      const tcp::Config& config, void* owner, SocketStats& stats,
+                                      const ListenOptions& options) {
+  auto place = std::find(listeners_.begin(), listeners_.end(), nullptr);
+  if (place - listeners_.begin() > UINT16_MAX)
+    return std::unexpected(Refusal{Carriage::kDevice, ENOSPC, "too many listeners"});
+  auto l = std::make_unique<Listener>();
+  l->kind = FlowKind::kListener;
+  l->key = FlowKey{IpProto::kTcp, !local.addr.is_v4(), local, {}};
+  l->v6only = v6only;
+  l->config = config;
+  l->options = options;
+  l->backlog = backlog;
+  l->owner = owner;
+  l->stats = &stats;
+  if (auto ok = bind_keys(*l); !ok) return std::unexpected(ok.error());
+  if (auto ok = steer_bound(*l, l->rules); !ok) {
+    unbind_keys(*l);
+    return std::unexpected(ok.error());
+  }
+  count_flow();
+  l->index = static_cast<uint16_t>(place - listeners_.begin());
+  if (place == listeners_.end())
+    listeners_.push_back(l.get());
+  else
+    *place = l.get();
+  return l.release();
+}
+
+TcpFlow* Engine::tcp_accept(Listener& l) {
+  if (l.ready.empty()) return nullptr;
+  TcpFlow& f = l.ready.front();
+  l.ready.pop_front();
+  --l.ready_count;
+  f.listener = nullptr;
+  stats_.accepted.add();
+  return &f;
+}
+
+void Engine::tcp_close_listener(Listener& l) {
+  const Instant now = Clock::now();
+  // As Linux: half-open connections are forgotten; who completes one finds nobody and is reset.
+  syns_.for_each([&](SynRecord& r) {
+    if (r.listener == l.index) syns_.erase(r);
+  });
+  unbind_keys(l);
+  listeners_[l.index] = nullptr;
+  flow_count_.fetch_sub(1, std::memory_order_relaxed);
+  while (!l.ready.empty()) {
+    TcpFlow& f = l.ready.front();
+    l.ready.pop_front();
+    f.listener = nullptr;
+    tcp_close(f, UniqueFd(), /*reset=*/true, now);
+  }
+  // The listener's rules brought the frames of accepted connections: from now on each needs its
+  // own.
+  if (!l.rules.empty())
+    tcp_.for_each([&](TcpFlow& f) {
+      if (f.rule || f.egress.port == nullptr || f.key.local.port != l.key.local.port) return;
+      if (auto rule = steer(*f.egress.port, f.key, f.tag)) f.rule = std::move(*rule);
+    });
+  delete &l;
+}
+
+/// Of several listeners the hash of the connection chooses one.
+Listener& Engine::member_for(const ListenGroup& g, const SynTuple& t) const noexcept {
+  if (g.members.size() == 1) [[likely]]
+    return *g.members.front();
+  const uint64_t h =
+      tcp::tuple_hash(secret_, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
+  return *g.members[(h >> 32) * g.members.size() >> 32];
+}
+
+// ---- segments of no connection
+
+/// @return true: it was for a listener, or for one of its half-open connections.
+bool Engine::listen_segment(const Incoming& in, tcp::Segment& s, const tcp::TimeWait* before,
+                            Instant now) noexcept {
+  const SynTuple tuple{in.frame.dst(), in.frame.src(), in.frame.dst_port, in.frame.src_port};
+  if (syns_.size() != 0)
+    if (SynRecord* r = syns_.find(tuple)) return record_segment(*r, in, s, now);
+  if (has(s.flags, SegFlags::kRst)) return false;
+  const Demux::Ref found = find_bound(IpProto::kTcp, tuple.local, tuple.local_port);
+  if (found == 0 || !may_answer(in)) return false;
+  auto& group = at<ListenGroup>(found);
+  if (has(s.flags, SegFlags::kAck))
+    return !has(s.flags, SegFlags::kSyn) && cookie_arrived(group, tuple, s, now);
+  if (!has(s.flags, SegFlags::kSyn) || has(s.flags, SegFlags::kFin)) return true;  // RFC 9293: drop
+  syn_arrived(group, tuple, in, s, before, now);
+  return true;
+}
+
+void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& in,
+                         const tcp::Segment& syn, const tcp::TimeWait* before,
+                         Instant now) noexcept {
+  Listener& l = member_for(g, tuple);
+  const bool is_full = l.syn_count >= syn_queue_limit(l);
+  // Who proved itself by a connection that is in TIME_WAIT needs an ISN above: no cookie.
+  const bool by_cookie =
+      before == nullptr && (l.options.syncookies >= 2 || (is_full && l.options.syncookies == 1));
+  if (is_accept_queue_full(l) || (is_full && !by_cookie && before == nullptr)) {
+    l.stats->rx_drops.add();
+    stats_.listen_overflows.add();
+    return;
+  }
+  const tcp::Config c = child_config(l, tuple, 0);
+  if (by_cookie) {
+    SynRecord r;
+    r.local = tuple.local;
+    r.remote = tuple.remote;
+    r.local_port = tuple.local_port;
+    r.remote_port = tuple.remote_port;
+    r.listener = l.index;
+    tcp::adopt_syn(r, c, syn);
+    tcp::make_cookie(r, secret_, now);
+    l.cookies_at = now;
+    stats_.syn_cookies_sent.add();
+    if (is_full) warn_of_flood(l, now);
+    say_syn_ack(r, in, now);
+    return;
+  }
+  SynRecord* const r = syns_.insert(tuple);
+  if (r == nullptr) return;
+  r->listener = l.index;
+  tcp::adopt_syn(*r, c, syn);
+  r->iss = tcp::initial_sequence(secret_, {tuple.local, tuple.local_port, 0},
+                                 {tuple.remote, tuple.remote_port, 0}, now);
+  if (before != nullptr && r->iss.before(before->snd_nxt + kBeyondOldWindow))
+    r->iss = before->snd_nxt + kBeyondOldWindow;
+  ++l.syn_count;
+  ++l.young_count;
+  syns_.schedule(*r, now);
+  say_syn_ack(*r, in, now);
+}
+
+/// A segment of a half-open connection. @return false: a stranger's, to be reset.
+bool Engine::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
+                            Instant now) noexcept {
+  Listener& l = *listeners_[r.listener];
+  const tcp::Config c = child_config(l, tuple_of(r), 0);
+  switch (tcp::syn_record_input(r, c, s)) {
+    case SynVerdict::kDrop:
+      return true;
+    case SynVerdict::kReset:
+      return false;
+    case SynVerdict::kGone:
+      forget_record(r);
+      return true;
+    case SynVerdict::kChallenge: {
+      if (!challenges_.allow(now)) return true;
+      tcp::Plan plan;
+      tcp::plan_record_ack(r, c, now, plan);
+      reply(in, plan);
+      return true;
+    }
+    case SynVerdict::kRepeat:
+      if (r.is_retried && now - r.sent(now) < kRepeatInterval) return true;
+      r.is_retried = true;
+      syns_.schedule(r, now);
+      say_syn_ack(r, in, now);
+      return true;
+    case SynVerdict::kOpen:
+      break;
+  }
+  const bool is_bare = s.payload.empty() && !has(s.flags, SegFlags::kFin);
+  if (is_bare && r.timeouts < l.options.defer_accept) {
+    r.acked = true;
+    return true;
+  }
+  if (open_child(l, r, s, now)) {
+    forget_record(r);
+    return true;
+  }
+  // As Linux: not taken, and told again by the next SYN-ACK, or reset if the operator wants it.
+  if (is_accept_queue_full(l) && l.options.abort_on_overflow) {
+    forget_record(r);
+    return false;
+  }
+  r.acked = true;
+  return true;
+}
+
+/// An ACK out of nowhere: does its number show that we offered it? @return false: no.
+bool Engine::cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment& s,
+                            Instant now) noexcept {
+  Listener& l = member_for(g, tuple);
+  if (l.options.syncookies == 0 || now - l.cookies_at > tcp::kCookieLife) return false;
+  SynRecord r;
+  r.local = tuple.local;
+  r.remote = tuple.remote;
+  r.local_port = tuple.local_port;
+  r.remote_port = tuple.remote_port;
+  r.listener = l.index;
+  if (!tcp::open_cookie(r, secret_, child_config(l, tuple, 0), s, now)) {
+    stats_.syn_cookies_failed.add();
+    return false;
+  }
+  stats_.syn_cookies_received.add();
+  (void)open_child(l, r, s, now);  // refused: the peer says its data again
+  return true;
+}
+
+/// Makes the connection that a third segment completes, and gives it that segment. @return false:
+/// the accept queue is full, memory is exhausted, or there is no way back.
+bool Engine::open_child(Listener& l, const SynRecord& r, tcp::Segment& s, Instant now) noexcept {
+  if (is_accept_queue_full(l)) {
+    l.stats->rx_drops.add();
+    stats_.listen_overflows.add();
+    return false;
+  }
+  const FlowKey key{
+      IpProto::kTcp, !r.remote.is_v4(), {r.local, r.local_port, 0}, {r.remote, r.remote_port, 0}};
+  TcpFlow* const f = new_tcp(key);
+  if (f == nullptr) return false;
+  f->ttl = l.options.ttl;
+  f->tos = l.options.tos;
+  (void)resolve_egress(f->egress, key.proto, key.local, key.remote, f->tos, f->ttl, now);
+  if (f->egress.port == nullptr) {
+    free_tcp(*f);
+    return false;
+  }
+  tcp::open_from_record(f->tcb, child_config(l, tuple_of(r), f->egress.mtu), *pool_, r, now);
+  write_will(*f);
+  f->listener = &l;
+  l.ready.push_back(*f);
+  ++l.ready_count;
+  note_effects(*f, tcp::input(f->tcb, std::move(s), now));
+  want_transmit(*f);
+  return true;
+}
+
+// ---- what is said for a record
+
+/// Settings of a connection to be: the listener's, the path's MSS (`mtu` 0: not looked at), the
+/// tuple's timestamp clock.
+tcp::Config Engine::child_config(const Listener& l, const SynTuple& t,
+                                 uint32_t mtu) const noexcept {
+  tcp::Config c = l.config;
+  if (mtu != 0) c.mss = std::min(c.mss, mss_of(mtu, !t.remote.is_v4()));
+  c.ts_offset =
+      tcp::timestamp_offset(secret_, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
+  return c;
+}
+
+Result<void> Engine::way_back(const SynTuple& t, Egress& e, Instant now) noexcept {
+  e.asked = syn_asked_;
+  auto ok = resolve_egress(e, IpProto::kTcp, {t.local, t.local_port, 0},
+                           {t.remote, t.remote_port, 0}, 0, 64, now);
+  syn_asked_ = e.asked;
+  return ok;
+}
+
+/// The SYN-ACK in answer to a frame.
+void Engine::say_syn_ack(SynRecord& r, const Incoming& in, Instant now) noexcept {
+  Egress e;
+  const SynTuple tuple = tuple_of(r);
+  const auto ok = way_back(tuple, e, now);
+  if (e.port == nullptr) return;  // no way back, or not by a carried interface
+  const Listener& l = *listeners_[r.listener];
+  const tcp::Config c = child_config(l, tuple, e.mtu);
+  tcp::Plan plan;
+  if (r.is_cookie)
+    tcp::plan_cookie_syn_ack(r, c, now, plan);
+  else
+    tcp::plan_syn_ack(r, c, now, plan);
+  if (ok)
+    send_alone(*e.port, e.header, plan);
+  else if (ok.error().code == EAGAIN && e.port == &in.port)
+    reply(in, plan);  // the kernel does not know the neighbour yet; the frame came from it
+}
+
+/// The SYN-ACK again, unasked. @return false: there is no way any more.
+bool Engine::repeat_syn_ack(SynRecord& r, Instant now) noexcept {
+  Egress e;
+  const SynTuple tuple = tuple_of(r);
+  if (const auto ok = way_back(tuple, e, now); !ok) return ok.error().code == EAGAIN;
+  tcp::Plan plan;
+  tcp::plan_syn_ack(r, child_config(*listeners_[r.listener], tuple, e.mtu), now, plan);
+  send_alone(*e.port, e.header, plan);
+  stats_.retransmits.add();
+  return true;
+}
+
+void Engine::forget_record(SynRecord& r) noexcept {
+  Listener& l = *listeners_[r.listener];
+  --l.syn_count;
+  if (r.timeouts == 0) --l.young_count;
+  syns_.erase(r);
+}
+
+void Engine::expire_records(Instant now) noexcept {
+  for (unsigned i = 0; i < kTimersPerPoll; ++i) {
+    SynRecord* const r = syns_.pop_due(now);
+    if (r == nullptr) return;
+    Listener& l = *listeners_[r->listener];
+    const unsigned deferred = l.options.defer_accept;
+    // A deferred connection whose ACK came is left in peace until the time is nearly over; then a
+    // last SYN-ACK makes the peer say its ACK again, which is taken as it is.
+    const bool is_over = r->timeouts >= timeouts_allowed(l) &&
+                         (deferred == 0 || !r->acked || r->timeouts >= deferred);
+    const bool must_say = deferred == 0 || !r->acked || r->timeouts + 1U >= deferred;
+    if (is_over || (must_say && !repeat_syn_ack(*r, now) && !r->acked)) {
+      forget_record(*r);
+      continue;
+    }
+    if (must_say) r->is_retried = true;
+    if (r->timeouts == 0) --l.young_count;
+    if (r->timeouts < kMostTimeouts) r->timeouts = (r->timeouts + 1) & kMostTimeouts;
+    syns_.schedule(*r, now);
+  }
+}
+
+/// An ICMP error quoted our SYN-ACK (RFC 5927 §4.1: only that).
+void Engine::told_of_record(SynRecord& r, Seq32 quoted) noexcept {
+  if (quoted == r.iss) forget_record(r);
+}
+
+void Engine::warn_of_flood(const Listener& l, Instant now) noexcept {
+  if (now - flood_warned_ < Duration::s(60)) return;
+  flood_warned_ = now;
+  log<LogLevel::kWarn>("port {}: more SYNs than the backlog of {} holds: answered by cookies",
+                       l.key.local.port, l.backlog);
+}
+
+}  // namespace vireo

@@ -1,0 +1,106 @@
+#include "stack/engine/syn_table.h"
+
+namespace vireo {
+
+using tcp::SynRecord;
+
+SynRecord* SynTable::insert(const SynTuple& t) noexcept {
+  if (free_ == 0 && !grow()) return nullptr;
+  const uint32_t i = free_;
+  SynRecord& r = at(i);
+  const auto after = static_cast<uint32_t>(r.next);
+  r = SynRecord{};
+  r.local = t.local;
+  r.remote = t.remote;
+  r.local_port = t.local_port;
+  r.remote_port = t.remote_port;
+  const auto hash_of = [this](uint32_t index) { return hash(tuple_of(at(index))); };
+  if (!table_.insert(hash(t), i, hash_of)) {
+    r.next = after & kLink;
+    return nullptr;
+  }
+  free_ = after;
+  return &r;
+}
+
+void SynTable::erase(SynRecord& r) noexcept {
+  const SynTuple t = tuple_of(r);
+  uint32_t* const entry = lookup(hash(t), t);
+  const uint32_t i = *entry;
+  unlink(r, i);
+  table_.erase(entry);
+  r.next = free_ & kLink;
+  free_ = i;
+  if (table_.size() != 0) return;
+  // A flood is over, or a connection came alone: keep what the next one needs.
+  table_ = {};
+  chunks_.resize(1);
+  free_ = 0;
+  for (uint32_t n = kChunkRecords; n > 0; --n) {
+    at(n).next = free_ & kLink;
+    free_ = n;
+  }
+}
+
+void SynTable::schedule(SynRecord& r, Instant now) noexcept {
+  const SynTuple t = tuple_of(r);
+  const uint32_t i = *lookup(hash(t), t);
+  unlink(r, i);
+  r.sent_at = SynRecord::stamp(now);
+  Queue& q = heads_[class_of(r)];
+  r.prev = q.last & kLink;
+  r.next = 0;
+  if (q.last != 0)
+    at(q.last).next = i & kLink;
+  else
+    q.first = i;
+  q.last = i;
+}
+
+Instant SynTable::next_deadline(Instant now) const noexcept {
+  Instant first = Instant::never();
+  for (const Queue& q : heads_)
+    if (q.first != 0) first = std::min(first, due(at(q.first), now));
+  return first;
+}
+
+SynRecord* SynTable::pop_due(Instant now) noexcept {
+  for (Queue& q : heads_) {
+    if (q.first == 0) continue;
+    SynRecord& r = at(q.first);
+    if (due(r, now) > now) continue;
+    unlink(r, q.first);
+    return &r;
+  }
+  return nullptr;
+}
+
+void SynTable::unlink(SynRecord& r, uint32_t i) noexcept {
+  Queue& q = heads_[class_of(r)];
+  if (r.prev != 0)
+    at(static_cast<uint32_t>(r.prev)).next = r.next;
+  else if (q.first == i)
+    q.first = static_cast<uint32_t>(r.next);
+  else
+    return;  // stands in no queue
+  if (r.next != 0)
+    at(static_cast<uint32_t>(r.next)).prev = r.prev;
+  else
+    q.last = static_cast<uint32_t>(r.prev);
+  r.prev = r.next = 0;
+}
+
+bool SynTable::grow() noexcept {
+  if ((chunks_.size() + 1) * kChunkRecords > kLink) return false;
+  auto chunk = std::unique_ptr<Chunk>(new (std::nothrow) Chunk);
+  if (chunk == nullptr) return false;
+  chunks_.push_back(std::move(chunk));
+  const auto base = static_cast<uint32_t>((chunks_.size() - 1) * kChunkRecords);
+  for (uint32_t n = kChunkRecords; n > 0; --n) {  // low indices go first
+    at(base + n).next = free_ & kLink;
+    free_ = base + n;
+  }
+  return true;
+}
+
+}  // namespace vireo

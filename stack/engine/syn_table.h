@@ -1,0 +1,116 @@
+// The half-open connections of an engine's listeners: records of 64 bytes, found by their tuple,
+// and waiting in line for the retransmission of their SYN-ACK.
+//
+// All records with the same number of timeouts wait equally long, so each such class is a queue
+// whose first is due first. Memory follows the number of records (capped by the listeners'
+// backlogs) in chunks, and is given back when there are none. Owner: Engine. Thread: holder of the
+// engine's lock. Source: RFC 4987 §3.4; RFC 6298 §5.5 for the doubling.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "core/flow_hash.h"
+#include "core/tag_table.h"
+#include "stack/tcp/syn_record.h"
+
+namespace vireo {
+
+/// Who and whom, as a SYN says it.
+struct SynTuple {
+  IpAddr local, remote;
+  uint16_t local_port, remote_port;
+};
+
+class SynTable {
+ public:
+  SynTable() : key_(FlowHashKey::random()), heads_(kClasses, {0, 0}) {}
+
+  tcp::SynRecord* find(const SynTuple& t) const noexcept {
+    uint32_t* const i = lookup(hash(t), t);
+    return i == nullptr ? nullptr : &at(*i);
+  }
+  /// A record with its tuple, which is not in the table; nullptr: memory is exhausted. It waits in
+  /// no queue before schedule().
+  tcp::SynRecord* insert(const SynTuple& t) noexcept;
+  void erase(tcp::SynRecord& r) noexcept;
+  /// A SYN-ACK leaves now: the record is due after the time its `timeouts` ask for.
+  void schedule(tcp::SynRecord& r, Instant now) noexcept;
+
+  size_t size() const { return table_.size(); }
+  size_t bytes() const { return chunks_.size() * sizeof(Chunk) + table_.bytes(); }
+  /// When the first record is due; never() if there is none.
+  Instant next_deadline(Instant now) const noexcept;
+  /// A record that is due, taken out of its queue; nullptr if none is. The caller schedules or
+  /// erases it.
+  tcp::SynRecord* pop_due(Instant now) noexcept;
+
+  /// Calls fn(SynRecord&) for every record; fn may erase the one it is given.
+  template <class F>
+  void for_each(F&& fn) {
+    for (auto& head : heads_)
+      for (uint32_t i = head.first; i != 0;) {
+        tcp::SynRecord& r = at(i);
+        i = static_cast<uint32_t>(r.next);
+        fn(r);
+      }
+  }
+  /// Cost of a look-up, for tests: groups of the table that it reads.
+  unsigned groups_searched(const SynTuple& t) const noexcept {
+    return table_.groups_searched(hash(t), [&](uint32_t i) { return is_of(at(i), t); });
+  }
+
+ private:
+  static constexpr uint32_t kChunkRecords = 256;
+  static constexpr uint32_t kLink = (1U << 24) - 1;  ///< what a link of a record can say
+  static constexpr unsigned kClasses = 8;            ///< 1 s, 2 s, ... 64 s, then 120 s for ever
+  struct alignas(64) Chunk {
+    tcp::SynRecord records[kChunkRecords];
+  };
+  struct Queue {
+    uint32_t first, last;  ///< indices, 0: empty
+  };
+
+  static unsigned class_of(const tcp::SynRecord& r) {
+    return std::min<unsigned>(static_cast<unsigned>(r.timeouts), kClasses - 1);
+  }
+  static Duration wait_of(unsigned cls) {
+    return std::min(Duration::s(1) * (int64_t{1} << cls), Duration::s(120));
+  }
+  static Instant due(const tcp::SynRecord& r, Instant now) {
+    return r.sent(now) + wait_of(class_of(r));
+  }
+  static bool is_of(const tcp::SynRecord& r, const SynTuple& t) {
+    return r.remote_port == t.remote_port && r.local_port == t.local_port && r.remote == t.remote &&
+           r.local == t.local;
+  }
+  static SynTuple tuple_of(const tcp::SynRecord& r) {
+    return {r.local, r.remote, r.local_port, r.remote_port};
+  }
+  uint64_t hash(const SynTuple& t) const noexcept {
+    std::array<uint8_t, 36> k;
+    std::memcpy(k.data(), t.local.bytes().data(), 16);
+    std::memcpy(k.data() + 16, t.remote.bytes().data(), 16);
+    std::memcpy(k.data() + 32, &t.local_port, 2);
+    std::memcpy(k.data() + 34, &t.remote_port, 2);
+    return flow_hash(key_, k.data(), k.size());
+  }
+  uint32_t* lookup(uint64_t h, const SynTuple& t) const noexcept {
+    return table_.find(h, [&](uint32_t i) { return is_of(at(i), t); });
+  }
+  tcp::SynRecord& at(uint32_t i) const noexcept {  // index 0 is nobody's
+    return chunks_[(i - 1) / kChunkRecords]->records[(i - 1) % kChunkRecords];
+  }
+  void unlink(tcp::SynRecord& r, uint32_t i) noexcept;
+  bool grow() noexcept;
+
+  FlowHashKey key_;
+  TagTable<uint32_t> table_;  ///< indices of records
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::vector<Queue> heads_;
+  uint32_t free_ = 0;  ///< by SynRecord::next
+};
+
+}  // namespace vireo

@@ -1,0 +1,70 @@
+// A half-open connection of a listener: what must be remembered of a SYN until the third segment
+// comes, in one cache line. No Tcb, no buffer; a retransmitted SYN-ACK is written anew from it.
+//
+// Owner: the engine's SynTable. Thread: holder of that engine's lock. Sans-IO as the rest of the
+// folder. Source: RFC 9293 §3.10.7.2 and §3.10.7.4 for SYN-RECEIVED after a passive open, RFC 4987
+// §3.4 (SYN cache); Linux's tcp_check_req for the order of checks.
+#pragma once
+
+#include "core/address.h"
+#include "stack/tcp/tcp.h"
+
+namespace vireo::tcp {
+
+struct SynRecord {
+  IpAddr local;
+  IpAddr remote;
+  uint16_t local_port = 0;  ///< host order
+  uint16_t remote_port = 0;
+  Seq32 irs;
+  Seq32 iss;
+  uint32_t ts_recent = 0;
+  uint32_t sent_at = 0;  ///< when the last SYN-ACK left, in units of 1.024 us, modulo 2^32
+  uint16_t mss = 0;      ///< the peer's
+  uint16_t listener = 0;
+  uint64_t next : 24 = 0;  ///< links of SynTable: indices of records
+  uint64_t prev : 24 = 0;
+  uint64_t timeouts : 5 = 0;  ///< SYN-ACKs that were not answered in time
+  uint64_t wscale : 4 = 0;    ///< the peer's shift
+  uint64_t wscale_on : 1 = 0;
+  uint64_t ts_on : 1 = 0;
+  uint64_t sack_on : 1 = 0;
+  uint64_t ecn_on : 1 = 0;      ///< the SYN asked for ECN (RFC 3168 §6.1.1); not negotiated yet
+  uint64_t acked : 1 = 0;       ///< a good third segment came and was not taken (full, deferred)
+  uint64_t is_retried : 1 = 0;  ///< two SYN-ACKs left: their round trip says nothing (Karn)
+  uint64_t is_cookie : 1 = 0;   ///< never stored: its SYN-ACK says all
+
+  static uint32_t stamp(Instant t) {
+    return static_cast<uint32_t>(static_cast<uint64_t>(t.ns()) >> 10);
+  }
+  /// When the last SYN-ACK left, rounded down, by a `now` at most an hour later.
+  Instant sent(Instant now) const {
+    return Instant::from_ns((now.ns() >> 10 << 10) -
+                            (static_cast<int64_t>(stamp(now) - sent_at) << 10));
+  }
+};
+static_assert(sizeof(SynRecord) == 64);
+
+/// Fills in what the SYN says and what of it `c` grants.
+void adopt_syn(SynRecord& r, const Config& c, const Segment& syn);
+/// The SYN-ACK. `c`: the listener's, with the path's MSS and the tuple's timestamp offset.
+void plan_syn_ack(const SynRecord& r, const Config& c, Instant now, Plan& p);
+/// An ACK of what we have, for a segment that does not fit (RFC 9293 §3.10.7.4, RFC 5961).
+void plan_record_ack(const SynRecord& r, const Config& c, Instant now, Plan& p);
+
+enum class SynVerdict : uint8_t {
+  kDrop,
+  kRepeat,     ///< the SYN again: say the SYN-ACK again
+  kChallenge,  ///< answer with plan_record_ack(), within limits
+  kReset,      ///< a stranger's ACK: answer with reset_for(); the record stays
+  kGone,       ///< the peer reset it: forget the record
+  kOpen,       ///< the third segment: open_from_record(), then input() of this segment
+};
+/// What a segment of this tuple means; may update ts_recent.
+SynVerdict syn_record_input(SynRecord& r, const Config& c, const Segment& s);
+
+/// The connection as it stands after its SYN-ACK left: SYN_RECEIVED. input() of the third segment
+/// establishes it.
+void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord& r, Instant now);
+
+}  // namespace vireo::tcp

@@ -1,0 +1,328 @@
+#include "tests/unit/engine/host.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/checksum.h"
+#include "stack/wire/parse.h"
+#include "stack/wire/template.h"
+
+namespace vireo::test {
+namespace {
+
+constexpr net::Mac kHostMac{2, 0, 0, 0, 0, 1}, kRouterMac{2, 0, 0, 0, 0, 2};
+constexpr IfIndex kEth0{2};
+
+void on_tcp(TcpFlow& f, tcp::Effects e) { static_cast<Conn*>(f.owner)->effects |= e; }
+void on_accept(Listener& l) { ++static_cast<Listening*>(l.owner)->told; }
+void on_udp(UdpFlow&) {}
+
+net::Route route(const char* dst, uint8_t len, uint32_t table) {
+  net::Route r;
+  r.table = table;
+  r.dst = ip(dst);
+  r.dst_len = len;
+  r.hop.oif = kEth0;
+  return r;
+}
+
+/// The tables of a host with one interface and one router.
+std::unique_ptr<net::Snapshot> tables(bool knows_router) {
+  using namespace net;
+  auto s = std::make_unique<Snapshot>();
+  const LinkFlags up = LinkFlags::kUp | LinkFlags::kRunning;
+  s->links = std::make_shared<const Links>(
+      Links{{{.index = IfIndex(1), .name = "lo", .flags = up | LinkFlags::kLoopback},
+             {.index = kEth0,
+              .name = "eth0",
+              .mac = kHostMac,
+              .mtu = 1500,
+              .flags = up | LinkFlags::kEthernet}}});
+  s->addrs = std::make_shared<const Addrs>(Addrs{
+      {{.ifindex = kEth0,
+        .addr = ip("10.0.0.1"),
+        .prefix = ip("10.0.0.1"),
+        .prefix_len = 24,
+        .broadcast = ip("10.0.0.255")},
+       {.ifindex = kEth0, .addr = ip("fd00::1"), .prefix = ip("fd00::1"), .prefix_len = 64}}});
+  Rules rules;
+  for (const bool v6 : {false, true})
+    for (const uint32_t table : {255U, 254U})
+      rules.all.push_back({.v6 = v6, .priority = table == 255 ? 0U : 32766U, .table = table});
+  s->rules = std::make_shared<const Rules>(std::move(rules));
+  Neighbours neighbours;
+  for (const char* router : {"10.0.0.254", "fd00::254"})
+    neighbours.all.push_back(
+        {.ifindex = kEth0,
+         .addr = ip(router),
+         .mac = kRouterMac,
+         .state = knows_router ? NeighbourState::kPermanent : NeighbourState::kIncomplete});
+  std::ranges::sort(neighbours.all, {}, &Neighbour::addr);
+  s->neighbours = std::make_shared<const Neighbours>(std::move(neighbours));
+  auto routes = std::make_shared<RouteTables>();
+  const auto table = [&](uint32_t id, bool v6, std::vector<net::Route> list) {
+    std::ranges::sort(list, RouteTable::precedes);
+    routes->all.push_back({id, v6, std::make_shared<const RouteTable>(std::move(list), false)});
+  };
+  net::Route own4 = route("10.0.0.1", 32, 255), own6 = route("fd00::1", 128, 255);
+  own4.type = own6.type = RouteType::kLocal;
+  net::Route all4 = route("10.0.0.255", 32, 255);
+  all4.type = RouteType::kBroadcast;
+  net::Route out4 = route("0.0.0.0", 0, 254), out6 = route("::", 0, 254);
+  out4.hop.gateway = ip("10.0.0.254");
+  out6.hop.gateway = ip("fd00::254");
+  table(254, false, {out4});
+  table(254, true, {out6});
+  table(255, false, {own4, all4});
+  table(255, true, {own6});
+  s->routes = routes;
+  return s;
+}
+
+}  // namespace
+
+Host::Host(const HostOptions& options)
+    : clock_(Clock::now() + Duration::s(10)),
+      link_(1, options.from_host, options.to_host, clock_, options.device) {
+  auto mirror = net::Mirror::open();
+  VIREO_ASSERT(mirror.has_value());
+  mirror_ = std::move(*mirror);
+  publish(options.knows_router);
+  EngineConfig config;
+  config.arena_bytes = options.arena_bytes;
+  config.huge_pages = false;
+  config.time_wait = options.time_wait;
+  DeviceOpener opener = [this](const net::Link&, Arena&) -> Carried<std::unique_ptr<Device>> {
+    return link_.release(MemEnd::kA);
+  };
+  auto engine = Engine::create(EngineId(0), config, std::move(opener), *mirror_,
+                               {on_tcp, on_accept, on_udp}, stats_);
+  VIREO_ASSERT(engine.has_value());
+  engine_ = std::move(*engine);
+}
+
+Host::~Host() = default;
+
+void Host::publish(bool knows_router) { mirror_->store().publish(tables(knows_router)); }
+void Host::learn_router() { publish(true); }
+
+void Host::poll() {
+  engine_->lock().lock();
+  engine_->poll(now());
+  engine_->unlock();
+  link_.step(now());
+}
+
+void Host::settle() {
+  for (int i = 0; i < 1000; ++i) {
+    engine_->lock().lock();
+    const bool is_worked = engine_->poll(now());
+    engine_->unlock();
+    link_.step(now());
+    if (!is_worked && engine_->next_deadline() > now()) return;
+  }
+  FAIL() << "the engine never rests";
+}
+
+void Host::pass(Duration d) {
+  const Instant end = now() + d;
+  settle();
+  while (true) {
+    // A deadline may lie within a tick of the wheel that began before it.
+    const Instant due = std::max(engine_->next_deadline(), now() + Wheel::kTick);
+    const Instant next = std::min({due, std::max(link_.next_event(), now()), end});
+    link_.step(next);
+    settle();
+    if (next >= end) return;
+  }
+}
+
+Listening& Host::listen(uint16_t port, uint32_t backlog, tcp::Config config, bool v6,
+                        const ListenOptions& options) {
+  auto& l = *listening_.emplace_back(std::make_unique<Listening>());
+  config.mss = 65'495;
+  const auto made = engine_->tcp_listen({v6 ? IpAddr() : IpAddr::any_v4(), port, 0}, false, backlog,
+                                        config, &l, l.stats, options);
+  VIREO_ASSERT(made.has_value());
+  l.listener = *made;
+  return l;
+}
+
+void Host::close(Listening& l) {
+  engine_->tcp_close_listener(*l.listener);
+  l.listener = nullptr;
+  settle();
+}
+
+Conn* Host::accept(Listening& l) {
+  TcpFlow* f = engine_->tcp_accept(*l.listener);
+  if (f == nullptr) return nullptr;
+  auto& c = *conns_.emplace_back(std::make_unique<Conn>());
+  c.flow = f;
+  f->owner = &c;
+  f->stats = &c.stats;
+  return &c;
+}
+
+void Host::close(Conn& c, bool reset) {
+  engine_->tcp_close(*c.flow, UniqueFd(), reset, now());
+  c.flow = nullptr;
+  settle();
+}
+
+size_t Host::write(Conn& c, const std::string& bytes) {
+  const iovec v{const_cast<char*>(bytes.data()), bytes.size()};
+  const size_t n = engine_->tcp_send(*c.flow, {&v, 1}, false, now());
+  settle();
+  return n;
+}
+
+std::string Host::read(Conn& c) {
+  std::string s;
+  PacketChain& q = tcp::recv_queue(c.tcb());
+  while (!q.empty()) {
+    s.append(reinterpret_cast<const char*>(q.front()->data()), q.front()->length);
+    q.pop_front();
+  }
+  engine_->tcp_received(*c.flow, static_cast<uint32_t>(s.size()), now());
+  settle();
+  return s;
+}
+
+void Host::inject(std::span<const std::byte> frame, bool poll_now) {
+  link_.inject(MemEnd::kB, frame);
+  link_.step(now());
+  if (poll_now) settle();
+}
+
+size_t Host::forget_heard() {
+  auto& frames = link_.kernel_frames(MemEnd::kB);
+  const size_t n = frames.size();
+  frames.clear();
+  return n;
+}
+
+std::deque<Heard>& Host::heard() {
+  auto& frames = link_.kernel_frames(MemEnd::kB);
+  for (const auto& bytes : frames) {
+    const wire::ParsedFrame f = wire::parse_frame(bytes);
+    EXPECT_TRUE(f) << wire::parse_error_name(f.error);
+    if (!f || f.proto != IpProto::kTcp) continue;
+    EXPECT_TRUE(wire::l4_checksum_ok(f));
+    Heard h;
+    h.from = {f.src(), f.src_port, 0};
+    h.to = {f.dst(), f.dst_port, 0};
+    h.seq = f.tcp().seq();
+    h.ack = f.tcp().ack();
+    h.window = f.tcp().window;
+    h.flags = static_cast<SegFlags>(f.tcp().flag_bits);
+    h.tos = f.tos;
+    const auto options = f.tcp().options();
+    h.raw_options.assign(options.begin(), options.end());
+    h.options = wire::parse_tcp_options(options, has(h.flags, kSyn));
+    const auto payload = f.payload();
+    h.data.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
+    h.at = now();
+    heard_.push_back(std::move(h));
+  }
+  frames.clear();
+  return heard_;
+}
+
+std::vector<std::byte> tcp_frame(const Endpoint& from, const Endpoint& to, SegFlags flags,
+                                 Seq32 seq, Seq32 ack, const Said& what) {
+  net::Mac dst = kHostMac;
+  if (what.group_mac) dst.fill(0xff);
+  const auto header = wire::HeaderTemplate::build({.src_mac = kRouterMac,
+                                                   .dst_mac = dst,
+                                                   .proto = IpProto::kTcp,
+                                                   .src = from.addr,
+                                                   .dst = to.addr,
+                                                   .src_port = from.port,
+                                                   .dst_port = to.port,
+                                                   .tos = what.tos});
+  std::vector<uint8_t> options = what.options;
+  while (options.size() % 4 != 0) options.push_back(1);
+  std::vector<std::byte> frame(wire::HeaderTemplate::kMaxBytes);
+  const size_t n = header.emit_tcp(
+      frame.data(),
+      {.seq = seq.value(),
+       .ack = ack.value(),
+       .flags = static_cast<uint8_t>(flags),
+       .window = what.window,
+       .options = options,
+       .payload_bytes = static_cast<uint32_t>(what.data.size()),
+       .payload_sum = checksum::fold(checksum::sum(what.data.data(), what.data.size()))});
+  frame.resize(n + what.data.size());
+  if (!what.data.empty()) std::memcpy(frame.data() + n, what.data.data(), what.data.size());
+  if (what.bad_checksum) frame[header.l4_at() + 16] ^= std::byte{0xff};
+  return frame;
+}
+
+void Peer::say(SegFlags flags, Seq32 seq, Seq32 ack_number, const Said& what) {
+  host_.inject(tcp_frame(here, there, flags, seq, ack_number, what), what.poll_now);
+}
+
+std::optional<Heard> Peer::hear() {
+  auto& all = host_.heard();
+  const auto mine = std::find_if(all.begin(), all.end(), [&](const Heard& h) {
+    return h.to == here && h.from.port == there.port && h.from.addr == there.addr;
+  });
+  if (mine == all.end()) return std::nullopt;
+  Heard h = std::move(*mine);
+  all.erase(mine);
+  if (h.options.has_timestamps) ts_ecr = h.options.ts_val;
+  return h;
+}
+
+std::vector<Heard> Peer::hear_all() {
+  std::vector<Heard> all;
+  while (auto h = hear()) all.push_back(std::move(*h));
+  return all;
+}
+
+std::vector<uint8_t> Peer::syn_options() const {
+  std::vector<uint8_t> o;
+  if (mss != 0) o = {2, 4, static_cast<uint8_t>(mss >> 8), static_cast<uint8_t>(mss)};
+  if (sack) o.insert(o.end(), {1, 1, 4, 2});
+  if (timestamps) {
+    const auto t = options();
+    o.insert(o.end(), t.begin(), t.end());
+  }
+  if (wscale >= 0) o.insert(o.end(), {1, 3, 3, static_cast<uint8_t>(wscale)});
+  o.insert(o.end(), more_options.begin(), more_options.end());
+  return o;
+}
+
+std::vector<uint8_t> Peer::options() const {
+  if (!timestamps) return {};
+  std::array<uint8_t, 40> out{};
+  wire::TcpOptionWriter w(out);
+  w.timestamps(ts_val, ts_ecr);
+  return {out.begin(), out.begin() + w.size()};
+}
+
+void Peer::syn(const std::string& data) {
+  ts_ecr = 0;
+  nxt = iss + 1;
+  say(kSyn, iss, Seq32(0), {.data = data, .options = syn_options()});
+}
+
+bool Peer::connect() {
+  syn();
+  const auto answer = hear();
+  if (!answer || !answer->is(kSyn | kAck)) return false;
+  EXPECT_EQ(answer->ack, nxt);
+  irs = answer->seq;
+  ack = irs + 1;
+  timestamps = timestamps && answer->options.has_timestamps;
+  say(kAck);
+  return true;
+}
+
+void Peer::say(SegFlags flags, const std::string& data) {
+  say(flags, nxt, ack, {.data = data, .options = options()});
+  nxt = nxt + static_cast<uint32_t>(data.size()) + (has(flags, kFin) ? 1 : 0);
+}
+
+}  // namespace vireo::test
