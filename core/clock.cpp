@@ -24,9 +24,9 @@ Sample sample() {
   Sample best{};
   Ticks best_gap = ~Ticks{0};
   for (int i = 0; i < 8; ++i) {
-    const Ticks before = __rdtsc();
+    const Ticks before = __builtin_ia32_rdtsc();
     const int64_t ns = Clock::now_from_kernel().ns();
-    const Ticks after = __rdtsc();
+    const Ticks after = __builtin_ia32_rdtsc();
     if (after - before < best_gap) {
       best_gap = after - before;
       best = {before + (after - before) / 2, ns};

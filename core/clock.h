@@ -3,8 +3,6 @@
 // process-wide calibration is written once by Clock::calibrate. Thread: any.
 #pragma once
 
-#include <x86intrin.h>
-
 #include <compare>
 #include <cstdint>
 #include <ctime>
@@ -65,7 +63,7 @@ class Clock {
   static Instant now() {
     if (!use_tsc_) [[unlikely]]
       return now_from_kernel();
-    return from_ticks(__rdtsc());
+    return from_ticks(__builtin_ia32_rdtsc());
   }
   static Instant from_ticks(Ticks t) {
     const auto scaled = static_cast<unsigned __int128>(t - base_ticks_) * mult_ >> 32;

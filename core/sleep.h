@@ -4,8 +4,6 @@
 // the kernel's clock over hours.
 #pragma once
 
-#include <immintrin.h>
-
 #include <atomic>
 #include <cstdint>
 
@@ -17,7 +15,7 @@ namespace vireo {
 
 /// For the body of a spin loop: lets the sibling hyperthread run and saves the pipeline flush at
 /// the end.
-inline void cpu_relax() noexcept { _mm_pause(); }
+inline void cpu_relax() noexcept { __builtin_ia32_pause(); }
 
 enum class Wake : uint8_t {
   kWoken,  ///< woken, or the word had changed already; may be spurious: look again
