@@ -10,7 +10,8 @@ namespace {
 
 void stop_timers(Tcb& t) {
   t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.delack_at = t.keep_at = t.life_at = t.cork_at = t.idle_at = Instant::never();
+  t.rtx_at = t.rto_at = t.delack_at = t.keep_at = t.life_at = t.cork_at = t.idle_at =
+      Instant::never();
 }
 
 void drop_work(Tcb& t) {
@@ -18,8 +19,9 @@ void drop_work(Tcb& t) {
   t.queue.clear();
   t.reassembly.reset();
   t.syn_due = t.probe_due = t.keep_due = t.rtx_force = t.ack_bare = t.dsack = false;
+  t.suspects = t.tlp_due = t.tlp_out = t.new_first = false;
   t.acks_due = 0;
-  t.rtx_next = t.rtx_end = t.snd_una;
+  t.sacked_out = t.lost_out = t.retrans_out = t.rtx_due = 0;
   t.predictable = false;
 }
 
@@ -54,19 +56,19 @@ void enter_time_wait(Tcb& t, Instant now) {
   t.state = State::kTimeWait;
   t.queue.clear();
   t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.keep_at = t.cork_at = t.idle_at = Instant::never();
+  t.rtx_at = t.rto_at = t.keep_at = t.cork_at = t.idle_at = Instant::never();
   t.life_at = now + kTimeWaitLength;
 }
 
 void shutdown_write(Tcb& t, Instant now) {
   if (t.fin_queued || t.reset_due) return;
+  if (t.state == State::kSynSent) {
+    finish(t, 0);
+    return;
+  }
   switch (t.state) {
-    case State::kSynSent:
-      finish(t, 0);
-      return;
-    case State::kSynReceived:
-      t.fin_queued = true;  // becomes FIN_WAIT_1 when established
-      return;
+    case State::kSynReceived:  // becomes FIN_WAIT_1 when established
+      break;
     case State::kEstablished:
       t.state = State::kFinWait1;
       break;
@@ -76,7 +78,12 @@ void shutdown_write(Tcb& t, Instant now) {
     default:
       return;
   }
+  if (!t.queue.push_back(t.snd_end, nullptr)) {  // not even a few hundred bytes: the short way
+    reset(t, 0);
+    return;
+  }
   t.fin_queued = true;
+  if (t.state == State::kSynReceived) return;
   t.more = false;
   sync_timer(t, now);
   refresh_prediction(t);

@@ -185,15 +185,18 @@ Next step5_ack(Tcb& t, Arrival& a) {
   }
   t.last_ack = a.now;
   const StreamOffset ack = t.snd_offset(a.s.ack);
-  if (ahead > 0) {
-    a.effects |= acknowledge(t, ack, a.options.has_timestamps, a.options.ts_ecr, a.now);
-    update_window(t, a, ack);
-  } else if (ahead == 0) {
+  if (ahead >= 0) {
     const StreamOffset edge = t.snd_edge;
-    update_window(t, a, ack);
-    // RFC 5681 §2: a duplicate carries nothing, changes no window, and data is outstanding.
-    if (a.length() == 0 && !a.fin && edge == t.snd_edge && t.outstanding() > 0)
-      duplicate_ack(t, a.now);
+    if (ahead == 0) update_window(t, a, ack);
+    const wire::TcpOptions& o = a.options;
+    a.effects |=
+        on_ack(t, {.ack = ack,
+                   .sack = std::span(o.sack).first(t.sack_on ? o.sack_count : 0),
+                   .has_ts = o.has_timestamps,
+                   .ts_echo = o.ts_ecr,
+                   .duplicate = ahead == 0 && a.length() == 0 && !a.fin && edge == t.snd_edge,
+                   .now = a.now});
+    if (ahead > 0) update_window(t, a, ack);
   }
   if (t.snd_una > t.snd_end) return fin_acknowledged(t, a);
   return Next::kGoOn;
@@ -318,7 +321,12 @@ Effects in_syn_sent(Tcb& t, Arrival& a) {
   }
   t.snd_wl2 = s.ack;
   t.last_ack = a.now;
-  Effects e = acknowledge(t, 1, a.options.has_timestamps, a.options.ts_ecr, a.now);
+  Effects e = on_ack(t, {.ack = 1,
+                         .sack = {},
+                         .has_ts = a.options.has_timestamps,
+                         .ts_echo = a.options.ts_ecr,
+                         .duplicate = false,
+                         .now = a.now});
   establish(t, a.now);
   t.snd_edge = t.snd_una + s.window;  // the window of a SYN is never scaled
   t.max_wnd = s.window;

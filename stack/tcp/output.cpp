@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/checksum.h"
+#include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 
@@ -107,29 +108,46 @@ void attach(const SendDesc& d, StreamOffset offset, uint32_t length, Plan& p) {
   p.sum_known = length == b->length;
 }
 
-bool plan_retransmit(Tcb& t, Instant now, Plan& p) {
-  const StreamOffset at = t.rtx_next;
-  uint32_t length = 0;
-  const SendDesc* d = nullptr;
-  if (at < t.snd_end) {
-    d = &t.queue.find(at);
-    const StreamOffset end = std::min({d->end(), t.rtx_end, t.snd_end});
-    length = static_cast<uint32_t>(std::min<uint64_t>(end - at, t.mss));
+/// What was sent of descriptor `index`, from `at`, with the FIN if that follows it.
+void plan_again(Tcb& t, uint32_t index, StreamOffset at, Instant now, Plan& p) {
+  const SendDesc& d = t.queue[index];
+  fill(t, now, kRetransmit, at, p);
+  p.retransmission = true;
+  if (d.packet == nullptr) {
+    p.flags |= SegFlags::kFin;
+    return;
   }
-  const bool fin = t.fin_queued && at + length == t.snd_end && t.rtx_end > t.snd_end;
+  const StreamOffset end = std::min(d.end(), t.snd_nxt);
+  attach(d, at, static_cast<uint32_t>(std::min<uint64_t>(end - at, t.mss)), p);
+  if (at + p.length != t.snd_end) return;
+  p.flags |= SegFlags::kPsh;
+  if (t.snd_nxt > t.snd_end && !t.queue[index + 1].is(kSacked)) p.flags |= SegFlags::kFin;
+}
+
+bool plan_retransmit(Tcb& t, Instant now, Plan& p) {
+  StreamOffset at = 0;
+  const uint32_t index = next_lost(t, at);
   if (!t.rtx_force) {
     const uint64_t flight = t.in_flight();
+    const uint64_t length = std::min<uint64_t>(t.queue[index].end() - at, t.mss);
     if (flight > 0 && flight + length > t.cc.cwnd) return false;
     // What was sent before the peer took its window back waits for the timer, one segment at a
     // time.
     if (flight > 0 && at + length > t.snd_edge) return false;
   }
-  fill(t, now, kRetransmit, at, p);
-  p.retransmission = true;
-  if (d != nullptr) attach(*d, at, length, p);
-  if (fin) p.flags |= SegFlags::kFin;
-  if (length > 0 && at + length == t.snd_end) p.flags |= SegFlags::kPsh;
+  plan_again(t, index, at, now, p);
   return true;
+}
+
+/// The last segment once more (RFC 8985 §7.3); of a FIN alone, with the data before it.
+void plan_tail(Tcb& t, Instant now, Plan& p) {
+  const bool partly = t.queue.has_next() && t.queue.next().offset < t.snd_nxt;
+  uint32_t index = t.queue.next_index() - (partly ? 0 : 1);
+  if (t.queue[index].packet == nullptr && index != t.queue.first()) --index;
+  const SendDesc& d = t.queue[index];
+  const StreamOffset end = std::min(d.end(), t.snd_nxt);
+  const StreamOffset from = end - std::min<uint64_t>(d.length, t.mss);
+  plan_again(t, index, std::max({from, d.offset, t.snd_una}), now, p);
 }
 
 bool sws_allows(const Tcb& t, uint32_t usable) {
@@ -150,7 +168,7 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
   const SendDesc& d = t.queue.next();
   auto length = static_cast<uint32_t>(std::min<uint64_t>(d.end() - at, t.mss));
   const uint64_t flight = t.in_flight();
-  if (flight > 0 && flight + length > t.cc.cwnd) return false;
+  if (flight > 0 && flight + length > t.cc.cwnd && !t.tlp_due) return false;
   if (usable < static_cast<int64_t>(length)) [[unlikely]] {
     if (usable <= 0) return false;
     const auto fits = static_cast<uint32_t>(usable);
@@ -199,6 +217,14 @@ void plan_probe(Tcb& t, Instant now, Plan& p) {
     return true;
   }
   return false;
+}
+
+/// Data went out: the timer starts, or the probe waits anew for the last of it (RFC 8985 §7.2).
+void data_sent_timer(Tcb& t, Instant now) {
+  if (t.rtx_timer == RtxTimer::kProbe)
+    t.rtx_at = std::min(now + tlp_timeout(t), t.rto_at);
+  else if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist)
+    restart_timer(t, now);
 }
 
 void ack_sent(Tcb& t, const Plan& p) {
@@ -259,14 +285,20 @@ bool next_segment(Tcb& t, Instant now, Plan& p) {
     return true;
   }
   if (t.state > State::kSynReceived) [[likely]] {
-    if (t.rtx_next != t.rtx_end) [[unlikely]] {
+    const bool unsent = t.snd_nxt < t.snd_end || t.fin_unsent();
+    if (t.rtx_due != 0) [[unlikely]] {
+      if (t.new_first && unsent && plan_data(t, now, p)) return true;
       if (plan_retransmit(t, now, p)) return true;
-    } else if (t.snd_nxt < t.snd_end || t.fin_unsent()) {
+    } else if (unsent) {
       if (plan_data(t, now, p)) return true;
       if (t.probe_due && t.snd_edge <= t.snd_nxt) {
         plan_probe(t, now, p);
         return true;
       }
+    }
+    if (t.tlp_due && t.outstanding() > 0) [[unlikely]] {
+      plan_tail(t, now, p);
+      return true;
     }
   }
   if (t.acks_due > 0) {
@@ -289,6 +321,8 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         SendDesc& d = t.queue.next();
         d.sent_at = now;
         if (p.retransmission) ++d.retransmits;
+        if (d.marks != 0) [[unlikely]]
+          count_more(t, d, p.length);
         if (end >= d.end()) t.queue.pass_next();
         if (p.length < t.mss) t.snd_sml = p.offset + p.length;
         ++t.data_segs_out;
@@ -296,37 +330,50 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         t.last_sent = now;
         if (t.rcv_acked != t.rcv_nxt) t.interactive = true;
       }
+      if (has(p.flags, SegFlags::kFin)) [[unlikely]] {
+        SendDesc& fin = t.queue.next();
+        fin.sent_at = now;
+        if (t.snd_max > t.snd_end) ++fin.retransmits;
+        t.queue.pass_next();
+      }
       t.snd_nxt = end;
       t.snd_max = std::max(t.snd_max, end);
       if (t.snd_nxt >= t.snd_end) t.push = false;
       t.probe_due = false;
-      if (t.rtx_timer != RtxTimer::kRetransmit) restart_timer(t, now);
+      if (t.recovery == Recovery::kFast) [[unlikely]]
+        t.queue.board().prr_out += p.length;
+      if (t.tlp_due) [[unlikely]]
+        tlp_sent(t, end, false);
+      data_sent_timer(t, now);
       ack_sent(t, p);
       t.acks_due = 0;
       t.keep_due = false;
       return;
     }
     case kRetransmit: {
-      if (p.length > 0) {
-        SendDesc& d = t.queue.find(p.offset);
-        d.sent_at = now;
-        ++d.retransmits;
+      const uint32_t index = t.queue.find(p.offset);
+      const bool data = p.length > 0;
+      mark_retransmitted(t, index, data ? p.offset + p.length : end, now);
+      if (data && has(p.flags, SegFlags::kFin)) mark_retransmitted(t, index + 1, end, now);
+      note_retransmission(t, p.length, now);
+      if (data) {
         ++t.data_segs_out;
         t.bytes_sent += p.length;
         t.bytes_retrans += p.length;
       }
       ++t.total_retrans;
       t.last_sent = now;
-      t.rtx_next = end;
       t.rtx_force = false;
-      if (t.rtx_next >= t.rtx_end) t.rtx_next = t.rtx_end = t.snd_una;
-      if (t.rtx_timer != RtxTimer::kRetransmit) restart_timer(t, now);
+      if (t.tlp_due) [[unlikely]]
+        tlp_sent(t, t.snd_nxt, true);
+      if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist)
+        restart_timer(t, now);
       ack_sent(t, p);
       t.acks_due = 0;
       return;
     }
     case kProbe:
-      if (p.length > 0) ++t.queue.next().retransmits;  // its round trip says nothing (Karn)
+      ++t.queue.next().retransmits;  // its round trip says nothing (Karn)
       t.snd_max = std::max(t.snd_max, end);
       t.probe_due = false;
       ack_sent(t, p);
@@ -348,7 +395,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       t.snd_nxt = t.snd_max = 1;
       t.last_sent = now;
       if (t.state == State::kSynReceived) ack_sent(t, p);
-      if (t.rtx_timer != RtxTimer::kRetransmit) restart_timer(t, now);
+      if (t.rtx_timer == RtxTimer::kNone) restart_timer(t, now);
       return;
     case kResetReply:
       t.reset_reply = false;

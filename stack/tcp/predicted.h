@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 
@@ -58,7 +59,13 @@ inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
   t.last_ack = now;
   t.keep_probes = 0;
   Effects e = Effects::kNone;
-  if (acked != 0) e = acknowledge(t, t.snd_una + acked, t.ts_on, ts_echo, now);
+  if (acked != 0)
+    e = on_ack(t, {.ack = t.snd_una + acked,
+                   .sack = {},
+                   .has_ts = t.ts_on,
+                   .ts_echo = ts_echo,
+                   .duplicate = false,
+                   .now = now});
   const uint32_t window = static_cast<uint32_t>(s.window) << t.snd_wscale;
   t.snd_edge = t.snd_una + window;  // this ACK is the newest there is: RFC 9293 window update rule
   t.snd_wl1 = s.seq;
@@ -75,7 +82,7 @@ inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
     schedule_ack(t, now);
     e |= Effects::kReadable;
   }
-  if (t.snd_nxt == t.snd_una || t.rtx_timer != RtxTimer::kRetransmit) sync_timer(t, now);
+  if (t.snd_nxt == t.snd_una) sync_timer(t, now);
   return e | transmit_wish(t);
 }
 

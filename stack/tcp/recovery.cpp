@@ -1,189 +1,311 @@
-// What an ACK acknowledges, and what was lost. Today: NewReno (RFC 6582) and the retransmission
-// timeout; the lost range is always a prefix of what is outstanding. The SACK scoreboard, RACK-TLP
-// and PRR come here: marks in SendDesc::flags will replace [rtx_next, rtx_end).
+// What an ACK means to the sender: round trips, episodes of loss and their end, windows.
+//
+//              losses found                      all up to `recover` acknowledged
+//     kOpen ------------------> kFast ------------------------------------------> kOpen
+//       |                         |                                                 ^
+//       |   retransmission timeout|                                                 |
+//       +-------------------------+-------> kLoss ----------------------------------+
+//
+// An episode that proves spurious (DSACK, timestamps, F-RTO) is undone at once.
+#include "stack/tcp/recovery.h"
+
 #include <algorithm>
 
-#include "stack/tcp/tcb.h"
+#include "stack/tcp/prr.h"
 
 namespace vireo::tcp {
 
 namespace {
 
-constexpr uint8_t kDuplicateThreshold = 3;  // RFC 5681 §3.2
-
-/// Marks the segment at snd_una lost; it is sent again whatever cwnd says.
-void lose_head(Tcb& t) {
-  StreamOffset end = t.snd_una + 1;  // a FIN alone
-  if (!t.queue.empty() && t.snd_una < t.snd_end) {
-    const SendDesc& d = t.queue.front();
-    end = std::min({d.end(), t.snd_una + t.mss, t.snd_nxt});
-    if (end == t.snd_end && t.snd_nxt > t.snd_end) ++end;  // with its FIN
-  }
-  t.rtx_next = t.snd_una;
-  t.rtx_end = end;
-  t.rtx_force = true;
-}
-
-/// RFC 6582 §3.2 step 3: an ACK of new data in fast recovery.
-void ack_in_recovery(Tcb& t, uint32_t acked, Instant now) {
-  if (t.snd_una >= t.recover) {  // full
-    const auto flight = static_cast<uint32_t>(t.outstanding());
-    t.cc.cwnd = std::min(t.cc.ssthresh, std::max<uint32_t>(flight, t.mss) + t.mss);
-    t.recovery = Recovery::kOpen;
-    t.recover = 0;
-    t.dupacks = 0;
-    cc_recovered(t.cc);
-    return;
-  }
-  // Partial: the next hole is at snd_una.
-  t.cc.cwnd -= std::min(acked, t.cc.cwnd);
-  if (acked >= t.mss) t.cc.cwnd += t.mss;
-  t.cc.cwnd = std::max<uint32_t>(t.cc.cwnd, t.mss);
-  lose_head(t);
-  if (!t.partial_acked) {
-    t.partial_acked = true;
-    t.rtx_at = now + t.rtt.backed_off(t.backoff, t.config.rto_max);
-  }
-}
-
-/// Frees what is wholly acknowledged. @return when the newest of it was sent, if Karn's rule lets
-/// its round trip count.
-struct Freed {
-  Instant sent_at;
-  bool any = false;
-  bool retransmitted = false;
-};
-Freed free_acknowledged(Tcb& t) {
-  Freed f;
-  while (!t.queue.empty()) {
-    const SendDesc& d = t.queue.front();
-    if (d.end() > t.snd_una) {
-      if (d.offset < t.snd_una && d.retransmits > 0) f.retransmitted = true;
-      break;
-    }
-    f.any = true;
-    f.sent_at = d.sent_at;
-    if (d.retransmits > 0) f.retransmitted = true;
-    t.queue.pop_front();
-  }
-  return f;
-}
-
 /// @return the sample, zero: none.
-Duration measure(Tcb& t, const Freed& f, bool syn, bool has_ts, uint32_t ts_echo, Instant now) {
+Duration measure(Tcb& t, const AckEvent& a, const Delivered& d, bool syn, bool advanced) {
   const Config& c = t.config;
   Duration r{};
-  if ((f.any && !f.retransmitted) || (syn && !t.syn_retried)) {
-    r = std::max(now - (syn ? t.last_sent : f.sent_at), Duration::us(1));
-    t.rtt.sample(r, c.rto_min, c.rto_max);
-    t.backoff = 0;
-  } else if (t.ts_on && has_ts && ts_echo != 0) {
+  if ((d.once && !d.twice) || (syn && !t.syn_retried)) {
+    r = std::max(a.now - (syn ? t.last_sent : d.sent_at), Duration::us(1));
+  } else if (t.ts_on && a.has_ts && a.ts_echo != 0 && advanced) {
     // The echo tells which transmission was answered (RFC 7323 §4.1); coarse, so only when the
     // finer clock cannot tell.
-    const auto ms = static_cast<int32_t>(timestamp(t, now) - ts_echo);
+    const auto ms = static_cast<int32_t>(timestamp(t, a.now) - a.ts_echo);
     if (ms < 0 || Duration::ms(ms) > c.rto_max) return r;
-    r = std::max(Duration::ms(ms), t.rtt.srtt / 2);
-    t.rtt.sample(r, c.rto_min, c.rto_max);
-    t.backoff = 0;
+    r = std::max({Duration::ms(ms), t.rtt.srtt / 2, Duration::us(1)});
   } else if (syn) {
     t.rtt.rto = std::max(t.rtt.rto, Duration::s(3));  // RFC 6298 §5.7
     t.backoff = 0;
+    return r;
+  } else {
+    return r;
   }
+  t.rtt.sample(r, c.rto_min, c.rto_max);
+  t.backoff = 0;
   return r;
 }
 
-}  // namespace
+// ---- episodes
 
-Effects acknowledge(Tcb& t, StreamOffset ack, bool has_ts, uint32_t ts_echo, Instant now) {
-  const bool syn = t.snd_una == 0;
-  const uint32_t room_before = send_room(t);
-  const auto acked = static_cast<uint32_t>(ack - t.snd_una);
-  const uint64_t flight = t.in_flight();
-  t.snd_una = ack;
-  if (ack > t.snd_nxt) {  // a probe beyond the window was taken
-    t.snd_nxt = ack;
-    while (t.queue.has_next() && t.queue.next().end() <= ack) t.queue.pass_next();
+void begin_episode(Tcb& t) {
+  Scoreboard& b = t.queue.board();
+  b.undo_marker = t.snd_una;
+  b.undo_retrans = 0;
+  b.undo_any = false;
+  b.rtx_stamp = 0;
+  b.frto = false;
+  t.tlp_due = t.tlp_out = false;
+  t.partial_acked = false;
+}
+
+void enter_fast(Tcb& t, const Delivered& d, Instant now) {
+  const auto flight = static_cast<uint32_t>(t.outstanding());
+  cc_on_congestion(t.cc, CcEvent::kLoss, flight, t.mss, now);
+  t.recovery = Recovery::kFast;
+  t.recover = t.snd_nxt;
+  begin_episode(t);
+  Scoreboard& b = t.queue.board();
+  b.prr_delivered = 0;
+  b.prr_out = 0;
+  b.recover_fs = std::max(1U, flight - (t.sacked_out - d.sacked) + (d.bytes - d.sacked));
+  t.rtx_force = true;
+}
+
+void leave(Tcb& t) {
+  if (t.recovery == Recovery::kFast) {
+    t.cc.cwnd = std::max<uint32_t>(t.cc.ssthresh, t.mss);
+    t.recover = 0;
   }
-  t.rtx_next = std::max(t.rtx_next, ack);
-  t.rtx_end = std::max(t.rtx_end, t.rtx_next);
-  if (t.rtx_next == t.rtx_end) t.rtx_next = t.rtx_end = ack;
-  const Freed freed = free_acknowledged(t);
+  t.recovery = Recovery::kOpen;
+  t.dupacks = 0;
+  t.new_first = false;
+  if (!t.sack_on) t.sacked_out = 0;
+  t.queue.board().frto = false;
+  rack_recovered(t);
+  cc_recovered(t.cc);
+}
+
+void undo(Tcb& t) {
+  clear_lost(t);
+  cc_undo(t.cc);
+  ++t.undos;
+  t.queue.board().undo_marker = 0;
+  t.rtx_force = false;
+  if (t.recovery == Recovery::kOpen) return;
+  const uint32_t cwnd = t.cc.cwnd;
+  leave(t);
+  t.cc.cwnd = cwnd;
+}
+
+/// RFC 5682: after a timeout, something arrives that was never sent again.
+bool frto_says_spurious(Tcb& t, const Delivered& d, bool advanced) {
+  Scoreboard& b = t.queue.board();
+  if (t.recovery != Recovery::kLoss || !b.frto) return false;
+  // Without SACK an ACK that covers a retransmission proves nothing about what lies behind it.
+  if (d.original && (t.sack_on || !d.twice)) return true;
+  if (t.snd_nxt > t.recover) {  // step 3: new data was sent
+    if (!advanced || d.sacked > 0) b.frto = false;
+    return false;
+  }
+  if (!advanced) {
+    if (!t.sack_on) b.frto = false;  // step 2a
+    return false;
+  }
+  // Step 2b: new data, if there is any; else the conventional way.
+  t.new_first = t.unsent() > 0 && t.snd_edge > t.snd_nxt;
+  b.frto = t.new_first;
+  return false;
+}
+
+bool is_spurious(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced,
+                 StreamOffset una_before) {
+  const Scoreboard& b = t.queue.board();
+  if (b.undo_marker == 0) return false;
+  if (frto_says_spurious(t, d, advanced)) return true;
+  // RFC 3522 §3.2: the first ACK of new data answers what was sent before the retransmission.
+  if (advanced && t.recovery != Recovery::kOpen && una_before == b.undo_marker && t.ts_on &&
+      a.has_ts && b.rtx_stamp != 0 && static_cast<int32_t>(a.ts_echo - b.rtx_stamp) < 0)
+    return true;
+  return d.dsack && b.undo_any && b.undo_retrans == 0;  // every one of them was needless
+}
+
+// ---- without SACK: RFC 6582, with the pipe that duplicate ACKs suggest
+
+/// A duplicate ACK says that one more segment arrived; an ACK of new data says which.
+void estimate_delivery(Tcb& t, const AckEvent& a, Delivered& d, bool advanced) {
+  if (advanced) {
+    const uint32_t beyond = d.bytes > t.mss ? d.bytes - t.mss : 0;  // one filled the hole
+    const uint32_t known = std::min(t.sacked_out, beyond);
+    t.sacked_out -= known;
+    d.bytes -= known;
+  } else if (a.duplicate && t.outstanding() > 0 && t.recovery != Recovery::kLoss) {
+    const uint32_t sent = std::max(1U, t.queue.next_index() - t.queue.first());
+    const auto segment =
+        static_cast<uint32_t>(std::clamp<uint64_t>(t.outstanding() / sent, 1, t.mss));
+    d.bytes += segment;
+    d.sacked += segment;
+    t.sacked_out += segment;
+  }
+  const auto most = static_cast<uint32_t>(t.outstanding() - t.lost_out);
+  if (t.sacked_out > most) t.sacked_out = most;
+}
+
+void find_loss_by_duplicates(Tcb& t, const AckEvent& a, bool advanced) {
+  if (advanced) {
+    t.dupacks = 0;
+    // A partial ACK: the next hole is at snd_una.
+    if (t.recovery == Recovery::kFast && !t.queue.front().is(kRetransmitted)) {
+      t.sacked_out = static_cast<uint32_t>(std::min<uint64_t>(
+          t.sacked_out,
+          t.outstanding() - std::min<uint64_t>(t.outstanding(), t.queue.front().length)));
+      mark_lost(t, t.queue.first());
+      t.rtx_force = true;
+    }
+    return;
+  }
+  if (!a.duplicate || t.outstanding() == 0) return;
+  if (t.dupacks < UINT8_MAX) ++t.dupacks;
+  // RFC 6582 §4: not for duplicates that the retransmissions after a timeout caused.
+  if (t.dupacks != kDupThresh || t.recovery != Recovery::kOpen || t.snd_una <= t.recover) return;
+  const uint64_t head = std::min<uint64_t>(t.outstanding(), t.queue.front().length);
+  t.sacked_out = static_cast<uint32_t>(std::min<uint64_t>(t.sacked_out, t.outstanding() - head));
+  mark_lost(t, t.queue.first());
+}
+
+// ---- what is not the common case
+
+void recover(Tcb& t, const AckEvent& a, Delivered& d, bool advanced, StreamOffset una_before) {
+  bool repaired = false;
+  t.new_first = t.suspects = false;
+  if (t.sack_on) {
+    rack_adapt(t, d);
+    repaired = tlp_on_ack(t, a, d, advanced);
+  } else {
+    estimate_delivery(t, a, d, advanced);
+  }
+  if (is_spurious(t, a, d, advanced, una_before)) {
+    undo(t);
+  } else if (repaired && t.recovery == Recovery::kOpen) {
+    // The probe hid a loss; the congestion is to be answered all the same (RFC 8985 §7.4.2).
+    cc_on_congestion(t.cc, CcEvent::kLoss, static_cast<uint32_t>(t.outstanding()) + d.bytes, t.mss,
+                     a.now);
+    t.cc.cwnd = std::max<uint32_t>(std::min(t.cc.cwnd, t.cc.ssthresh), t.mss);
+    cc_recovered(t.cc);
+  }
+  if (t.recovery != Recovery::kOpen && t.snd_una >= t.recover) leave(t);
+  if (t.queue.empty()) return;
+  const uint32_t due = t.rtx_due;
+  if (t.sack_on)
+    rack_detect_loss(t, a.now);
+  else
+    find_loss_by_duplicates(t, a, advanced);
+  const bool more_lost = t.rtx_due > due;
+  if (t.recovery == Recovery::kOpen && t.rtx_due > 0) enter_fast(t, d, a.now);
+  if (t.recovery == Recovery::kFast && (d.bytes > 0 || t.rtx_force))
+    t.cc.cwnd = std::max<uint32_t>(prr_on_ack(t.queue.board(), d.bytes, t.in_flight(),
+                                              t.cc.ssthresh, t.mss, advanced && !more_lost),
+                                   t.mss);
+}
+
+void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64_t flight,
+          uint32_t acked, Duration rtt, bool syn) {
   CcAck ca;
-  ca.rtt = measure(t, freed, syn, has_ts, ts_echo, now);
-  ca.acked = acked;
+  ca.rtt = rtt;
   ca.flight = static_cast<uint32_t>(flight);
   ca.mss = t.mss;
   ca.srtt = t.rtt.srtt;
   ca.min_rtt = t.rtt.min_rtt;
   ca.snd_una = t.snd_una;
   ca.snd_nxt = t.snd_nxt;
-  t.retransmits = 0;
-  t.probe_due = false;
-  switch (t.recovery) {
-    case Recovery::kOpen:
-      t.dupacks = 0;
-      ca.cwnd_limited = !syn && 2 * flight >= t.cc.cwnd;  // RFC 7661: only a used window grows
-      cc_on_ack(t.cc, ca, now);
-      break;
-    case Recovery::kFast:
-      ca.recovering = true;
-      cc_on_ack(t.cc, ca, now);
-      ack_in_recovery(t, acked, now);
-      break;
-    case Recovery::kLoss:
-      t.dupacks = 0;
-      ca.cwnd_limited = true;
-      cc_on_ack(t.cc, ca, now);
-      if (t.snd_una >= t.recover) {
-        t.recovery = Recovery::kOpen;
-        cc_recovered(t.cc);
-      }
-      break;
+  ca.acked = acked;
+  if (before == Recovery::kOpen && t.recovery == Recovery::kOpen) {
+    ca.cwnd_limited = !syn && 2 * flight >= t.cc.cwnd;  // RFC 7661: only a used window grows
+  } else {
+    ca.acked = d.bytes;
+    ca.cwnd_limited = before == Recovery::kLoss;
+    ca.recovering = before != Recovery::kLoss;
   }
-  if (t.recovery != Recovery::kFast || t.snd_una >= t.recover) {
-    t.rtx_timer = RtxTimer::kNone;
-    restart_timer(t, now);
-  }
-  if (t.queue.empty()) t.idle_at = now + Duration::s(5);
-  // As Linux's sk_stream_write_space: a third free again.
-  const uint32_t room = send_room(t);
-  const uint32_t third = t.config.snd_buf / 3;
-  if (room >= third && (t.write_blocked || room_before < third)) {
-    t.write_blocked = false;
-    return Effects::kWritable;
-  }
-  return Effects::kNone;
+  cc_on_ack(t.cc, ca, a.now);
 }
 
-void duplicate_ack(Tcb& t, Instant now) {
-  if (t.dupacks < 255) ++t.dupacks;
-  if (t.recovery == Recovery::kFast) {
-    t.cc.cwnd += t.mss;  // a segment left the network; bounded by what is outstanding
-    const uint64_t most = t.cc.ssthresh + t.outstanding() + t.mss;
-    t.cc.cwnd = static_cast<uint32_t>(std::min<uint64_t>(t.cc.cwnd, most));
-    return;
+/// As Linux's sk_stream_write_space: a third free again.
+Effects writable(Tcb& t, uint32_t room_before) {
+  const uint32_t room = send_room(t);
+  const uint32_t third = t.config.snd_buf / 3;
+  if (room < third || !(t.write_blocked || room_before < third)) return Effects::kNone;
+  t.write_blocked = false;
+  return Effects::kWritable;
+}
+
+}  // namespace
+
+Effects on_ack(Tcb& t, const AckEvent& a) {
+  const bool syn = t.snd_una == 0;
+  const bool advanced = a.ack > t.snd_una;
+  const StreamOffset una_before = t.snd_una;
+  const auto acked = static_cast<uint32_t>(a.ack - t.snd_una);
+  const uint32_t room_before = advanced ? send_room(t) : 0;
+  const uint64_t flight = t.in_flight();
+  const Recovery before = t.recovery;
+  Delivered d;
+  if (advanced) advance(t, a, d);
+  if (!a.sack.empty()) take_sack(t, a, d);
+  const Duration rtt = measure(t, a, d, syn, advanced);
+  const bool common = t.is_orderly() && !a.duplicate && !d.dsack && d.sacked == 0;
+  if (!common && t.queue.has_ring()) [[unlikely]]
+    recover(t, a, d, advanced, una_before);
+  else
+    t.dupacks = 0;
+  if (!advanced) {
+    if (!common) choose_timer(t, a.now);
+    return Effects::kNone;
   }
-  // RFC 6582 §4: not for duplicates that the retransmissions after a timeout caused.
-  if (t.dupacks != kDuplicateThreshold || t.recovery == Recovery::kLoss || t.snd_una <= t.recover)
-    return;
-  cc_on_congestion(t.cc, CcEvent::kLoss, static_cast<uint32_t>(t.in_flight()), t.mss, now);
-  t.recover = t.snd_nxt;
-  t.recovery = Recovery::kFast;
-  t.partial_acked = false;
-  t.cc.cwnd = t.cc.ssthresh + kDuplicateThreshold * t.mss;
-  lose_head(t);
-  t.rtx_at = now + t.rtt.backed_off(t.backoff, t.config.rto_max);
+  t.retransmits = 0;
+  t.probe_due = false;
+  t.tlp_due = false;
+  grow(t, a, d, before, flight, acked, rtt, syn);
+  // RFC 6582 §3.2: without SACK only the first partial ACK restarts the timer.
+  const bool partial = !t.sack_on && t.recovery == Recovery::kFast;
+  if (partial && t.partial_acked) {
+    choose_timer(t, a.now);
+  } else {
+    t.partial_acked = partial;
+    t.rtx_timer = RtxTimer::kNone;
+    restart_timer(t, a.now);
+  }
+  if (t.queue.empty()) t.idle_at = a.now + Duration::s(5);
+  return writable(t, room_before);
+}
+
+void note_retransmission(Tcb& t, uint32_t bytes, Instant now) {
+  Scoreboard& b = t.queue.board();
+  if (t.recovery == Recovery::kFast) b.prr_out += bytes;
+  if (b.undo_marker == 0) return;
+  b.undo_any = true;
+  ++b.undo_retrans;
+  if (b.rtx_stamp == 0) b.rtx_stamp = timestamp(t, now);
+}
+
+void on_reorder_timer(Tcb& t, Instant now) {
+  rack_detect_loss(t, now);
+  if (t.recovery == Recovery::kOpen && t.rtx_due > 0) enter_fast(t, {}, now);
+  if (t.recovery == Recovery::kFast)
+    t.cc.cwnd = std::max<uint32_t>(
+        prr_on_ack(t.queue.board(), 0, t.in_flight(), t.cc.ssthresh, t.mss, false), t.mss);
+  choose_timer(t, now);
   refresh_prediction(t);
 }
 
 void lose_all(Tcb& t, Instant now) {
-  cc_on_congestion(t.cc, CcEvent::kTimeout, static_cast<uint32_t>(t.in_flight()), t.mss, now);
+  Scoreboard& b = t.queue.board();
+  const bool fresh = t.recovery == Recovery::kOpen || t.snd_una >= t.recover;
+  cc_on_congestion(t.cc, CcEvent::kTimeout, static_cast<uint32_t>(t.outstanding()), t.mss, now);
+  if (fresh) begin_episode(t);
+  b.frto = fresh || t.retransmits > 1;
+  const bool timed = t.sack_on && b.rack_rtt > Duration{};
+  lose_outstanding(t, timed ? now - rack_patience(t) : now);
+  if (!t.sack_on) t.sacked_out = 0;
   t.recovery = Recovery::kLoss;
   t.recover = t.snd_nxt;
   t.dupacks = 0;
-  t.rtx_next = t.snd_una;
-  t.rtx_end = t.snd_nxt;
   t.rtx_force = true;
+  t.suspects = t.tlp_due = t.tlp_out = t.new_first = false;
   refresh_prediction(t);
 }
 

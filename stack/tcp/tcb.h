@@ -7,11 +7,12 @@
 //
 // What we send (RFC 9293 §3.3.1)
 //
-//   0 SYN        acknowledged  |    in flight, or lost     |probe|   never sent     |FIN
-//   ---------------------------+---------+-----------------+-----+------------------+---
-//                           snd_una   rtx_next..rtx_end  snd_nxt snd_max         snd_end
+//   0 SYN        acknowledged  |  in flight, SACKed, lost  |probe|   never sent     |FIN
+//   ---------------------------+---------------------------+-----+------------------+---
+//                           snd_una                     snd_nxt snd_max          snd_end
 //                                                                        snd_edge: anywhere
-//   [rtx_next, rtx_end): lost, to be sent again; in flight = snd_nxt - snd_una - that range.
+//   What became of the bytes between snd_una and snd_nxt is marked in the send queue's descriptors;
+//   the sums by mark are kept here, so that the pipe of RFC 6675 is one expression: in_flight().
 //   snd_max - snd_nxt: a window probe that went beyond the edge and counts as not in flight.
 //
 // What we receive
@@ -37,10 +38,17 @@
 
 namespace vireo::tcp {
 
-enum class RtxTimer : uint8_t { kNone, kRetransmit, kPersist };
+/// What the one timer of the send side waits for.
+enum class RtxTimer : uint8_t {
+  kNone,        ///< nothing outstanding
+  kRetransmit,  ///< the retransmission timeout, at rto_at
+  kProbe,       ///< to send a tail loss probe (RFC 8985 §7.2)
+  kReorder,     ///< to judge what reordering may explain no longer (RFC 8985 §6.2 step 5)
+  kPersist,
+};
 enum class Recovery : uint8_t {
   kOpen,
-  kFast,  ///< fast recovery, RFC 6582 §3.2
+  kFast,  ///< fast recovery until `recover` is acknowledged: RFC 9937 rules cwnd
   kLoss,  ///< after a retransmission timeout, until `recover` is acknowledged
 };
 
@@ -67,8 +75,11 @@ struct alignas(64) Tcb {
   StreamOffset snd_end = 1;   ///< where the next appended byte goes
   StreamOffset snd_edge = 0;  ///< right edge of the peer's window
   StreamOffset snd_sml = 0;   ///< end of the last small segment sent (Minshall)
-  StreamOffset rtx_next = 0;
-  StreamOffset rtx_end = 0;
+  // Bytes in [snd_una, snd_nxt) by mark; without SACK, sacked_out is what duplicate ACKs suggest.
+  uint32_t sacked_out = 0;
+  uint32_t lost_out = 0;
+  uint32_t retrans_out = 0;
+  uint32_t rtx_due = 0;  ///< lost and not sent again yet
 
   SendQueue queue;
   Seq32 iss;
@@ -104,6 +115,11 @@ struct alignas(64) Tcb {
   bool syn_retried : 1 = false;
   bool urgent_seen : 1 = false;
   bool probe_beyond : 1 = false;
+  bool suspects : 1 = false;  ///< something may be late or lost: Scoreboard::reorder_at
+  bool tlp_due : 1 = false;   ///< a tail loss probe is to be sent
+  bool tlp_out : 1 = false;   ///< one is outstanding: Scoreboard::tlp_end
+  bool new_first : 1 =
+      false;  ///< F-RTO: unsent data before retransmissions (RFC 5682 §2.1 step 2b)
 
   // ---- line 3: an ACK of new data; timers
   CongestionControl cc;
@@ -114,10 +130,14 @@ struct alignas(64) Tcb {
   uint8_t backoff = 0;      ///< doublings of the running RTO or probe interval
   uint8_t retransmits = 0;  ///< expiries without progress
   uint8_t keep_probes = 0;
-  bool partial_acked = false;  ///< RFC 6582: the first partial ACK restarted the timer
-  StreamOffset recover = 0;
+  bool partial_acked = false;   ///< RFC 6582: the first partial ACK restarted the timer
+  uint8_t reo_wnd_mult = 1;     ///< quarters of min_rtt that reordering may take (RFC 8985 §6.2)
+  uint8_t reo_wnd_persist = 0;  ///< recoveries after which it is one again
+  uint16_t reordering = 3;      ///< largest distance seen, in segments; at least DupThresh
+  StreamOffset recover = 0;     ///< snd_nxt when recovery began
 
-  Instant rtx_at = Instant::never();
+  Instant rtx_at = Instant::never();  ///< of rtx_timer
+  Instant rto_at = Instant::never();  ///< the retransmission timeout, however far off
   Instant delack_at = Instant::never();
   Instant keep_at = Instant::never();
   Instant life_at = Instant::never();  ///< FIN_WAIT_2 of an orphan, TIME_WAIT
@@ -141,6 +161,8 @@ struct alignas(64) Tcb {
   int soft_error = 0;
   uint32_t segs_in = 0, segs_out = 0, data_segs_in = 0, data_segs_out = 0;
   uint32_t total_retrans = 0, rcv_ooopack = 0, dsack_dups = 0, reord_seen = 0;
+  uint32_t tlp_probes = 0;
+  uint32_t undos = 0;  ///< episodes found spurious
   uint64_t bytes_sent = 0, bytes_retrans = 0;
   Config config;
 
@@ -150,8 +172,13 @@ struct alignas(64) Tcb {
   StreamOffset snd_offset(Seq32 s) const { return unwrap(s, snd_seq(snd_una), snd_una); }
   /// Sent and not acknowledged, a probe beyond the window not counted.
   uint64_t outstanding() const { return snd_nxt - snd_una; }
-  /// Believed to be in the network.
-  uint64_t in_flight() const { return outstanding() - (rtx_end - rtx_next); }
+  /// Believed to be in the network: the pipe of RFC 6675 §4.
+  uint64_t in_flight() const { return outstanding() - sacked_out - lost_out + retrans_out; }
+  /// Nothing is missing: no mark, no probe, no recovery. What the fast path needs.
+  bool is_orderly() const {
+    return recovery == Recovery::kOpen && (sacked_out | lost_out | retrans_out) == 0 && !suspects &&
+           !tlp_out;
+  }
   uint64_t unsent() const { return snd_end > snd_nxt ? snd_end - snd_nxt : 0; }
   bool fin_unsent() const { return fin_queued && snd_nxt <= snd_end; }
   bool is_synchronized() const { return state >= State::kSynReceived; }
@@ -169,6 +196,8 @@ void refresh_prediction(Tcb& t);
 void sync_timer(Tcb& t, Instant now);
 /// Starts or restarts the retransmission timer if data is outstanding, else what sync_timer says.
 void restart_timer(Tcb& t, Instant now);
+/// Chooses what is waited for before rto_at, which stays: a probe, reordering or nothing.
+void choose_timer(Tcb& t, Instant now);
 /// kTransmit if next_segment may have something.
 Effects transmit_wish(const Tcb& t);
 /// Ends the connection at once with `error` (0: orderly). Keeps recv_queue.
@@ -206,11 +235,4 @@ uint8_t fitting_wscale(const Config& c);
 void adopt_syn(Tcb& t, const Segment& syn, Instant now);
 /// Duplicate bytes arrived: reported with the next ACK (RFC 2883 §4).
 void note_duplicate(Tcb& t, Seq32 left, Seq32 right);
-/// An acceptable ACK of `ack` (snd_una < ack <= snd_max) arrived: frees, measures, grows, re-arms.
-Effects acknowledge(Tcb& t, StreamOffset ack, bool has_ts, uint32_t ts_echo, Instant now);
-/// The third duplicate ACK and what follows (RFC 6582 §3.2).
-void duplicate_ack(Tcb& t, Instant now);
-/// The retransmission timer expired: everything outstanding is taken for lost (RFC 6298 §5.4-5.6).
-void lose_all(Tcb& t, Instant now);
-
 }  // namespace vireo::tcp

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
 
 namespace vireo::tcp {
@@ -37,7 +38,8 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
     t.syn_due = true;
     t.syn_retried = true;
     back_off(t);
-    t.rtx_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));
+    t.rto_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));
+    t.rtx_at = t.rto_at;
     return Effects::kTransmit;
   }
   // A peer that answers but took its window back is not dead: its ACKs keep the connection.
@@ -53,7 +55,8 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   }
   lose_all(t, now);
   back_off(t);
-  t.rtx_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));
+  t.rto_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));
+  choose_timer(t, now);
   return Effects::kTransmit;
 }
 
@@ -100,7 +103,7 @@ Effects on_keepalive_timer(Tcb& t, Instant now) {
 
 void refresh_prediction(Tcb& t) {
   t.predictable = t.state == State::kEstablished && !t.orphan && t.reassembly == nullptr &&
-                  t.recovery != Recovery::kFast && !t.fin_seen && !t.reset_due;
+                  t.is_orderly() && !t.fin_seen && !t.reset_due;
 }
 
 void ack_now(Tcb& t, bool bare) {
@@ -121,32 +124,43 @@ void challenge_ack(Tcb& t, Instant now) {
 }
 
 void note_duplicate(Tcb& t, Seq32 left, Seq32 right) {
-  ++t.dsack_dups;
   t.dsack = t.sack_on;
   t.dsack_left = left;
   t.dsack_right = right;
 }
 
 Effects transmit_wish(const Tcb& t) {
-  const bool wish = t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_next != t.rtx_end ||
+  const bool wish = t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_due != 0 || t.tlp_due ||
                     t.syn_due || t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
   return wish ? Effects::kTransmit : Effects::kNone;
 }
 
 void restart_timer(Tcb& t, Instant now) {
-  if (t.outstanding() > 0) [[likely]] {
+  t.rto_at = now + t.rtt.backed_off(t.backoff, t.config.rto_max);
+  choose_timer(t, now);
+}
+
+void choose_timer(Tcb& t, Instant now) {
+  if (t.outstanding() == 0) {
+    sync_timer(t, now);
+  } else if (tlp_allowed(t)) [[likely]] {
+    t.rtx_timer = RtxTimer::kProbe;
+    t.rtx_at = std::min(now + tlp_timeout(t), t.rto_at);
+  } else if (t.suspects && t.queue.board().reorder_at < t.rto_at) {
+    t.rtx_timer = RtxTimer::kReorder;
+    t.rtx_at = t.queue.board().reorder_at;
+  } else {
     t.rtx_timer = RtxTimer::kRetransmit;
-    t.rtx_at = now + t.rtt.backed_off(t.backoff, t.config.rto_max);
-    return;
+    t.rtx_at = t.rto_at;
   }
-  sync_timer(t, now);
 }
 
 void sync_timer(Tcb& t, Instant now) {
   if (t.outstanding() > 0) {
-    if (t.rtx_timer != RtxTimer::kRetransmit) restart_timer(t, now);
+    if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist) restart_timer(t, now);
     return;
   }
+  t.rto_at = Instant::never();
   const bool wants = (t.snd_nxt < t.snd_end || t.fin_unsent()) && t.state >= State::kEstablished;
   if (wants && window_blocks(t)) {
     if (t.rtx_timer == RtxTimer::kPersist) return;
@@ -180,11 +194,20 @@ Effects on_deadline(Tcb& t, Instant now) {
   if (t.idle_at <= now) {
     t.idle_at = Instant::never();
     t.queue.shrink();
+    if (!t.queue.has_ring()) t.tlp_out = false;
+    refresh_prediction(t);
   }
   if (t.rtx_at <= now) {
     switch (t.rtx_timer) {
       case RtxTimer::kRetransmit:
         e |= on_retransmit_timer(t, now);
+        break;
+      case RtxTimer::kProbe:
+        t.tlp_due = true;
+        restart_timer(t, now);
+        break;
+      case RtxTimer::kReorder:
+        on_reorder_timer(t, now);
         break;
       case RtxTimer::kPersist:
         e |= on_persist_timer(t, now);

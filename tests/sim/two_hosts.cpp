@@ -311,6 +311,40 @@ void TwoHosts::read(int side) {
   }
 }
 
+/// The sums by mark against a recount, and what the cursors promise.
+void TwoHosts::check_scoreboard(int side) {
+  Tcb& t = *host_[side].tcb;
+  tcp::SendQueue& q = t.queue;
+  uint32_t sacked = 0, lost = 0, retrans = 0, due = 0, count = 0;
+  for (uint32_t i = q.first(); i != q.end(); ++i) {
+    const tcp::SendDesc& d = q[i];
+    if (d.offset >= t.snd_nxt) {
+      if (d.marks != 0) fail("a mark on what was never sent");
+      continue;
+    }
+    const auto n =
+        static_cast<uint32_t>(std::min(d.end(), t.snd_nxt) - std::max(d.offset, t.snd_una));
+    if (d.is(tcp::kSacked) && d.is(tcp::kLost | tcp::kRetransmitted)) fail("SACKed and lost");
+    if (d.is(tcp::kRetransmitted) && d.retransmits == 0) fail("retransmitted, yet never");
+    if (d.is(tcp::kSacked)) sacked += n;
+    if (d.is(tcp::kSacked)) ++count;
+    if (d.is(tcp::kLost)) lost += n;
+    if (d.is(tcp::kRetransmitted)) retrans += n;
+    if (!d.waits()) continue;
+    due += n;
+    if (tcp::SendQueue::before(i, q.board().rtx_index)) fail("lost before the cursor");
+  }
+  if (t.sack_on && (sacked != t.sacked_out || count != (q.has_ring() ? q.board().sacked_count : 0)))
+    fail(fmt::format("sacked_out {} in {}, recount {} in {}", t.sacked_out, q.board().sacked_count,
+                     sacked, count));
+  if (lost != t.lost_out) fail(fmt::format("lost_out {}, recount {}", t.lost_out, lost));
+  if (retrans != t.retrans_out) fail("retrans_out");
+  if (due != t.rtx_due) fail(fmt::format("rtx_due {}, recount {}", t.rtx_due, due));
+  if (uint64_t{t.sacked_out} + t.lost_out > t.outstanding()) fail("more sacked and lost than sent");
+  if (t.recovery == tcp::Recovery::kFast && t.snd_una >= t.recover) fail("recovery without end");
+  if (t.tlp_out && t.recovery != tcp::Recovery::kOpen) fail("a probe in recovery");
+}
+
 void TwoHosts::check(int side) {
   Host& h = host_[side];
   const Tcb& t = *h.tcb;
@@ -318,17 +352,21 @@ void TwoHosts::check(int side) {
   if (!(t.snd_una <= t.snd_nxt && t.snd_nxt <= t.snd_max)) fail("una <= nxt <= max");
   if (t.snd_max > t.snd_nxt + 1) fail("more than a probe beyond snd_nxt");
   if (t.snd_max > t.snd_end + 1) fail("sent what was never written");
-  if (!(t.rtx_next <= t.rtx_end && t.rtx_end <= std::max(t.snd_nxt, t.snd_una))) fail("lost range");
-  if (t.rtx_next != t.rtx_end && t.rtx_next < t.snd_una) fail("lost range below una");
+  check_scoreboard(side);
   if (t.rcv_adv < h.edge_seen && t.is_synchronized()) fail("advertised edge moved left");
   h.edge_seen = t.rcv_adv;
   if (t.snd_una < h.una_seen) fail("snd_una moved left");
   h.una_seen = t.snd_una;
   if (t.rcv_acked > t.rcv_nxt) fail("acknowledged what never came");
+  // Exactly one of: a loss timer (retransmission, probe, reordering), persist, nothing.
+  const bool watches =
+      t.rtx_timer != tcp::RtxTimer::kNone && t.rtx_timer != tcp::RtxTimer::kPersist;
   if (t.outstanding() > 0) {
-    if (t.rtx_timer != tcp::RtxTimer::kRetransmit || t.rtx_at.is_never())
+    if (!watches || t.rtx_at.is_never())
       fail("outstanding data without a retransmission timer");
-  } else if (t.rtx_timer == tcp::RtxTimer::kRetransmit) {
+    else if (t.rtx_at > t.rto_at)
+      fail("a timer beyond the retransmission timeout");
+  } else if (watches) {
     fail("retransmission timer with nothing outstanding");
   }
   if ((t.rtx_timer == tcp::RtxTimer::kNone) != t.rtx_at.is_never()) fail("timer kind and deadline");
@@ -339,10 +377,15 @@ void TwoHosts::check(int side) {
   for (uint32_t i = 0; i < q.count(); i += whole ? 1 : step) {
     if (q.at(i).length == 0 || (i > 0 && q.at(i).offset < at)) fail("ring not sorted");
     if (whole && i > 0 && q.at(i).offset != at) fail("ring has a gap");
-    if (q.at(i).packet->length != q.at(i).length) fail("frame and descriptor differ");
+    if (q.at(i).packet == nullptr) {
+      if (i + 1 != q.count() || !t.fin_queued || q.at(i).length != 1) fail("no frame, no FIN");
+    } else if (q.at(i).packet->length != q.at(i).length) {
+      fail("frame and descriptor differ");
+    }
     at = q.at(i).end();
   }
-  if (!q.empty() && q.back().end() != t.snd_end) fail("ring does not end at snd_end");
+  if (!q.empty() && q.back().end() != t.snd_end + (t.fin_queued ? 1 : 0))
+    fail("ring does not end at snd_end");
   if (!q.empty() && q.front().offset > t.snd_una) fail("ring begins beyond una");
   if (q.empty() && t.snd_una > 0 && t.snd_una < t.snd_end && t.state < State::kTimeWait)
     fail("data without frames");
@@ -412,7 +455,10 @@ Outcome TwoHosts::run() {
         h.timer_at = Instant::never();
         if (tcp::deadline(*h.tcb) <= now_) {
           effects(e.side, tcp::on_deadline(*h.tcb, now_));
-          if (tcp::deadline(*h.tcb) <= now_) fail("deadline does not move on");
+          if (tcp::deadline(*h.tcb) <= now_)
+            fail(fmt::format("deadline does not move on: timer {} at {} us, timeout at {} us",
+                             static_cast<int>(h.tcb->rtx_timer), h.tcb->rtx_at.ns() / 1000,
+                             h.tcb->rto_at.ns() / 1000));
         }
         break;
       case What::kWrite:

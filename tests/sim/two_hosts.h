@@ -145,6 +145,7 @@ class TwoHosts {
   void read(int side);
   void arm(int side);
   void check(int side);
+  void check_scoreboard(int side);
   void fail(const std::string& what);
   bool done() const;
   bool chance(uint32_t ppm) { return ppm != 0 && rng_() % 1'000'000 < ppm; }

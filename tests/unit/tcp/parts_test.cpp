@@ -81,7 +81,7 @@ TEST(SendQueue, RandomAgainstADeque) {
     if (!model.empty()) {
       ASSERT_EQ(q.front().offset, model.front().offset);
       const Ref& m = model[r() % model.size()];
-      ASSERT_EQ(q.find(m.offset + r() % m.length).offset, m.offset);
+      ASSERT_EQ(q[q.find(m.offset + r() % m.length)].offset, m.offset);
     } else if (r() % 8 == 0) {
       q.shrink();
       passed = 0;

@@ -413,7 +413,8 @@ TEST_P(Send, ThirdDuplicateAckResendsAtOnce) {  // RFC 5681 §3.2, RFC 6582
   EXPECT_EQ(o[0].seq, 1u);
   EXPECT_TRUE(o[0].retransmission);
   EXPECT_EQ(p.t.cc.ssthresh, 7300u);
-  EXPECT_EQ(p.t.cc.cwnd, 7300u + 3 * 1460);
+  // RFC 9937 §6: of 8 segments that were in flight this ACK delivered one, and 5 are to remain.
+  EXPECT_EQ(p.t.cc.cwnd, p.t.in_flight() - 1460 + 913);
   p.in(kAck, 1, 14'601);  // full
   EXPECT_EQ(p.t.recovery, Recovery::kOpen);
   EXPECT_LE(p.t.cc.cwnd, 7300u);

@@ -1,0 +1,249 @@
+// The marks of sent descriptors and their sums. A sum counts the outstanding part of a descriptor,
+// so it changes with the marks, with snd_una and with snd_nxt.
+#include <algorithm>
+
+#include "stack/tcp/recovery.h"
+
+namespace vireo::tcp {
+
+namespace {
+
+constexpr unsigned kSackBudget = 128;  // descriptors marked by one ACK
+
+void count(Tcb& t, uint8_t marks, uint32_t n) {
+  if ((marks & kSacked) != 0) t.sacked_out += n;
+  if ((marks & kLost) != 0) t.lost_out += n;
+  if ((marks & kRetransmitted) != 0) t.retrans_out += n;
+  if ((marks & (kLost | kRetransmitted)) == kLost) t.rtx_due += n;
+}
+
+void uncount(Tcb& t, uint8_t marks, uint32_t n) {
+  if ((marks & kSacked) != 0) t.sacked_out -= n;
+  if ((marks & kLost) != 0) t.lost_out -= n;
+  if ((marks & kRetransmitted) != 0) t.retrans_out -= n;
+  if ((marks & (kLost | kRetransmitted)) == kLost) t.rtx_due -= n;
+}
+
+/// Outstanding bytes of a sent descriptor.
+uint32_t outstanding(const Tcb& t, const SendDesc& s) {
+  return static_cast<uint32_t>(std::min(s.end(), t.snd_nxt) - std::max(s.offset, t.snd_una));
+}
+
+void set_marks(Tcb& t, SendDesc& s, uint8_t marks) {
+  const uint32_t n = outstanding(t, s);
+  uncount(t, s.marks, n);
+  s.marks = marks;
+  count(t, marks, n);
+}
+
+/// Of something that no earlier ACK told of.
+void deliver(Tcb& t, const SendDesc& s, const AckEvent& a, Delivered& d) {
+  if (s.retransmits > 0) {
+    d.twice = true;
+  } else if (!s.is(kWasSacked)) {
+    if (s.end() <= t.recover) d.original = true;
+    if (!d.once || s.sent_at > d.sent_at) d.sent_at = s.sent_at;
+    d.once = true;
+  }
+  if (t.sack_on) rack_delivered(t, s, a);
+}
+
+void mark_sacked(Tcb& t, SendDesc& s, const AckEvent& a, Delivered& d) {
+  const uint32_t n = outstanding(t, s);
+  d.bytes += n;
+  d.sacked += n;
+  deliver(t, s, a, d);
+  set_marks(t, s, kSacked);
+  ++t.queue.board().sacked_count;
+}
+
+/// [left, right) lies within what is outstanding. Its edges round inward to descriptors.
+void mark_block(Tcb& t, StreamOffset left, StreamOffset right, unsigned& budget, const AckEvent& a,
+                Delivered& d) {
+  Scoreboard& b = t.queue.board();
+  StreamOffset at = left;
+  while (at < right && budget > 0) {
+    StreamOffset stop = right;
+    const Scoreboard::Run* known = nullptr;
+    for (const Scoreboard::Run& r : b.runs) {
+      if (r.left <= at && at < r.right) known = &r;
+      if (r.left > at) stop = std::min(stop, r.left);
+    }
+    if (known != nullptr) {
+      at = known->right;
+      continue;
+    }
+    uint32_t i = t.queue.find(at);
+    if (std::max(t.queue[i].offset, t.snd_una) < left) ++i;
+    for (; SendQueue::before(i, t.queue.next_index()) && budget > 0; ++i, --budget) {
+      SendDesc& s = t.queue[i];
+      if (s.offset >= stop || s.end() > right) break;
+      if (!s.is(kSacked)) mark_sacked(t, s, a, d);
+      at = std::max(at, s.end());
+    }
+    if (budget > 0) at = std::max(at, stop);
+  }
+  // One place for this stretch and for those it swallows.
+  at = std::min(at, right);
+  if (at == left) return;
+  Scoreboard::Run* place = nullptr;
+  for (Scoreboard::Run& r : b.runs) {
+    if (r.left <= left && at <= r.right) return;
+    if (left <= r.left && r.right <= at) {
+      r = {};
+      place = &r;
+    }
+  }
+  if (place == nullptr) place = &b.runs[b.next_run++ % std::size(b.runs)];
+  *place = {.left = left, .right = at};
+}
+
+/// RFC 2883 §4: the first block repeats what is acknowledged, or part of the second block.
+bool is_dsack(const AckEvent& a, Seq32 ack) {
+  const wire::SackBlock& first = a.sack[0];
+  if (first.right.at_or_before(ack)) return true;
+  return a.sack.size() > 1 && a.sack[1].left.at_or_before(first.left) &&
+         first.right.at_or_before(a.sack[1].right);
+}
+
+void take_dsack(Tcb& t, const wire::SackBlock& block, Delivered& d) {
+  const StreamOffset left = t.snd_offset(block.left);
+  const StreamOffset right = t.snd_offset(block.right);
+  if (right > t.snd_max || right == 0 || left >= right) return;
+  if (left < t.snd_una && t.snd_una - left > std::max<uint64_t>(t.max_wnd, 65535))
+    return;  // ancient
+  ++t.dsack_dups;
+  d.dsack = true;
+  d.dsack_end = right;
+  Scoreboard& b = t.queue.board();
+  if (b.undo_marker == 0 || right <= b.undo_marker) return;
+  const auto segments = static_cast<uint32_t>((right - left + t.mss - 1) / t.mss);
+  b.undo_retrans -= std::min(b.undo_retrans, segments);
+}
+
+}  // namespace
+
+void advance(Tcb& t, const AckEvent& a, Delivered& d) {
+  const StreamOffset una = a.ack;
+  const bool careful = !t.is_orderly();
+  const uint32_t sacked_before = t.sacked_out;
+  while (!t.queue.empty()) {
+    SendDesc& s = t.queue.front();
+    const bool whole = s.end() <= una;
+    if (!whole && s.offset >= una) break;
+    if (careful || s.is_tainted()) [[unlikely]] {
+      // Of its outstanding part, what is acknowledged.
+      const StreamOffset to = std::min({s.end(), t.snd_nxt, una});
+      const StreamOffset from = std::max(s.offset, t.snd_una);
+      if (to > from) uncount(t, s.marks, static_cast<uint32_t>(to - from));
+      if (!whole) {
+        if (s.retransmits > 0) d.twice = true;
+        if (una >= t.snd_nxt) s.marks = 0;  // nothing of it is outstanding
+        break;
+      }
+      if (s.is(kSacked)) {
+        --t.queue.board().sacked_count;
+      } else {
+        deliver(t, s, a, d);
+      }
+    } else {
+      if (!whole) break;
+      d.once = true;
+      d.sent_at = s.sent_at;
+    }
+    t.queue.pop_front();
+  }
+  d.bytes += static_cast<uint32_t>(una - t.snd_una);
+  if (t.sack_on) d.bytes -= sacked_before - t.sacked_out;
+  t.snd_una = una;
+  if (una > t.snd_nxt) {  // a probe beyond the window was taken
+    t.snd_nxt = una;
+    while (t.queue.has_next() && t.queue.next().end() <= una) t.queue.pass_next();
+  }
+}
+
+void take_sack(Tcb& t, const AckEvent& a, Delivered& d) {
+  if (!t.sack_on || !t.queue.has_ring()) return;
+  unsigned budget = kSackBudget;
+  size_t i = 0;
+  if (is_dsack(a, t.snd_seq(a.ack))) take_dsack(t, a.sack[i++], d);
+  for (; i < a.sack.size(); ++i) {
+    const StreamOffset left = t.snd_offset(a.sack[i].left);
+    const StreamOffset right = t.snd_offset(a.sack[i].right);
+    // As unsigned numbers, what lies before the stream lies beyond its end.
+    if (left < t.snd_una || left >= right || right > t.snd_max || t.queue.empty()) continue;
+    mark_block(t, left, right, budget, a, d);
+  }
+}
+
+void mark_lost(Tcb& t, uint32_t index) {
+  SendDesc& s = t.queue[index];
+  if (s.waits()) return;
+  Scoreboard& b = t.queue.board();
+  if (t.rtx_due == 0 || SendQueue::before(index, b.rtx_index)) {
+    b.rtx_index = index;
+    b.rtx_next = 0;
+  }
+  set_marks(t, s, static_cast<uint8_t>((s.marks & kWasSacked) | kLost));
+}
+
+void mark_retransmitted(Tcb& t, uint32_t index, StreamOffset end, Instant now) {
+  Scoreboard& b = t.queue.board();
+  SendDesc& s = t.queue[index];
+  s.sent_at = now;
+  if (s.retransmits < UINT16_MAX) ++s.retransmits;
+  if (end < std::min(s.end(), t.snd_nxt)) {  // a smaller path: the rest follows
+    if (index == b.rtx_index) b.rtx_next = end;
+    return;
+  }
+  if (s.is(kRetransmitted)) return;
+  set_marks(t, s, s.marks | kRetransmitted);
+  if (t.sack_on) t.queue.remember_retransmission(index);
+}
+
+void count_more(Tcb& t, const SendDesc& s, uint32_t bytes) { count(t, s.marks, bytes); }
+
+uint32_t next_lost(Tcb& t, StreamOffset& at) {
+  Scoreboard& b = t.queue.board();
+  uint32_t i = SendQueue::before(b.rtx_index, t.queue.first()) ? t.queue.first() : b.rtx_index;
+  while (!t.queue[i].waits()) ++i;
+  if (i != b.rtx_index) {
+    b.rtx_index = i;
+    b.rtx_next = 0;
+  }
+  at = std::max({t.queue[i].offset, t.snd_una, b.rtx_next});
+  return i;
+}
+
+void lose_outstanding(Tcb& t, Instant since) {
+  Scoreboard& b = t.queue.board();
+  const uint32_t end = t.queue.next_index();
+  const bool partly = t.queue.has_next() && t.queue.next().offset < t.snd_nxt;
+  b.rack_next = end + (partly ? 1 : 0);
+  for (uint32_t i = t.queue.first(); i != end + (partly ? 1 : 0); ++i) {
+    SendDesc& s = t.queue[i];
+    if (s.is(kSacked)) set_marks(t, s, kWasSacked);
+    if (i == t.queue.first() || s.sent_at <= since) {
+      mark_lost(t, i);
+    } else if (!s.is(kLost | kRetransmitted) && SendQueue::before(i, b.rack_next)) {
+      b.rack_next = i;
+    }
+  }
+  b.sacked_count = 0;
+  for (Scoreboard::Run& r : b.runs) r = {};
+  t.queue.forget_stale();
+}
+
+void clear_lost(Tcb& t) {
+  Scoreboard& b = t.queue.board();
+  if (t.lost_out == 0) return;
+  for (uint32_t i = t.queue.first(); t.lost_out > 0; ++i) {
+    SendDesc& s = t.queue[i];
+    if (!s.is(kLost)) continue;
+    set_marks(t, s, static_cast<uint8_t>(s.marks & ~kLost));
+    // Judged again, as if it had just not been.
+    if (!s.is(kRetransmitted) && SendQueue::before(i, b.rack_next)) b.rack_next = i;
+  }
+}
+
+}  // namespace vireo::tcp
