@@ -366,7 +366,9 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       t.rtx_force = false;
       if (t.tlp_due) [[unlikely]]
         tlp_sent(t, t.snd_nxt, true);
-      if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist)
+      // The repair of the first hole has a timeout of its own (RFC 6582 §3.2, as Linux).
+      if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist ||
+          (t.recovery == Recovery::kFast && index == t.queue.first()))
         restart_timer(t, now);
       ack_sent(t, p);
       t.acks_due = 0;

@@ -68,6 +68,13 @@ void rack_recovered(Tcb& t) {
   if (t.reo_wnd_persist > 0 && --t.reo_wnd_persist == 0) t.reo_wnd_mult = 1;
 }
 
+void rack_forget(Tcb& t) {
+  Scoreboard& b = t.queue.board();
+  b.rack_sent = Instant{};
+  b.rack_end = 0;
+  b.rack_rtt = Duration{};
+}
+
 Duration rack_patience(Tcb& t) { return t.queue.board().rack_rtt + reordering_window(t); }
 
 void rack_detect_loss(Tcb& t, Instant now) {
@@ -105,15 +112,13 @@ void rack_detect_loss(Tcb& t, Instant now) {
 }
 
 bool tlp_allowed(const Tcb& t) {
-  return t.sack_on && t.state > State::kSynReceived && t.backoff == 0 && !t.tlp_due &&
-         t.is_orderly();
+  return t.sack_on && t.config.tlp && t.state > State::kSynReceived && t.backoff == 0 &&
+         !t.tlp_due && t.is_orderly();
 }
 
 Duration tlp_timeout(const Tcb& t) {
   if (!t.rtt.has_sample()) return kFirstProbe;
-  // Twice the round trip, or what its variance makes likely where that is more.
-  Duration d =
-      std::max({t.rtt.srtt * 2, t.rtt.srtt + t.rtt.rttvar * 4, RttEstimator::kGranularity * 2});
+  Duration d = std::max(t.rtt.srtt * 2, RttEstimator::kGranularity * 2);
   // A receiver may delay the ACK of less than two full segments.
   if (t.outstanding() < 2ULL * t.mss) d = d + kMaxAckDelay;
   return d;

@@ -77,7 +77,6 @@ void leave(Tcb& t) {
   t.new_first = false;
   if (!t.sack_on) t.sacked_out = 0;
   t.queue.board().frto = false;
-  rack_recovered(t);
   cc_recovered(t.cc);
 }
 
@@ -88,6 +87,7 @@ void undo(Tcb& t) {
   t.queue.board().undo_marker = 0;
   t.rtx_force = false;
   if (t.recovery == Recovery::kOpen) return;
+  if (t.recovery == Recovery::kLoss) rack_forget(t);  // it took the original for the retransmission
   const uint32_t cwnd = t.cc.cwnd;
   leave(t);
   t.cc.cwnd = cwnd;
@@ -129,12 +129,16 @@ bool is_spurious(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced,
 
 /// A duplicate ACK says that one more segment arrived; an ACK of new data says which.
 void estimate_delivery(Tcb& t, const AckEvent& a, Delivered& d, bool advanced) {
-  if (advanced) {
+  // In kLoss duplicates tell of new data that F-RTO sent, or of nothing.
+  const bool counts = t.recovery != Recovery::kLoss || t.snd_nxt > t.recover;
+  if (advanced && t.recovery == Recovery::kLoss) {
+    t.sacked_out = 0;
+  } else if (advanced) {
     const uint32_t beyond = d.bytes > t.mss ? d.bytes - t.mss : 0;  // one filled the hole
     const uint32_t known = std::min(t.sacked_out, beyond);
     t.sacked_out -= known;
     d.bytes -= known;
-  } else if (a.duplicate && t.outstanding() > 0 && t.recovery != Recovery::kLoss) {
+  } else if (a.duplicate && t.outstanding() > 0 && counts) {
     const uint32_t sent = std::max(1U, t.queue.next_index() - t.queue.first());
     const auto segment =
         static_cast<uint32_t>(std::clamp<uint64_t>(t.outstanding() / sent, 1, t.mss));
@@ -188,7 +192,10 @@ void recover(Tcb& t, const AckEvent& a, Delivered& d, bool advanced, StreamOffse
     t.cc.cwnd = std::max<uint32_t>(std::min(t.cc.cwnd, t.cc.ssthresh), t.mss);
     cc_recovered(t.cc);
   }
-  if (t.recovery != Recovery::kOpen && t.snd_una >= t.recover) leave(t);
+  if (t.recovery != Recovery::kOpen && t.snd_una >= t.recover) {
+    leave(t);
+    rack_recovered(t);
+  }
   if (t.queue.empty()) return;
   const uint32_t due = t.rtx_due;
   if (t.sack_on)
@@ -297,7 +304,7 @@ void lose_all(Tcb& t, Instant now) {
   const bool fresh = t.recovery == Recovery::kOpen || t.snd_una >= t.recover;
   cc_on_congestion(t.cc, CcEvent::kTimeout, static_cast<uint32_t>(t.outstanding()), t.mss, now);
   if (fresh) begin_episode(t);
-  b.frto = fresh || t.retransmits > 1;
+  b.frto = t.config.frto && (fresh || t.retransmits > 1);
   const bool timed = t.sack_on && b.rack_rtt > Duration{};
   lose_outstanding(t, timed ? now - rack_patience(t) : now);
   if (!t.sack_on) t.sacked_out = 0;

@@ -65,6 +65,8 @@ void rack_delivered(Tcb& t, const SendDesc& s, const AckEvent& a);
 /// Step 4: a DSACK widens the reordering window, recoveries without one narrow it.
 void rack_adapt(Tcb& t, const Delivered& d);
 void rack_recovered(Tcb& t);
+/// What was delivered last is not known after all; the next delivery tells.
+void rack_forget(Tcb& t);
 /// Step 5: marks what is lost by `now`. If Tcb::suspects, look again at Scoreboard::reorder_at.
 void rack_detect_loss(Tcb& t, Instant now);
 /// How long after its transmission, at the latest, something is taken for lost.

@@ -37,7 +37,13 @@ struct RttEstimator {
       rttvar = rttvar + (error - rttvar) / 4;
       srtt = std::max(srtt + (r - srtt) / 8, Duration::us(1));
     }
-    rto = std::clamp(srtt + std::max(kGranularity, rttvar * 4), rto_min, rto_max);
+    rto = timeout(rto_min, rto_max);
+  }
+
+  /// RFC 6298 §2.3. Where the round trip hardly varies, a quarter of the minimum (by default what a
+  /// peer may delay its ACK) is the margin over it: else a long, steady path times out at random.
+  Duration timeout(Duration rto_min, Duration rto_max) const {
+    return std::clamp(srtt + std::max({kGranularity, rttvar * 4, rto_min / 4}), rto_min, rto_max);
   }
 
   /// RFC 6298 §5.5: doubled for each expiry, never above `rto_max`.

@@ -82,8 +82,7 @@ void set_snd_buf(Tcb& t, uint32_t bytes) { t.config.snd_buf = bytes; }
 void set_rto_min(Tcb& t, Duration d) {
   t.config.rto_min = d;
   if (!t.rtt.has_sample()) return;
-  const Duration raw = t.rtt.srtt + std::max(RttEstimator::kGranularity, t.rtt.rttvar * 4);
-  t.rtt.rto = std::clamp(raw, d, std::max(d, t.config.rto_max));
+  t.rtt.rto = t.rtt.timeout(d, std::max(d, t.config.rto_max));
 }
 void set_fin_timeout(Tcb& t, Duration d) { t.config.fin_timeout = d; }
 

@@ -36,6 +36,14 @@ Info info(const Tcb& t) {
   i.reord_seen = t.reord_seen;
   i.rcv_ooopack = t.rcv_ooopack;
   i.dsack_dups = t.dsack_dups;
+  const auto segments = [&t](uint32_t bytes) { return (bytes + t.mss - 1U) / t.mss; };
+  i.sacked = segments(t.sacked_out);
+  i.lost = segments(t.lost_out);
+  i.retrans = segments(t.retrans_out);
+  i.reordering = t.reordering;
+  i.reo_wnd_quarters = t.reo_wnd_mult;
+  i.tlp_probes = t.tlp_probes;
+  i.undos = t.undos;
   i.notsent_bytes = static_cast<uint32_t>(t.unsent());
   i.last_data_sent = t.last_sent;
   i.last_data_recv = t.last_received;

@@ -112,6 +112,8 @@ struct Config {
   bool window_scaling = true;
   bool timestamps = true;
   bool sack = true;
+  bool tlp = true;   ///< tail loss probes (Linux tcp_early_retrans)
+  bool frto = true;  ///< RFC 5682 (Linux tcp_frto)
   bool nodelay = false;
   bool cork = false;
   bool quickack = false;
@@ -226,6 +228,8 @@ struct Info {
   Duration rto, srtt, rttvar, min_rtt;
   uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
   uint32_t segs_out, segs_in, data_segs_out, data_segs_in, reord_seen, rcv_ooopack, dsack_dups;
+  // Segments by what is believed of them, and what recovery has learned.
+  uint32_t sacked, lost, retrans, reordering, reo_wnd_quarters, tlp_probes, undos;
   uint32_t notsent_bytes;
   Instant last_data_sent, last_data_recv, last_ack_recv;
 };

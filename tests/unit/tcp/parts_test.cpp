@@ -34,7 +34,8 @@ TEST(Rtt, BoundsAndBackoff) {
   EXPECT_EQ(r.backed_off(3, Duration::s(120)), Duration::ms(1600));
   EXPECT_EQ(r.backed_off(200, Duration::s(120)), Duration::s(120));
   for (int i = 0; i < 1000; ++i) r.sample(Duration::s(100), Duration::ms(200), Duration::s(120));
-  EXPECT_NEAR(static_cast<double>((r.rto - Duration::s(100)).ns()), 4000.0, 10.0);
+  EXPECT_NEAR(static_cast<double>((r.rto - Duration::s(100)).ns()), 50e6,
+              10.0);  // a margin remains
 }
 
 TEST(SendQueue, RandomAgainstADeque) {
