@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "core/high_fd.h"
+
 namespace vireo {
 namespace {
 
@@ -13,7 +15,7 @@ struct Mapping {
 };
 
 Result<Mapping> map_memfd(size_t size, unsigned memfd_flags, int map_flags) {
-  UniqueFd fd(memfd_create("vireo-arena", MFD_CLOEXEC | memfd_flags));
+  UniqueFd fd(to_high_number(memfd_create("vireo-arena", MFD_CLOEXEC | memfd_flags)));
   if (!fd) return fail_errno("memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return fail_errno("ftruncate arena");
   // Populated huge pages fail here with ENOMEM instead of later with SIGBUS.

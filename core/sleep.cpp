@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <ctime>
 
+#include "core/high_fd.h"
+
 namespace vireo {
 namespace {
 
@@ -77,7 +79,7 @@ Result<EventFd> EventFd::create() noexcept {
   ErrnoKeeper keep;
   const long fd = syscall(SYS_eventfd2, 0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (fd < 0) return fail_errno("eventfd");
-  return EventFd(UniqueFd(static_cast<int>(fd)));
+  return EventFd(UniqueFd(to_high_number(static_cast<int>(fd))));
 }
 
 void EventFd::signal() noexcept {

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/high_fd.h"
 #include "dev/shm/kernel_calls.h"
 
 namespace vireo {
@@ -19,7 +20,7 @@ bool watch(int epoll, int fd) {
 
 Result<ShmBell> ShmBell::create(UniqueFd socket, bool host) {
   ShmBell bell;
-  bell.epoll_.reset(kernel::epoll_create1(EPOLL_CLOEXEC));
+  bell.epoll_.reset(to_high_number(kernel::epoll_create1(EPOLL_CLOEXEC)));
   if (!bell.epoll_) return fail_errno("shm epoll");
   if (!watch(bell.epoll_.get(), socket.get())) return fail_errno("shm epoll");
   (host ? bell.listener_ : bell.peer_) = std::move(socket);
@@ -28,7 +29,7 @@ Result<ShmBell> ShmBell::create(UniqueFd socket, bool host) {
 
 void ShmBell::accept_peer() noexcept {
   if (!listener_) return;
-  UniqueFd peer(kernel::accept4(listener_.get(), SOCK_NONBLOCK | SOCK_CLOEXEC));
+  UniqueFd peer(to_high_number(kernel::accept4(listener_.get(), SOCK_NONBLOCK | SOCK_CLOEXEC)));
   if (!peer) return;
   watch(epoll_.get(), peer.get());
   peer_ = std::move(peer);

@@ -12,6 +12,7 @@
 #include <new>
 #include <utility>
 
+#include "core/high_fd.h"
 #include "dev/shm/kernel_calls.h"
 #include "dev/shm/wire.h"
 
@@ -72,7 +73,8 @@ bool is_locked(int fd, off_t byte) {
 Result<UniqueFd> open_locked(std::string_view name) {
   const std::string path = path_of(name, ".lock");
   for (;;) {
-    UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    UniqueFd fd(
+        to_high_number(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)));
     if (!fd) return fail_errno("shm wire lock");
     if (!lock_byte(fd.get(), kSetupByte, F_WRLCK, true)) return fail_errno("shm wire lock");
     struct stat ours, named;
@@ -143,7 +145,7 @@ sockaddr_un bell_address(std::string_view name) {
 }
 
 Result<UniqueFd> bell_socket(std::string_view name, bool host) {
-  UniqueFd fd(kernel::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC));
+  UniqueFd fd(to_high_number(kernel::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)));
   if (!fd) return fail_errno("shm doorbell socket");
   const sockaddr_un a = bell_address(name);
   const auto* address = reinterpret_cast<const sockaddr*>(&a);

@@ -2,7 +2,9 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <linux/if_link.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -12,6 +14,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/high_fd.h"
 #include "core/log.h"
 #include "dev/xdp/uapi.h"
 #include "steer.skel.h"
@@ -50,6 +53,9 @@ class QuietLibbpf {
   rlimit memlock_{};
 };
 
+/// A descriptor of the same object, at a high number.
+UniqueFd copy_of(int fd) { return UniqueFd(to_high_number(fcntl(fd, F_DUPFD_CLOEXEC, 3))); }
+
 uint64_t port_key(uint32_t port_slot, steer_kind kind) {
   return uint64_t{port_slot} << 8 | static_cast<uint64_t>(kind);
 }
@@ -64,9 +70,9 @@ void copy_address(Bytes& to, const IpAddr& from) {
 Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
                                                  const SteeringSizes& sizes, bool tags) {
   const QuietLibbpf quiet;
-  steer_bpf* skeleton = steer_bpf::open();
-  if (skeleton == nullptr) return fail(errno, "open of the steering program");
-  std::shared_ptr<Steering> made(new Steering(skeleton));
+  const std::unique_ptr<steer_bpf, void (*)(steer_bpf*)> skeleton(steer_bpf::open(),
+                                                                  steer_bpf::destroy);
+  if (!skeleton) return fail(errno, "open of the steering program");
   bpf_map__set_max_entries(skeleton->maps.exact4, sizes.flows);
   bpf_map__set_max_entries(skeleton->maps.exact6, sizes.flows);
   bpf_map__set_max_entries(skeleton->maps.local4, sizes.listeners);
@@ -74,21 +80,30 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   bpf_map__set_max_entries(skeleton->maps.sockets, interface.queues);
   std::memcpy(skeleton->rodata->own_mac, interface.mac.data(), interface.mac.size());
   skeleton->rodata->write_tags = tags ? 1 : 0;
-  const int r = steer_bpf::load(skeleton);
+  const int r = steer_bpf::load(skeleton.get());
   if (r == -EPERM || r == -EACCES)
     return fail(EPERM, "load of the steering program (needs CAP_BPF and CAP_NET_ADMIN)");
   if (r == -ENOMEM || r == -E2BIG) return fail(ENOMEM, "maps of the steering program");
   if (r < 0) return fail(ENOTSUP, "load of the steering program");
+  // libbpf's own descriptors have low numbers, and it lets nobody move them: ours stay, it goes.
+  std::shared_ptr<Steering> made(new Steering);
+  made->program_ = copy_of(bpf_program__fd(skeleton->progs.vireo_steer));
+  made->exact4_ = copy_of(bpf_map__fd(skeleton->maps.exact4));
+  made->exact6_ = copy_of(bpf_map__fd(skeleton->maps.exact6));
+  made->local4_ = copy_of(bpf_map__fd(skeleton->maps.local4));
+  made->local6_ = copy_of(bpf_map__fd(skeleton->maps.local6));
+  made->sockets_ = copy_of(bpf_map__fd(skeleton->maps.sockets));
+  for (const UniqueFd* fd : {&made->program_, &made->exact4_, &made->exact6_, &made->local4_,
+                             &made->local6_, &made->sockets_})
+    if (!*fd) return fail_errno("descriptors of the steering program");
+  constexpr size_t kBytes = sizeof(steer_bpf::steer_bpf__bss::port_kinds);
+  static_assert(sizeof(steer_bpf::steer_bpf__bss) == kBytes);
+  void* at =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(skeleton->maps.bss), 0);
+  if (at == MAP_FAILED) return fail_errno("memory of the steering program");
+  made->port_kinds_ = Mapping(at, kBytes);
   return made;
 }
-
-Steering::~Steering() {
-  const QuietLibbpf quiet;
-  link_.reset();
-  steer_bpf::destroy(skeleton_);
-}
-
-int Steering::program_fd() const { return bpf_program__fd(skeleton_->progs.vireo_steer); }
 
 Result<void> Steering::attach(IfIndex ifindex, Attach how) {
   bpf_link_create_opts options{};
@@ -97,7 +112,7 @@ Result<void> Steering::attach(IfIndex ifindex, Attach how) {
   const int fd =
       bpf_link_create(program_fd(), static_cast<int>(ifindex.value()), BPF_XDP, &options);
   if (fd >= 0) {
-    link_.reset(fd);
+    link_.reset(to_high_number(fd));
     return {};
   }
   switch (-fd) {
@@ -125,14 +140,14 @@ bool Steering::is_attached() const {
 
 Result<void> Steering::set_socket(QueueId queue, int xsk) {
   const uint32_t key = queue.value();
-  if (bpf_map_update_elem(bpf_map__fd(skeleton_->maps.sockets), &key, &xsk, BPF_ANY) != 0)
+  if (bpf_map_update_elem(sockets_.get(), &key, &xsk, BPF_ANY) != 0)
     return fail_errno("entry of the queue in the steering program");
   return {};
 }
 
 void Steering::clear_socket(QueueId queue) noexcept {
   const uint32_t key = queue.value();
-  bpf_map_delete_elem(bpf_map__fd(skeleton_->maps.sockets), &key);
+  bpf_map_delete_elem(sockets_.get(), &key);
 }
 
 Result<Steering::Entry> Steering::entry_of(const FlowKey& key) {
@@ -181,24 +196,24 @@ Result<Steering::Entry> Steering::entry_of(const FlowKey& key) {
 int Steering::map_of(steer_kind kind) const {
   switch (kind) {
     case STEER_EXACT4:
-      return bpf_map__fd(skeleton_->maps.exact4);
+      return exact4_.get();
     case STEER_EXACT6:
-      return bpf_map__fd(skeleton_->maps.exact6);
+      return exact6_.get();
     case STEER_LOCAL4:
     case STEER_WILD4:
-      return bpf_map__fd(skeleton_->maps.local4);
+      return local4_.get();
     case STEER_LOCAL6:
     case STEER_WILD6:
       break;
   }
-  return bpf_map__fd(skeleton_->maps.local6);
+  return local6_.get();
 }
 
 /// Keeps the port filter true: a bit is set while any rule of its kind has the port.
 void Steering::note_kind(const Entry& e, bool added) noexcept {
   uint32_t& rules = per_port_[port_key(e.port_slot, e.kind)];
   rules += added ? 1U : ~0U;
-  std::atomic_ref<uint8_t> bits(skeleton_->bss->port_kinds[e.port_slot]);
+  std::atomic_ref<uint8_t> bits(static_cast<uint8_t*>(port_kinds_.base())[e.port_slot]);
   const auto bit = static_cast<uint8_t>(e.kind);
   if (rules != 0) {
     bits.fetch_or(bit, std::memory_order_relaxed);

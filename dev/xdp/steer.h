@@ -16,8 +16,7 @@
 #include "core/types.h"
 #include "dev/xdp/ethtool.h"
 #include "dev/xdp/steer_layout.h"
-
-struct steer_bpf;  // generated from steer.bpf.c
+#include "dev/xdp/xsk.h"
 
 namespace vireo::xdp {
 
@@ -33,7 +32,6 @@ class Steering {
   /// Loads the program for `interface` (without attaching it). Errors: EPERM, ENOMEM, ENOTSUP.
   static Result<std::shared_ptr<Steering>> load(const Interface& interface,
                                                 const SteeringSizes& sizes, bool tags);
-  ~Steering();
   Steering(const Steering&) = delete;
   Steering& operator=(const Steering&) = delete;
 
@@ -51,10 +49,10 @@ class Steering {
   Result<uint64_t> add(const FlowKey& key, FlowTag tag);
   void remove(uint64_t id) noexcept;
 
-  int program_fd() const;
+  int program_fd() const { return program_.get(); }
 
  private:
-  explicit Steering(steer_bpf* skeleton) : skeleton_(skeleton) {}
+  Steering() = default;
 
   /// A rule as the maps hold it.
   struct Entry {
@@ -71,7 +69,8 @@ class Steering {
   int map_of(steer_kind kind) const;
   void note_kind(const Entry& e, bool added) noexcept;
 
-  steer_bpf* skeleton_;
+  UniqueFd program_, exact4_, exact6_, local4_, local6_, sockets_;
+  Mapping port_kinds_;  ///< the program's array of that name
   UniqueFd link_;
   std::mutex lock_;
   std::unordered_map<uint64_t, Entry> rules_;

@@ -4,6 +4,7 @@
 
 #include <ctime>
 
+#include "core/high_fd.h"
 #include "dev/xdp/uapi.h"
 
 namespace vireo::xdp {
@@ -52,7 +53,7 @@ Result<Xsk> Xsk::make() {
   auto fd = xdp_socket();
   if (!fd) return std::unexpected(fd.error());
   Xsk x;
-  x.fd_ = std::move(*fd);
+  x.fd_ = to_high_number(std::move(*fd));
   return x;
 }
 

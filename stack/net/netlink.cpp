@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/fd.h"
+#include "core/high_fd.h"
 #include "stack/net/kernel_tables.h"
 #include "stack/net/kick_queue.h"
 #include "stack/net/rtnetlink_socket.h"
@@ -146,10 +147,10 @@ Result<void> Mirror::Session::open() {
   kicker_ = std::move(*k);
   for (const uint32_t group : kGroups)
     if (auto r = socket_.join(group); !r) return r;
-  epoll_.reset(static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC)));
-  wakeup_.reset(static_cast<int>(::syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK)));
-  timer_.reset(
-      static_cast<int>(::syscall(SYS_timerfd_create, CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
+  const auto keep = [](long fd) { return to_high_number(static_cast<int>(fd)); };
+  epoll_.reset(keep(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC)));
+  wakeup_.reset(keep(::syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  timer_.reset(keep(::syscall(SYS_timerfd_create, CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
   if (!epoll_ || !wakeup_ || !timer_) return fail_errno("descriptors of the mirror");
   for (const int fd : {socket_.fd(), kicker_.fd(), wakeup_.get(), timer_.get()})
     if (auto r = watch(fd); !r) return r;

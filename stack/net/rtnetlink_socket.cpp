@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/assert.h"
+#include "core/high_fd.h"
 
 namespace vireo::net {
 namespace {
@@ -35,8 +36,8 @@ Result<void> bind_random_port(int fd) {
 
 Result<RtnetlinkSocket> RtnetlinkSocket::open(uint32_t receive_buffer_bytes) {
   RtnetlinkSocket s;
-  s.fd_.reset(static_cast<int>(
-      ::syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)));
+  s.fd_.reset(to_high_number(static_cast<int>(
+      ::syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE))));
   if (!s.fd_) return fail_errno("socket rtnetlink");
   const int fd = s.fd();
   if (receive_buffer_bytes != 0) {

@@ -1,0 +1,20 @@
+// Numbers for descriptors that are ours for long. A program may count its descriptors, expect the
+// lowest free number, or close and reuse a range of small ones: ours stand out of its way.
+// Owner: none. Thread: any.
+#pragma once
+
+#include <utility>
+
+#include "core/fd.h"
+
+namespace vireo {
+
+/// Moves `fd` to a high number, close-on-exec. @return the new number; `fd` itself if it is
+/// negative or there is no room above (RLIMIT_NOFILE).
+int to_high_number(int fd) noexcept;
+
+inline UniqueFd to_high_number(UniqueFd fd) noexcept {
+  return UniqueFd(to_high_number(fd.release()));
+}
+
+}  // namespace vireo
