@@ -196,16 +196,19 @@ void Engine::queue_reap() noexcept {
 }
 
 bool Engine::arm_all() noexcept {
-  for (Port* p : ports_)
+  for (Port* p : ports_) {
+    if (p->dead) continue;
     for (auto& q : p->queues) {
       q->tx_reap();
       q->rx_refill();
       const auto is_armed = q->arm();
-      if (!is_armed)
-        p->dead = true;
-      else if (!*is_armed)
-        return false;
+      if (!is_armed) {
+        lose_port(*p);
+        return false;  // there is something to tell
+      }
+      if (!*is_armed) return false;
     }
+  }
   return !lock_.has_work();
 }
 

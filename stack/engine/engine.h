@@ -200,9 +200,13 @@ class Engine {
   void end_sleep() noexcept;
   /// Arms all queues. @return false: work is there already.
   bool arm_all() noexcept;
-  /// Descriptors to poll(2) for POLLIN while asleep; constant between opens. Any holder.
+  /// Descriptors to poll(2) for POLLIN while asleep; constant but for opens and losses. Any holder.
   std::span<const int> wait_fds() const { return wait_fds_; }
   void wake_ack_all() noexcept;
+
+  /// Are all devices still there? Two system calls a queue. Flows of one that is not end with
+  /// ENETDOWN.
+  void look_after_ports() noexcept;
 
   // ---- facts
   PacketPool& pool() { return *pool_; }
@@ -286,6 +290,9 @@ class Engine {
   Carried<void> steer_on(Port& port, const FlowKey& key, const Flow& f,
                          std::vector<FlowRule>& rules);
   Carried<void> steer_bound(const Flow& f, std::vector<FlowRule>& rules);
+
+  // lost_port.cpp
+  void lose_port(Port& p) noexcept;
 
   // bind.cpp
   Carried<void> bind_keys(Flow& f);

@@ -18,6 +18,8 @@ constexpr unsigned kTurns = 8;
 /// Looks that must find the program asleep in our calls before the helper sleeps without a timeout
 /// too.
 constexpr unsigned kRoundsToPark = 64;
+/// How often it is asked whether the devices are still there, while there are flows.
+constexpr Duration kLookAfterPorts = Duration::s(1);
 
 }  // namespace
 
@@ -77,6 +79,12 @@ void Helper::run() noexcept {
 
 Duration Helper::serve(Instant now, bool& watch_devices) noexcept {
   if (engine_.live_flows() == 0) return Duration::max();
+  if (now - looked_ >= kLookAfterPorts && engine_.lock().try_lock()) {
+    looked_ = now;
+    engine_.look_after_ports();
+    engine_.poll_for_helper(now);  // tells of what was lost
+    engine_.unlock();
+  }
   const Instant due = engine_.next_deadline();
   if (engine_.sleepers() != 0 && now - due < grace_) {
     // Threads of the program sleep on the devices and will serve them; a deadline that they missed
@@ -104,6 +112,7 @@ Duration Helper::serve(Instant now, bool& watch_devices) noexcept {
 }
 
 void Helper::sleep(Instant now, Duration d, bool watch_devices) noexcept {
+  if (engine_.live_flows() != 0) d = std::min(d, kLookAfterPorts);
   engine_.set_helper_sleep(d == Duration::max() ? Instant::never() : now + d);
   // What changed before that was announced did not ring: look once more.
   const bool is_idle = engine_.live_flows() == 0;

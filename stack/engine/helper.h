@@ -52,6 +52,7 @@ class Helper {
   Duration grace_;
   EventFd bell_;
   std::atomic<bool> stop_{false};
+  Instant looked_{};           ///< last look after the ports
   unsigned quiet_rounds_ = 0;  ///< looks in a row that found sleepers of the program
   bool is_running_ = false;
   pthread_t thread_{};

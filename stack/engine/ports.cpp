@@ -38,8 +38,11 @@ constexpr Duration kRetryOpen = Duration::s(1);
 }  // namespace
 
 Carried<Port*> Engine::open_port(IfIndex carrier) {
-  for (Port* p : ports_)
-    if (p->link.index == carrier && !p->dead) return p;
+  for (Port* p : ports_) {
+    if (p->link.index != carrier) continue;
+    if (p->dead) return std::unexpected(Refusal{Carriage::kDevice, ENETDOWN, "device lost"});
+    return p;
+  }
   const Instant now = Clock::now();
   for (const FailedOpen& f : failed_opens_)
     if (f.carrier == carrier && now - f.at < kRetryOpen) return std::unexpected(f.refusal);

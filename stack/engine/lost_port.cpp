@@ -1,0 +1,37 @@
+// A device that is gone: the interface was removed, or someone took the steering program off it.
+// Frames go to the kernel from then on, which knows none of our connections; so they end, and the
+// interface is not opened again for this process, lest we fight whoever did it.
+#include <algorithm>
+#include <cstring>
+
+#include "core/log.h"
+#include "stack/engine/engine.h"
+
+namespace vireo {
+
+void Engine::look_after_ports() noexcept {
+  for (Port* p : ports_)
+    if (!p->dead && !std::ranges::all_of(p->queues, [](auto& q) { return q->alive(); }))
+      lose_port(*p);
+}
+
+void Engine::lose_port(Port& p) noexcept {
+  if (std::exchange(p.dead, true)) return;
+  log<LogLevel::kWarn>(
+      "{}: the interface or its steering program is gone: its TCP connections end with ENETDOWN, "
+      "new sockets stay on the kernel",
+      p.link.name);
+  // Readable for ever, some of them: nobody may sleep on them.
+  for (auto& q : p.queues) std::erase(wait_fds_, q->wait_fd());
+  for (PortStats& row : config_.port_stats)
+    if (row.ifindex.load(std::memory_order_relaxed) == p.link.index.value())
+      std::strncpy(row.mode, "lost", sizeof row.mode - 1);
+  tcp_.for_each([&](TcpFlow& f) {
+    if (f.egress.port == &p) note_effects(f, tcp::fail(f.tcb, ENETDOWN));
+  });
+  udp_.for_each([&](UdpFlow& u) {
+    if (u.egress.port == &p) u.egress_to = {};  // the next datagram asks for a way
+  });
+}
+
+}  // namespace vireo
