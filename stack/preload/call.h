@@ -10,6 +10,7 @@
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
 #include "stack/sock/calls.h"
+#include "stack/sock/cancel.h"
 
 namespace vireo::preload {
 
@@ -42,6 +43,7 @@ auto call(Restart restart, Handle h, F&& f) noexcept {
     Inside inside;
     auto r = f();
     const bool may_restart = inside.leave();
+    finish_cancel();
     if (r) [[likely]] {
       errno = saved;
       if constexpr (std::is_void_v<T>)

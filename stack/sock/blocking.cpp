@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "core/sleep.h"
+#include "stack/sock/cancel.h"
 
 namespace vireo {
 namespace {
@@ -19,8 +20,7 @@ constexpr Duration kFollowerPatience = Duration::ms(5);
 /// poll(2) of one descriptor, without waiting.
 bool kernel_ready(int fd, short events) noexcept {
   pollfd p{fd, events, 0};
-  const timespec none{};
-  return libc().ppoll(&p, 1, &none, nullptr) > 0;
+  return kernel::poll_now(&p, 1) > 0;
 }
 
 /// How long to sleep at most: to the deadline of the call or of the engine's timers.
@@ -59,7 +59,8 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
   if (!signals.pending()) {
     const Instant until = std::min(what.deadline.at(), e.next_deadline());
     const timespec t = until.is_never() ? timespec{} : sleep_time(until, Clock::now());
-    (void)libc().ppoll(fds, n, until.is_never() ? nullptr : &t, nullptr);
+    (void)cancelable(
+        [&] { return libc().ppoll(fds, n, until.is_never() ? nullptr : &t, nullptr); });
   }
   t_signals.sleeping_on = nullptr;
 
@@ -89,7 +90,8 @@ void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Wait
     if (!signals.pending()) {
       const Instant now = Clock::now();
       const timespec t = sleep_time(std::min(what.deadline.at(), now + kFollowerPatience), now);
-      (void)libc().ppoll(fds, what.kernel_events != 0 ? 2 : 1, &t, nullptr);
+      (void)cancelable(
+          [&] { return libc().ppoll(fds, what.kernel_events != 0 ? 2 : 1, &t, nullptr); });
     }
     t_signals.sleeping_on = nullptr;
     places.forget_follower(waiter);
@@ -144,10 +146,13 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
           sleep_once(e, what, signals, *waiter, ready, argument);
         else
           follow_once(e, what, signals, *waiter, ready, argument);
+        if (t_cancelled) return finish(fail(EINTR, "cancelled"));  // what is there stays there
         continue;
       }
     }
     e.unlock();
+    if (polls % kPollsPerCancelLook == 0) [[unlikely]]
+      look_for_cancel();
     if (yields)
       ::sched_yield();
     else

@@ -210,7 +210,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
 
 Result<size_t> Epoll::take_raw(int epoll_fd, std::span<epoll_event> out) noexcept {
   if (out.empty()) return 0;
-  const int n = libc().epoll_wait(epoll_fd, out.data(), static_cast<int>(out.size()), 0);
+  const int n = kernel::epoll_now(epoll_fd, out.data(), static_cast<int>(out.size()));
   if (n < 0) return fail_errno("epoll_wait");
   return static_cast<size_t>(n);
 }
@@ -274,8 +274,7 @@ bool Epoll::is_ready(int epoll_fd) noexcept {
   }
   if (raw_count_ == 0 || epoll_fd < 0) return false;
   pollfd p{epoll_fd, POLLIN, 0};
-  const timespec none{};
-  return libc().ppoll(&p, 1, &none, nullptr) > 0;
+  return kernel::poll_now(&p, 1) > 0;
 }
 
 void Epoll::reset_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS {

@@ -140,7 +140,7 @@ void Epoll::look_at_hybrid() noexcept {
   ++look_;
   if (hybrid_count_ == 0 && !rebuild_) return;
   epoll_event reports[64];
-  const int n = libc().epoll_wait(hybrid_.get(), reports, std::size(reports), 0);
+  const int n = kernel::epoll_now(hybrid_.get(), reports, std::size(reports));
   for (int k = 0; k < n; ++k) {
     const auto index = static_cast<uint32_t>(reports[k].data.u64);
     if (index >= items_.size() ||

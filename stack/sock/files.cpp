@@ -134,7 +134,7 @@ bool in_owner(Handle h) { return h->stack->is_owner(); }
 
 Result<void> close(Handle h) {
   if (!in_owner(h)) {
-    if (libc().close(h.fd) != 0) return fail_errno("close");
+    if (kernel::close(h.fd) != 0) return fail_errno("close");
     return {};
   }
   if (h->kind.load(std::memory_order_relaxed) == FileKind::kTcp && h->is_carried())
@@ -142,7 +142,7 @@ Result<void> close(Handle h) {
   const Handle removed = fd_table().remove(h.fd);
   if (!removed) return fail(EBADF, "close");  // another thread was first
   UniqueFd holder = holder_for(removed);
-  const int r = libc().close(h.fd);
+  const int r = kernel::close(h.fd);
   const int err = errno;
   release_file(*removed.file, std::move(holder));
   if (r != 0) return fail(err, "close");

@@ -11,6 +11,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -45,5 +46,28 @@ Result<T> from_libc(T returned, const char* where) {
   if (returned < 0) return fail_errno(where);
   return returned;
 }
+
+/// The kernel's calls without libc, for what does not wait: these are no cancellation points
+/// (pthreads(7)), so locks may be held. -1 and errno, as libc's.
+namespace kernel {
+inline int close(int fd) noexcept { return static_cast<int>(::syscall(SYS_close, fd)); }
+inline int connect(int fd, const sockaddr* a, socklen_t n) noexcept {
+  return static_cast<int>(::syscall(SYS_connect, fd, a, n));
+}
+inline ssize_t recvmsg(int fd, msghdr* m, int flags) noexcept {
+  return ::syscall(SYS_recvmsg, fd, m, flags);
+}
+inline ssize_t sendmsg(int fd, const msghdr* m, int flags) noexcept {
+  return ::syscall(SYS_sendmsg, fd, m, flags);
+}
+/// poll(2) and epoll_wait(2) that only look.
+inline int poll_now(pollfd* fds, nfds_t n) noexcept {
+  const timespec none{};
+  return static_cast<int>(::syscall(SYS_ppoll, fds, n, &none, nullptr, 0));
+}
+inline int epoll_now(int fd, epoll_event* out, int n) noexcept {
+  return static_cast<int>(::syscall(SYS_epoll_pwait, fd, out, n, 0, nullptr, 0));
+}
+}  // namespace kernel
 
 }  // namespace vireo

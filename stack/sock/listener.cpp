@@ -1,6 +1,7 @@
 // Listening sockets: our queue first, the kernel's (loopback, interfaces that are not carried) when
 // its socket has something. The kernel's listener is made non-blocking, so that a thread that was
 // told of a connection another thread took does not hang in it.
+#include "stack/sock/cancel.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo::listener {
@@ -149,7 +150,7 @@ Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
   int fd = -1;
   {
     const KernelWait wait;
-    fd = libc().accept4(h.fd, addr, len, flags);
+    fd = cancelable([&] { return libc().accept4(h.fd, addr, len, flags); });
   }
   if (fd < 0) return fail_errno("accept");
   return adopt_kernel(*h.file, fd, flags);
@@ -164,7 +165,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   if (!fd) return fd;
   auto made = open_file(stack, FileKind::kTcp, domain, *fd);
   if (!made) {
-    libc().close(*fd);
+    kernel::close(*fd);
     return fail(ENFILE, "accept");
   }
   File& c = **made;

@@ -1,5 +1,7 @@
 #include "stack/sock/multiplex_wait.h"
 
+#include "stack/sock/cancel.h"
+
 namespace vireo::sock {
 
 ReadyBits ready_under(EngineHold& hold, const Handle& h) noexcept {
@@ -50,7 +52,8 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
       const timespec t{ns / 1'000'000'000, ns % 1'000'000'000};
       // Left out by the kernel where it fails (EINTR).
       for (nfds_t i = 0; i < n; ++i) list.at[i].revents = 0;
-      (void)libc().ppoll(list.at, n, until.is_never() ? nullptr : &t, nullptr);
+      (void)cancelable(
+          [&] { return libc().ppoll(list.at, n, until.is_never() ? nullptr : &t, nullptr); });
     }
     t_signals.sleeping_on = nullptr;
     if (own.revents != 0) event.drain();

@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/result.h"
 #include "stack/sock/calls.h"
+#include "stack/sock/cancel.h"
 #include "stack/sock/process.h"
 
 namespace vireo::sock {
@@ -134,6 +135,8 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   WaiterLoan waiter(stack);
   bool kernel_woke = false;
   for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
+    if (t_cancelled) [[unlikely]]
+      return fail(EINTR, "cancelled");  // what is ready stays so
     for (Engine* e : call.engines) poll_engine(*e);
     const bool expired = now >= *deadline;
     const bool may_spin = call.engines.n != 0 && now < spin_until;
@@ -152,6 +155,8 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     if (signals.pending()) return fail(EINTR, "signal");
     EventFd* event = may_spin ? nullptr : waiter.event();
     if (event == nullptr) {
+      if (polls % kPollsPerCancelLook == 0) [[unlikely]]
+        look_for_cancel();
       if (s.rx_poll_yield)
         ::sched_yield();
       else

@@ -204,8 +204,7 @@ class PollCall {
   Result<bool> look_at_kernel() noexcept {
     if (list_.n == 0) return false;
     if (!fresh_) {
-      const timespec none{};
-      if (libc().ppoll(kernel_.data(), list_.n, &none, nullptr) < 0) return fail_errno("poll");
+      if (kernel::poll_now(kernel_.data(), list_.n) < 0) return fail_errno("poll");
     }
     fresh_ = false;
     bool some = false;

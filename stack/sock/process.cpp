@@ -48,7 +48,7 @@ Stack::~Stack() {
   if (stats_fd_ >= 0) {
     ::munmap(stats_, sizeof *stats_);
     unprotect_fd(stats_fd_);
-    libc().close(stats_fd_);
+    kernel::close(stats_fd_);
   } else {
     delete stats_;
   }
@@ -138,7 +138,7 @@ void Stack::map_stats() {
     at = ::mmap(nullptr, sizeof(StatsLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) {
     // Nobody can read the counters, but they can be counted.
-    if (fd >= 0) libc().close(fd);
+    if (fd >= 0) kernel::close(fd);
     stats_ = new StatsLayout;
   } else {
     stats_fd_ = protect_fd(fd);

@@ -1,6 +1,5 @@
 // The kernel's socket beneath: its names, its port, and the calls that it serves.
-#include <optional>
-
+#include "stack/sock/cancel.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo {
@@ -39,9 +38,13 @@ UniqueFd dup_shadow(int fd) noexcept {
 }
 
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
-  std::optional<KernelWait> wait;
-  if ((flags & MSG_DONTWAIT) == 0) wait.emplace();
-  const ssize_t n = libc().recvmsg(h.fd, &msg, flags);
+  ssize_t n = 0;
+  if ((flags & MSG_DONTWAIT) != 0) {
+    n = kernel::recvmsg(h.fd, &msg, flags);
+  } else {
+    const KernelWait wait;
+    n = cancelable([&] { return libc().recvmsg(h.fd, &msg, flags); });
+  }
   if (n < 0) return fail_errno("recvmsg");
   // Several threads may add at once: the kernel's calls are counted, not accounted.
   if (SocketStats* s = h->stats; s != nullptr) {
@@ -52,9 +55,13 @@ Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
 }
 
 Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags) {
-  std::optional<KernelWait> wait;
-  if ((flags & MSG_DONTWAIT) == 0) wait.emplace();
-  const ssize_t n = libc().sendmsg(h.fd, &msg, flags);
+  ssize_t n = 0;
+  if ((flags & MSG_DONTWAIT) != 0) {
+    n = kernel::sendmsg(h.fd, &msg, flags);
+  } else {
+    const KernelWait wait;
+    n = cancelable([&] { return libc().sendmsg(h.fd, &msg, flags); });
+  }
   if (n < 0) return fail_errno("sendmsg");
   if (SocketStats* s = h->stats; s != nullptr) {
     s->os_tx_packets.add();

@@ -1,6 +1,7 @@
 // A carried TCP connection as the program sees it: connect, shutdown, errors, readiness.
 // Behaviour is Linux's (net/ipv4/af_inet.c inet_stream_connect, inet_shutdown; net/ipv4/tcp.c
 // tcp_poll); data is in tcp_data.cpp.
+#include "stack/sock/cancel.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo::tcp_socket {
@@ -210,7 +211,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
     Result<int> done;
     {
       const KernelWait wait;
-      done = from_libc(libc().connect(h.fd, addr, len), "connect");
+      done = from_libc(cancelable([&] { return libc().connect(h.fd, addr, len); }), "connect");
     }
     if (first) {
       // Now it has a source; EINPROGRESS has one too.
@@ -249,7 +250,7 @@ Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
     }
   }
   f.ready.notify(kModeChanged);
-  if (libc().connect(h.fd, addr, len) != 0) return fail_errno("connect");
+  if (kernel::connect(h.fd, addr, len) != 0) return fail_errno("connect");
   if (f.mode.load(std::memory_order_relaxed) == Mode::kKernel)
     f.mode.store(Mode::kUndecided, std::memory_order_release);
   return {};

@@ -91,7 +91,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (!h.is_alive()) return fail(EBADF, "connect");
   UdpSocket& s = *f.udp;
   // The kernel first: it filters its own queue, chooses source address and port, and checks.
-  if (libc().connect(h.fd, addr, len) != 0) return fail_errno("connect");
+  if (kernel::connect(h.fd, addr, len) != 0) return fail_errno("connect");
   const auto name = kernel_name(h.fd);
   if (!name) return std::unexpected(name.error());
   s.local = *name;
