@@ -11,6 +11,9 @@
 #include "core/own_fds.h"
 #include "stack/preload/call.h"
 
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE (1U << 1)
+#endif
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
@@ -73,6 +76,10 @@ VIREO_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept 
     errno = ENOSYS;
     return -1;
   }
+  // What the kernel refuses, it refuses before it closes anything.
+  constexpr unsigned kKnown = CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC;
+  if (first > last || (static_cast<unsigned>(flags) & ~kKnown) != 0)
+    return real().close_range(first, last, flags);
   if ((static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0) {
     const auto end = static_cast<unsigned>(fd_table().end());
     for (unsigned fd = first; fd < end && fd <= last; ++fd) {

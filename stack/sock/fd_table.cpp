@@ -45,7 +45,14 @@ Result<void> FdTable::init() {
   // Zeroed pages are atomics of value 0: none is constructed, so none is touched.
   slots_ = static_cast<std::atomic<uint64_t>*>(slots);
   slots_count_ = count;
+  show_to_child(false);
   return {};
+}
+
+void FdTable::show_to_child(bool yes) noexcept {
+  if (slots_ == nullptr) return;
+  // Refused before Linux 4.14: as if there were no such children.
+  ::madvise(slots_, slots_count_ * sizeof *slots_, yes ? MADV_KEEPONFORK : MADV_WIPEONFORK);
 }
 
 Result<File*> FdTable::allocate() {

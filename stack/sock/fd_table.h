@@ -57,6 +57,9 @@ class FdTable {
   /// How many descriptors name `f` (fork).
   uint32_t count_names(const File& f) const noexcept;
   ControlLock& lock() { return lock_; }
+  /// Around fork(2): the child shall see the table. All other children (clone(2), _Fork(3)), which
+  /// no handler tells of, find it empty: to them every descriptor is the kernel's.
+  void show_to_child(bool yes) noexcept;
 
  private:
   std::atomic<uint64_t>* slots_ = nullptr;  ///< generation << 32 | index of the File; 0 = not ours

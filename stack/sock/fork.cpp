@@ -8,6 +8,9 @@
 //                              its steering rules bring carried traffic to the parent; when it
 //                              ends, the kernel gets it, and with it the child
 //   kernel's socket            as always
+// A child that no handler told us of (_Fork(3), clone(2) with its own memory) finds the table of
+// descriptors empty: every socket is the kernel's socket beneath, which for a carried connection
+// answers ENOTCONN or EINVAL. Until it ends or calls exec, our devices live as long as it does.
 #include <errno.h>
 
 #include "core/log.h"
@@ -28,7 +31,10 @@ int g_forking = 0;
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   life_lock_.lock();
   if (Engine* e = engine_if_any()) e->lock().lock();
-  if (g_forking++ == 0) fd_table().lock().lock();
+  if (g_forking++ == 0) {
+    fd_table().lock().lock();
+    fd_table().show_to_child(true);
+  }
   rules_lock_.lock();
   place_lock_.lock();
   stats_lock_.lock();
@@ -40,7 +46,10 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   stats_lock_.unlock();
   place_lock_.unlock();
   rules_lock_.unlock();
-  if (--g_forking == 0) fd_table().lock().unlock();
+  if (--g_forking == 0) {
+    fd_table().show_to_child(false);
+    fd_table().lock().unlock();
+  }
   if (Engine* e = engine_if_any()) e->unlock();
   life_lock_.unlock();
 }
@@ -54,7 +63,10 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   place_lock_.reset_after_fork();
   rules_lock_.reset_after_fork();
   life_lock_.reset_after_fork();
-  if (--g_forking == 0) fd_table().lock().reset_after_fork();
+  if (--g_forking == 0) {
+    fd_table().show_to_child(false);
+    fd_table().lock().reset_after_fork();
+  }
 
   // Ended without their destructors: those would take the parent's rules away, and the packet
   // memory is not mapped here. What they leave behind is a little memory.
