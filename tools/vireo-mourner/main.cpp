@@ -26,8 +26,9 @@ constexpr RawSockets kSockets{.v4 = 2, .v6 = 3};
 constexpr unsigned kRounds = 3;
 /// Linux answers such a segment of a connection once in 500 ms (net.ipv4.tcp_invalid_ratelimit).
 constexpr Duration kBetweenRounds = Duration::ms(550);
-/// 128 a millisecond: 100 000 connections within a second, and no peer or switch is flooded.
-constexpr unsigned kBurst = 128;
+/// 256 a millisecond at most: 100 000 connections in a second or two, and no peer or switch is
+/// flooded.
+constexpr unsigned kBurst = 256;
 constexpr Duration kBetweenBursts = Duration::ms(1);
 /// Until the steering program is off its interfaces; the kernel takes it off as it ends the
 /// process.
