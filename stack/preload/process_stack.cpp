@@ -40,7 +40,7 @@ Stack* make_stack() {
       log<LogLevel::kDetails>("{}", d.text);
   }
   init_settings(p.settings);
-  auto* stack = new (std::nothrow) Stack({settings(), device_opener(settings()), true});
+  auto* stack = new (std::nothrow) Stack({settings(), device_opener(settings()), true, true});
   if (stack == nullptr) return nullptr;
   pthread_atfork([] { process_stack()->fork_prepare(); }, [] { process_stack()->fork_parent(); },
                  [] {

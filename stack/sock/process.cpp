@@ -32,6 +32,9 @@ Stack::Stack(Parts parts)
       defaults_(KernelDefaults::read()),
       opener_(std::move(parts.opener)),
       want_helper_(parts.want_helper),
+      // On the shared-memory wire the kernel, through which it speaks, does not know the way.
+      want_mourner_(parts.want_mourner && settings_.mourner &&
+                    settings_.device != DeviceChoice::kShm),
       program_(program_invocation_short_name),
       owner_pid_(::getpid()) {
   (void)fd_table().init();
@@ -93,9 +96,7 @@ Carried<Engine*> Stack::make_engine() {
   config.time_wait = settings_.tcp_timewait;
   config.helper_grace = settings_.helper_grace;
   config.port_stats = stats().ports;
-  // On the shared-memory wire the kernel, which the mourner speaks through, does not know the way.
-  if (want_helper_ && settings_.mourner && settings_.device != DeviceChoice::kShm)
-    mourner_ = Mourner::create();
+  if (want_mourner_) mourner_ = Mourner::create();
   if (mourner_) config.will = &mourner_->will();
   auto engine =
       Engine::create(EngineId(0), config, opener_, **mirror, socket_events(), stats().engines[0]);

@@ -90,7 +90,8 @@ class Stack {
   struct Parts {
     Settings settings;
     DeviceOpener opener;
-    bool want_helper = true;  ///< false: the test polls the engine itself
+    bool want_helper = true;    ///< false: the test polls the engine itself
+    bool want_mourner = false;  ///< true: a program that may be killed (and VIREO_MOURNER)
   };
   explicit Stack(Parts parts);
   ~Stack();  ///< tests only: every socket is closed
@@ -171,6 +172,7 @@ class Stack {
   KernelDefaults defaults_;
   DeviceOpener opener_;
   bool want_helper_;
+  bool want_mourner_;
   std::string program_;
   std::atomic<pid_t> owner_pid_;
   std::atomic<pid_t> ending_thread_{0};  ///< in drain_at_exit()
