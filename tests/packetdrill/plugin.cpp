@@ -1,4 +1,9 @@
 // The table of calls that packetdrill loads: each goes to the Stack that is its userdata.
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
@@ -9,6 +14,8 @@
 
 namespace vireo::packetdrill {
 namespace {
+
+Stack* g_stack = nullptr;  ///< of the script that runs: packetdrill plays one
 
 Stack& at(void* u) { return *static_cast<Stack*>(u); }
 int unsupported() {
@@ -32,7 +39,10 @@ int ioctl(void* u, int fd, unsigned long request, ...) {
 }
 
 void fill(PacketdrillInterface& t) {
-  t.free = [](void* u) { delete static_cast<Stack*>(u); };
+  t.free = [](void* u) {
+    g_stack = nullptr;
+    delete static_cast<Stack*>(u);
+  };
   t.socket = [](void* u, int, int type, int) { return at(u).socket(type); };
   t.bind = [](void* u, int fd, const sockaddr* sa, socklen_t n) { return at(u).bind(fd, sa, n); };
   t.listen = [](void* u, int fd, int backlog) {
@@ -122,10 +132,33 @@ void fill(PacketdrillInterface& t) {
 }  // namespace
 }  // namespace vireo::packetdrill
 
+/// packetdrill asks TCP_INFO for its `%{ }%` not through the table but of libc. With this object
+/// preloaded as well, the question comes here: what is about TCP, or the socket's memory, while a
+/// script runs is about our connection.
+extern "C" [[gnu::visibility("default")]] int getsockopt(int fd, int level, int name, void* value,
+                                                         socklen_t* n) noexcept {
+  using vireo::packetdrill::g_stack;
+  if (g_stack != nullptr && level == IPPROTO_TCP) {
+    if (name == TCP_INFO) {  // fields newer than our headers are zero
+      std::memset(value, 0, *n);
+      socklen_t known = *n;
+      return g_stack->getsockopt(fd, level, name, value, &known);
+    }
+    *n = 0;  // TCP_CC_INFO: nothing to tell, as congestion controls without any
+    return 0;
+  }
+  if (g_stack != nullptr && level == SOL_SOCKET && name == SO_MEMINFO) {
+    std::memset(value, 0, *n);
+    return 0;
+  }
+  return static_cast<int>(syscall(SYS_getsockopt, fd, level, name, value, n));
+}
+
 /// `flags`: "no-merge" lets every segment leave by itself.
 extern "C" [[gnu::visibility("default")]] void packetdrill_interface_init(
     const char* flags, PacketdrillInterface* table) {
   const bool merge = flags == nullptr || std::string_view(flags) != "no-merge";
-  table->userdata = new vireo::packetdrill::Stack(merge);
+  vireo::packetdrill::g_stack = new vireo::packetdrill::Stack(merge);
+  table->userdata = vireo::packetdrill::g_stack;
   vireo::packetdrill::fill(*table);
 }

@@ -24,10 +24,13 @@ def main():
     parser.add_argument("--flags", default="", help="passed to the stack: no-merge")
     parser.add_argument("paths", nargs="+")
     args = parser.parse_args()
-    unshare = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+    # Scripts set up the device and the host they believe in: give them one.
+    setup = 'ip tuntap add tun0 mode tun 2>/dev/null; ip link set tun0 up 2>/dev/null; exec "$@"'
+    unshare = ["unshare", "-n" if os.geteuid() == 0 else "-rn", "sh", "-c", setup, "sh"]
     passed, failed = 0, 0
     for script in scripts(args.paths):
-        command = unshare + [os.path.abspath(args.packetdrill), "--so_filename=" + os.path.abspath(args.stack),
+        stack = os.path.abspath(args.stack)
+        command = unshare + ["env", "LD_PRELOAD=" + stack, os.path.abspath(args.packetdrill), "--so_filename=" + stack,
                              "--tolerance_usecs=%d" % args.tolerance_usecs, script.name]
         if args.flags:
             command.insert(-1, "--so_flags=" + args.flags)

@@ -481,8 +481,9 @@ int64_t Host::getsockopt(int fd, int level, int name) {
   const bool connection = s->kind == Socket::Kind::kConnection && fd == fd_;
   if (level == SOL_SOCKET) {
     if (name == SO_ERROR) return connection ? take_error(*s) : 0;
-    if (name == SO_RCVBUF) return s->config.rcv_buf;
-    if (name == SO_SNDBUF) return s->config.snd_buf;
+    // Linux doubles what was set, for its bookkeeping (socket(7)).
+    if (name == SO_RCVBUF) return 2LL * s->config.rcv_buf;
+    if (name == SO_SNDBUF) return 2LL * s->config.snd_buf;
     if (name == SO_KEEPALIVE) return s->config.keepalive ? 1 : 0;
     return kErrorBase - ENOPROTOOPT;
   }
