@@ -21,7 +21,7 @@ struct ChoiceName {
 enum class DeviceChoice : uint8_t { kAuto, kXdp, kShm, kOff };
 enum class XdpChoice : uint8_t { kAuto, kZeroCopy, kNative, kGeneric };
 enum class TcpTimestamps : uint8_t { kOff, kOn, kAsKernel };
-enum class TcpCongestion : uint8_t { kNewReno, kCubic, kNone };
+enum class TcpCongestion : uint8_t { kAsKernel, kNewReno, kCubic, kDctcp, kNone };
 enum class MemAlloc : uint8_t { kAnonymous, kContiguous, kHuge };
 enum class ExceptionHandling : int8_t {
   kExit = -2,
@@ -69,7 +69,8 @@ inline constexpr auto kChoices<TcpTimestamps> =
                choice("os", TcpTimestamps::kAsKernel), choice("2", TcpTimestamps::kAsKernel)};
 template <>
 inline constexpr auto kChoices<TcpCongestion> =
-    std::array{choice("newreno", TcpCongestion::kNewReno), choice("0", TcpCongestion::kNewReno),
+    std::array{choice("os", TcpCongestion::kAsKernel),     choice("dctcp", TcpCongestion::kDctcp),
+               choice("newreno", TcpCongestion::kNewReno), choice("0", TcpCongestion::kNewReno),
                choice("reno", TcpCongestion::kNewReno),    choice("lwip", TcpCongestion::kNewReno),
                choice("cubic", TcpCongestion::kCubic),     choice("1", TcpCongestion::kCubic),
                choice("none", TcpCongestion::kNone),       choice("2", TcpCongestion::kNone)};

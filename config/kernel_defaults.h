@@ -44,6 +44,7 @@ struct KernelDefaults {
   bool tcp_timestamps = true;
   bool tcp_sack = true;
   bool tcp_window_scaling = true;
+  int tcp_ecn = 2;  ///< 0 no, 1 ask and agree, 2 agree; higher ones are AccECN's, in this order
   PortRange ip_local_port_range{32'768, 60'999};
 
   /// Reads the files under `root`, which is /proc/sys but in tests.

@@ -38,7 +38,7 @@ tcp::Segment make_segment(const ParsedFrame& f) noexcept {
   s.flags = static_cast<tcp::SegFlags>(h.flag_bits);
   s.urgent = h.urgent;
   s.options = h.options();
-  s.ce = f.ecn() == wire::Ecn::kCe;
+  s.ecn = f.ecn();
   return s;
 }
 

@@ -69,7 +69,8 @@ bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
                                                    .urgent = plan.urgent,
                                                    .options = {plan.options, plan.options_length},
                                                    .payload_bytes = plan.length,
-                                                   .payload_sum = sum});
+                                                   .payload_sum = sum,
+                                                   .ecn = plan.ecn});
   const PacketSlice slice{plan.packet, plan.at, plan.length};
   const TxFrame frame{{head, n}, {&slice, plan.length == 0 ? size_t{0} : size_t{1}}, 0};
   if (!f.egress.port->queue().tx(frame, bell)) return false;

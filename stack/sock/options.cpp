@@ -85,6 +85,34 @@ int int_of(const void* value, socklen_t len) {
   return v;
 }
 
+/// Congestion control of a socket that did not choose.
+tcp::CcKind default_congestion(const Stack& stack) {
+  switch (stack.settings().tcp_congestion) {
+    case TcpCongestion::kNewReno:
+      return tcp::CcKind::kReno;
+    case TcpCongestion::kCubic:
+      return tcp::CcKind::kCubic;
+    case TcpCongestion::kDctcp:
+      return tcp::CcKind::kDctcp;
+    case TcpCongestion::kNone:
+      return tcp::CcKind::kNone;
+    case TcpCongestion::kAsKernel:
+      break;
+  }
+  return tcp::cc_kind(stack.defaults().tcp_congestion_control).value_or(tcp::CcKind::kCubic);
+}
+
+tcp::EcnMode ecn_mode(int tcp_ecn) {
+  if (tcp_ecn == 1 || tcp_ecn == 3) return tcp::EcnMode::kRequest;
+  return tcp_ecn == 0 ? tcp::EcnMode::kOff : tcp::EcnMode::kAccept;
+}
+
+/// TCP_CONGESTION's value: a name, with or without its end.
+std::string_view congestion_name(const void* value, socklen_t len) {
+  const std::string_view s(static_cast<const char*>(value), std::min<socklen_t>(len, 15));
+  return s.substr(0, s.find('\0'));
+}
+
 SocketOptions& options_of(File& f) { return f.is_tcp() ? f.tcp->options : f.udp->options; }
 
 /// SO_RCVTIMEO as nanoseconds, 0 = for ever.
@@ -182,6 +210,7 @@ void apply_tcp(File& f, int level, int name) {
   const Instant now = Clock::now();
   if (level == SOL_SOCKET) {
     if (read_name(level, name) == SO_RCVBUF) tcp::set_rcv_buf(t, tcp_config(*f.stack, o).rcv_buf);
+    if (name == SO_MAX_PACING_RATE) tcp::set_max_pacing_rate(t, o.max_pacing_rate);
     if (read_name(level, name) == SO_SNDBUF) tcp::set_snd_buf(t, tcp_config(*f.stack, o).snd_buf);
   }
   const bool keep_changed =
@@ -192,6 +221,7 @@ void apply_tcp(File& f, int level, int name) {
     tcp::set_keepalive(t, o.keepalive != 0, Duration::s(o.keepidle), Duration::s(o.keepintvl),
                        static_cast<uint8_t>(o.keepcnt), now);
   if (level == IPPROTO_TCP) {
+    if (name == TCP_CONGESTION && o.congestion) tcp::set_congestion(t, *o.congestion);
     if (name == TCP_NODELAY) tcp::set_nodelay(t, o.nodelay != 0, now);
     if (name == TCP_CORK) tcp::set_cork(t, o.cork != 0, now);
     if (name == TCP_QUICKACK) tcp::set_quickack(t, o.quickack != 0, now);
@@ -347,8 +377,8 @@ void init_options(File& f) {
 tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   const Settings& s = stack.settings();
   const KernelDefaults& d = stack.defaults();
-  // Linux starts small and grows with the path (tcp_moderate_rcvbuf); a carried connection starts
-  // with what an ordinary path needs. A size that was set is twice the bytes asked for (socket(7)).
+  // Linux starts small; a carried connection starts with what an ordinary path needs and grows with
+  // it (stack/tcp/buffer_tuning.h). A size that was set is twice the bytes asked for (socket(7)).
   static constexpr uint32_t kStart = 256 << 10;
   const auto bytes = [](bool set, int doubled, Bytes chosen, int initial) {
     if (set) return static_cast<uint32_t>(std::max(doubled, 2 * 2048) / 2);
@@ -361,13 +391,21 @@ tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   if (o.maxseg != 0) c.mss = std::min(c.mss, static_cast<uint16_t>(o.maxseg));
   c.rcv_buf = bytes(o.rcvbuf_set, o.rcvbuf, s.rcvbuf, d.tcp_rmem.initial);
   c.snd_buf = bytes(o.sndbuf_set, o.sndbuf, s.sndbuf, d.tcp_wmem.initial);
+  const auto most = [](bool fixed, uint32_t now, int limit) {
+    return fixed ? now : std::max(now, static_cast<uint32_t>(limit));
+  };
+  c.rcv_buf_max = most(o.rcvbuf_set || s.rcvbuf != 0, c.rcv_buf, d.tcp_rmem.most);
+  c.snd_buf_max = most(o.sndbuf_set || s.sndbuf != 0, c.snd_buf, d.tcp_wmem.most);
+  c.max_pacing_rate = o.max_pacing_rate;
   c.wscale = 0;
-  while (c.wscale < 14 && c.rcv_buf >> c.wscale > 65'535) ++c.wscale;
+  while (c.wscale < 14 && c.rcv_buf_max >> c.wscale > 65'535) ++c.wscale;
   c.wscale = std::max<uint8_t>(c.wscale, 7);  // room to grow by SO_RCVBUF later
   c.window_scaling = d.tcp_window_scaling;
   c.timestamps = s.tcp_timestamps == TcpTimestamps::kOn ||
                  (s.tcp_timestamps == TcpTimestamps::kAsKernel && d.tcp_timestamps);
   c.sack = d.tcp_sack;
+  c.congestion = o.congestion.value_or(default_congestion(stack));
+  c.ecn = ecn_mode(d.tcp_ecn);
   c.nodelay = o.nodelay != 0;
   c.cork = o.cork != 0;
   c.quickack = o.quickack != 0;
@@ -408,16 +446,30 @@ Result<void> set_kernel_only(File& f, int fd, int level, int name, const void* v
   return {};
 }
 
-/// Copies an int as the kernel's getsockopt does.
-Result<void> give_int(int v, void* value, socklen_t* len) {
-  if (len == nullptr || value == nullptr) return fail(EFAULT, "getsockopt");
-  if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockopt");
-  const socklen_t n = std::min<socklen_t>(*len, sizeof v);
-  std::memcpy(value, &v, n);
-  *len = n;
+/// SO_MAX_PACING_RATE of TCP: 32 bits, or 64 if there is room for them; all ones is no bound.
+/// Control lock held.
+Result<void> set_pacing(File& f, int fd, const void* value, socklen_t len) {
+  const Mode mode = f.mode.load(std::memory_order_relaxed);
+  if (mode == Mode::kKernel) return kernel_set(fd, SOL_SOCKET, SO_MAX_PACING_RATE, value, len);
+  if (static_cast<int>(len) < static_cast<int>(sizeof(int))) return fail(EINVAL, "setsockopt");
+  if (value == nullptr) return fail(EFAULT, "setsockopt");
+  uint64_t rate = 0;
+  if (len >= sizeof rate) {
+    std::memcpy(&rate, value, sizeof rate);
+  } else {
+    uint32_t narrow = 0;
+    std::memcpy(&narrow, value, sizeof narrow);
+    rate = narrow == UINT32_MAX ? UINT64_MAX : narrow;
+  }
+  if (!f.placeholder)
+    if (auto ok = kernel_set(fd, SOL_SOCKET, SO_MAX_PACING_RATE, value, len); !ok) return ok;
+  f.tcp->options.max_pacing_rate = rate;
+  if (mode == Mode::kCarried || mode == Mode::kListening)
+    apply_tcp(f, SOL_SOCKET, SO_MAX_PACING_RATE);
   return {};
 }
 
+/// Copies a value as the kernel's getsockopt does: what fits.
 template <class T>
 Result<void> give(const T& v, void* value, socklen_t* len) {
   if (len == nullptr || value == nullptr) return fail(EFAULT, "getsockopt");
@@ -426,6 +478,31 @@ Result<void> give(const T& v, void* value, socklen_t* len) {
   std::memcpy(value, &v, n);
   *len = n;
   return {};
+}
+
+Result<void> give_int(int v, void* value, socklen_t* len) { return give(v, value, len); }
+
+/// TCP_CONGESTION. Ours are ours even if the kernel does not have them; one that only the kernel
+/// has keeps the socket there, and one that nobody has is ENOENT. Control lock held.
+Result<void> set_congestion(File& f, int fd, const void* value, socklen_t len) {
+  if (value == nullptr) return fail(EFAULT, "setsockopt");
+  if (static_cast<int>(len) < 1) return fail(EINVAL, "setsockopt");
+  const auto kind = tcp::cc_kind(congestion_name(value, len));
+  const Mode mode = f.mode.load(std::memory_order_relaxed);
+  if (!kind && mode == Mode::kCarried) return fail(ENOENT, "setsockopt");
+  if (!kind || mode == Mode::kKernel)
+    return set_kernel_only(f, fd, IPPROTO_TCP, TCP_CONGESTION, value, len);
+  if (!f.placeholder) (void)kernel_set(fd, IPPROTO_TCP, TCP_CONGESTION, value, len);
+  f.tcp->options.congestion = kind;
+  if (mode == Mode::kCarried || mode == Mode::kListening) apply_tcp(f, IPPROTO_TCP, TCP_CONGESTION);
+  return {};
+}
+
+Result<void> get_congestion(File& f, void* value, socklen_t* len) {
+  char name[16] = {};
+  const auto kind = f.tcp->options.congestion.value_or(default_congestion(*f.stack));
+  tcp::cc_name(kind).copy(name, sizeof name - 1);
+  return give(name, value, len);
 }
 
 timeval timeval_of(int64_t ns) { return {ns / 1'000'000'000, ns % 1'000'000'000 / 1'000}; }
@@ -468,7 +545,8 @@ tcp_info info_of(const tcp::Tcb& t, Instant now) {
   o.tcpi_retransmits = static_cast<uint8_t>(std::min(i.retransmits, 255U));
   o.tcpi_options =
       static_cast<uint8_t>((i.timestamps ? TCPI_OPT_TIMESTAMPS : 0) | (i.sack ? TCPI_OPT_SACK : 0) |
-                           (i.wscale ? TCPI_OPT_WSCALE : 0));
+                           (i.wscale ? TCPI_OPT_WSCALE : 0) | (i.ecn ? TCPI_OPT_ECN : 0) |
+                           (i.ecn_seen ? TCPI_OPT_ECN_SEEN : 0));
   o.tcpi_snd_wscale = i.snd_wscale & 0xf;
   o.tcpi_rcv_wscale = i.rcv_wscale & 0xf;
   o.tcpi_rto = us(i.rto);
@@ -486,6 +564,11 @@ tcp_info info_of(const tcp::Tcb& t, Instant now) {
   o.tcpi_advmss = i.rcv_mss;
   o.tcpi_reordering = 3;
   o.tcpi_rcv_space = i.rcv_space;
+  o.tcpi_rcv_rtt = us(i.rcv_rtt);
+  o.tcpi_pacing_rate = i.pacing_rate;
+  o.tcpi_max_pacing_rate = i.max_pacing_rate;
+  o.tcpi_delivery_rate = i.delivery_rate;
+  o.tcpi_delivery_rate_app_limited = i.delivery_rate_app_limited;
   o.tcpi_total_retrans = i.total_retrans;
   o.tcpi_bytes_acked = i.bytes_acked;
   o.tcpi_bytes_received = i.bytes_received;
@@ -538,6 +621,11 @@ std::optional<Result<void>> get_kept(File& f, int level, int name, void* value, 
         return give(timeval_of(f.snd_timeout_ns.load()), value, len);
       case SO_LINGER:
         return give(linger{o.linger_on, o.linger_s}, value, len);
+      case SO_MAX_PACING_RATE:
+        if (len != nullptr && *len >= sizeof o.max_pacing_rate)
+          return give(o.max_pacing_rate, value, len);
+        return give(static_cast<uint32_t>(std::min<uint64_t>(o.max_pacing_rate, UINT32_MAX)), value,
+                    len);
       case SO_RCVBUF:
         if (!o.rcvbuf_set) return std::nullopt;
         break;
@@ -560,6 +648,10 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   const ControlGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "setsockopt");
   const Mode mode = f.mode.load(std::memory_order_relaxed);
+  if (f.is_tcp() && level == IPPROTO_TCP && name == TCP_CONGESTION)
+    return sock::set_congestion(f, h.fd, value, len);
+  if (f.is_tcp() && level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
+    return sock::set_pacing(f, h.fd, value, len);
   if (is_kernel_only(level, name, value, len))
     return set_kernel_only(f, h.fd, level, name, value, len);
   if (f.placeholder) {
@@ -589,6 +681,12 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
 
 Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* len) {
   File& f = *h.file;
+  if (f.is_tcp() && level == IPPROTO_TCP && name == TCP_CONGESTION &&
+      f.mode.load(std::memory_order_acquire) != Mode::kKernel) {
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, "getsockopt");
+    return get_congestion(f, value, len);
+  }
   if (f.is_carried())
     if (auto r = get_live(f, level, name, value, len)) return *r;
   if (f.placeholder && f.is_carried()) {

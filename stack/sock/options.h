@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/address.h"
 #include "core/carriage.h"
@@ -66,6 +67,9 @@ struct SocketOptions {
   int syncnt = 6;
   int window_clamp = 0;
   int notsent_lowat = 0;
+  std::optional<tcp::CcKind> congestion;  ///< nullopt: never set
+
+  uint64_t max_pacing_rate = UINT64_MAX;  ///< SO_MAX_PACING_RATE of TCP, bytes a second
 
   bool rcvbuf_set = false;
   bool sndbuf_set = false;

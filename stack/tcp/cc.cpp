@@ -39,15 +39,33 @@ void first_slow_start(CongestionControl& c, const CcAck& a) {
 
 void cc_start(CongestionControl& c, CcKind kind, uint32_t mss, bool syn_lost) {
   c = {};
-  c.kind = kind;
   c.cwnd = syn_lost ? mss : initial_window(mss);
   c.ssthresh = CongestionControl::kMaxWindow;
-  if (kind == CcKind::kCubic) begin_first_slow_start(c);
-  if (kind == CcKind::kNone) c.cwnd = CongestionControl::kMaxWindow;
+  cc_change(c, kind);
+}
+
+void cc_change(CongestionControl& c, CcKind kind) {
+  c.kind = kind;
+  c.first_slow_start = false;
+  switch (kind) {
+    case CcKind::kReno:
+      break;
+    case CcKind::kCubic:
+      std::construct_at(&c.cubic);
+      if (c.ssthresh == CongestionControl::kMaxWindow) begin_first_slow_start(c);
+      break;
+    case CcKind::kDctcp:
+      std::construct_at(&c.dctcp);
+      break;
+    case CcKind::kNone:
+      c.cwnd = c.ssthresh = CongestionControl::kMaxWindow;
+      break;
+  }
 }
 
 void cc_on_ack(CongestionControl& c, const CcAck& a, Instant now) {
-  if (a.recovering || !a.cwnd_limited) return;
+  if (c.kind == CcKind::kDctcp) dctcp_learn(c, a);
+  if (a.recovering || a.ece || !a.cwnd_limited) return;  // RFC 3168 §6.1.2: an echo grows nothing
   if (c.kind != CcKind::kNone && c.in_slow_start()) {
     if (c.first_slow_start)
       first_slow_start(c, a);
@@ -57,6 +75,7 @@ void cc_on_ack(CongestionControl& c, const CcAck& a, Instant now) {
   }
   switch (c.kind) {
     case CcKind::kReno:
+    case CcKind::kDctcp:
       reno_avoid(c, a.acked, a.mss);
       break;
     case CcKind::kCubic:
@@ -81,6 +100,9 @@ void cc_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t
       case CcKind::kCubic:
         if (c.first_slow_start) end_first_slow_start(c);
         cubic_on_congestion(c, e, flight, mss);
+        break;
+      case CcKind::kDctcp:
+        dctcp_on_congestion(c, e, flight, mss);
         break;
       case CcKind::kNone:
         break;

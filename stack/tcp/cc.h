@@ -3,7 +3,7 @@
 // while that is repaired, is recovery's business. Windows are in bytes.
 // Owner: a Tcb. Thread: holder of its engine's lock.
 // Source: RFC 5681, RFC 3465 (byte counting, L = 2), RFC 6928 (initial window), RFC 9438 (CUBIC),
-// RFC 9406 (HyStart++), RFC 8511 (ABE).
+// RFC 9406 (HyStart++), RFC 8257 (DCTCP), RFC 8511 (ABE).
 //
 //   cc_start                       the connection is established
 //   cc_on_ack                      at every ACK of new data
@@ -15,10 +15,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "core/clock.h"
 #include "core/seq.h"
 #include "stack/tcp/cubic.h"
+#include "stack/tcp/dctcp.h"
 #include "stack/tcp/hystart.h"
 
 namespace vireo::tcp {
@@ -26,6 +29,7 @@ namespace vireo::tcp {
 enum class CcKind : uint8_t {
   kReno,
   kCubic,
+  kDctcp,
   kNone,  ///< no control: the peer's window alone (libvma's VMA_TCP_CC_ALGO=2)
 };
 
@@ -46,10 +50,11 @@ struct CongestionControl {
   uint32_t prior_ssthresh = 0;
   CcKind kind = CcKind::kReno;
   bool in_episode = false;        ///< ssthresh was lowered and cc_recovered() did not come yet
-  bool first_slow_start = false;  ///< CUBIC's, by HyStart++: says which member is alive
-  union {
+  bool first_slow_start = false;  ///< CUBIC's, by HyStart++
+  union {                         // by kind; CUBIC's are alive one after the other
     HyStart hystart;
     Cubic cubic;
+    Dctcp dctcp;
   };
 
   CongestionControl() : hystart() {}
@@ -73,8 +78,22 @@ struct CcAck {
   StreamOffset snd_nxt = 0;
 };
 
+/// The name that TCP_CONGESTION has for it.
+constexpr std::string_view cc_name(CcKind k) {
+  constexpr std::string_view kNames[] = {"reno", "cubic", "dctcp", "none"};
+  return kNames[static_cast<unsigned>(k)];
+}
+/// By TCP_CONGESTION's name; nullopt: not one that a program may choose.
+constexpr std::optional<CcKind> cc_kind(std::string_view name) {
+  for (const CcKind k : {CcKind::kReno, CcKind::kCubic, CcKind::kDctcp})
+    if (cc_name(k) == name) return k;
+  return std::nullopt;
+}
+
 /// The connection is established. `syn_lost`: one segment (RFC 5681 §3.1). Forgets everything.
 void cc_start(CongestionControl& c, CcKind kind, uint32_t mss, bool syn_lost);
+/// Another algorithm from now on: the window stays, what the old one had learned is forgotten.
+void cc_change(CongestionControl& c, CcKind kind);
 /// Grows the window, by what was acknowledged and only if it was in use.
 void cc_on_ack(CongestionControl& c, const CcAck& a, Instant now);
 /// Lowers ssthresh by the algorithm's factor and remembers what cc_undo() needs, once an episode: a

@@ -26,4 +26,8 @@ void cubic_avoid(CongestionControl& c, const CcAck& a, Instant now);
 void cubic_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t mss);
 void cubic_undo(CongestionControl& c);
 
+/// RFC 8257 §3.3: the marked fraction, once a window. These need Dctcp alive.
+void dctcp_learn(CongestionControl& c, const CcAck& a);
+void dctcp_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t mss);
+
 }  // namespace vireo::tcp

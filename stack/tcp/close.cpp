@@ -10,7 +10,7 @@ namespace {
 
 void stop_timers(Tcb& t) {
   t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.rto_at = t.delack_at = t.keep_at = t.life_at = t.cork_at = t.idle_at =
+  t.rtx_at = t.rto_at = t.delack_at = t.keep_at = t.life_at = t.cork_at = t.idle_at = t.pace_at =
       Instant::never();
 }
 
@@ -56,7 +56,7 @@ void enter_time_wait(Tcb& t, Instant now) {
   t.state = State::kTimeWait;
   t.queue.clear();
   t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.rto_at = t.keep_at = t.cork_at = t.idle_at = Instant::never();
+  t.rtx_at = t.rto_at = t.keep_at = t.cork_at = t.idle_at = t.pace_at = Instant::never();
   t.life_at = now + kTimeWaitLength;
 }
 

@@ -186,6 +186,7 @@ Next step5_ack(Tcb& t, Arrival& a) {
   t.last_ack = a.now;
   const StreamOffset ack = t.snd_offset(a.s.ack);
   if (ahead >= 0) {
+    t.ecn_echo = t.ecn_on && a.is(SegFlags::kEce);
     const StreamOffset edge = t.snd_edge;
     if (ahead == 0) update_window(t, a, ack);
     const wire::TcpOptions& o = a.options;
@@ -196,6 +197,7 @@ Next step5_ack(Tcb& t, Arrival& a) {
                    .ts_echo = o.ts_ecr,
                    .duplicate = ahead == 0 && a.length() == 0 && !a.fin && edge == t.snd_edge,
                    .now = a.now});
+    t.ecn_echo = false;
     if (ahead > 0) update_window(t, a, ack);
   }
   if (t.snd_una > t.snd_end) return fin_acknowledged(t, a);
@@ -233,6 +235,9 @@ Next step7_text(Tcb& t, Arrival& a) {
   }
   ++t.data_segs_in;
   t.last_received = a.now;
+  if (t.ecn_on) ecn_on_data(t, a.s);
+  if (t.ts_on && a.options.has_timestamps && a.options.ts_ecr != t.tuning.echo)
+    measure_by_echo(t, a.options.ts_ecr, a.now);
   const uint32_t length = a.length();
   if (length > t.rcv_mss)
     t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(length, t.config.mss));

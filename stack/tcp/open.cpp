@@ -16,6 +16,11 @@ void begin(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss) {
   t.config = c;
   t.config.wscale = fitting_wscale(c);
   t.pool = &pool;
+  // No connection grows to more than a quarter of the frames.
+  const uint64_t share = uint64_t{pool.size()} * pool.frame_bytes() / 4;
+  t.config.rcv_buf_max = static_cast<uint32_t>(std::min<uint64_t>(c.rcv_buf_max, share));
+  t.config.snd_buf_max = static_cast<uint32_t>(std::min<uint64_t>(c.snd_buf_max, share));
+  set_max_pacing_rate(t, c.max_pacing_rate);
   t.iss = iss;
   t.nodelay = c.nodelay;
   t.cork = c.cork;
@@ -75,6 +80,7 @@ void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord
   }
   t.ts_recent = r.ts_recent;
   if (t.ts_on) t.ts_recent_at = now;
+  ecn_settle(t, r.ecn_on);
   t.peer_mss = r.mss;
   update_mss(t);
   t.snd_nxt = t.snd_max = 1;
@@ -88,6 +94,7 @@ void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
   const Config& c = t.config;
   expect_from(t, syn.seq);
   t.snd_wl1 = syn.seq;
+  ecn_adopt_syn(t, syn);
   t.snd_edge = syn.window;  // RFC 7323 §2.2: never scaled in a SYN
   t.max_wnd = syn.window;
   t.ts_on = c.timestamps && o.has_timestamps;

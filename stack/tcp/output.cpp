@@ -27,7 +27,8 @@ void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
   p.seq = t.snd_seq(offset);
   p.ack = t.rcv_seq(t.rcv_nxt);
   p.window = window_field(t);
-  p.flags = SegFlags::kAck;
+  p.flags = t.ecn_ece ? SegFlags::kAck | SegFlags::kEce : SegFlags::kAck;
+  p.ecn = t.ecn_ect_all ? wire::Ecn::kEct0 : wire::Ecn::kNotEct;
   p.urgent = 0;
   p.options_length = 0;
   if (t.ts_on) [[likely]] {
@@ -45,10 +46,24 @@ void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
   p.offset = offset;
 }
 
+/// RFC 8257 §3.2: of what came before the mark changed. The right edge of the window is the same.
+void plan_old_ack(const Tcb& t, Plan& p) {
+  const uint64_t since = t.rcv_nxt - t.ecn.old_at;
+  const uint64_t unit = 1ULL << t.rcv_wscale;
+  p.ack = t.rcv_seq(t.ecn.old_at);
+  p.window =
+      static_cast<uint16_t>(std::min<uint64_t>(p.window + (since + unit - 1) / unit, UINT16_MAX));
+  p.flags = t.ecn.old_ece ? SegFlags::kAck | SegFlags::kEce : SegFlags::kAck;
+}
+
 /// A bare ACK. SACK blocks: the duplicate first (RFC 2883 §4), then ranges by latest arrival (RFC
 /// 2018 §4); as many as fit.
 void plan_ack(const Tcb& t, Instant now, Plan& p) {
   fill(t, now, kAck, t.snd_nxt, p);
+  if (t.ecn_old_due) [[unlikely]] {
+    plan_old_ack(t, p);
+    return;
+  }
   if (!t.sack_on || (!t.dsack && t.reassembly == nullptr)) return;
   wire::SackBlock blocks[5];
   unsigned n = 0;
@@ -96,6 +111,7 @@ void plan_syn(const Tcb& t, Instant now, Plan& p) {
   o.ts_ecr = reply ? t.ts_recent : 0;
   if (reply ? t.wscale_on : c.window_scaling) o.window_scale = c.wscale;
   p.options_length = wire::emit_syn_options(p.options, o);
+  ecn_mark_syn(t, reply, p);
 }
 
 /// Payload [offset, offset + length) of `d` into the plan.
@@ -106,6 +122,14 @@ void attach(const SendDesc& d, StreamOffset offset, uint32_t length, Plan& p) {
   p.length = static_cast<uint16_t>(length);
   p.sum = b->sum;
   p.sum_known = length == b->length;
+}
+
+/// True if the pacer holds back what comes next; pace_at wakes it.
+bool is_held(Tcb& t, Instant now) {
+  if (!t.paced || t.pacer.next() <= now) [[likely]]
+    return false;
+  t.pace_at = t.pacer.next();
+  return true;
 }
 
 /// What was sent of descriptor `index`, from `at`, with the FIN if that follows it.
@@ -125,6 +149,8 @@ void plan_again(Tcb& t, uint32_t index, StreamOffset at, Instant now, Plan& p) {
 }
 
 bool plan_retransmit(Tcb& t, Instant now, Plan& p) {
+  if (is_held(t, now)) [[unlikely]]
+    return false;
   StreamOffset at = 0;
   const uint32_t index = next_lost(t, at);
   if (!t.rtx_force) {
@@ -155,6 +181,8 @@ bool sws_allows(const Tcb& t, uint32_t usable) {
 }
 
 bool plan_data(Tcb& t, Instant now, Plan& p) {
+  if (is_held(t, now)) [[unlikely]]
+    return false;
   const StreamOffset at = t.snd_nxt;
   const int64_t usable = static_cast<int64_t>(t.snd_edge - at);
   const bool override_sws = t.probe_due;
@@ -183,6 +211,8 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
   fill(t, now, kData, at, p);
   attach(d, at, length, p);
   p.retransmission = at < t.snd_max;
+  if (t.ecn_on) [[unlikely]]
+    ecn_mark_data(t, p);
   if (tail) {
     p.flags |= SegFlags::kPsh;
     if (t.fin_queued && usable > static_cast<int64_t>(length)) p.flags |= SegFlags::kFin;
@@ -314,6 +344,8 @@ bool next_segment(Tcb& t, Instant now, Plan& p) {
 
 void sent(Tcb& t, const Plan& p, Instant now) {
   ++t.segs_out;
+  if (t.paced) [[unlikely]]
+    t.pacer.spend(p.length, now);
   const StreamOffset end = p.offset + p.length + (has(p.flags, SegFlags::kFin) ? 1 : 0);
   switch (p.kind) {
     case kData: {
@@ -329,6 +361,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         t.bytes_sent += p.length;
         t.last_sent = now;
         if (t.rcv_acked != t.rcv_nxt) t.interactive = true;
+        if (has(p.flags, SegFlags::kCwr)) t.ecn_cwr_due = false;
       }
       if (has(p.flags, SegFlags::kFin)) [[unlikely]] {
         SendDesc& fin = t.queue.next();
@@ -382,6 +415,11 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       t.acks_due = 0;
       return;
     case kAck:
+      if (t.ecn_old_due) [[unlikely]] {
+        t.ecn_old_due = false;
+        t.rcv_acked = t.ecn.old_at;
+        return;
+      }
       ack_sent(t, p);
       --t.acks_due;
       t.dsack = false;
@@ -393,6 +431,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       return;
     case kSyn:
       t.syn_due = false;
+      t.ecn.requested = has(p.flags, SegFlags::kCwr);
       if (p.retransmission) ++t.total_retrans;
       t.snd_nxt = t.snd_max = 1;
       t.last_sent = now;

@@ -42,6 +42,7 @@ inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
       static_cast<uint32_t>(acked > t.snd_nxt - t.snd_una) |
       static_cast<uint32_t>(length > t.rcv_adv - t.rcv_nxt) |
       static_cast<uint32_t>((length | acked) == 0) |
+      static_cast<uint32_t>(((s.ecn == wire::Ecn::kCe) & t.ecn_on) != t.ecn_expect_ce) |
       (static_cast<uint32_t>(s.options.size()) ^ (t.ts_on ? 12U : 0U));
   if (!t.predictable || miss != 0) return std::nullopt;
   uint32_t ts_echo = 0;
@@ -76,6 +77,7 @@ inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
     t.last_received = now;
     if (length > t.rcv_mss)
       t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(length, t.config.mss));
+    if (t.ts_on && ts_echo != t.tuning.echo) measure_by_echo(t, ts_echo, now);
     t.rcv_nxt += length;
     const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
     append_chain(t.recv_queue, std::move(s.payload), pinned > t.config.rcv_buf);

@@ -228,7 +228,12 @@ void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64
     ca.cwnd_limited = before == Recovery::kLoss;
     ca.recovering = before != Recovery::kLoss;
   }
+  ca.ece = t.ecn_echo;
   cc_on_ack(t.cc, ca, a.now);
+  if (t.ecn_on) [[unlikely]]
+    ecn_on_ack(t, ca.flight, a.now);
+  t.delivery.on_ack(t.snd_una, t.snd_nxt, t.snd_nxt == t.snd_end, a.now);
+  if (t.config.snd_buf < t.config.snd_buf_max) tune_send(t);
 }
 
 /// As Linux's sk_stream_write_space: a third free again.

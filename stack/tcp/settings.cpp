@@ -7,8 +7,9 @@ namespace vireo::tcp {
 
 PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
 
-void consumed(Tcb& t, uint32_t bytes, Instant) {
+void consumed(Tcb& t, uint32_t bytes, Instant now) {
   if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return;
+  tune_receive(t, bytes, now);
   // The window reopened: said at once if the peer sees less than half of what it could have and the
   // step is worth a packet (RFC 9293 §3.8.6.2.2).
   const uint64_t seen = t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0;
@@ -77,12 +78,23 @@ void set_keepalive(Tcb& t, bool on, Duration idle, Duration interval, uint8_t co
   t.keep_at = on && alive ? now + idle : Instant::never();
 }
 void set_user_timeout(Tcb& t, Duration d) { t.config.user_timeout = d; }
-void set_rcv_buf(Tcb& t, uint32_t bytes) { t.config.rcv_buf = bytes; }
-void set_snd_buf(Tcb& t, uint32_t bytes) { t.config.snd_buf = bytes; }
+void set_rcv_buf(Tcb& t, uint32_t bytes) { t.config.rcv_buf = t.config.rcv_buf_max = bytes; }
+void set_snd_buf(Tcb& t, uint32_t bytes) { t.config.snd_buf = t.config.snd_buf_max = bytes; }
+void set_max_pacing_rate(Tcb& t, uint64_t bytes_per_second) {
+  t.config.max_pacing_rate = bytes_per_second;
+  t.pacer.set_rate(bytes_per_second);
+  t.paced = t.pacer.is_on();
+}
 void set_rto_min(Tcb& t, Duration d) {
   t.config.rto_min = d;
   if (!t.rtt.has_sample()) return;
   t.rtt.rto = t.rtt.timeout(d, std::max(d, t.config.rto_max));
+}
+void set_congestion(Tcb& t, CcKind kind) {
+  if (t.config.congestion == kind) return;
+  t.config.congestion = kind;
+  t.ecn_ect_all = t.ecn_on && kind == CcKind::kDctcp;
+  if (t.state >= State::kEstablished) cc_change(t.cc, kind);
 }
 void set_fin_timeout(Tcb& t, Duration d) { t.config.fin_timeout = d; }
 

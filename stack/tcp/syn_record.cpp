@@ -24,7 +24,7 @@ void adopt_syn(SynRecord& r, const Config& c, const Segment& syn) {
   r.sack_on = c.sack && o.sack_permitted;
   r.wscale_on = c.window_scaling && o.has_window_scale;
   r.wscale = r.wscale_on ? o.window_scale & 0xf : 0;
-  r.ecn_on = has(syn.flags, SegFlags::kEce) && has(syn.flags, SegFlags::kCwr);
+  r.ecn_on = ecn_agrees(c, syn);
 }
 
 void plan_syn_ack(const SynRecord& r, const Config& c, Instant now, Plan& p) {
@@ -32,6 +32,7 @@ void plan_syn_ack(const SynRecord& r, const Config& c, Instant now, Plan& p) {
   p.seq = r.iss;
   p.ack = r.irs + 1;
   p.flags = SegFlags::kSyn | SegFlags::kAck;
+  if (r.ecn_on) p.flags |= SegFlags::kEce;
   p.window = offered_window(c);
   wire::SynOptions o;
   o.mss = c.mss;

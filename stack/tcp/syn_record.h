@@ -29,7 +29,7 @@ struct SynRecord {
   uint64_t wscale_on : 1 = 0;
   uint64_t ts_on : 1 = 0;
   uint64_t sack_on : 1 = 0;
-  uint64_t ecn_on : 1 = 0;      ///< the SYN asked for ECN (RFC 3168 §6.1.1); not negotiated yet
+  uint64_t ecn_on : 1 = 0;      ///< the SYN asked for ECN and we agree (RFC 3168 §6.1.1)
   uint64_t acked : 1 = 0;       ///< a good third segment came and was not taken (full, deferred)
   uint64_t is_retried : 1 = 0;  ///< two SYN-ACKs left: their round trip says nothing (Karn)
   uint64_t is_cookie : 1 = 0;   ///< never stored: its SYN-ACK says all

@@ -30,7 +30,11 @@
 #include "core/clock.h"
 #include "core/packet.h"
 #include "core/seq.h"
+#include "stack/tcp/buffer_tuning.h"
 #include "stack/tcp/cc.h"
+#include "stack/tcp/delivery_rate.h"
+#include "stack/tcp/ecn.h"
+#include "stack/tcp/pacing.h"
 #include "stack/tcp/reassembly.h"
 #include "stack/tcp/rtt.h"
 #include "stack/tcp/send_queue.h"
@@ -61,12 +65,14 @@ struct alignas(64) Tcb {
   Seq32 irs;
   uint32_t ts_recent = 0;
   State state = State::kClosed;
-  bool predictable = false;  ///< nothing unusual is going on: header prediction may be tried
-  uint8_t snd_wscale = 0;    ///< shift of windows we receive
-  uint8_t rcv_wscale = 0;    ///< shift of windows we send
-  uint8_t acks_due = 0;      ///< bare ACKs owed now; more than one only for duplicates
-  uint8_t quick_acks = 0;    ///< segments still acknowledged at once
-  uint16_t rcv_mss = 0;      ///< largest payload seen: what "a full segment" is
+  bool predictable : 1 = false;    ///< nothing unusual goes on: header prediction may be tried
+  bool ecn_on : 1 = false;         ///< agreed upon
+  bool ecn_expect_ce : 1 = false;  ///< DCTCP: the latest data came marked
+  uint8_t snd_wscale = 0;          ///< shift of windows we receive
+  uint8_t rcv_wscale = 0;          ///< shift of windows we send
+  uint8_t acks_due = 0;            ///< bare ACKs owed now; more than one only for duplicates
+  uint8_t quick_acks = 0;          ///< segments still acknowledged at once
+  uint16_t rcv_mss = 0;            ///< largest payload seen: what "a full segment" is
 
   // ---- lines 1, 2: send
   alignas(64) StreamOffset snd_una = 0;
@@ -94,8 +100,14 @@ struct alignas(64) Tcb {
   bool reset_reply : 1 = false;  ///< RST at reset_seq; the connection stays
   bool probe_due : 1 = false;
   bool keep_due : 1 = false;
-  bool rtx_force : 1 = false;  ///< the next retransmission ignores cwnd
-  bool ack_bare : 1 = false;   ///< the ACK due must not ride on data (duplicate, SACK)
+  bool rtx_force : 1 = false;    ///< the next retransmission ignores cwnd
+  bool ack_bare : 1 = false;     ///< the ACK due must not ride on data (duplicate, SACK)
+  bool paced : 1 = false;        ///< pacer.is_on()
+  bool ecn_ece : 1 = false;      ///< our ACKs say ECE
+  bool ecn_old_due : 1 = false;  ///< DCTCP: the next bare ACK is of EcnState::old_at
+  bool ecn_cwr_due : 1 = false;
+  bool ecn_ect_all : 1 = false;  ///< DCTCP: what we send is ECT, data or not
+  bool ecn_echo : 1 = false;     ///< the ACK being taken says ECE
   // Settings and facts that the send gate looks at.
   bool nodelay : 1 = false;
   bool cork : 1 = false;
@@ -143,6 +155,7 @@ struct alignas(64) Tcb {
   Instant life_at = Instant::never();  ///< FIN_WAIT_2 of an orphan, TIME_WAIT
   Instant cork_at = Instant::never();
   Instant idle_at = Instant::never();  ///< give the send ring back
+  Instant pace_at = Instant::never();  ///< the next segment may leave
 
   // ---- cold
   PacketPool* pool = nullptr;
@@ -155,6 +168,10 @@ struct alignas(64) Tcb {
   Instant stuck_since;   ///< first expiry without progress
   StreamOffset fin_offset = 0;
   StreamOffset urgent_mark = 0;
+  DeliveryRate delivery;
+  Pacer pacer;
+  BufferTuning tuning;
+  EcnState ecn;
   Seq32 dsack_left, dsack_right;
   Seq32 reset_seq;
   int error = 0;
@@ -183,7 +200,7 @@ struct alignas(64) Tcb {
   bool fin_unsent() const { return fin_queued && snd_nxt <= snd_end; }
   bool is_synchronized() const { return state >= State::kSynReceived; }
 };
-static_assert(sizeof(Tcb) <= 768);
+static_assert(sizeof(Tcb) <= 1088);
 
 // ---- shared by the .cpp files of this folder
 

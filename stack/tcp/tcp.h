@@ -23,6 +23,7 @@
 #include "core/seq.h"
 #include "core/types.h"
 #include "stack/tcp/cc.h"
+#include "stack/wire/ipv4.h"
 
 namespace vireo::tcp {
 
@@ -60,9 +61,9 @@ struct Segment {
   uint16_t window = 0;  ///< as on the wire, unscaled
   SegFlags flags = SegFlags::kNone;
   uint16_t urgent = 0;
-  std::span<const uint8_t> options;  ///< borrowed: valid during input()
-  PacketChain payload;               ///< TCP payload only; input() takes what it keeps
-  bool ce = false;                   ///< IP ECN field was CE
+  std::span<const uint8_t> options;    ///< borrowed: valid during input()
+  PacketChain payload;                 ///< TCP payload only; input() takes what it keeps
+  wire::Ecn ecn = wire::Ecn::kNotEct;  ///< of its IP header
 };
 
 /// What the socket layer must know after a call; bits gather over a burst.
@@ -98,8 +99,16 @@ struct Plan {
   uint32_t sum = 0;             ///< folded ones' complement sum of the payload if sum_known
   bool sum_known = false;
   bool retransmission = false;
-  uint8_t kind = 0;         ///< private to TCP between next_segment() and sent()
-  StreamOffset offset = 0;  ///< private to TCP: stream offset of `seq`
+  wire::Ecn ecn = wire::Ecn::kNotEct;  ///< for its IP header
+  uint8_t kind = 0;                    ///< private to TCP between next_segment() and sent()
+  StreamOffset offset = 0;             ///< private to TCP: stream offset of `seq`
+};
+
+/// As net.ipv4.tcp_ecn.
+enum class EcnMode : uint8_t {
+  kOff,
+  kRequest,  ///< ask in our SYN, agree to the peer's
+  kAccept,   ///< agree only
 };
 
 /// Settings of one connection, in force from open; those with a setter may change later.
@@ -107,8 +116,12 @@ struct Config {
   uint16_t mss = 536;         ///< what we may receive and send: path MTU less IP and TCP header
   uint32_t rcv_buf = 131072;  ///< payload bytes we are ready to hold
   uint32_t snd_buf = 131072;  ///< payload bytes append() accepts before it is acknowledged
-  uint8_t wscale = 7;         ///< offered window shift, 0..14; lowered if coarse against rcv_buf
+  uint32_t rcv_buf_max = 0;   ///< it grows to this by itself; not above rcv_buf: it does not
+  uint32_t snd_buf_max = 0;
+  uint64_t max_pacing_rate = UINT64_MAX;  ///< payload bytes a second (SO_MAX_PACING_RATE)
+  uint8_t wscale = 7;  ///< offered window shift, 0..14; lowered if coarse against rcv_buf
   CcKind congestion = CcKind::kCubic;
+  EcnMode ecn = EcnMode::kAccept;  ///< DCTCP asks and agrees whatever this says
   bool window_scaling = true;
   bool timestamps = true;
   bool sack = true;
@@ -211,21 +224,29 @@ void set_cork(Tcb& t, bool on, Instant now);
 void set_quickack(Tcb& t, bool on, Instant now);
 void set_keepalive(Tcb& t, bool on, Duration idle, Duration interval, uint8_t count, Instant now);
 void set_user_timeout(Tcb& t, Duration d);
-void set_rcv_buf(Tcb& t,
-                 uint32_t bytes);  ///< the advertised edge never moves left (RFC 9293 §3.8.6)
+/// From now on it stays as it is. The advertised edge never moves left (RFC 9293 §3.8.6).
+void set_rcv_buf(Tcb& t, uint32_t bytes);
 void set_snd_buf(Tcb& t, uint32_t bytes);
+void set_max_pacing_rate(Tcb& t, uint64_t bytes_per_second);
 void set_rto_min(Tcb& t, Duration d);
 void set_fin_timeout(Tcb& t, Duration d);
+/// Marks of ECN stay as they were agreed.
+void set_congestion(Tcb& t, CcKind kind);
 
 /// Plain-data picture of a connection, for getsockopt(TCP_INFO), counters and handing over.
 struct Info {
   State state;
   uint8_t snd_wscale, rcv_wscale;
-  bool timestamps, sack, wscale;
+  bool timestamps, sack, wscale, ecn, ecn_seen;
   /// unacked, snd_cwnd, snd_ssthresh: segments, as TCP_INFO has them; rcv_space and windows: bytes
   uint32_t snd_mss, rcv_mss, unacked, retransmits, total_retrans, snd_cwnd, snd_ssthresh, rcv_space,
       snd_wnd, rcv_wnd;
-  Duration rto, srtt, rttvar, min_rtt;
+  Duration rto, srtt, rttvar, min_rtt, rcv_rtt;
+  uint64_t pacing_rate;      ///< what the window lets leave in a second, within max_pacing_rate
+  uint64_t max_pacing_rate;  ///< UINT64_MAX: no bound
+  uint64_t delivery_rate;    ///< bytes a second
+  bool delivery_rate_app_limited;
+  uint32_t cwnd, ssthresh;  ///< bytes
   uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
   uint32_t segs_out, segs_in, data_segs_out, data_segs_in, reord_seen, rcv_ooopack, dsack_dups;
   // Segments by what is believed of them, and what recovery has learned.

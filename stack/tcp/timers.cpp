@@ -176,7 +176,7 @@ void sync_timer(Tcb& t, Instant now) {
 }
 
 Instant deadline(const Tcb& t) {
-  return std::min({t.rtx_at, t.delack_at, t.keep_at, t.life_at, t.cork_at, t.idle_at});
+  return std::min({t.rtx_at, t.delack_at, t.keep_at, t.life_at, t.cork_at, t.idle_at, t.pace_at});
 }
 
 Effects on_deadline(Tcb& t, Instant now) {
@@ -191,6 +191,7 @@ Effects on_deadline(Tcb& t, Instant now) {
     t.cork_at = Instant::never();
     t.push = t.snd_nxt < t.snd_end;
   }
+  if (t.pace_at <= now) t.pace_at = Instant::never();
   if (t.idle_at <= now) {
     t.idle_at = Instant::never();
     t.queue.shrink();

@@ -42,12 +42,13 @@ HeaderTemplate HeaderTemplate::build(const Params& p) noexcept {
   }
   t.l3_at_ = b.at();
   const auto proto = static_cast<uint8_t>(p.proto);
+  const auto tos = static_cast<uint8_t>(p.proto == IpProto::kTcp ? p.tos & ~3 : p.tos);
   if (t.v6_) {
-    b.put(Ipv6Header{6U << 28 | uint32_t{p.tos} << 20 | (p.flow_label & 0xfffff), uint16_t{0},
-                     proto, p.ttl, p.src.bytes(), p.dst.bytes()});
+    b.put(Ipv6Header{6U << 28 | uint32_t{tos} << 20 | (p.flow_label & 0xfffff), uint16_t{0}, proto,
+                     p.ttl, p.src.bytes(), p.dst.bytes()});
   } else {
     const Ipv4Header ip{0x45,
-                        p.tos,
+                        tos,
                         uint16_t{0},
                         uint16_t{0},
                         p.dont_fragment ? Ipv4Header::kDontFragment : uint16_t{0},

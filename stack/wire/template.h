@@ -18,6 +18,7 @@
 #include "core/checksum.h"
 #include "core/types.h"
 #include "stack/wire/ethernet.h"
+#include "stack/wire/ipv4.h"
 #include "stack/wire/tcp.h"
 
 namespace vireo::wire {
@@ -44,7 +45,7 @@ class alignas(16) HeaderTemplate {
     uint16_t src_port = 0;  ///< host order
     uint16_t dst_port = 0;
     uint8_t ttl = 64;
-    uint8_t tos = 0;
+    uint8_t tos = 0;            ///< for TCP without its ECN bits: TcpFields says them
     bool dont_fragment = true;  ///< IPv4
     uint32_t flow_label = 0;    ///< IPv6, 20 bits
     uint8_t vlan_priority = 0;  ///< 0 to 7
@@ -64,6 +65,7 @@ class alignas(16) HeaderTemplate {
     uint32_t payload_bytes = 0;
     checksum::Sum payload_sum = 0;  ///< folded; read only with L4Sum::kFull
     uint16_t ip_id = 0;             ///< IPv4: with DF set it may stay 0 (RFC 6864 §4.1)
+    Ecn ecn = Ecn::kNotEct;         ///< added to the class of service
   };
   /// Writes the complete header; the payload follows it. @return its bytes, exactly what was
   /// written.
@@ -85,7 +87,7 @@ class alignas(16) HeaderTemplate {
              f.payload_sum + checksum::sum(f.options.data(), options);
     }
     put_sum(tcp + offsetof(TcpHeader, checksum), sum, mode, false);
-    patch_ip(out, l4_bytes, f.ip_id);
+    patch_ip(out, l4_bytes, f.ip_id, static_cast<uint8_t>(f.ecn));
     return size_ + options;
   }
 
@@ -104,7 +106,7 @@ class alignas(16) HeaderTemplate {
     uint64_t sum = uint64_t{l4_sum_} + length;
     if (mode == L4Sum::kFull) sum += uint64_t{ports_} + length + f.payload_sum;
     put_sum(udp + 6, sum, mode, true);
-    patch_ip(out, l4_bytes, f.ip_id);
+    patch_ip(out, l4_bytes, f.ip_id, 0);
     return size_;
   }
 
@@ -132,16 +134,19 @@ class alignas(16) HeaderTemplate {
       v = std::bit_cast<be16>(static_cast<uint16_t>(checksum::fold(sum)));
     std::memcpy(field, &v, 2);
   }
-  void patch_ip(std::byte* out, uint32_t l4_bytes, uint16_t ip_id) const noexcept {
+  void patch_ip(std::byte* out, uint32_t l4_bytes, uint16_t ip_id, uint8_t ecn) const noexcept {
     std::byte* const ip = out + l3_at_;
     if (v6_) {
       const uint16_t length = std::byteswap(static_cast<uint16_t>(l4_bytes));
       std::memcpy(ip + 4, &length, 2);
+      ip[1] |= static_cast<std::byte>(ecn << 4);
       return;
     }
     const uint16_t total = std::byteswap(static_cast<uint16_t>(20 + l4_bytes));
     const uint16_t id = std::byteswap(ip_id);
-    const be16 sum = checksum::finish(uint64_t{ip_sum_} + total + id);
+    const uint16_t class_added = std::byteswap(uint16_t{ecn});
+    const be16 sum = checksum::finish(uint64_t{ip_sum_} + total + id + class_added);
+    ip[1] |= static_cast<std::byte>(ecn);
     std::memcpy(ip + 2, &total, 2);
     std::memcpy(ip + 4, &id, 2);
     std::memcpy(ip + 10, &sum, 2);

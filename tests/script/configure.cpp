@@ -21,6 +21,8 @@ bool optional_setting(C& c, const std::string& name, int64_t n, const std::strin
         if (text == "reno") c.congestion = Kind::kReno;
       if constexpr (requires { Kind::kCubic; })
         if (text == "cubic") c.congestion = Kind::kCubic;
+      if constexpr (requires { Kind::kDctcp; })
+        if (text == "dctcp") c.congestion = Kind::kDctcp;
     }
     return true;
   }

@@ -21,11 +21,31 @@ namespace {
 
 constexpr int kFirstFd = 3;
 
-EcnBits ecn_of(const auto& plan) {
-  if constexpr (requires { plan.ect; })
-    return plan.ect ? EcnBits::kEct0 : EcnBits::kNotEct;
-  else
-    return EcnBits::kNotEct;
+EcnBits ecn_of(wire::Ecn e) {
+  switch (e) {
+    case wire::Ecn::kEct0:
+      return EcnBits::kEct0;
+    case wire::Ecn::kEct1:
+      return EcnBits::kEct1;
+    case wire::Ecn::kCe:
+      return EcnBits::kCe;
+    case wire::Ecn::kNotEct:
+      break;
+  }
+  return EcnBits::kNotEct;
+}
+
+wire::Ecn wire_ecn(EcnBits e) {
+  switch (e) {
+    case EcnBits::kEct0:
+      return wire::Ecn::kEct0;
+    case EcnBits::kEct1:
+      return wire::Ecn::kEct1;
+    case EcnBits::kCe:
+      return wire::Ecn::kCe;
+    default:
+      return wire::Ecn::kNotEct;
+  }
 }
 
 }  // namespace
@@ -67,7 +87,7 @@ tcp::Segment Host::segment(const WireSegment& w) {
   s.flags = static_cast<SegFlags>(w.flags);
   s.urgent = w.urgent;
   s.options = w.options;
-  s.ce = w.ecn == EcnBits::kCe;
+  s.ecn = wire_ecn(w.ecn);
   for (size_t at = 0; at < w.payload.size();) {
     PacketRef p(pool_.take());
     if (!p) break;  // as a device without buffers: what does not fit is not received
@@ -141,7 +161,7 @@ void Host::emit(const Plan& p, bool absolute) {
   w.window = p.window;
   w.urgent = p.urgent;
   w.flags = static_cast<uint8_t>(p.flags);
-  w.ecn = ecn_of(p);
+  w.ecn = ecn_of(p.ecn);
   w.absolute = absolute;
   w.options.assign(p.options, p.options + p.options_length);
   if (p.length > 0)

@@ -32,6 +32,7 @@ TEST_F(KernelDefaultsTest, MissingFilesKeepLinuxsOwn) {
   EXPECT_EQ(d.tcp_congestion_control, "cubic");
   EXPECT_EQ(d.tcp_keepalive_time, Duration::s(7200));
   EXPECT_TRUE(d.tcp_sack);
+  EXPECT_EQ(d.tcp_ecn, 2);
   EXPECT_EQ(d.ip_local_port_range.first, 32'768);
 }
 
@@ -54,6 +55,7 @@ TEST_F(KernelDefaultsTest, ReadsEachFile) {
   put("ipv4/tcp_timestamps", "0\n");
   put("ipv4/tcp_sack", "0\n");
   put("ipv4/tcp_window_scaling", "0\n");
+  put("ipv4/tcp_ecn", "1\n");
   put("ipv4/ip_local_port_range", "1024\t65535\n");
   const auto d = KernelDefaults::read(root_);
   EXPECT_EQ(d.tcp_rmem.least, 4097);
@@ -76,6 +78,7 @@ TEST_F(KernelDefaultsTest, ReadsEachFile) {
   EXPECT_FALSE(d.tcp_timestamps);
   EXPECT_FALSE(d.tcp_sack);
   EXPECT_FALSE(d.tcp_window_scaling);
+  EXPECT_EQ(d.tcp_ecn, 1);
   EXPECT_EQ(d.ip_local_port_range.first, 1024);
   EXPECT_EQ(d.ip_local_port_range.last, 65'535);
 }

@@ -296,6 +296,64 @@ TEST_P(Tcp, OptionsReadBackTheSame) {
   b.close(s);
 }
 
+TEST_P(Tcp, CongestionControlIsChosenByName) {  // tcp(7) TCP_CONGESTION
+  const int l = b.socket(AF_INET, SOCK_STREAM);
+  EXPECT_EQ(b.setsockopt(l, IPPROTO_TCP, TCP_CONGESTION, "reno", 4), 0);
+  b.bind(l, 0);
+  b.listen(l);
+  const auto to = address(b.host(), port_of(b.getsockname(l)));
+  const int c = a.socket(AF_INET, SOCK_STREAM);
+  EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_CONGESTION, "no-such", 7), -ENOENT);
+  ASSERT_EQ(a.connect(c, sockaddr_of(to), length(to)), 0);
+  const int s = b.accept(l);
+  ASSERT_GE(s, 0);
+  const auto name_of = [](auto& api, int fd) {
+    char name[16] = {};
+    socklen_t len = sizeof name;
+    EXPECT_EQ(api.getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len), 0);
+    EXPECT_EQ(len, sizeof name);
+    return std::string(name);
+  };
+  EXPECT_EQ(name_of(b, s), "reno");  // inherited
+  EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5), 0);
+  EXPECT_EQ(name_of(a, c), "cubic");
+  EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_CONGESTION, "reno", 5), 0);  // its end is not needed
+  EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_CONGESTION, "no-such", 7), -ENOENT);
+  EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_CONGESTION, "", 0), -EINVAL);
+  EXPECT_EQ(name_of(a, c), "reno");
+  a.close(c);
+  b.close(s);
+  b.close(l);
+}
+
+TEST_P(Tcp, PacingRateReadsBackInBothWidths) {  // socket(7) SO_MAX_PACING_RATE
+  const auto [c, s] = connection();
+  for (const auto& [api, fd] : {std::pair{&a, c}, std::pair{&b, s}}) {
+    const auto get = [api = api, fd = fd](size_t width) {
+      uint64_t v = 0;
+      auto len = static_cast<socklen_t>(width);
+      EXPECT_EQ(api->getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &v, &len), 0);
+      EXPECT_EQ(len, width);
+      return v;
+    };
+    EXPECT_EQ(get(8), UINT64_MAX);
+    EXPECT_EQ(api->setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, 1'000'000'000), 0);
+    EXPECT_EQ(get(8), 1'000'000'000u);
+    const uint64_t wide = 50'000'000'000;
+    EXPECT_EQ(api->setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &wide, sizeof wide), 0);
+    EXPECT_EQ(get(8), wide);
+    EXPECT_EQ(get(4), UINT32_MAX);
+    EXPECT_EQ(api->setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &wide, 3), -EINVAL);
+    tcp_info info{};
+    socklen_t len = sizeof info;
+    EXPECT_EQ(api->getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+    EXPECT_EQ(info.tcpi_snd_cwnd, 10u);
+    EXPECT_EQ(info.tcpi_snd_ssthresh, 0x7fffffffu);
+  }
+  a.close(c);
+  b.close(s);
+}
+
 TEST_P(Tcp, AcceptedInheritsFromTheListener) {
   const int l = b.socket(AF_INET, SOCK_STREAM);
   const timeval t{3, 0};

@@ -34,6 +34,7 @@ struct Out {
   std::string data;
   wire::TcpOptions options;
   bool retransmission = false;
+  wire::Ecn ecn{};
   Instant at;
   bool is(SegFlags f) const { return (flags & ~kPsh) == f; }
   std::vector<std::pair<uint32_t, uint32_t>> sack;  ///< relative to the peer's ISS
@@ -81,6 +82,7 @@ class Peer {
     s.seq = irs + seq;
     s.ack = has(flags, kAck) ? iss + ack : Seq32(0);
     s.window = window;
+    s.ecn = ecn;
     s.flags = flags;
     s.options = options;
     if (!data.empty()) {
@@ -110,6 +112,7 @@ class Peer {
       o.window = p.window;
       o.flags = p.flags;
       o.retransmission = p.retransmission;
+      o.ecn = p.ecn;
       o.at = now;
       if (p.length > 0)
         o.data.assign(reinterpret_cast<const char*>(p.packet->frame + p.at), p.length);
@@ -184,6 +187,7 @@ class Peer {
   uint16_t window = 65535;  ///< the peer's next window field
   uint16_t peer_mss = 1460;
   uint8_t peer_wscale = 0;
+  wire::Ecn ecn = wire::Ecn::kNotEct;  ///< of the peer's next segments
   uint32_t ts_val = 100, ts_ecr = 0;
   bool send_timestamps = true;
 };

@@ -1,0 +1,63 @@
+#include "stack/tcp/buffer_tuning.h"
+
+#include <algorithm>
+
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+namespace {
+
+bool has_frames(const Tcb& t) { return t.pool->free_count() > t.pool->size() / 2; }
+
+/// A window of data took a round trip, or longer if the sender had not enough: the least counts.
+void measure_by_window(Tcb& t, Instant now) {
+  BufferTuning& b = t.tuning;
+  if (t.rcv_nxt < b.window_end) return;
+  if (b.window_end != 0) {
+    const Duration sample = std::max(now - b.window_at, Duration::us(1));
+    b.rtt = b.rtt == Duration{} ? sample : std::min(b.rtt, sample);
+  }
+  b.window_end = std::max(t.rcv_adv, t.rcv_nxt + 1);
+  b.window_at = now;
+}
+
+}  // namespace
+
+void measure_by_echo(Tcb& t, uint32_t echo, Instant now) {
+  BufferTuning& b = t.tuning;
+  b.echo = echo;
+  const auto ms = static_cast<int32_t>(timestamp(t, now) - echo);
+  if (ms < 0 || ms > 60'000) return;
+  Duration sample = Duration::ms(ms + 1);
+  if (t.rtt.has_sample())
+    sample = std::clamp(t.rtt.srtt, Duration::ms(std::max(ms - 1, 0)), Duration::ms(ms + 1));
+  b.rtt = b.rtt == Duration{} ? sample : b.rtt + (sample - b.rtt) / 8;
+}
+
+void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
+  Config& c = t.config;
+  if (c.rcv_buf >= c.rcv_buf_max) return;
+  BufferTuning& b = t.tuning;
+  if (!t.ts_on) measure_by_window(t, now);
+  b.copied += bytes;
+  if (b.rtt == Duration{} || now - b.round_at < b.rtt) return;
+  if (b.space == 0) b.space = initial_window(t.rcv_mss);
+  if (b.copied > b.space && has_frames(t)) {
+    uint64_t want = 2ULL * b.copied + 16ULL * t.rcv_mss;
+    want += 2 * (want * (b.copied - b.space) / b.space);
+    b.space = b.copied;
+    c.rcv_buf = static_cast<uint32_t>(std::clamp<uint64_t>(want, c.rcv_buf, c.rcv_buf_max));
+  }
+  b.copied = 0;
+  b.round_at = now;
+}
+
+void tune_send(Tcb& t) {
+  Config& c = t.config;
+  const uint64_t want = 2ULL * t.cc.cwnd;
+  if (want <= c.snd_buf || c.snd_buf >= c.snd_buf_max || !has_frames(t)) return;
+  c.snd_buf = static_cast<uint32_t>(std::min<uint64_t>(want, c.snd_buf_max));
+}
+
+}  // namespace vireo::tcp

@@ -1,0 +1,37 @@
+// Buffers that grow with the path, for sockets whose program did not set a size.
+//
+// Receive: each round trip, twice what the program took in it (and more while that itself grows, so
+// that the sender's slow start is never held back). Send: twice the congestion window. Neither ever
+// shrinks, so the window's edge never moves left; both stop at the most that Linux's sysctl allows,
+// and while half of the frames are taken. Owner: a Tcb. Thread: holder of its engine's lock.
+// Source: tcp(7) tcp_moderate_rcvbuf, tcp_rmem, tcp_wmem; Fisk and Feng's dynamic right-sizing.
+#pragma once
+
+#include <cstdint>
+
+#include "core/clock.h"
+#include "core/seq.h"
+
+namespace vireo::tcp {
+
+struct Tcb;
+
+struct BufferTuning {
+  Duration rtt{};       ///< as the receiver sees it; zero: unknown
+  Instant round_at;     ///< when this round began
+  uint32_t copied = 0;  ///< taken by the program since
+  uint32_t space = 0;   ///< most taken in a round
+  uint32_t echo = 0;    ///< newest of our timestamps that came back with data
+  Instant window_at;    ///< without timestamps: when `window_end` was the window's edge
+  StreamOffset window_end = 0;
+};
+
+/// Data came with `echo`, which tells the round trip if it is a new one. Clock: 1 ms; below that
+/// our own sender's estimate.
+void measure_by_echo(Tcb& t, uint32_t echo, Instant now);
+/// The program took `bytes`.
+void tune_receive(Tcb& t, uint32_t bytes, Instant now);
+/// The congestion window may have grown.
+void tune_send(Tcb& t);
+
+}  // namespace vireo::tcp
