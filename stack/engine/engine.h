@@ -309,6 +309,8 @@ class Engine {
   void receive_tcp(Port& port, const wire::ParsedFrame& frame, const std::byte* eth,
                    PacketChain packet, Instant now) noexcept;
   void receive_udp(const wire::ParsedFrame& frame, PacketChain packet) noexcept;
+  UdpFlow& member_for(const std::vector<UdpFlow*>& flows,
+                      const wire::ParsedFrame& f) const noexcept;
   void receive_icmp(const wire::ParsedFrame& frame, Instant now) noexcept;
   Demux::Ref find_bound(IpProto proto, const IpAddr& local, uint16_t port) const noexcept;
   void receive_stranger(const Incoming& in, const tcp::Segment& s, Instant now) noexcept;

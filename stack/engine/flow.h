@@ -105,6 +105,7 @@ struct UdpFlow : Flow {
   uint32_t rcv_buf = 212992;  ///< bytes of frames, as Linux's SO_RCVBUF counts truesize
   uint8_t ttl = 64;
   uint8_t multicast_ttl = 1;
+  bool reuse_port = false;  ///< SO_REUSEPORT: a unicast datagram goes to one of those with its port
   uint8_t tos = 0;
   ListHook notify_hook;  ///< Engine::notify_udp_
   ListHook held_hook;    ///< Engine::held_: `held` waits for a neighbour

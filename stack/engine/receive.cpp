@@ -199,6 +199,16 @@ void Engine::send_alone(Port& port, const wire::HeaderTemplate& header,
   stats_.tx_bytes.add(n);
 }
 
+/// Who of those bound alike gets a unicast datagram: with SO_REUSEPORT the hash of the tuple says,
+/// as Linux does it, else the oldest.
+UdpFlow& Engine::member_for(const std::vector<UdpFlow*>& flows,
+                            const ParsedFrame& f) const noexcept {
+  if (flows.size() == 1 || !flows.front()->reuse_port) [[likely]]
+    return *flows.front();
+  const uint64_t h = tcp::tuple_hash(secret_, {f.dst(), f.dst_port, 0}, {f.src(), f.src_port, 0});
+  return *flows[(h >> 32) * flows.size() >> 32];
+}
+
 void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
   const IpAddr dst = f.dst();
   Demux::Ref r = demux_.find(DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port));
@@ -211,7 +221,7 @@ void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
   if (dst.is_multicast() && flows.size() > 1)
     deliver_multicast(flows, std::move(packet));
   else
-    deliver_udp(*flows.front(), std::move(packet));  // unicast: the oldest
+    deliver_udp(member_for(flows, f), std::move(packet));
 }
 
 void Engine::receive_icmp(const ParsedFrame& f, Instant now) noexcept {

@@ -259,6 +259,35 @@ std::vector<std::byte> tcp_frame(const Endpoint& from, const Endpoint& to, SegFl
   return frame;
 }
 
+std::vector<std::byte> icmp_error_frame(const Endpoint& sender, const Endpoint& receiver, Seq32 seq,
+                                        uint8_t type, uint8_t code, uint32_t rest) {
+  const auto quoted = tcp_frame(sender, receiver, kAck, seq, Seq32(0));
+  constexpr size_t kIp = 14, kIcmp = kIp + 20, kQuote = kIcmp + 8, kQuoted = 28;
+  std::vector<std::byte> f(kQuote + kQuoted);
+  std::memcpy(f.data(), quoted.data(), kIcmp);
+  std::memcpy(f.data() + kQuote, quoted.data() + kIp, kQuoted);
+  const auto put16 = [&](size_t at, uint16_t v) {
+    const be16 w(v);
+    std::memcpy(f.data() + at, &w, 2);
+  };
+  const auto sum_at = [&](size_t from, size_t n, size_t at) {
+    const be16 sum = checksum::finish(checksum::sum(f.data() + from, n));
+    std::memcpy(f.data() + at, &sum, 2);
+  };
+  put16(kIp + 2, static_cast<uint16_t>(20 + 8 + kQuoted));
+  f[kIp + 9] = std::byte{1};
+  std::memcpy(f.data() + kIp + 12, ip("10.0.0.254").bytes().data() + 12, 4);
+  std::memcpy(f.data() + kIp + 16, sender.addr.bytes().data() + 12, 4);
+  put16(kIp + 10, 0);
+  sum_at(kIp, 20, kIp + 10);
+  f[kIcmp] = std::byte{type};
+  f[kIcmp + 1] = std::byte{code};
+  put16(kIcmp + 4, static_cast<uint16_t>(rest >> 16));
+  put16(kIcmp + 6, static_cast<uint16_t>(rest));
+  sum_at(kIcmp, 8 + kQuoted, kIcmp + 2);
+  return f;
+}
+
 void Peer::say(SegFlags flags, Seq32 seq, Seq32 ack_number, const Said& what) {
   host_.inject(tcp_frame(here, there, flags, seq, ack_number, what), what.poll_now);
 }

@@ -179,4 +179,9 @@ class Peer {
 std::vector<std::byte> tcp_frame(const Endpoint& from, const Endpoint& to, SegFlags flags,
                                  Seq32 seq, Seq32 ack, const Said& what = {});
 
+/// An ICMP error of IPv4 (RFC 792) that quotes a segment which the host sent, with `seq`.
+/// `rest`: the second word of the header (the MTU of type 3 code 4).
+std::vector<std::byte> icmp_error_frame(const Endpoint& sender, const Endpoint& receiver, Seq32 seq,
+                                        uint8_t type, uint8_t code, uint32_t rest = 0);
+
 }  // namespace vireo::test

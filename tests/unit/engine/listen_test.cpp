@@ -184,7 +184,7 @@ TEST(Listen, ARepeatedSynIsAnsweredAtMostTwiceASecond) {
   EXPECT_TRUE(p.hear());
 }
 
-TEST(Listen, ResetsAndIcmpErrorsEndAHalfOpenConnection) {
+TEST(Listen, OnlyAnExactResetEndsAHalfOpenConnection) {
   Host h;
   Listening& l = h.listen(80);
   Peer p(h, "11.0.0.7", 4000, 80);
@@ -199,6 +199,20 @@ TEST(Listen, ResetsAndIcmpErrorsEndAHalfOpenConnection) {
   EXPECT_EQ(l.listener->syn_count, 0u);
   EXPECT_FALSE(p.hear());
   EXPECT_EQ(l.told, 0u);
+}
+
+// RFC 5927 §4.1: an ICMP error counts if it quotes our SYN-ACK.
+TEST(Listen, AnIcmpErrorThatQuotesTheSynAckEndsIt) {
+  Host h;
+  Listening& l = h.listen(80);
+  Peer p(h, "11.0.0.7", 4000, 80);
+  p.syn();
+  const Seq32 iss = p.hear()->seq;
+  h.inject(icmp_error_frame(p.there, p.here, iss + 1, 3, 1));
+  h.inject(icmp_error_frame(p.there, p.here, iss, 3, 4, 600));
+  EXPECT_EQ(l.listener->syn_count, 1u) << "another number; too big, which a SYN-ACK is not";
+  h.inject(icmp_error_frame(p.there, p.here, iss, 3, 1));
+  EXPECT_EQ(l.listener->syn_count, 0u);
 }
 
 TEST(Listen, AForeignAckIsResetAndTheRecordStays) {

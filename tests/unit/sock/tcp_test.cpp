@@ -26,6 +26,61 @@ TEST_P(Tcp, CarriesBytesBothWaysAndEndsInOrder) {
   EXPECT_EQ(b.close(s), 0);
 }
 
+// socket(7) SO_REUSEPORT: several listeners of one port, each connection to one of them.
+TEST_P(Tcp, ReusePortSpreadsConnections) {
+  constexpr int kListeners = 3, kClients = 60;
+  int l[kListeners];
+  uint16_t port = 0;
+  for (int& fd : l) {
+    fd = b.socket(AF_INET, SOCK_STREAM);
+    ASSERT_EQ(b.setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, 1), 0);
+    ASSERT_EQ(b.bind(fd, port), 0);
+    ASSERT_EQ(b.listen(fd, 128), 0);
+    b.fcntl(fd, F_SETFL, O_NONBLOCK);
+    port = port_of(b.getsockname(fd));
+    EXPECT_EQ(b.is_listening_carried(fd), ours());
+  }
+  const auto to = address(b.host(), port);
+  std::vector<int> open;
+  for (int i = 0; i < kClients; ++i) {
+    open.push_back(a.socket(AF_INET, SOCK_STREAM));
+    ASSERT_EQ(a.connect(open.back(), sockaddr_of(to), length(to)), 0);
+  }
+  ::usleep(20'000);
+  int all = 0;
+  for (const int fd : l) {
+    int mine = 0;
+    for (int s = b.accept(fd); s >= 0; s = b.accept(fd), ++mine) b.close(s);
+    EXPECT_GT(mine, 4);
+    all += mine;
+  }
+  EXPECT_EQ(all, kClients);
+  for (const int fd : l) b.close(fd);
+  for (const int fd : open) a.close(fd);
+}
+
+// tcp(7) TCP_DEFER_ACCEPT: accept() wakes for data, not for the connection.
+TEST_P(Tcp, DeferAcceptWaitsForData) {
+  const int l = b.socket(AF_INET, SOCK_STREAM);
+  ASSERT_EQ(b.setsockopt(l, IPPROTO_TCP, TCP_DEFER_ACCEPT, 10), 0);
+  ASSERT_EQ(b.bind(l, 0), 0);
+  ASSERT_EQ(b.listen(l), 0);
+  b.fcntl(l, F_SETFL, O_NONBLOCK);
+  const int c = a.socket(AF_INET, SOCK_STREAM);
+  const auto to = address(b.host(), port_of(b.getsockname(l)));
+  ASSERT_EQ(a.connect(c, sockaddr_of(to), length(to)), 0);
+  ::usleep(20'000);
+  EXPECT_EQ(b.ready(l), 0);
+  EXPECT_EQ(b.accept(l), -EAGAIN);
+  EXPECT_EQ(a.send(c, "GET"), 3);
+  ASSERT_TRUE(b.await(l, POLLIN));
+  const int s = b.accept(l);
+  ASSERT_GE(s, 0);
+  EXPECT_EQ(b.recv(s), "GET");
+  for (const int fd : {l, s}) b.close(fd);
+  a.close(c);
+}
+
 TEST_P(Tcp, WorksOverIpv6) {
   const auto [c, s] = connection(AF_INET6);
   EXPECT_EQ(a.send(c, "six"), 3);

@@ -287,6 +287,11 @@ bool Api::is_carried(int fd) const {
   return h && h->is_carried();
 }
 
+bool Api::is_listening_carried(int fd) const {
+  const Handle h = handle(fd);
+  return h && h->mode.load() == Mode::kListening;
+}
+
 std::pair<int, int> BothSides::connection(int domain) {
   const int l = b.socket(domain, SOCK_STREAM);
   EXPECT_EQ(domain == AF_INET ? b.bind(l, 0) : b.bind6(l, 0), 0);

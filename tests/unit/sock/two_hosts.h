@@ -71,6 +71,7 @@ class Api {
   bool await(int fd, int bits);
 
   bool is_carried(int fd) const;
+  bool is_listening_carried(int fd) const;
   Side side() const { return side_; }
   Host& host() { return host_; }
 

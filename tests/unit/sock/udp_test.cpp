@@ -21,6 +21,38 @@ INSTANTIATE_TEST_SUITE_P(Sides, Udp, testing::Values(Side::kKernel, Side::kVireo
                            return i.param == Side::kKernel ? "kernel" : "vireo";
                          });
 
+// socket(7) SO_REUSEPORT: many clients spread over the sockets of one port, each to one.
+TEST_P(Udp, ReusePortSpreadsPeers) {
+  constexpr int kSockets = 4, kPeers = 200;
+  int r[kSockets];
+  uint16_t port = 0;
+  for (int& fd : r) {
+    fd = b.socket(AF_INET, SOCK_DGRAM);
+    ASSERT_EQ(b.setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, 1), 0);
+    ASSERT_EQ(b.bind(fd, port), 0);
+    port = port_of(b.getsockname(fd));
+    ASSERT_EQ(b.is_carried(fd), ours());
+  }
+  const auto to = address(b.host(), port);
+  for (int i = 0; i < kPeers; ++i) {
+    const int s = a.socket(AF_INET, SOCK_DGRAM);
+    EXPECT_EQ(a.sendto(s, "x", to), 1);
+    EXPECT_EQ(a.sendto(s, "x", to), 1);
+    a.close(s);
+  }
+  ::usleep(20'000);
+  int all = 0;
+  for (const int fd : r) {
+    int mine = 0;
+    while (b.recv(fd, 16, MSG_DONTWAIT) == "x") ++mine;
+    EXPECT_GT(mine, kPeers / 8);
+    EXPECT_EQ(mine % 2, 0) << "both of a peer's go to the same socket";
+    all += mine;
+    b.close(fd);
+  }
+  EXPECT_EQ(all, 2 * kPeers);
+}
+
 struct Received {
   std::string bytes;
   sockaddr_storage from{};

@@ -1,0 +1,102 @@
+// TCP.md 3.10 row 1: a flood of SYNs from random sources, and a client that must get through.
+// VIREO_FLOOD=10000000 chooses the number of SYNs.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+
+#include "tests/unit/engine/host.h"
+
+namespace vireo::test {
+namespace {
+
+constexpr unsigned kBetweenClients = 1000;
+
+size_t heap() { return ::mallinfo2().uordblks; }
+
+int64_t cpu_ns() {
+  timespec t;
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+}
+
+/// Connects, is accepted, and goes by reset. @return the processor's time from SYN to accept.
+int64_t visit(Host& h, Listening& l, uint32_t n) {
+  Peer p(h, IpAddr::v4(be32(0x0b000000 + n / 50'000)), static_cast<uint16_t>(1024 + n % 50'000),
+         80);
+  p.iss = Seq32(n * 77);
+  h.heard().clear();
+  const int64_t before = cpu_ns();
+  EXPECT_TRUE(p.connect()) << "client " << n;
+  TcpFlow* const f = h.engine().tcp_accept(*l.listener);
+  const int64_t took = cpu_ns() - before;
+  EXPECT_NE(f, nullptr) << "client " << n;
+  if (f != nullptr) {
+    h.engine().tcp_close(*f, UniqueFd(), true, h.now());
+    h.settle();
+  }
+  h.heard().clear();
+  return took;
+}
+
+int64_t median(std::vector<int64_t> v) {
+  std::ranges::nth_element(v, v.begin() + static_cast<ptrdiff_t>(v.size() / 2));
+  return v[v.size() / 2];
+}
+
+TEST(Flood, AClientConnectsThroughout) {
+  const char* const wish = std::getenv("VIREO_FLOOD");
+  const unsigned syns = wish == nullptr ? 1'000'000 : static_cast<unsigned>(std::atol(wish));
+  Host quiet;
+  Host h;
+  Listening& calm = quiet.listen(80, 128);
+  Listening& l = h.listen(80, 128);
+  for (uint32_t i = 0; i < 100; ++i) visit(h, l, 900'000 + i), visit(quiet, calm, 900'000 + i);
+  std::vector<int64_t> in_flood, in_peace;
+  in_flood.reserve(syns / kBetweenClients + 1);
+  in_peace.reserve(syns / kBetweenClients + 1);
+  const size_t baseline = heap();
+  const uint32_t frames = h.engine().pool().free_count();
+  size_t most = 0;
+  std::mt19937 random(42);
+  const auto draw = [&] { return static_cast<uint32_t>(random()); };
+  const std::vector<uint8_t> options{2, 4, 5, 0xb4, 1, 1, 8, 10, 0, 0,
+                                     0, 1, 0, 0,    0, 0, 1, 3,  3, 7};
+  for (unsigned i = 0; i < syns; ++i) {
+    const bool polled = i % 32 == 31;
+    const uint32_t source = 0x0c000000 | (draw() & 0x3ffffff);
+    Peer p(h, IpAddr::v4(be32(source)), static_cast<uint16_t>(1024 + draw() % 60'000), 80);
+    p.say(kSyn, Seq32(draw()), Seq32(0), {.options = options, .poll_now = polled});
+    if (!polled) continue;
+    h.forget_heard();
+    h.pass(Duration::us(32));
+    if (i % kBetweenClients >= 32) continue;
+    // The first visit of two finds the code of connections out of the processor's caches.
+    const uint32_t client = i / kBetweenClients * 2;
+    visit(h, l, client);
+    in_flood.push_back(visit(h, l, client + 1));
+    visit(quiet, calm, client);
+    in_peace.push_back(visit(quiet, calm, client + 1));
+    most = std::max(most, heap());
+  }
+  EXPECT_GE(h.stats().syn_cookies_sent.get(), syns * 9 / 10);
+  EXPECT_LE(l.listener->syn_count, 128u);
+  EXPECT_LT(most, baseline + (size_t{256} << 10)) << "128 records and what the test holds";
+  const double ratio =
+      static_cast<double>(median(in_flood)) / static_cast<double>(median(in_peace));
+  EXPECT_LE(ratio, 2.0);
+  std::printf("%u SYNs: %zu clients, %.0f ns each (%.0f ns in peace), heap at most +%zd bytes\n",
+              syns, 2 * in_flood.size(), static_cast<double>(median(in_flood)),
+              static_cast<double>(median(in_peace)), static_cast<ssize_t>(most - baseline));
+  h.pass(Duration::s(130));
+  h.forget_heard();
+  EXPECT_EQ(l.listener->syn_count, 0u);
+  EXPECT_LE(heap(), baseline + (size_t{16} << 10)) << "all but what the next SYN needs";
+  EXPECT_EQ(h.engine().pool().free_count(), frames);
+  EXPECT_EQ(h.engine().live_flows(), 1u);
+}
+
+}  // namespace
+}  // namespace vireo::test
