@@ -230,7 +230,7 @@ TEST(Window, ScaledRoundingNeitherCreepsNorShrinks) {
 
 TEST(Tcb, Size) {
   RecordProperty("sizeof_tcb", static_cast<int>(sizeof(Tcb)));
-  EXPECT_LE(sizeof(Tcb), 768u);
+  EXPECT_LE(sizeof(Tcb), 832u);
 }
 
 }  // namespace
