@@ -10,8 +10,6 @@
 // Source: the layout is that of Abseil's Swiss tables, reduced to what is needed.
 #pragma once
 
-#include <emmintrin.h>
-
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -57,9 +55,9 @@ class TagTable {
   }
 
   void erase(Entry* e) noexcept {
-    auto& group =
-        table_[(reinterpret_cast<std::byte*>(e) - reinterpret_cast<std::byte*>(table_.get())) /
-               static_cast<ptrdiff_t>(sizeof(Group))];
+    const auto offset = static_cast<size_t>(reinterpret_cast<std::byte*>(e) -
+                                            reinterpret_cast<std::byte*>(table_.get()));
+    Group& group = table_[offset / sizeof(Group)];
     const auto at = static_cast<size_t>(e - group.entries);
     // A group that was never full ends every search: nothing lies behind it for its sake.
     const bool ends = match(group, kFree) != 0;
@@ -88,10 +86,14 @@ class TagTable {
   };
 
   static uint8_t tag_of(uint64_t hash) { return static_cast<uint8_t>(0x80 | hash >> 57); }
+  /// Bit i: group.tags[i] == tag.
   static uint32_t match(const Group& g, uint8_t tag) noexcept {
-    const __m128i tags = _mm_load_si128(reinterpret_cast<const __m128i*>(g.tags));
+    // SSE2's compare and movemask, without the intrinsics header and its thousands of lines.
+    using Tags [[gnu::vector_size(kGroup)]] = char;
+    Tags tags;
+    __builtin_memcpy(&tags, g.tags, kGroup);
     return static_cast<uint32_t>(
-        _mm_movemask_epi8(_mm_cmpeq_epi8(tags, _mm_set1_epi8(static_cast<char>(tag)))));
+        __builtin_ia32_pmovmskb128(static_cast<Tags>(tags == static_cast<char>(tag))));
   }
 
   void put(uint64_t hash, const Entry& entry) noexcept {

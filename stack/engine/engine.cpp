@@ -51,9 +51,9 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
 }
 
 Engine::~Engine() {
-  for (Listener* l : listeners_)
-    if (l != nullptr) tcp_close_listener(*l);
   tcp_.for_each([&](TcpFlow& f) { free_tcp(f); });
+  for (Listener* l : listeners_)  // after the flows: none needs a rule of its own any more
+    if (l != nullptr) tcp_close_listener(*l);
   udp_.for_each([&](UdpFlow& u) { udp_close(u); });
   time_waits_.for_each([&](TimeWaitEntry& e) { drop_time_wait(e); });
   for (RxDesc& d : burst_) d.packet.reset();
@@ -112,7 +112,7 @@ void Engine::reap_and_refill() noexcept {
 void Engine::publish_deadline(Instant now) noexcept {
   Instant d = wheel_.next_deadline();
   if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
-  if (syns_.size() != 0) d = std::min(d, syns_.next_deadline(now));
+  d = std::min(d, syns_.next_deadline());
   if (!stalled_.empty() || !held_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);
   if (!pending_.empty() || !notify_.empty() || !notify_udp_.empty()) d = now;
   // Relaxed: a reader that sees the old one is woken by what made the new one, or looks within its

@@ -342,7 +342,7 @@ class Engine {
   bool cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment& s, Instant now) noexcept;
   bool open_child(Listener& l, const tcp::SynRecord& r, tcp::Segment& s, Instant now) noexcept;
   Listener& member_for(const ListenGroup& g, const SynTuple& t) const noexcept;
-  Result<void> way_back(const SynTuple& t, Egress& e, Instant now) noexcept;
+  Result<void> way_back(const Listener& l, const SynTuple& t, Egress& e, Instant now) noexcept;
   tcp::Config child_config(const Listener& l, const SynTuple& t, uint32_t mtu) const noexcept;
   void say_syn_ack(tcp::SynRecord& r, const Incoming& in, Instant now) noexcept;
   bool repeat_syn_ack(tcp::SynRecord& r, Instant now) noexcept;

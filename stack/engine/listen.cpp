@@ -291,10 +291,11 @@ tcp::Config Engine::child_config(const Listener& l, const SynTuple& t,
   return c;
 }
 
-Result<void> Engine::way_back(const SynTuple& t, Egress& e, Instant now) noexcept {
+Result<void> Engine::way_back(const Listener& l, const SynTuple& t, Egress& e,
+                              Instant now) noexcept {
   e.asked = syn_asked_;
   auto ok = resolve_egress(e, IpProto::kTcp, {t.local, t.local_port, 0},
-                           {t.remote, t.remote_port, 0}, 0, 64, now);
+                           {t.remote, t.remote_port, 0}, l.options.tos, l.options.ttl, now);
   syn_asked_ = e.asked;
   return ok;
 }
@@ -303,9 +304,9 @@ Result<void> Engine::way_back(const SynTuple& t, Egress& e, Instant now) noexcep
 void Engine::say_syn_ack(SynRecord& r, const Incoming& in, Instant now) noexcept {
   Egress e;
   const SynTuple tuple = tuple_of(r);
-  const auto ok = way_back(tuple, e, now);
-  if (e.port == nullptr) return;  // no way back, or not by a carried interface
   const Listener& l = *listeners_[r.listener];
+  const auto ok = way_back(l, tuple, e, now);
+  if (e.port == nullptr) return;  // no way back, or not by a carried interface
   const tcp::Config c = child_config(l, tuple, e.mtu);
   tcp::Plan plan;
   if (r.is_cookie)
@@ -322,9 +323,10 @@ void Engine::say_syn_ack(SynRecord& r, const Incoming& in, Instant now) noexcept
 bool Engine::repeat_syn_ack(SynRecord& r, Instant now) noexcept {
   Egress e;
   const SynTuple tuple = tuple_of(r);
-  if (const auto ok = way_back(tuple, e, now); !ok) return ok.error().code == EAGAIN;
+  const Listener& l = *listeners_[r.listener];
+  if (const auto ok = way_back(l, tuple, e, now); !ok) return ok.error().code == EAGAIN;
   tcp::Plan plan;
-  tcp::plan_syn_ack(r, child_config(*listeners_[r.listener], tuple, e.mtu), now, plan);
+  tcp::plan_syn_ack(r, child_config(l, tuple, e.mtu), now, plan);
   send_alone(*e.port, e.header, plan);
   stats_.retransmits.add();
   return true;

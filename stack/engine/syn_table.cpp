@@ -34,6 +34,7 @@ void SynTable::erase(SynRecord& r) noexcept {
   if (table_.size() != 0) return;
   // A flood is over, or a connection came alone: keep what the next one needs.
   table_ = {};
+  next_deadline_ = Instant::never();
   chunks_.resize(1);
   free_ = 0;
   for (uint32_t n = kChunkRecords; n > 0; --n) {
@@ -55,23 +56,22 @@ void SynTable::schedule(SynRecord& r, Instant now) noexcept {
   else
     q.first = i;
   q.last = i;
-}
-
-Instant SynTable::next_deadline(Instant now) const noexcept {
-  Instant first = Instant::never();
-  for (const Queue& q : heads_)
-    if (q.first != 0) first = std::min(first, due(at(q.first), now));
-  return first;
+  next_deadline_ = std::min(next_deadline_, due(r, now));
 }
 
 SynRecord* SynTable::pop_due(Instant now) noexcept {
+  Instant next = Instant::never();
   for (Queue& q : heads_) {
     if (q.first == 0) continue;
     SynRecord& r = at(q.first);
-    if (due(r, now) > now) continue;
+    if (const Instant d = due(r, now); d > now) {
+      next = std::min(next, d);
+      continue;
+    }
     unlink(r, q.first);
     return &r;
   }
+  next_deadline_ = next;
   return nullptr;
 }
 

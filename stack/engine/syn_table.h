@@ -41,10 +41,10 @@ class SynTable {
 
   size_t size() const { return table_.size(); }
   size_t bytes() const { return chunks_.size() * sizeof(Chunk) + table_.bytes(); }
-  /// When the first record is due; never() if there is none.
-  Instant next_deadline(Instant now) const noexcept;
-  /// A record that is due, taken out of its queue; nullptr if none is. The caller schedules or
-  /// erases it.
+  /// No record is due before this; never() if there is none. One load.
+  Instant next_deadline() const noexcept { return next_deadline_; }
+  /// A record that is due, taken out of its queue; nullptr if none is, and next_deadline() is exact
+  /// then. The caller schedules or erases it.
   tcp::SynRecord* pop_due(Instant now) noexcept;
 
   /// Calls fn(SynRecord&) for every record; fn may erase the one it is given.
@@ -111,6 +111,7 @@ class SynTable {
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Queue> heads_;
   uint32_t free_ = 0;  ///< by SynRecord::next
+  Instant next_deadline_ = Instant::never();
 };
 
 }  // namespace vireo
