@@ -388,7 +388,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       const bool data = p.length > 0;
       mark_retransmitted(t, index, data ? p.offset + p.length : end, now);
       if (data && has(p.flags, SegFlags::kFin)) mark_retransmitted(t, index + 1, end, now);
-      note_retransmission(t, p.length, now);
+      note_retransmission(t, p.offset, p.length, now);
       if (data) {
         ++t.data_segs_out;
         t.bytes_sent += p.length;

@@ -26,7 +26,10 @@ enum class Verdict : uint8_t { kLost, kSuspect, kNewer };
 
 /// Of a transmission that no ACK told of. kSuspect: it was sent before one that was delivered.
 Verdict judge(const Scoreboard& b, const SendDesc& s, Duration patience, Instant now) {
-  if (s.sent_at > b.rack_sent || (s.sent_at == b.rack_sent && s.end() >= b.rack_end))
+  // At the same instant (a batch has one) first transmissions went out in stream order; whether a
+  // retransmission came before them nobody knows.
+  if (s.sent_at > b.rack_sent) return Verdict::kNewer;
+  if (s.sent_at == b.rack_sent && (s.retransmits > 0 || s.end() >= b.rack_end))
     return Verdict::kNewer;
   return now - s.sent_at >= patience ? Verdict::kLost : Verdict::kSuspect;
 }

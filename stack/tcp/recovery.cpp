@@ -48,6 +48,7 @@ void begin_episode(Tcb& t) {
   b.undo_marker = t.snd_una;
   b.undo_retrans = 0;
   b.undo_any = false;
+  for (StreamOffset& offset : b.undo_log) offset = 0;
   b.rtx_stamp = 0;
   b.frto = false;
   t.tlp_due = t.tlp_out = false;
@@ -285,12 +286,17 @@ Effects on_ack(Tcb& t, const AckEvent& a) {
   return writable(t, room_before);
 }
 
-void note_retransmission(Tcb& t, uint32_t bytes, Instant now) {
+void note_retransmission(Tcb& t, StreamOffset offset, uint32_t bytes, Instant now) {
   Scoreboard& b = t.queue.board();
   if (t.recovery == Recovery::kFast) b.prr_out += bytes;
   if (b.undo_marker == 0) return;
   b.undo_any = true;
   ++b.undo_retrans;
+  for (StreamOffset& free : b.undo_log) {
+    if (free != 0) continue;
+    free = offset;
+    break;
+  }
   if (b.rtx_stamp == 0) b.rtx_stamp = timestamp(t, now);
 }
 

@@ -79,8 +79,8 @@ void tlp_sent(Tcb& t, StreamOffset end, bool retransmitted);
 bool tlp_on_ack(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced);
 
 // ---- recovery.cpp
-/// Something outstanding was sent again.
-void note_retransmission(Tcb& t, uint32_t bytes, Instant now);
+/// `bytes` at `offset` were sent again.
+void note_retransmission(Tcb& t, StreamOffset offset, uint32_t bytes, Instant now);
 /// An acceptable ACK arrived: frees, measures, finds losses, moves cwnd, re-arms.
 Effects on_ack(Tcb& t, const AckEvent& a);
 /// The reordering timer expired.

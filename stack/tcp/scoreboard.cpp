@@ -116,9 +116,12 @@ void take_dsack(Tcb& t, const wire::SackBlock& block, Delivered& d) {
   d.dsack = true;
   d.dsack_end = right;
   Scoreboard& b = t.queue.board();
-  if (b.undo_marker == 0 || right <= b.undo_marker) return;
-  const auto segments = static_cast<uint32_t>((right - left + t.mss - 1) / t.mss);
-  b.undo_retrans -= std::min(b.undo_retrans, segments);
+  if (b.undo_marker == 0 || !b.undo_any) return;
+  for (StreamOffset& offset : b.undo_log) {
+    if (offset == 0 || offset < left || offset >= right) continue;
+    offset = 0;
+    --b.undo_retrans;
+  }
 }
 
 }  // namespace

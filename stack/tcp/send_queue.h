@@ -89,6 +89,9 @@ struct Scoreboard {
   uint32_t undo_retrans = 0;     ///< retransmissions that no DSACK reported as needless
   uint32_t rtx_stamp = 0;        ///< timestamp of the first retransmission
   bool undo_any = false;         ///< something was sent again in it
+  /// Where the first retransmissions began, 0: a DSACK told of it. Only a DSACK of one of these
+  /// counts, for the network duplicates segments, too.
+  StreamOffset undo_log[16] = {};
 
   /// Stretches of the stream of which every descriptor inside is marked kSacked: what a repeated
   /// SACK block need not walk again.

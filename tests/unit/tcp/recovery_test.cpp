@@ -268,6 +268,7 @@ TEST_P(Rack, ALostRetransmissionIsFoundWithoutTimeout) {  // RFC 8985 §3.1
   p.pass(kRtt);
   p.ack(0, {{1, 4}});
   EXPECT_EQ(p.sent_now().front(), 0u);
+  p.pass(Duration::us(1));
   p.ack(0, {{1, w}});
   const auto fresh = p.sent_now();  // sent after the retransmission
   ASSERT_GE(fresh.size(), 1u);
