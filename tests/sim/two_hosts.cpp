@@ -421,6 +421,7 @@ Outcome TwoHosts::run() {
     tcp::open_active(*host_[side].tcb, s_.config[side], *host_[side].pool, s_.iss[side], now_);
     pump(side);
   }
+  outcome_.start = now_;
   const Instant limit = now_ + s_.limit;
   while (!queue_.empty() && outcome_.failure.empty() && !done()) {
     const Event e = queue_.top();
@@ -428,6 +429,15 @@ Outcome TwoHosts::run() {
     if (e.at > limit) {
       fail("did not finish");
       break;
+    }
+    const Tcb& sender = *host_[0].tcb;
+    if (sender.recovery != tcp::Recovery::kOpen)
+      outcome_.recovering = outcome_.recovering + (e.at - now_);
+    if (sender.state >= State::kEstablished) {
+      if (sender.retransmits > retransmits_seen_) ++outcome_.timeouts;
+      retransmits_seen_ = sender.retransmits;
+      outcome_.probes = sender.tlp_probes;
+      outcome_.undos = sender.undos;
     }
     now_ = e.at;
     ++outcome_.events;

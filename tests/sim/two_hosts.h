@@ -74,6 +74,12 @@ struct Outcome {
   uint64_t events = 0;
   uint64_t segments = 0;
   uint64_t retransmissions = 0;
+  // Of side 0.
+  Instant start;          ///< opened
+  Duration recovering{};  ///< time spent in fast recovery or after a timeout
+  uint32_t timeouts = 0;
+  uint32_t probes = 0;  ///< tail loss probes
+  uint32_t undos = 0;   ///< episodes found spurious
 };
 
 /// Byte `i` of the stream that `side` sends.
@@ -158,6 +164,7 @@ class TwoHosts {
   uint64_t order_ = 0;
   Instant now_ = Instant::from_ns(1'000'000'000);
   Outcome outcome_;
+  uint8_t retransmits_seen_ = 0;
 };
 
 /// Runs one scenario to its end.
