@@ -54,6 +54,14 @@ class Sysctl {
   void read(const char* name, bool& out) const {
     if (const auto v = numbers<1>(name, 0, kMostInt)) out = (*v)[0] != 0;
   }
+  /// A 32-bit number without sign, as the kernel's int of the same bits.
+  void read_unsigned(const char* name, int& out) const {
+    const auto text = line(name);
+    if (!text) return;
+    uint32_t v = 0;
+    const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), v);
+    if (ec == std::errc() && end == text->data() + text->size()) out = static_cast<int>(v);
+  }
   void read_seconds(const char* name, Duration& out, int least) const {
     if (const auto v = numbers<1>(name, least, kMostInt)) out = Duration::s((*v)[0]);
   }
@@ -88,6 +96,7 @@ KernelDefaults KernelDefaults::read(const std::string& root) {
   net.read("ipv4/tcp_abort_on_overflow", d.tcp_abort_on_overflow);
   net.read("ipv4/tcp_retries2", d.tcp_retries2, 0, 255);
   net.read_seconds("ipv4/tcp_fin_timeout", d.tcp_fin_timeout, 0);
+  net.read_unsigned("ipv4/tcp_notsent_lowat", d.tcp_notsent_lowat);
   net.read("ipv4/tcp_timestamps", d.tcp_timestamps);
   net.read("ipv4/tcp_sack", d.tcp_sack);
   net.read("ipv4/tcp_window_scaling", d.tcp_window_scaling);

@@ -41,6 +41,7 @@ struct KernelDefaults {
   bool tcp_abort_on_overflow = false;
   int tcp_retries2 = 15;
   Duration tcp_fin_timeout = Duration::s(60);
+  int tcp_notsent_lowat = -1;  ///< as an unsigned number: no limit
   bool tcp_timestamps = true;
   bool tcp_sack = true;
   bool tcp_window_scaling = true;

@@ -151,6 +151,7 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
       msg.msg_namelen = 0;  // tcp(7): no address
       msg.msg_controllen = 0;
       msg.msg_flags = 0;
+      if ((flags & MSG_OOB) != 0 && *n == 1) msg.msg_flags = MSG_OOB;
     }
     return n;
   }
@@ -283,6 +284,8 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
       return 0;
     }
     default:
+      if (kind(h) == FileKind::kTcp && f.stack->is_owner())
+        if (auto done = tcp_socket::owner_call(h, command, argument)) return *done;
       return from_libc(libc().fcntl(h.fd, command, argument), "fcntl");
   }
 }
@@ -300,6 +303,16 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
     f.nonblock.store(on, std::memory_order_relaxed);
     return 0;
   }
+  if ((request == FIOSETOWN || request == SIOCSPGRP || request == FIOGETOWN ||
+       request == SIOCGPGRP) &&
+      argument != nullptr && kind(h) == FileKind::kTcp && f.stack->is_owner()) {
+    const bool sets = request == FIOSETOWN || request == SIOCSPGRP;
+    auto owner = tcp_socket::owner_call(
+        h, sets ? F_SETOWN : F_GETOWN,
+        sets ? static_cast<uintptr_t>(*static_cast<const int*>(argument)) : 0);
+    if (sets || !*owner) return *owner;
+    return give(static_cast<uint64_t>(**owner));
+  }
   const bool asks_queue =
       request == FIONREAD || request == SIOCOUTQ || request == SIOCOUTQNSD || request == SIOCATMARK;
   if (argument != nullptr && asks_queue && f.is_carried()) {
@@ -313,11 +326,17 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
       tcp::Tcb& t = f.tcp_flow().tcb;
       if (request == FIONREAD) {
         if (tcp::recv_queue(t).empty()) e.poll(Clock::now());
-        return give(tcp::recv_queue(t).bytes());
+        // Up to the mark, where a read stops.
+        uint64_t bytes = tcp::recv_queue(t).bytes();
+        if (tcp::urgent(t) != tcp::Urgent::kNone && f.tcp->options.oobinline == 0)
+          bytes = std::min(bytes, tcp::bytes_to_mark(t));
+        return give(bytes);
       }
-      if (request == SIOCOUTQ) return give(tcp::unacked_bytes(t));
-      if (request == SIOCOUTQNSD) return give(tcp::unsent_bytes(t));
-      return give(0);  // SIOCATMARK: no urgent mark is kept
+      const tcp::State state = tcp::state(t);
+      const bool opening = state == tcp::State::kSynSent || state == tcp::State::kSynReceived;
+      if (request == SIOCOUTQ) return give(opening ? 0 : tcp::unacked_bytes(t));
+      if (request == SIOCOUTQNSD) return give(opening ? 0 : tcp::unsent_bytes(t));
+      return give(tcp::urgent(t) != tcp::Urgent::kNone && tcp::bytes_to_mark(t) == 0 ? 1 : 0);
     }
     if (f.flow != nullptr && request == FIONREAD) {
       UdpFlow& u = f.udp_flow();

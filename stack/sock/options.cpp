@@ -9,6 +9,12 @@
 
 #include "stack/sock/sockets.h"
 
+#ifndef TCP_RTO_MAX_MS  // Linux 6.15
+#define TCP_RTO_MAX_MS 44
+#define TCP_RTO_MIN_US 45
+#define TCP_DELACK_MAX_US 46
+#endif
+
 namespace vireo {
 namespace {
 
@@ -32,6 +38,7 @@ constexpr Kept kKept[] = {
     {SOL_SOCKET, SO_MARK, &O::mark},
     {SOL_SOCKET, SO_BUSY_POLL, &O::busy_poll},
     {SOL_SOCKET, SO_OOBINLINE, &O::oobinline},
+    {SOL_SOCKET, SO_INCOMING_CPU, &O::incoming_cpu},
     {SOL_SOCKET, SO_TIMESTAMP, &O::timestamp},
     {SOL_SOCKET, SO_TIMESTAMPNS, &O::timestamp_ns},
     {IPPROTO_IP, IP_TOS, &O::ip_tos},
@@ -62,6 +69,11 @@ constexpr Kept kKept[] = {
     {IPPROTO_TCP, TCP_SYNCNT, &O::syncnt},
     {IPPROTO_TCP, TCP_WINDOW_CLAMP, &O::window_clamp},
     {IPPROTO_TCP, TCP_NOTSENT_LOWAT, &O::notsent_lowat},
+    {IPPROTO_TCP, TCP_RTO_MIN_US, &O::rto_min_us},
+    {IPPROTO_TCP, TCP_DELACK_MAX_US, &O::delack_max_us},
+    {IPPROTO_TCP, TCP_RTO_MAX_MS, &O::rto_max_ms},
+    {IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &O::thin_linear},
+    {IPPROTO_TCP, TCP_INQ, &O::inq},
 };
 
 /// Names under which the kernel reads what was set by another.
@@ -145,7 +157,7 @@ void keep(File& f, int fd, int level, int name, const void* value, socklen_t len
     if (k->field == &O::timestamp_ns && v != 0) o.timestamp = 0;
     return;
   }
-  if (level == IPPROTO_TCP && name == TCP_QUICKACK) o.quickack = int_of(value, len) & 1;
+  if (level == IPPROTO_TCP && name == TCP_QUICKACK) o.quickack = int_of(value, len) != 0 ? 1 : 0;
   if (level == IPPROTO_TCP && name == TCP_MAXSEG) o.maxseg = int_of(value, len);
   if (level == IPPROTO_IP && name == IP_MULTICAST_IF) {
     ip_mreqn m{};
@@ -192,6 +204,33 @@ void keep(File& f, int fd, int level, int name, const void* value, socklen_t len
   }
 }
 
+/// The options that a live connection takes from its configuration. Engine's lock held.
+void apply_tcp_limits(File& f, tcp::Tcb& t, int name) {
+  const tcp::Config c = tcp_config(*f.stack, f.tcp->options);
+  switch (name) {
+    case TCP_USER_TIMEOUT:
+      return tcp::set_user_timeout(t, c.user_timeout);
+    case TCP_LINGER2:
+      return tcp::set_fin_timeout(t, c.fin_timeout);
+    case TCP_SYNCNT:
+      return tcp::set_syn_retries(t, c.syn_retries);
+    case TCP_WINDOW_CLAMP:
+      return tcp::set_window_clamp(t, c.window_clamp);
+    case TCP_NOTSENT_LOWAT:
+      if (has(tcp::set_notsent_lowat(t, c.notsent_lowat), tcp::Effects::kWritable))
+        f.ready.notify(kReadyOut);
+      return;
+    case TCP_RTO_MIN_US:
+      return tcp::set_rto_min(t, c.rto_min);
+    case TCP_RTO_MAX_MS:
+      return tcp::set_rto_max(t, c.rto_max);
+    case TCP_DELACK_MAX_US:
+      return tcp::set_delack_max(t, c.delack_max);
+    default:
+      return;
+  }
+}
+
 /// Makes a live connection follow. Control lock held.
 void apply_tcp(File& f, int level, int name) {
   Engine& e = *f.engine.load(std::memory_order_relaxed);
@@ -212,6 +251,11 @@ void apply_tcp(File& f, int level, int name) {
     if (read_name(level, name) == SO_RCVBUF) tcp::set_rcv_buf(t, tcp_config(*f.stack, o).rcv_buf);
     if (name == SO_MAX_PACING_RATE) tcp::set_max_pacing_rate(t, o.max_pacing_rate);
     if (read_name(level, name) == SO_SNDBUF) tcp::set_snd_buf(t, tcp_config(*f.stack, o).snd_buf);
+    if (name == SO_OOBINLINE) tcp::set_oob_inline(t, o.oobinline != 0);
+    if (name == SO_RCVLOWAT) {  // as Linux: the buffer must hold it, and it may be there already
+      if (!o.rcvbuf_set) tcp::set_rcv_buf(t, std::max(t.config.rcv_buf, uint32_t(o.rcvlowat)));
+      f.ready.notify(kReadyIn);
+    }
   }
   const bool keep_changed =
       (level == SOL_SOCKET && name == SO_KEEPALIVE) ||
@@ -225,8 +269,7 @@ void apply_tcp(File& f, int level, int name) {
     if (name == TCP_NODELAY) tcp::set_nodelay(t, o.nodelay != 0, now);
     if (name == TCP_CORK) tcp::set_cork(t, o.cork != 0, now);
     if (name == TCP_QUICKACK) tcp::set_quickack(t, o.quickack != 0, now);
-    if (name == TCP_USER_TIMEOUT) tcp::set_user_timeout(t, Duration::ms(o.user_timeout_ms));
-    if (name == TCP_LINGER2) tcp::set_fin_timeout(t, Duration::s(std::max(o.linger2, 0)));
+    apply_tcp_limits(f, t, name);
   }
   if (level == IPPROTO_IP && name == IP_TOS) flow.tos = static_cast<uint8_t>(o.ip_tos);
   if (level == IPPROTO_IP && name == IP_TTL) flow.ttl = static_cast<uint8_t>(o.ip_ttl);
@@ -366,8 +409,14 @@ bool is_kernel_only(int level, int name, const void* value, socklen_t len) {
 void init_options(File& f) {
   const Settings& s = f.stack->settings();
   if (f.is_tcp()) {
-    f.tcp->options.nodelay = s.tcp_nodelay;
-    f.tcp->options.quickack = s.tcp_quickack;
+    const KernelDefaults& d = f.stack->defaults();
+    SocketOptions& o = f.tcp->options;
+    o.nodelay = s.tcp_nodelay;
+    o.keepidle = static_cast<int>(d.tcp_keepalive_time.ms() / 1000);
+    o.keepintvl = static_cast<int>(d.tcp_keepalive_intvl.ms() / 1000);
+    o.keepcnt = d.tcp_keepalive_probes;
+    o.syncnt = d.tcp_syn_retries;
+    o.linger2 = static_cast<int>(d.tcp_fin_timeout.ms() / 1000);
     return;
   }
   f.udp->options.ip_mc_loop = s.tx_mc_loopback;
@@ -408,9 +457,15 @@ tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   c.ecn = ecn_mode(d.tcp_ecn);
   c.nodelay = o.nodelay != 0;
   c.cork = o.cork != 0;
-  c.quickack = o.quickack != 0;
+  c.quickack = s.tcp_quickack;
+  c.oob_inline = o.oobinline != 0;
   c.keepalive = o.keepalive != 0;
-  c.rto_min = s.tcp_rto_min;
+  c.rto_min = o.rto_min_us != 0 ? Duration::us(o.rto_min_us) : Duration(s.tcp_rto_min);
+  if (o.rto_max_ms != 0) c.rto_max = Duration::ms(o.rto_max_ms);
+  if (o.delack_max_us != 0) c.delack_max = Duration::us(o.delack_max_us);
+  c.window_clamp = static_cast<uint32_t>(std::max(o.window_clamp, 0));
+  c.notsent_lowat =
+      static_cast<uint32_t>(o.notsent_lowat != 0 ? o.notsent_lowat : d.tcp_notsent_lowat);
   c.keep_idle = o.keepidle != 0 ? Duration::s(o.keepidle) : d.tcp_keepalive_time;
   c.keep_interval = o.keepintvl != 0 ? Duration::s(o.keepintvl) : d.tcp_keepalive_intvl;
   c.keep_count = static_cast<uint8_t>(o.keepcnt != 0 ? o.keepcnt : d.tcp_keepalive_probes);
@@ -418,7 +473,7 @@ tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   c.synack_retries = static_cast<uint8_t>(d.tcp_synack_retries);
   c.retries2 = static_cast<uint8_t>(d.tcp_retries2);
   c.user_timeout = Duration::ms(o.user_timeout_ms);
-  c.fin_timeout = o.linger2 > 0 ? Duration::s(o.linger2) : d.tcp_fin_timeout;
+  c.fin_timeout = o.linger2 < 0 ? Duration::ms(-1) : Duration::s(o.linger2);
   return c;
 }
 
@@ -534,7 +589,8 @@ uint8_t linux_state(tcp::State s) {
 }
 
 /// TCP_INFO (linux/tcp.h). Holder of the engine's lock.
-tcp_info info_of(const tcp::Tcb& t, Instant now) {
+tcp_info info_of(const TcpFlow& f, Instant now) {
+  const tcp::Tcb& t = f.tcb;
   const tcp::Info i = tcp::info(t);
   const auto us = [](Duration d) { return static_cast<uint32_t>(std::max<int64_t>(d.us(), 0)); };
   const auto ms_since = [&](Instant at) {
@@ -556,12 +612,16 @@ tcp_info info_of(const tcp::Tcb& t, Instant now) {
   o.tcpi_last_data_sent = ms_since(i.last_data_sent);
   o.tcpi_last_data_recv = ms_since(i.last_data_recv);
   o.tcpi_last_ack_recv = ms_since(i.last_ack_recv);
-  o.tcpi_pmtu = i.snd_mss + 40;
+  o.tcpi_pmtu = f.egress.mtu;
   o.tcpi_rtt = us(i.srtt);
   o.tcpi_rttvar = us(i.rttvar);
   o.tcpi_snd_ssthresh = i.snd_ssthresh;
   o.tcpi_snd_cwnd = i.snd_cwnd;
-  o.tcpi_advmss = i.rcv_mss;
+  o.tcpi_advmss = t.config.mss;
+  o.tcpi_backoff = t.backoff;
+  o.tcpi_probes = t.rtx_timer == tcp::RtxTimer::kPersist ? t.retransmits : t.keep_probes;
+  o.tcpi_ato = us(t.config.delack_max);
+  o.tcpi_rcv_ssthresh = i.rcv_wnd;
   o.tcpi_reordering = 3;
   o.tcpi_rcv_space = i.rcv_space;
   o.tcpi_rcv_rtt = us(i.rcv_rtt);
@@ -602,11 +662,12 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
     return give_int(error, value, len);
   }
   if (!f.is_tcp() || level != IPPROTO_TCP) return std::nullopt;
-  if (name != TCP_INFO && name != TCP_MAXSEG) return std::nullopt;
+  if (name != TCP_INFO && name != TCP_MAXSEG && name != TCP_QUICKACK) return std::nullopt;
   const EngineGuard guard(e);
   if (f.flow == nullptr) return std::nullopt;
   const tcp::Tcb& t = f.tcp_flow().tcb;
-  if (name == TCP_INFO) return give(info_of(t, Clock::now()), value, len);
+  if (name == TCP_INFO) return give(info_of(f.tcp_flow(), Clock::now()), value, len);
+  if (name == TCP_QUICKACK) return give_int(tcp::is_quick(t) ? 1 : 0, value, len);
   return give_int(static_cast<int>(tcp::effective_mss(t)), value, len);
 }
 
@@ -627,17 +688,18 @@ std::optional<Result<void>> get_kept(File& f, int level, int name, void* value, 
         return give(static_cast<uint32_t>(std::min<uint64_t>(o.max_pacing_rate, UINT32_MAX)), value,
                     len);
       case SO_RCVBUF:
-        if (!o.rcvbuf_set) return std::nullopt;
+        // Not the placeholder's, which has what others set.
+        if (!o.rcvbuf_set) return give_int(f.stack->defaults().tcp_rmem.initial, value, len);
         break;
       case SO_SNDBUF:
-        if (!o.sndbuf_set) return std::nullopt;
+        if (!o.sndbuf_set) return give_int(f.stack->defaults().tcp_wmem.initial, value, len);
         break;
       default:
         break;
     }
   }
   const Kept* k = find_kept(level, name);
-  if (k == nullptr) return std::nullopt;
+  if (k == nullptr || k->name != name) return std::nullopt;
   return give_int(o.*(k->field), value, len);
 }
 

@@ -28,6 +28,7 @@ struct SocketOptions {
   int mark = 0;
   int busy_poll = 0;
   int oobinline = 0;
+  int incoming_cpu = -1;
   int timestamp = 0;      ///< SO_TIMESTAMP
   int timestamp_ns = 0;   ///< SO_TIMESTAMPNS
   int bound_ifindex = 0;  ///< SO_BINDTODEVICE
@@ -56,7 +57,7 @@ struct SocketOptions {
   // IPPROTO_TCP
   int nodelay = 0;
   int cork = 0;
-  int quickack = 0;
+  int quickack = -1;  ///< TCP_QUICKACK as set before there was a connection; -1 = never
   int keepidle = 7200;
   int keepintvl = 75;
   int keepcnt = 9;
@@ -66,10 +67,15 @@ struct SocketOptions {
   int defer_accept = 0;
   int syncnt = 6;
   int window_clamp = 0;
-  int notsent_lowat = 0;
   std::optional<tcp::CcKind> congestion;  ///< nullopt: never set
 
   uint64_t max_pacing_rate = UINT64_MAX;  ///< SO_MAX_PACING_RATE of TCP, bytes a second
+  int notsent_lowat = 0;  ///< 0: net.ipv4.tcp_notsent_lowat
+  int rto_min_us = 0;     ///< 0 = never set
+  int delack_max_us = 0;
+  int rto_max_ms = 0;
+  int thin_linear = 0;
+  int inq = 0;
 
   bool rcvbuf_set = false;
   bool sndbuf_set = false;

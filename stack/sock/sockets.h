@@ -26,6 +26,8 @@ struct TcpSocket {
   uint8_t shut = 0;          ///< what the program shut down
   bool error_taken = false;  ///< SO_ERROR is reported once
   uint32_t flow_generation = 0;
+  pid_t owner = 0;  ///< F_SETOWN: whom SIGURG is for, a group as a negative number
+  bool owner_is_thread = false;
   // ---- guarded by the control lock
   bool bound = false;                      ///< the shadow has a local port
   Carriage forced = Carriage::kUndecided;  ///< kOption: stays on the kernel
@@ -157,6 +159,21 @@ void push(Handle h);
 int take_error(File& f) noexcept;
 /// Waits as SO_LINGER asks, before the last close. No lock held.
 void linger(Handle h);
+// urgent.cpp. Holder of the engine's lock, but for owner_call().
+/// recv(MSG_OOB).
+Result<ssize_t> recv_urgent(File& f, std::span<const iovec> iov, int flags) noexcept;
+/// What the urgent mark allows a read that has `done` bytes.
+struct MarkStop {
+  uint64_t most = UINT64_MAX;  ///< bytes from here
+  uint32_t skip = 0;           ///< bytes to leave out first: the one that is out of band
+  bool ends = false;           ///< the read ends here
+};
+/// Requires tcp::urgent() other than kNone.
+MarkStop stop_at_mark(File& f, size_t done) noexcept;
+void send_sigurg(const File& f) noexcept;
+/// fcntl(2) F_SETOWN and its kin of a TCP socket; nullopt: another command.
+std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument) noexcept;
+
 /// Up-call.
 void on_effects(TcpFlow& flow, tcp::Effects e);
 ReadyBits readiness(const File& f) noexcept;

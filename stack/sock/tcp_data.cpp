@@ -9,15 +9,24 @@ using tcp::State;
 
 bool is_opening(State s) { return s == State::kSynSent || s == State::kSynReceived; }
 
-/// Copies what is queued, and takes it out unless `peek`. MSG_TRUNC discards instead of copying.
-/// @return bytes. Holder of the engine's lock.
+/// Copies what is queued behind `skip` bytes, which stay. MSG_TRUNC only counts. @return bytes.
+size_t peek(const PacketChain& q, IovCursor& to, uint32_t skip, size_t limit, int flags) noexcept {
+  size_t done = 0;
+  for (const PacketBuf* p = q.front(); p != nullptr && done < limit; p = p->next) {
+    const uint32_t over = std::min<uint32_t>(skip, p->length);
+    skip -= over;
+    const auto piece =
+        p->bytes().subspan(over).first(std::min<size_t>(p->length - over, limit - done));
+    if ((flags & MSG_TRUNC) == 0) copy_out(to, piece);
+    done += piece.size();
+  }
+  return done;
+}
+
+/// Takes what is queued. MSG_TRUNC discards instead of copying. @return bytes. Holder of the
+/// engine's lock.
 size_t take(PacketChain& q, IovCursor& to, size_t limit, int flags) noexcept {
   size_t done = 0;
-  if ((flags & MSG_PEEK) != 0) {
-    for (const PacketBuf* p = q.front(); p != nullptr && done < limit; p = p->next)
-      done += copy_out(to, p->bytes().first(std::min<size_t>(p->length, limit - done)));
-    return done;
-  }
   while (done < limit && !q.empty()) {
     PacketBuf* p = q.front();
     if (p->next != nullptr) __builtin_prefetch(p->next->data());
@@ -55,7 +64,7 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
   if (!h.is_alive() || f.flow == nullptr) [[unlikely]]
     return fail(h.is_alive() ? ENOTCONN : EBADF, "recv");
   if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) [[unlikely]]
-    return fail((flags & MSG_OOB) != 0 ? EINVAL : EAGAIN, "recv");  // nothing of either is kept
+    return (flags & MSG_OOB) != 0 ? recv_urgent(f, iov, flags) : fail(EAGAIN, "recv");
 
   TcpFlow& flow = f.tcp_flow();
   const size_t want = iov_bytes(iov);
@@ -63,21 +72,32 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
                            ? std::max<size_t>(want, 1)
                            : std::clamp<size_t>(static_cast<size_t>(f.tcp->options.rcvlowat), 1,
                                                 std::max<size_t>(want, 1));
-  const bool peek = (flags & MSG_PEEK) != 0;
+  const bool peeks = (flags & MSG_PEEK) != 0;
   IovCursor to(iov);
   size_t done = 0;
   bool polled = false;
   std::optional<Deadline> deadline;
   for (;;) {
-    if (peek) {
+    if (peeks) {
       to = IovCursor(iov);
       done = 0;
     }
-    if (const size_t n = take(tcp::recv_queue(flow.tcb), to, want - done, flags); n != 0) {
-      done += n;
-      if (!peek) e.tcp_received(flow, static_cast<uint32_t>(n), Clock::now());
+    PacketChain& queue = tcp::recv_queue(flow.tcb);
+    MarkStop mark;
+    if (tcp::urgent(flow.tcb) != tcp::Urgent::kNone) [[unlikely]] {
+      mark = stop_at_mark(f, done);
+      if (mark.ends) break;
+      if (mark.skip != 0 && !queue.empty() && !peeks && want != 0) {
+        queue.trim_front(1);
+        e.tcp_received(flow, 1, Clock::now());
+      }
     }
-    if (done >= least || (want == 0 && !tcp::recv_queue(flow.tcb).empty())) break;
+    const auto most = static_cast<size_t>(std::min<uint64_t>(want - done, mark.most));
+    const size_t n = peeks ? peek(queue, to, mark.skip, most, flags) : take(queue, to, most, flags);
+    done += n;
+    if (n != 0 && !peeks) e.tcp_received(flow, static_cast<uint32_t>(n), Clock::now());
+    if (done >= least || (want == 0 && !queue.empty())) break;
+    if (n != 0 && n == mark.most) break;  // at the mark
     if (auto end = end_of_stream(f)) {
       if (done != 0) break;
       return *end;
@@ -92,7 +112,7 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
     }
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
-    const uint32_t had = peek ? tcp::recv_queue(flow.tcb).bytes() : 0;
+    const uint32_t had = peeks ? tcp::recv_queue(flow.tcb).bytes() : 0;
     const auto woken = wait_until(e, {h, *deadline}, signals, [&] {
       const tcp::Tcb& t = flow.tcb;
       return tcp::recv_queue(flow.tcb).bytes() > had || tcp::peer_closed(t) ||
@@ -129,6 +149,23 @@ void push(Handle h) {
   e.tcp_progress(f.tcp_flow(), Clock::now());
 }
 
+namespace {
+
+/// Appends and sends. @return bytes taken.
+size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags) noexcept {
+  const Instant now = Clock::now();
+  const bool more = (flags & MSG_MORE) != 0;
+  if ((flags & MSG_OOB) == 0) [[likely]]
+    return e.tcp_send(flow, iov, more, now);
+  const size_t n = tcp::append(flow.tcb, iov, more, now);
+  if (n == 0) return 0;
+  tcp::mark_urgent(flow.tcb);
+  e.tcp_progress(flow, now);
+  return n;
+}
+
+}  // namespace
+
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   File& f = *h.file;
   Engine* const engine = f.engine.load(std::memory_order_acquire);
@@ -143,7 +180,6 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
 
   TcpFlow& flow = f.tcp_flow();
   tcp::Tcb& t = flow.tcb;
-  const bool more = (flags & MSG_MORE) != 0;
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
   const size_t want = iov_bytes(iov);
   IovCursor from(iov);
@@ -153,16 +189,18 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   for (;;) {
     if (tcp::can_send(t)) [[likely]] {
       // The vector as it stands the first time, its rest after a part was taken.
+      size_t n = 0;
       if (done == 0) {
-        done = e.tcp_send(flow, iov, more, Clock::now());
-        from.advance(done);
+        n = send_some(e, flow, iov, flags);
       } else {
         iovec rest[16];
-        const size_t n = e.tcp_send(flow, {rest, from.rest(rest)}, more, Clock::now());
-        done += n;
-        from.advance(n);
+        n = send_some(e, flow, {rest, from.rest(rest)}, flags);
       }
+      done += n;
+      from.advance(n);
       if (done == want) break;
+      // A part of the vector, or TCP_NOTSENT_LOWAT and some of it has left meanwhile.
+      if (n != 0 && tcp::send_room(t) != 0) continue;
     } else if (!is_opening(tcp::state(t))) {
       if (done != 0) break;
       return broken(f, flags);

@@ -19,7 +19,7 @@ ReadyBits bits_of(tcp::Effects e) {
   if (has(e, Effects::kPeerClosed)) bits |= kReadyIn | EPOLLRDHUP;
   if (has(e, Effects::kError)) bits |= EPOLLERR | EPOLLHUP | EPOLLRDHUP | kReadyIn | kReadyOut;
   if (has(e, Effects::kClosed)) bits |= EPOLLHUP | EPOLLRDHUP | kReadyIn | kReadyOut;
-  if (has(e, Effects::kUrgent)) bits |= EPOLLPRI;
+  if (has(e, Effects::kUrgentByte)) bits |= EPOLLPRI | kReadyIn;
   return bits;
 }
 
@@ -28,6 +28,8 @@ ReadyBits bits_of(tcp::Effects e) {
 void on_effects(TcpFlow& flow, tcp::Effects e) {
   File& f = *static_cast<File*>(flow.owner);
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
+  if (has(e, tcp::Effects::kUrgent)) [[unlikely]]
+    send_sigurg(f);
   if (const ReadyBits bits = bits_of(e); bits != 0) f.ready.notify(bits);
 }
 
@@ -50,11 +52,14 @@ ReadyBits readiness(const File& f) noexcept {
   if (dead || (read_shut && write_shut)) bits |= EPOLLHUP;
   if (read_shut) bits |= kReadyIn | EPOLLRDHUP;
   if (!is_opening(state)) {
-    const auto least = static_cast<uint32_t>(std::max(s.options.rcvlowat, 1));
-    if (tcp::recv_queue(t).bytes() >= least) bits |= kReadyIn;
-    // As sk_stream_is_writeable: a third of the buffer is free.
-    const uint64_t room = tcp::send_room(t);
-    if (write_shut || (room != 0 && room * 2 >= tcp::unacked_bytes(t))) bits |= kReadyOut;
+    auto least = static_cast<uint32_t>(std::max(s.options.rcvlowat, 1));
+    if (const tcp::Urgent u = tcp::urgent(t); u != tcp::Urgent::kNone) [[unlikely]] {
+      if (u == tcp::Urgent::kThere) bits |= EPOLLPRI;
+      // The marked byte alone is nothing to read.
+      if (s.options.oobinline == 0 && tcp::bytes_to_mark(t) == 0) ++least;
+    }
+    if (tcp::has_readable(t, least)) bits |= kReadyIn;
+    if (write_shut || tcp::is_writable(t)) bits |= kReadyOut;
   }
   if (!s.error_taken && tcp::error(t) != 0) bits |= EPOLLERR;
   return bits;

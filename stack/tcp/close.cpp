@@ -105,7 +105,13 @@ void close(Tcb& t, Instant now) {
   }
   t.reassembly.reset();
   t.keep_at = Instant::never();
-  if (t.state == State::kFinWait2) t.life_at = now + t.config.fin_timeout;
+  if (t.state == State::kFinWait2) {
+    if (t.config.fin_timeout < Duration{}) {  // as Linux: no FIN_WAIT_2 without an owner
+      reset(t, 0);
+      return;
+    }
+    t.life_at = now + t.config.fin_timeout;
+  }
   shutdown_write(t, now);
   refresh_prediction(t);
 }

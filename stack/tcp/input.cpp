@@ -147,7 +147,12 @@ Next fin_acknowledged(Tcb& t, Arrival& a) {
   switch (t.state) {
     case State::kFinWait1:
       t.state = State::kFinWait2;
-      if (t.orphan) t.life_at = a.now + t.config.fin_timeout;
+      if (!t.orphan) return Next::kGoOn;
+      if (t.config.fin_timeout < Duration{}) {  // TCP_LINGER2 below zero
+        a.effects |= finish(t, 0);
+        return Next::kDrop;
+      }
+      t.life_at = a.now + t.config.fin_timeout;
       return Next::kGoOn;
     case State::kClosing:
       enter_time_wait(t, a.now);
@@ -204,14 +209,16 @@ Next step5_ack(Tcb& t, Arrival& a) {
   return Next::kGoOn;
 }
 
-/// Sixth: URG. The data stays in line; only the mark is remembered (RFC 6093 §3).
+/// Sixth: URG. The pointer is to the byte behind the urgent one, as everybody sends it; zero is
+/// taken for the segment's first (RFC 6093 §3.1; Linux).
 void step6_urgent(Tcb& t, Arrival& a) {
-  if (!a.is(SegFlags::kUrg) || a.s.urgent == 0 || t.peer_fin) return;
-  const StreamOffset mark = t.rcv_nxt + static_cast<uint32_t>(a.left) + a.s.urgent - 1;
-  if (t.urgent_seen && mark <= t.urgent_mark) return;
-  t.urgent_seen = true;
-  t.urgent_mark = mark;
-  a.effects |= Effects::kUrgent;
+  if (a.is(SegFlags::kUrg) && !t.peer_fin && t.state >= State::kEstablished) [[unlikely]] {
+    const int32_t first = a.s.seq - t.rcv_seq(t.rcv_nxt);  // before trimming
+    const int32_t pointer = a.s.urgent == 0 ? 0 : a.s.urgent - 1;
+    a.effects |= note_urgent(t, static_cast<int64_t>(t.rcv_nxt) + first + pointer);
+  }
+  if (t.urgent == Urgent::kAwaited) [[unlikely]]
+    a.effects |= look_for_urgent(t, t.rcv_nxt + static_cast<uint32_t>(a.left), a.s.payload);
 }
 
 /// Seventh: segment text.

@@ -34,7 +34,7 @@ void expect_from(Tcb& t, Seq32 irs) {
   t.irs = irs;
   t.rcv_nxt = 1;
   t.rcv_acked = 1;
-  t.rcv_adv = 1 + std::min<uint32_t>(t.config.rcv_buf, 65535);
+  t.rcv_adv = 1 + first_window(t.config);
   t.rcv_mss = std::min(t.config.mss, kDefaultMss);
 }
 

@@ -44,6 +44,8 @@ void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
   p.retransmission = false;
   p.kind = kind;
   p.offset = offset;
+  if (t.urgent_mode) [[unlikely]]
+    plan_urgent(t, offset, p);
 }
 
 /// RFC 8257 §3.2: of what came before the mark changed. The right edge of the window is the same.
@@ -101,7 +103,7 @@ void plan_syn(const Tcb& t, Instant now, Plan& p) {
   fill(t, now, kSyn, 0, p);
   p.flags = reply ? SegFlags::kSyn | SegFlags::kAck : SegFlags::kSyn;
   if (!reply) p.ack = Seq32(0);
-  p.window = static_cast<uint16_t>(std::min<uint32_t>(c.rcv_buf, 65535));  // never scaled
+  p.window = first_window(c);
   p.retransmission = t.snd_max > 0;
   wire::SynOptions o;
   o.mss = c.mss;  // RFC 6691: options are not subtracted
@@ -204,7 +206,8 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
     length = fits;
   }
   const bool tail = at + length == t.snd_end;
-  if (tail && length < t.mss && !t.fin_queued && !t.push && !override_sws) {
+  const bool urgent = t.urgent_mode && t.snd_up > t.snd_una;  // goes at once, cork or not (Linux)
+  if (tail && length < t.mss && !t.fin_queued && !t.push && !override_sws && !urgent) {
     if (t.cork || t.more) return false;
     if (!t.nodelay && t.snd_sml > t.snd_una) return false;  // Nagle, by Minshall's rule
   }
@@ -270,6 +273,8 @@ StreamOffset receive_edge(const Tcb& t) {
   const uint32_t queued = t.recv_queue.bytes();
   uint64_t room = t.config.rcv_buf > queued ? t.config.rcv_buf - queued : 0;
   room = std::min(room, uint64_t{65535} << t.rcv_wscale);  // what the field can say
+  if (t.config.window_clamp != 0) [[unlikely]]
+    room = std::min<uint64_t>(room, t.config.window_clamp);
   if (t.pool != nullptr) {
     // Frames pinned by small payloads count too: at twice the buffer in frames nothing new fits.
     const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();

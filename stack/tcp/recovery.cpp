@@ -239,7 +239,7 @@ void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64
 
 /// As Linux's sk_stream_write_space: a third free again.
 Effects writable(Tcb& t, uint32_t room_before) {
-  const uint32_t room = send_room(t);
+  const uint32_t room = buffer_room(t);
   const uint32_t third = t.config.snd_buf / 3;
   if (room < third || !(t.write_blocked || room_before < third)) return Effects::kNone;
   t.write_blocked = false;
@@ -253,7 +253,7 @@ Effects on_ack(Tcb& t, const AckEvent& a) {
   const bool advanced = a.ack > t.snd_una;
   const StreamOffset una_before = t.snd_una;
   const auto acked = static_cast<uint32_t>(a.ack - t.snd_una);
-  const uint32_t room_before = advanced ? send_room(t) : 0;
+  const uint32_t room_before = advanced ? buffer_room(t) : 0;
   const uint64_t flight = t.in_flight();
   const Recovery before = t.recovery;
   Delivered d;

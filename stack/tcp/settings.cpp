@@ -8,6 +8,8 @@ namespace vireo::tcp {
 PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
 
 void consumed(Tcb& t, uint32_t bytes, Instant now) {
+  if (t.urgent != Urgent::kNone) [[unlikely]]
+    pass_mark(t);
   if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return;
   tune_receive(t, bytes, now);
   // The window reopened: said at once if the peer sees less than half of what it could have and the
@@ -18,6 +20,12 @@ void consumed(Tcb& t, uint32_t bytes, Instant now) {
   if (open >= 2 * seen && open >= seen + step) ack_now(t, false);
 }
 
+bool has_readable(const Tcb& t, uint32_t least) {
+  const uint32_t queued = t.recv_queue.bytes();
+  if (queued >= least || queued <= 1) return queued >= least;
+  return t.rcv_adv <= t.rcv_nxt + t.rcv_mss;
+}
+
 State state(const Tcb& t) { return t.state; }
 int error(const Tcb& t) { return t.error; }
 
@@ -26,7 +34,7 @@ bool can_send(const Tcb& t) {
          !t.reset_due;
 }
 
-uint32_t send_room(const Tcb& t) {
+uint32_t buffer_room(const Tcb& t) {
   const uint64_t used = t.snd_end - std::max<StreamOffset>(t.snd_una, 1);
   const uint32_t limit = t.config.snd_buf;
   if (used >= limit) return 0;
@@ -37,10 +45,28 @@ uint32_t send_room(const Tcb& t) {
   return static_cast<uint32_t>(limit - used);
 }
 
+uint32_t send_room(const Tcb& t) {
+  const uint32_t room = buffer_room(t);
+  const uint32_t lowat = t.config.notsent_lowat;
+  if (lowat == UINT32_MAX) [[likely]]
+    return room;
+  // Below the mark a whole segment is taken, as Linux takes a whole buffer.
+  const uint64_t unsent = t.unsent();
+  if (unsent >= lowat) return 0;
+  return static_cast<uint32_t>(std::min<uint64_t>(room, std::max<uint64_t>(lowat - unsent, t.mss)));
+}
+
+bool is_writable(const Tcb& t) {
+  const uint64_t room = buffer_room(t);
+  return room != 0 && room * 2 >= unacked_bytes(t) &&
+         (t.config.notsent_lowat == UINT32_MAX || t.unsent() * 2 < t.config.notsent_lowat);
+}
+
 uint32_t unsent_bytes(const Tcb& t) { return static_cast<uint32_t>(t.unsent()); }
 uint32_t unacked_bytes(const Tcb& t) {
   const StreamOffset una = std::max<StreamOffset>(t.snd_una, 1);
-  return static_cast<uint32_t>(t.snd_end > una ? t.snd_end - una : 0);
+  const StreamOffset end = t.snd_end + (t.fin_queued ? 1 : 0);
+  return static_cast<uint32_t>(end > una ? end - una : 0);
 }
 bool peer_closed(const Tcb& t) { return t.peer_fin; }
 uint16_t effective_mss(const Tcb& t) { return t.mss; }
@@ -62,11 +88,10 @@ void set_cork(Tcb& t, bool on, Instant now) {
   if (t.snd_nxt < t.snd_end) t.push = true;
 }
 void set_quickack(Tcb& t, bool on, Instant) {
-  t.config.quickack = on;
-  t.interactive = !on && t.interactive;
-  if (!on) t.quick_acks = 0;
-  if (on && t.rcv_acked != t.rcv_nxt) ack_now(t, false);
+  t.interactive = !on;
+  if (on && t.rcv_acked != t.rcv_nxt && t.state >= State::kEstablished) ack_now(t, false);
 }
+bool is_quick(const Tcb& t) { return !t.interactive; }
 void set_keepalive(Tcb& t, bool on, Duration idle, Duration interval, uint8_t count, Instant now) {
   Config& c = t.config;
   c.keepalive = on;
@@ -97,5 +122,17 @@ void set_congestion(Tcb& t, CcKind kind) {
   if (t.state >= State::kEstablished) cc_change(t.cc, kind);
 }
 void set_fin_timeout(Tcb& t, Duration d) { t.config.fin_timeout = d; }
+void set_rto_max(Tcb& t, Duration d) {
+  t.config.rto_max = d;
+  t.rtt.rto = std::min(t.rtt.rto, d);
+}
+void set_delack_max(Tcb& t, Duration d) { t.config.delack_max = d; }
+void set_syn_retries(Tcb& t, uint8_t n) { t.config.syn_retries = n; }
+void set_window_clamp(Tcb& t, uint32_t bytes) { t.config.window_clamp = bytes; }
+Effects set_notsent_lowat(Tcb& t, uint32_t bytes) {
+  const bool was = is_writable(t);
+  t.config.notsent_lowat = bytes;
+  return !was && is_writable(t) ? Effects::kWritable : Effects::kNone;
+}
 
 }  // namespace vireo::tcp

@@ -6,14 +6,6 @@
 #include "stack/wire/tcp_options.h"
 
 namespace vireo::tcp {
-namespace {
-
-/// Window of the SYN-ACK: never scaled (RFC 7323 §2.2).
-uint16_t offered_window(const Config& c) {
-  return static_cast<uint16_t>(std::min<uint32_t>(c.rcv_buf, 65535));
-}
-
-}  // namespace
 
 void adopt_syn(SynRecord& r, const Config& c, const Segment& syn) {
   const wire::TcpOptions o = wire::parse_tcp_options(syn.options, true);
@@ -33,7 +25,7 @@ void plan_syn_ack(const SynRecord& r, const Config& c, Instant now, Plan& p) {
   p.ack = r.irs + 1;
   p.flags = SegFlags::kSyn | SegFlags::kAck;
   if (r.ecn_on) p.flags |= SegFlags::kEce;
-  p.window = offered_window(c);
+  p.window = first_window(c);
   wire::SynOptions o;
   o.mss = c.mss;
   o.sack_permitted = r.sack_on;
@@ -49,7 +41,7 @@ void plan_record_ack(const SynRecord& r, const Config& c, Instant now, Plan& p) 
   p.seq = r.iss + 1;
   p.ack = r.irs + 1;
   p.flags = SegFlags::kAck;
-  p.window = static_cast<uint16_t>(offered_window(c) >> (r.wscale_on ? fitting_wscale(c) : 0));
+  p.window = static_cast<uint16_t>(first_window(c) >> (r.wscale_on ? fitting_wscale(c) : 0));
   if (!r.ts_on) return;
   wire::TcpOptionWriter w(p.options);
   w.timestamps(timestamp_clock(now, c.ts_offset), r.ts_recent);
@@ -69,12 +61,12 @@ SynVerdict syn_record_input(SynRecord& r, const Config& c, const Segment& s) {
   const Seq32 next = r.irs + 1;
   if (rst) {  // RFC 5961 §3.2; an RST without ACK bit or with a foreign one fits by SEQ alone
     if (s.seq == next) return SynVerdict::kGone;
-    return s.seq.in_window(next, offered_window(c)) ? SynVerdict::kChallenge : SynVerdict::kDrop;
+    return s.seq.in_window(next, first_window(c)) ? SynVerdict::kChallenge : SynVerdict::kDrop;
   }
   // SEG.SEQ may lie a SYN before the window, as in the crossed SYN-ACK of a simultaneous open.
   const uint32_t length = s.payload.bytes() + (has(s.flags, SegFlags::kFin) ? 1 : 0);
   const int32_t left = s.seq - next + (syn ? 1 : 0);
-  const bool fits = left >= 0 ? static_cast<uint32_t>(left) <= offered_window(c)
+  const bool fits = left >= 0 ? static_cast<uint32_t>(left) <= first_window(c)
                               : left + static_cast<int32_t>(length) > 0;
   if (old || !fits) return SynVerdict::kChallenge;
   // RFC 5961 §4: a peer that lost its memory will reset us. (SYN and ACK of both: opens crossed.)

@@ -23,6 +23,7 @@
 //   rcv_acked <= rcv_nxt: Last.ACK.sent. rcv_adv: the advertised right edge, never moves left.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -125,7 +126,7 @@ struct alignas(64) Tcb {
   bool dsack : 1 = false;     ///< [dsack_left, dsack_right) to report
   bool fin_seen : 1 = false;  ///< fin_offset is valid
   bool syn_retried : 1 = false;
-  bool urgent_seen : 1 = false;
+  bool urgent_mode : 1 = false;  ///< snd_up is ahead of snd_una, or was when last looked at
   bool probe_beyond : 1 = false;
   bool suspects : 1 = false;  ///< something may be late or lost: Scoreboard::reorder_at
   bool tlp_due : 1 = false;   ///< a tail loss probe is to be sent
@@ -167,15 +168,18 @@ struct alignas(64) Tcb {
   Instant challenge_at;  ///< when the last limited ACK went out
   Instant stuck_since;   ///< first expiry without progress
   StreamOffset fin_offset = 0;
-  StreamOffset urgent_mark = 0;
   DeliveryRate delivery;
   Pacer pacer;
   BufferTuning tuning;
   EcnState ecn;
+  StreamOffset urgent_mark = 0;  ///< of the byte that the peer's pointer marks, see `urgent`
+  StreamOffset snd_up = 0;       ///< SND.UP: behind the last urgent byte of ours
   Seq32 dsack_left, dsack_right;
   Seq32 reset_seq;
   int error = 0;
   int soft_error = 0;
+  Urgent urgent = Urgent::kNone;
+  std::byte urgent_byte{};  ///< valid if `urgent` is kThere
   uint32_t segs_in = 0, segs_out = 0, data_segs_in = 0, data_segs_out = 0;
   uint32_t total_retrans = 0, rcv_ooopack = 0, dsack_dups = 0, reord_seen = 0;
   uint32_t tlp_probes = 0;
@@ -226,6 +230,11 @@ void establish(Tcb& t, Instant now);
 void enter_time_wait(Tcb& t, Instant now);
 /// Effective MSS from the peer's, the path's and the options in use.
 void update_mss(Tcb& t);
+/// Window field of a SYN, which is never scaled (RFC 7323 §2.2).
+inline uint16_t first_window(const Config& c) {
+  const uint32_t most = c.window_clamp != 0 ? std::min(c.rcv_buf, c.window_clamp) : c.rcv_buf;
+  return static_cast<uint16_t>(std::min<uint32_t>(most, 65535));
+}
 /// Window field for a segment sent now (not for a SYN).
 uint16_t window_field(const Tcb& t);
 /// Right edge that the receive buffer allows now; may lie left of rcv_adv.
@@ -250,6 +259,16 @@ constexpr uint16_t kDefaultMss = 536;  ///< of a peer that names none (RFC 9293 
 uint8_t fitting_wscale(const Config& c);
 /// Negotiates options from the peer's SYN (RFC 7323 §2.2, §3.2; RFC 2018 §2).
 void adopt_syn(Tcb& t, const Segment& syn, Instant now);
+/// The urgent pointer of an acceptable segment, in `t` as offset of the marked byte (step six).
+Effects note_urgent(Tcb& t, int64_t mark);
+/// Text [at, ...) arrived, in order or not: takes the marked byte if it is in it.
+Effects look_for_urgent(Tcb& t, StreamOffset at, const PacketChain& text);
+/// The program read: a mark behind the reader is forgotten.
+void pass_mark(Tcb& t);
+/// URG and pointer of a segment at `offset`; `t.urgent_mode` is set.
+void plan_urgent(const Tcb& t, StreamOffset offset, Plan& p);
+/// Bytes that the send buffer has room for, whatever TCP_NOTSENT_LOWAT says.
+uint32_t buffer_room(const Tcb& t);
 /// Duplicate bytes arrived: reported with the next ACK (RFC 2883 §4).
 void note_duplicate(Tcb& t, Seq32 left, Seq32 right);
 }  // namespace vireo::tcp

@@ -54,6 +54,14 @@ enum class SegFlags : uint8_t {
   kCwr = 0x80
 };
 
+/// The byte that the peer's urgent pointer marks (RFC 6093; states as Linux's).
+enum class Urgent : uint8_t {
+  kNone,     ///< there is none, or the program has read past it
+  kAwaited,  ///< it has not arrived
+  kThere,    ///< it may be taken out of band
+  kTaken,    ///< it was; in recv_queue it still stands
+};
+
 /// A received segment: header fields in host order, raw options, payload (owned).
 struct Segment {
   Seq32 seq;
@@ -81,7 +89,8 @@ enum class Effects : uint16_t {
                     ///< out 2MSL by itself. An RST (abort, close with unread data) turns the state
                     ///< kClosed in sent(), without an effect: look at state() after sending.
   kTransmit = 64,   ///< next_segment() has something to say
-  kUrgent = 128,    ///< urgent mark moved
+  kUrgent = 128,    ///< the peer's urgent pointer moved forward (SIGURG)
+  kUrgentByte = 256,  ///< and the byte it marks is there
 };
 
 /// One segment to send. Options are complete; payload lies in one send buffer.
@@ -131,6 +140,7 @@ struct Config {
   bool cork = false;
   bool quickack = false;
   bool keepalive = false;
+  bool oob_inline = false;  ///< SO_OOBINLINE: the urgent byte is read in its place
   Duration rto_min = Duration::ms(200);
   Duration rto_max = Duration::s(120);
   Duration rto_initial = Duration::s(1);
@@ -142,8 +152,10 @@ struct Config {
   uint8_t synack_retries = 5;
   uint8_t retries2 = 15;    ///< data retransmissions before ETIMEDOUT (Linux tcp_retries2)
   Duration user_timeout{};  ///< TCP_USER_TIMEOUT, 0 = off
-  Duration fin_timeout = Duration::s(60);  ///< orphaned FIN_WAIT_2 (TCP_LINGER2)
-  uint32_t ts_offset = 0;                  ///< per-connection timestamp offset (RFC 7323 §5.4)
+  Duration fin_timeout = Duration::s(60);  ///< orphaned FIN_WAIT_2 (TCP_LINGER2); negative: none
+  uint32_t window_clamp = 0;            ///< TCP_WINDOW_CLAMP: most bytes advertised, 0 = no limit
+  uint32_t notsent_lowat = UINT32_MAX;  ///< TCP_NOTSENT_LOWAT: unsent bytes that close append()
+  uint32_t ts_offset = 0;               ///< per-connection timestamp offset (RFC 7323 §5.4)
 };
 
 // ---- life
@@ -189,6 +201,9 @@ bool append_all(Tcb& t, std::span<const iovec> data, Instant now);
 /// In-order bytes waiting for the program. The socket layer reads from it, pops or trims, then
 /// calls consumed().
 PacketChain& recv_queue(Tcb& t);
+/// `least` bytes (SO_RCVLOWAT) wait, or fewer but the peer may send no more: its window is about
+/// shut, and waiting for the rest would be for ever.
+bool has_readable(const Tcb& t, uint32_t least);
 /// The program took `bytes` from recv_queue: opens the window, may make a window update due.
 void consumed(Tcb& t, uint32_t bytes, Instant now);
 /// Sends FIN after what is queued (shutdown(SHUT_WR), first half of close).
@@ -205,15 +220,27 @@ void abort(Tcb& t, Instant now);
 /// @return its effects.
 Effects fail(Tcb& t, int error);
 
+// ---- urgent data (RFC 9293 §3.8.5, RFC 6093; urgent.cpp)
+/// What append() took last ends with an urgent byte. Before next_segment() is asked.
+void mark_urgent(Tcb& t);
+Urgent urgent(const Tcb& t);
+/// Bytes of recv_queue before the marked one; more than there are if it has not arrived. Requires
+/// urgent() other than kNone.
+uint64_t bytes_to_mark(const Tcb& t);
+/// The marked byte; kTaken from now unless `peek`. Requires kThere.
+std::byte take_urgent(Tcb& t, bool peek);
+
 // ---- facts
 /// `quoted` is the sequence number of a segment that is sent and not acknowledged (RFC 5927 §4.1).
 bool is_in_flight(const Tcb& t, Seq32 quoted);
 State state(const Tcb& t);
 int error(const Tcb& t);      ///< errno of the failure, 0 = none; stays until the owner clears it
 bool can_send(const Tcb& t);  ///< append() is allowed: ESTABLISHED or CLOSE_WAIT and no FIN queued
-uint32_t send_room(const Tcb& t);      ///< bytes append() would take, memory permitting
+uint32_t send_room(const Tcb& t);  ///< bytes append() would take, memory permitting
+/// poll(2) says so: a third of the buffer is free and, by TCP_NOTSENT_LOWAT, half of that is too.
+bool is_writable(const Tcb& t);
 uint32_t unsent_bytes(const Tcb& t);   ///< SIOCOUTQNSD
-uint32_t unacked_bytes(const Tcb& t);  ///< queued and not acknowledged, SIOCOUTQ
+uint32_t unacked_bytes(const Tcb& t);  ///< queued and not acknowledged, the FIN too: SIOCOUTQ
 bool peer_closed(const Tcb& t);  ///< FIN received and everything before it is in recv_queue or read
 uint16_t effective_mss(
     const Tcb& t);  ///< payload bytes of a full segment, options counted (TCP_MAXSEG)
@@ -232,6 +259,15 @@ void set_rto_min(Tcb& t, Duration d);
 void set_fin_timeout(Tcb& t, Duration d);
 /// Marks of ECN stay as they were agreed.
 void set_congestion(Tcb& t, CcKind kind);
+void set_rto_max(Tcb& t, Duration d);
+void set_delack_max(Tcb& t, Duration d);
+void set_syn_retries(Tcb& t, uint8_t n);
+void set_window_clamp(Tcb& t, uint32_t bytes);
+/// @return the socket became writable by it.
+Effects set_notsent_lowat(Tcb& t, uint32_t bytes);
+void set_oob_inline(Tcb& t, bool on);
+/// TCP_QUICKACK reads as 1: the connection is not taken for an interactive one.
+bool is_quick(const Tcb& t);
 
 /// Plain-data picture of a connection, for getsockopt(TCP_INFO), counters and handing over.
 struct Info {

@@ -103,7 +103,7 @@ Effects on_keepalive_timer(Tcb& t, Instant now) {
 
 void refresh_prediction(Tcb& t) {
   t.predictable = t.state == State::kEstablished && !t.orphan && t.reassembly == nullptr &&
-                  t.is_orderly() && !t.fin_seen && !t.reset_due;
+                  t.is_orderly() && !t.fin_seen && !t.reset_due && t.urgent == Urgent::kNone;
 }
 
 void ack_now(Tcb& t, bool bare) {

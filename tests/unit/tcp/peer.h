@@ -30,6 +30,7 @@ struct Out {
   uint32_t seq = 0;  ///< relative to our ISS
   uint32_t ack = 0;  ///< relative to the peer's ISS
   uint32_t window = 0;
+  uint32_t urgent = 0;
   SegFlags flags{};
   std::string data;
   wire::TcpOptions options;
@@ -110,6 +111,7 @@ class Peer {
       o.seq = p.seq.value() - iss.value();
       o.ack = p.ack.value() - irs.value();
       o.window = p.window;
+      o.urgent = p.urgent;
       o.flags = p.flags;
       o.retransmission = p.retransmission;
       o.ecn = p.ecn;

@@ -254,10 +254,27 @@ TEST_P(Receive, TheFirstSixteenSegmentsAreAcknowledgedAtOnce) {
   EXPECT_LE(acks, 20u);
 }
 
-TEST_P(Receive, QuickackAcknowledgesEverySegment) {
+TEST_P(Receive, QuickackEndsInteractiveModeAndSaysWhatIsOwed) {  // tcp(7): not permanent
   Peer p(ours(), theirs());
   p.establish_active();
+  EXPECT_TRUE(is_quick(p.t));
+  p.in(kAck, 1, 1, "ask");
+  p.write("reply");
+  EXPECT_EQ(p.out().size(), 1u);  // carries the ACK
+  EXPECT_FALSE(is_quick(p.t));
+  p.in(kAck, 4, 6, "more");
+  EXPECT_TRUE(p.out().empty());
   set_quickack(p.t, true, p.now);
+  EXPECT_TRUE(is_quick(p.t));
+  EXPECT_EQ(p.out().size(), 1u);
+  set_quickack(p.t, false, p.now);
+  EXPECT_FALSE(is_quick(p.t));
+}
+
+TEST_P(Receive, AlwaysQuickAcknowledgesEverySegment) {
+  Peer p(ours(), theirs());
+  p.config.quickack = true;
+  p.establish_active();
   for (uint32_t i = 0; i < 40; ++i) {
     p.in(kAck, 1 + 100 * i, 1, text(100));
     EXPECT_EQ(p.out().size(), 1u);
@@ -409,14 +426,73 @@ TEST_P(Receive, SegmentsWithoutTheNegotiatedTimestampAreTaken) {  // as Linux
   EXPECT_EQ(p.read(), "abc");
 }
 
+namespace {
+Effects urgent_in(Peer& p, uint32_t seq, uint16_t pointer, const std::string& data) {
+  Segment s = p.make(kAck | SegFlags::kUrg, seq, 1, data, {});
+  s.urgent = pointer;
+  return input(p.t, std::move(s), p.now);
+}
+}  // namespace
+
 TEST_P(Receive, UrgentDataIsInline) {  // RFC 6093
   Peer p(ours(), theirs());
   p.establish_active();
-  Segment s = p.make(kAck | SegFlags::kUrg, 1, 1, "abcde", {});
-  s.urgent = 3;
-  EXPECT_TRUE(has(input(p.t, std::move(s), p.now), Effects::kUrgent));
-  EXPECT_EQ(p.read(), "abcde");
+  const Effects e = urgent_in(p, 1, 3, "abcde");
+  EXPECT_TRUE(has(e, Effects::kUrgent));
+  EXPECT_TRUE(has(e, Effects::kUrgentByte));
   EXPECT_EQ(p.t.urgent_mark, 3u);
+  EXPECT_EQ(bytes_to_mark(p.t), 2u);
+  EXPECT_EQ(take_urgent(p.t, true), std::byte{'c'});
+  EXPECT_EQ(urgent(p.t), Urgent::kThere);
+  EXPECT_EQ(take_urgent(p.t, false), std::byte{'c'});
+  EXPECT_EQ(urgent(p.t), Urgent::kTaken);
+  EXPECT_EQ(p.read(), "abcde");
+  EXPECT_EQ(urgent(p.t), Urgent::kNone);
+  EXPECT_TRUE(p.t.predictable);
+}
+
+TEST_P(Receive, UrgentPointerMayComeBeforeItsByte) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  EXPECT_TRUE(has(urgent_in(p, 1, 6, "abc"), Effects::kUrgent));
+  EXPECT_EQ(urgent(p.t), Urgent::kAwaited);
+  EXPECT_EQ(bytes_to_mark(p.t), 5u);
+  EXPECT_FALSE(p.t.predictable);
+  EXPECT_TRUE(has(p.in(kAck, 4, 1, "def"), Effects::kUrgentByte));
+  EXPECT_EQ(take_urgent(p.t, false), std::byte{'f'});
+}
+
+TEST_P(Receive, UrgentByteIsTakenOutOfOrderToo) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  EXPECT_TRUE(has(urgent_in(p, 4, 3, "def"), Effects::kUrgentByte));
+  EXPECT_EQ(take_urgent(p.t, false), std::byte{'f'});
+  p.in(kAck, 1, 1, "abc");
+  EXPECT_EQ(bytes_to_mark(p.t), 5u);
+}
+
+TEST_P(Receive, UrgentPointerIsRelativeToTheWholeSegment) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.in(kAck, 1, 1, "abc");
+  urgent_in(p, 1, 5, "abcde");  // its first half is old
+  EXPECT_EQ(p.t.urgent_mark, 5u);
+  EXPECT_EQ(take_urgent(p.t, false), std::byte{'e'});
+  EXPECT_FALSE(has(urgent_in(p, 1, 2, "ab"), Effects::kUrgent));  // old: says nothing
+}
+
+TEST_P(Receive, WindowClampLimitsWhatIsAdvertised) {  // tcp(7) TCP_WINDOW_CLAMP
+  Peer p(ours(), theirs());
+  p.config.window_clamp = 3000;
+  open_active(p.t, p.config, p.pool, p.iss, p.now);
+  const auto syn = p.out();
+  ASSERT_EQ(syn.size(), 1u);
+  EXPECT_EQ(syn[0].window, 3000u);
+  p.in(kSyn | kAck, 0, 1);
+  EXPECT_EQ(p.out()[0].window, 3000u);
+  p.in(kAck, 1, 1, text(1000));
+  p.read();
+  for (const Out& o : p.after(Duration::ms(50))) EXPECT_LE(o.window, 3000u);
 }
 
 TEST_P(Receive, KeepaliveProbeIsAnswered) {

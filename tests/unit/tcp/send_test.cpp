@@ -654,4 +654,80 @@ TEST_P(Send, SmallWritesShareAnUnsentFrame) {
 }
 
 }  // namespace
+TEST_P(Send, UrgentDataCarriesThePointer) {  // RFC 9293 §3.8.5, RFC 6093 §3.1
+  Peer p(ours(), theirs());
+  p.config.nodelay = false;
+  p.establish_active();
+  p.write("abc");
+  EXPECT_EQ(p.out().size(), 1u);
+  p.write("de");
+  mark_urgent(p.t);
+  const auto o = p.out();  // Nagle does not hold it
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_TRUE(has(o[0].flags, SegFlags::kUrg));
+  EXPECT_EQ(o[0].urgent, 2u);
+  p.write("fg", true);
+  for (const Out& later : p.out()) EXPECT_FALSE(has(later.flags, SegFlags::kUrg));
+  p.in(kAck, 1, 6);
+  for (const Out& later : p.out()) EXPECT_FALSE(has(later.flags, SegFlags::kUrg));
+}
+
+TEST_P(Send, UrgentPointerFarAheadIsSaidByEverySegment) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.write(text(4000));
+  mark_urgent(p.t);
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 3u);
+  EXPECT_EQ(o[0].urgent, 4000u);
+  EXPECT_EQ(o[1].urgent, 4000u - 1460);
+  EXPECT_EQ(o[2].urgent, 4000u - 2920);
+  for (const Out& again : p.after(Duration::s(2)))  // and by what is sent again
+    EXPECT_TRUE(has(again.flags, SegFlags::kUrg));
+}
+
+TEST_P(Send, UrgentDataIsNotHeldByACork) {  // Linux tcp_nagle_test
+  Peer p(ours(), theirs());
+  p.config.cork = true;
+  p.establish_active();
+  p.write("held");
+  EXPECT_TRUE(p.out().empty());
+  p.write("!");
+  mark_urgent(p.t);
+  EXPECT_EQ(p.out().size(), 1u);
+}
+
+TEST_P(Send, NotsentLowatClosesTheBuffer) {  // tcp(7) TCP_NOTSENT_LOWAT
+  Peer p(ours(), theirs());
+  p.config.notsent_lowat = 4000;
+  p.window = 1460;
+  p.establish_active();
+  EXPECT_TRUE(is_writable(p.t));
+  EXPECT_EQ(p.write(text(20'000)), 4000u);
+  EXPECT_EQ(p.out().size(), 1u);  // the window's
+  EXPECT_EQ(unsent_bytes(p.t), 2540u);
+  EXPECT_FALSE(is_writable(p.t));
+  EXPECT_EQ(send_room(p.t), 1460u);
+  p.in(kAck, 1, 1461);
+  p.out();
+  EXPECT_EQ(unsent_bytes(p.t), 1080u);
+  EXPECT_TRUE(is_writable(p.t));
+  EXPECT_EQ(set_notsent_lowat(p.t, 100), Effects::kNone);
+  EXPECT_FALSE(is_writable(p.t));
+  EXPECT_EQ(set_notsent_lowat(p.t, UINT32_MAX), Effects::kWritable);
+}
+
+TEST_P(Send, QueueSizeCountsTheFin) {  // SIOCOUTQ as Linux: 0 only when all is acknowledged
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.write("abc");
+  shutdown_write(p.t, p.now);
+  p.out();
+  EXPECT_EQ(unacked_bytes(p.t), 4u);
+  p.in(kAck, 1, 4);
+  EXPECT_EQ(unacked_bytes(p.t), 1u);
+  p.in(kAck, 1, 5);
+  EXPECT_EQ(unacked_bytes(p.t), 0u);
+}
+
 }  // namespace vireo::tcp

@@ -1,0 +1,76 @@
+// Urgent data, as Linux does it (net/ipv4/tcp_input.c tcp_check_urg): the pointer marks one byte,
+// the last urgent one; the stream keeps it in its place, and a copy can be taken out of band.
+// Source: RFC 9293 §3.8.5, RFC 6093 §3 for what implementations do.
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+namespace {
+
+/// Position of the program's next byte.
+StreamOffset read_offset(const Tcb& t) {
+  return t.rcv_nxt - (t.peer_fin ? 1 : 0) - t.recv_queue.bytes();
+}
+
+}  // namespace
+
+Effects note_urgent(Tcb& t, int64_t mark) {
+  // Old news: before what is in order already, or not beyond the mark we have.
+  if (mark < static_cast<int64_t>(t.rcv_nxt)) return Effects::kNone;
+  const auto at = static_cast<StreamOffset>(mark);
+  if (t.urgent != Urgent::kNone && at <= t.urgent_mark) return Effects::kNone;
+  // The reader stands at the former mark: that byte was out of band, and becomes no data by the
+  // mark moving on.
+  if (t.urgent != Urgent::kNone && !t.config.oob_inline && t.urgent_mark == read_offset(t) &&
+      !t.recv_queue.empty())
+    t.recv_queue.trim_front(1);
+  t.urgent = Urgent::kAwaited;
+  t.urgent_mark = at;
+  return Effects::kUrgent;
+}
+
+Effects look_for_urgent(Tcb& t, StreamOffset at, const PacketChain& text) {
+  if (t.urgent_mark < at || t.urgent_mark >= at + text.bytes()) return Effects::kNone;
+  uint64_t skip = t.urgent_mark - at;
+  for (const PacketBuf* p = text.front(); p != nullptr; p = p->next) {
+    if (skip < p->length) {
+      t.urgent_byte = p->data()[skip];
+      t.urgent = Urgent::kThere;
+      return Effects::kUrgentByte;
+    }
+    skip -= p->length;
+  }
+  return Effects::kNone;
+}
+
+void pass_mark(Tcb& t) {
+  if (read_offset(t) <= t.urgent_mark) return;
+  t.urgent = Urgent::kNone;
+  refresh_prediction(t);
+}
+
+void plan_urgent(const Tcb& t, StreamOffset offset, Plan& p) {
+  if (t.snd_up <= t.snd_una || offset >= t.snd_up) return;
+  const uint64_t ahead = t.snd_up - offset;
+  if (ahead > 0xffff && offset + 0xffff <= t.snd_nxt) return;  // a later segment tells (Linux)
+  p.flags |= SegFlags::kUrg;
+  p.urgent = static_cast<uint16_t>(ahead < 0xffff ? ahead : 0xffff);
+}
+
+void mark_urgent(Tcb& t) {
+  t.snd_up = t.snd_end;
+  t.urgent_mode = true;
+}
+
+Urgent urgent(const Tcb& t) { return t.urgent; }
+
+uint64_t bytes_to_mark(const Tcb& t) { return t.urgent_mark - read_offset(t); }
+
+std::byte take_urgent(Tcb& t, bool peek) {
+  if (!peek) t.urgent = Urgent::kTaken;
+  return t.urgent_byte;
+}
+
+void set_oob_inline(Tcb& t, bool on) { t.config.oob_inline = on; }
+
+}  // namespace vireo::tcp
