@@ -75,6 +75,7 @@ bool Engine::turn(Instant now) noexcept {
     run_timers(now);
     expire_time_waits(now);
     expire_records(now);
+    expire_path_mtus(now);
     if (now - waiters_retried_ >= kRetryWaiters) retry_waiters(now);
   }
   frames_unbooked_ += frames;
@@ -110,7 +111,7 @@ void Engine::reap_and_refill() noexcept {
 }
 
 void Engine::publish_deadline(Instant now) noexcept {
-  Instant d = wheel_.next_deadline();
+  Instant d = std::min(wheel_.next_deadline(), pmtu_.first_expiry());
   if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
   d = std::min(d, syns_.next_deadline());
   if (!stalled_.empty() || !held_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);

@@ -30,6 +30,8 @@
 #include "stack/engine/inbox.h"
 #include "stack/engine/reply_limit.h"
 #include "stack/engine/syn_table.h"
+#include "stack/ip/icmp_error.h"
+#include "stack/ip/pmtu.h"
 #include "stack/net/netlink.h"
 #include "stack/net/snapshot.h"
 #include "stack/tcp/isn.h"
@@ -88,6 +90,7 @@ struct RouteRequest {
   IfIndex oif{};  ///< SO_BINDTODEVICE, scope of a link-local address, IP_MULTICAST_IF
   uint8_t tos = 0;
   IpProto proto = IpProto::kTcp;
+  uint32_t mark = 0;  ///< SO_MARK
 };
 struct Route {
   net::NextHop hop;
@@ -137,8 +140,8 @@ class Engine {
   // ---- TCP. `stats` outlives the flow (a slot of shared memory). Errors: EADDRINUSE the 4-tuple
   // is in use.
   Carried<TcpFlow*> tcp_connect(const Route& route, const Endpoint& local, const Endpoint& remote,
-                                const tcp::Config& config, void* owner, SocketStats& stats,
-                                Instant now);
+                                const tcp::Config& config, const IpSettings& ip, void* owner,
+                                SocketStats& stats, Instant now);
   /// `local` may be a wildcard; `v6only` as IPV6_V6ONLY. The kernel's own listener stays beneath
   /// for loopback.
   Carried<Listener*> tcp_listen(const Endpoint& local, bool v6only, uint32_t backlog,
@@ -356,13 +359,16 @@ class Engine {
   bool transmit(TcpFlow& f, Instant now) noexcept;
   bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
   Result<void> resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
-                              const Endpoint& remote, uint8_t tos, uint8_t ttl,
-                              Instant now) noexcept;
+                              const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;
   void stall(TcpFlow& f, const Err& why, Instant now) noexcept;
-  void path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept;
   void flush_pending(Instant now) noexcept;
   void retry_waiters(Instant now) noexcept;
+
+  // path_mtu.cpp
+  void path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept;
+  void path_mtu_reported(const ip::IcmpError& e, Instant now) noexcept;
+  void expire_path_mtus(Instant now) noexcept;
 
   // time_wait.cpp
   void enter_time_wait(TcpFlow& f, Instant now);
@@ -411,6 +417,7 @@ class Engine {
 
   alignas(64) MpscRing<SendNote> inbox_;
   Demux demux_;
+  ip::PmtuTable pmtu_{FlowHashKey::random()};
   SynTable syns_;
   ReplyLimit resets_;      ///< to strangers
   ReplyLimit challenges_;  ///< to those who knock wrongly

@@ -45,6 +45,14 @@ struct FlowTimer : WheelNode {
   TcpFlow* flow = nullptr;
 };
 
+/// What a flow asks of IP (ip(7), ipv6(7), socket(7)).
+struct IpSettings {
+  uint8_t ttl = 64;
+  uint8_t tos = 0;
+  uint8_t mtu_discover = 1;  ///< IP_PMTUDISC_*, the same numbers in IPv6
+  uint32_t mark = 0;         ///< SO_MARK: chooses the route
+};
+
 struct TcpFlow : Flow {
   tcp::Tcb tcb;
   Egress egress;
@@ -56,9 +64,10 @@ struct TcpFlow : Flow {
   ListHook orphan_hook;                         ///< Engine::orphans_: the program has closed it
   tcp::Effects gathered = tcp::Effects::kNone;  ///< over the present burst
   Listener* listener = nullptr;                 ///< until accepted: stands in its `ready`
-  uint8_t ttl = 64;
-  uint8_t tos = 0;
-  Instant stalled_since{};  ///< first time the way was not known; default: it is known
+  IpSettings ip;
+  uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and the like: no path lifts the MSS above it
+  uint16_t next_ip_id = 0;      ///< of packets that may be fragmented (RFC 6864 §4.2)
+  Instant stalled_since{};      ///< first time the way was not known; default: it is known
 };
 
 /// How a listener treats those who knock.
@@ -67,8 +76,7 @@ struct ListenOptions {
   uint8_t defer_accept = 0;  ///< SYN-ACK timeouts for which a bare ACK does not do (tcp(7))
   uint8_t syncookies = 1;    ///< sysctl tcp_syncookies: 0 never, 1 when the queue is full, 2 always
   bool abort_on_overflow = false;  ///< sysctl tcp_abort_on_overflow
-  uint8_t ttl = 64;
-  uint8_t tos = 0;
+  IpSettings ip;                   ///< of the connections
 };
 
 struct Listener : Flow {
@@ -103,12 +111,11 @@ struct UdpFlow : Flow {
   PacketChain queue;
   uint32_t queue_truesize = 0;
   uint32_t rcv_buf = 212992;  ///< bytes of frames, as Linux's SO_RCVBUF counts truesize
-  uint8_t ttl = 64;
+  IpSettings ip;
   uint8_t multicast_ttl = 1;
   bool reuse_port = false;  ///< SO_REUSEPORT: a unicast datagram goes to one of those with its port
-  uint8_t tos = 0;
-  ListHook notify_hook;  ///< Engine::notify_udp_
-  ListHook held_hook;    ///< Engine::held_: `held` waits for a neighbour
+  ListHook notify_hook;     ///< Engine::notify_udp_
+  ListHook held_hook;       ///< Engine::held_: `held` waits for a neighbour
   PacketChain
       held;  ///< datagrams for egress_to that wait: PacketBuf::cookie 1 = goes on in the next
   Instant held_since{};

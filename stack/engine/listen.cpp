@@ -261,9 +261,9 @@ bool Engine::open_child(Listener& l, const SynRecord& r, tcp::Segment& s, Instan
       IpProto::kTcp, !r.remote.is_v4(), {r.local, r.local_port, 0}, {r.remote, r.remote_port, 0}};
   TcpFlow* const f = new_tcp(key);
   if (f == nullptr) return false;
-  f->ttl = l.options.ttl;
-  f->tos = l.options.tos;
-  (void)resolve_egress(f->egress, key.proto, key.local, key.remote, f->tos, f->ttl, now);
+  f->ip = l.options.ip;
+  f->mss_limit = l.config.mss;
+  (void)resolve_egress(f->egress, key.proto, key.local, key.remote, f->ip, now);
   if (f->egress.port == nullptr) {
     free_tcp(*f);
     return false;
@@ -295,7 +295,7 @@ Result<void> Engine::way_back(const Listener& l, const SynTuple& t, Egress& e,
                               Instant now) noexcept {
   e.asked = syn_asked_;
   auto ok = resolve_egress(e, IpProto::kTcp, {t.local, t.local_port, 0},
-                           {t.remote, t.remote_port, 0}, l.options.tos, l.options.ttl, now);
+                           {t.remote, t.remote_port, 0}, l.options.ip, now);
   syn_asked_ = e.asked;
   return ok;
 }

@@ -133,6 +133,7 @@ Carried<Route> Engine::route(const RouteRequest& r) {
   key.src = r.src;
   key.oif = r.oif;
   key.tos = r.tos;
+  key.mark = r.mark;
   key.proto = r.proto;
   auto hop = net::resolve(reader_.snapshot(), key);
   if (!hop) return std::unexpected(refusal_of_lookup(hop.error()));

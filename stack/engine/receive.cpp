@@ -227,6 +227,10 @@ void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
 void Engine::receive_icmp(const ParsedFrame& f, Instant now) noexcept {
   const auto e = ip::parse_icmp_error(f);
   if (!e) return;
+  if (e->proto == IpProto::kUdp && e->kind == ip::IcmpErrorKind::kTooBig) {
+    path_mtu_reported(*e, now);
+    return;
+  }
   if (e->proto == IpProto::kTcp && e->kind != ip::IcmpErrorKind::kTooBig) {
     const SynTuple t{e->local.addr, e->remote.addr, e->local.port, e->remote.port};
     if (tcp::SynRecord* r = syns_.find(t)) told_of_record(*r, Seq32(e->tcp_seq));
@@ -244,7 +248,7 @@ void Engine::receive_icmp(const ParsedFrame& f, Instant now) noexcept {
     }
     case FlowKind::kUdp: {  // as Linux: only connected sockets hear of it
       UdpFlow& u = *at<UdpBinding>(r).flows.front();
-      if (e->kind == ip::IcmpErrorKind::kTooBig || !e->hard) break;
+      if (!e->hard) break;
       u.soft_error = e->error;
       note_udp(u);
       break;

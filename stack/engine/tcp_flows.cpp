@@ -42,7 +42,8 @@ void Engine::free_tcp(TcpFlow& f) noexcept {
 
 Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
                                       const Endpoint& remote, const tcp::Config& config,
-                                      void* owner, SocketStats& stats, Instant now) {
+                                      const IpSettings& ip, void* owner, SocketStats& stats,
+                                      Instant now) {
   const FlowKey key{IpProto::kTcp, !local.addr.is_v4(), local, remote};
   drop_time_wait(key);  // the port was chosen anew: the kernel says that it is free
   TcpFlow* f = new_tcp(key);
@@ -58,10 +59,15 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
   f->owner = owner;
   f->stats = &stats;
   f->egress.port = route.port;
-  f->egress.mtu = route.hop.mtu;
+  f->ip = ip;
+  f->egress.link_mtu = route.hop.mtu;
+  f->egress.mtu = ip.mtu_discover < IP_PMTUDISC_INTERFACE
+                      ? pmtu_.get(remote.addr, route.hop.mtu, now)
+                      : route.hop.mtu;
+  f->mss_limit = config.mss;
   f->egress.ifindex = route.hop.ifindex;
   tcp::Config c = config;
-  c.mss = std::min(c.mss, mss_of(route.hop.mtu, key.v6));
+  c.mss = std::min(c.mss, mss_of(f->egress.mtu, key.v6));
   c.ts_offset = tcp::timestamp_offset(secret_, local, remote);
   tcp::open_active(f->tcb, c, *pool_, tcp::initial_sequence(secret_, local, remote, now), now);
   stats_.tcp_connections.add();

@@ -70,7 +70,10 @@ bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
                                                    .options = {plan.options, plan.options_length},
                                                    .payload_bytes = plan.length,
                                                    .payload_sum = sum,
+                                                   .ip_id = f.next_ip_id,
                                                    .ecn = plan.ecn});
+  if (f.ip.mtu_discover == IP_PMTUDISC_DONT) [[unlikely]]
+    ++f.next_ip_id;
   const PacketSlice slice{plan.packet, plan.at, plan.length};
   const TxFrame frame{{head, n}, {&slice, plan.length == 0 ? size_t{0} : size_t{1}}, 0};
   if (!f.egress.port->queue().tx(frame, bell)) return false;
@@ -89,7 +92,7 @@ bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
 /// EHOSTUNREACH it does not answer, and those of the look-up. `e.mtu` and `e.port` are set even if
 /// the neighbour is unknown.
 Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
-                                    const Endpoint& remote, uint8_t tos, uint8_t ttl,
+                                    const Endpoint& remote, const IpSettings& ip,
                                     Instant now) noexcept {
   net::LookupKey key;
   key.dst = remote.addr;
@@ -98,7 +101,8 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
   key.proto = proto;
   key.sport = local.port;
   key.dport = remote.port;
-  key.tos = tos;
+  key.tos = ip.tos;
+  key.mark = ip.mark;
   const auto hop = net::resolve(reader_.snapshot(), key);
   if (!hop) return std::unexpected(hop.error());
   if (proto == IpProto::kTcp && hop->kind != net::DestKind::kUnicast)
@@ -109,7 +113,10 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
     if (!port) return fail(ENETUNREACH, port.error().where);
     e.port = *port;
   }
-  e.mtu = hop->mtu;
+  e.link_mtu = hop->mtu;
+  const bool hears = ip.mtu_discover < IP_PMTUDISC_INTERFACE;
+  const bool probes = proto == IpProto::kUdp && ip.mtu_discover == IP_PMTUDISC_PROBE;
+  e.mtu = hears && !probes ? pmtu_.get(remote.addr, hop->mtu, now) : hop->mtu;
   e.ifindex = hop->ifindex;
   e.via = hop->via;
   if (net::wants_kick(hop->neighbour) && now - e.asked >= kAskAgain) {
@@ -119,25 +126,28 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
   if (!hop->is_resolved())
     return fail(hop->neighbour == net::NeighbourState::kFailed ? EHOSTUNREACH : EAGAIN,
                 "neighbour");
-  e.header = wire::HeaderTemplate::build({.src_mac = hop->src_mac,
-                                          .dst_mac = hop->dst_mac,
-                                          .vlan = hop->vlan,
-                                          .proto = proto,
-                                          .src = local.addr,
-                                          .dst = remote.addr,
-                                          .src_port = local.port,
-                                          .dst_port = remote.port,
-                                          .ttl = ttl,
-                                          .tos = tos});
+  e.header = wire::HeaderTemplate::build(
+      {.src_mac = hop->src_mac,
+       .dst_mac = hop->dst_mac,
+       .vlan = hop->vlan,
+       .proto = proto,
+       .src = local.addr,
+       .dst = remote.addr,
+       .src_port = local.port,
+       .dst_port = remote.port,
+       .ttl = ip.ttl,
+       .tos = ip.tos,
+       .dont_fragment = proto == IpProto::kUdp || ip.mtu_discover != IP_PMTUDISC_DONT});
   e.generation = hop->generation;
   return {};
 }
 
 Result<void> Engine::refresh_egress(TcpFlow& f, Instant now) noexcept {
   const uint32_t before = f.egress.mtu;
-  auto ok = resolve_egress(f.egress, IpProto::kTcp, f.key.local, f.key.remote, f.tos, f.ttl, now);
+  auto ok = resolve_egress(f.egress, IpProto::kTcp, f.key.local, f.key.remote, f.ip, now);
   if (ok) f.stalled_since = Instant();
-  if (before != 0 && f.egress.mtu != before) tcp::set_mss(f.tcb, mss_of(f.egress.mtu, f.key.v6));
+  if (before != 0 && f.egress.mtu != before)
+    tcp::set_mss(f.tcb, std::min(mss_of(f.egress.mtu, f.key.v6), f.mss_limit));
   return ok;
 }
 
@@ -154,16 +164,6 @@ void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
     return;
   }
   stalled_.push_back(f);
-}
-
-/// RFC 1191, RFC 8201, guarded by RFC 5927 §7.2: only for a segment in flight, never below the
-/// floor.
-void Engine::path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept {
-  if (mtu >= f.egress.mtu || !tcp::is_in_flight(f.tcb, quoted)) return;
-  f.egress.mtu = std::max<uint32_t>(mtu, f.key.v6 ? 1280 : 552);
-  tcp::set_mss(f.tcb, mss_of(f.egress.mtu, f.key.v6));
-  want_transmit(f);
-  (void)now;
 }
 
 void Engine::flush_pending(Instant now) noexcept {

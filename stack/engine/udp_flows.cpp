@@ -139,6 +139,16 @@ void Engine::udp_received(UdpFlow& u, const PacketBuf& p) noexcept {
 
 // ---- out
 
+namespace {
+
+IpSettings ip_to(const UdpFlow& u, const Endpoint& dst) {
+  IpSettings ip = u.ip;
+  if (dst.addr.is_multicast()) ip.ttl = u.multicast_ttl;
+  return ip;
+}
+
+}  // namespace
+
 Result<void> Engine::make_datagram(std::span<const iovec> data, Datagram& d) noexcept {
   PacketRef p;
   uint32_t total = 0;
@@ -214,8 +224,7 @@ Result<void> Engine::udp_send_cached(UdpFlow& u, const Endpoint& dst, std::span<
   if (u.egress_to != dst || u.egress_to.port == 0) return fail(ENOENT, "egress");
   Result<void> way;
   if (u.egress.generation != reader_.generation()) [[unlikely]] {
-    const uint8_t ttl = dst.addr.is_multicast() ? u.multicast_ttl : u.ttl;
-    way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, dst, u.tos, ttl, now);
+    way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, dst, ip_to(u, dst), now);
     if (!way && way.error().code != EAGAIN) return way;
   }
   size_t n = 0;
@@ -242,9 +251,8 @@ Result<void> Engine::udp_send_cached(UdpFlow& u, const Endpoint& dst, std::span<
 }
 
 void Engine::send_held(UdpFlow& u, Instant now) noexcept {
-  const uint8_t ttl = u.egress_to.addr.is_multicast() ? u.multicast_ttl : u.ttl;
-  const auto way =
-      resolve_egress(u.egress, IpProto::kUdp, u.egress_from, u.egress_to, u.tos, ttl, now);
+  const auto way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, u.egress_to,
+                                  ip_to(u, u.egress_to), now);
   if (!way) {
     if (way.error().code == EAGAIN && now - u.held_since < kHoldPatience) {
       held_.push_back(u);

@@ -20,6 +20,7 @@ bool PmtuTable::report(const IpAddr& dst, uint32_t mtu, uint32_t link_mtu, Insta
       return (a.mtu == 0 ? Instant() : a.expires) < (b.mtu == 0 ? Instant() : b.expires);
     });
   *to = {dst, mtu, now + kExpiry};
+  first_expiry_ = std::min(first_expiry_, to->expires);
   return mtu < before;
 }
 
@@ -27,6 +28,22 @@ uint32_t PmtuTable::get(const IpAddr& dst, uint32_t link_mtu, Instant now) const
   for (const Entry& e : set_of(dst))
     if (e.mtu != 0 && e.dst == dst && now < e.expires) return std::min(e.mtu, link_mtu);
   return link_mtu;
+}
+
+bool PmtuTable::expire(Instant now) noexcept {
+  bool any = false;
+  first_expiry_ = Instant::never();
+  for (Set& set : sets_)
+    for (Entry& e : set) {
+      if (e.mtu == 0) continue;
+      if (e.expires <= now) {
+        e = {};
+        any = true;
+      } else {
+        first_expiry_ = std::min(first_expiry_, e.expires);
+      }
+    }
+  return any;
 }
 
 }  // namespace vireo::ip

@@ -29,8 +29,10 @@ class PmtuTable {
   /// The largest IP packet to `dst`: what was reported, or `link_mtu`.
   uint32_t get(const IpAddr& dst, uint32_t link_mtu, Instant now) const noexcept;
 
-  /// Routes changed: what was learnt may be about other paths.
-  void clear() noexcept { sets_ = {}; }
+  /// When something may have to be forgotten; Instant::never() if nothing is known.
+  Instant first_expiry() const noexcept { return first_expiry_; }
+  /// Forgets what is too old. @return something was.
+  bool expire(Instant now) noexcept;
 
  private:
   static constexpr unsigned kWays = 4;
@@ -47,6 +49,7 @@ class PmtuTable {
 
   FlowHashKey key_;
   std::array<Set, kCapacity / kWays> sets_{};
+  Instant first_expiry_ = Instant::never();  ///< or earlier: reports put it off
 };
 
 }  // namespace vireo::ip

@@ -68,8 +68,7 @@ ListenOptions listen_options(const File& f) {
           .defer_accept = timeouts_in(o.defer_accept),
           .syncookies = static_cast<uint8_t>(d.tcp_syncookies),
           .abort_on_overflow = d.tcp_abort_on_overflow,
-          .ttl = static_cast<uint8_t>(v6 ? o.v6_hops : o.ip_ttl),
-          .tos = static_cast<uint8_t>(v6 ? o.v6_tclass : o.ip_tos)};
+          .ip = ip_settings(o, v6)};
 }
 
 Result<void> listen(Handle h, int backlog) {

@@ -50,6 +50,7 @@ constexpr Kept kKept[] = {
     {IPPROTO_IP, IP_MULTICAST_TTL, &O::ip_mc_ttl},
     {IPPROTO_IP, IP_MULTICAST_LOOP, &O::ip_mc_loop},
     {IPPROTO_IPV6, IPV6_V6ONLY, &O::v6only},
+    {IPPROTO_IPV6, IPV6_MTU_DISCOVER, &O::v6_mtu_discover},
     {IPPROTO_IPV6, IPV6_TCLASS, &O::v6_tclass},
     {IPPROTO_IPV6, IPV6_UNICAST_HOPS, &O::v6_hops},
     {IPPROTO_IPV6, IPV6_RECVPKTINFO, &O::v6_pktinfo},
@@ -271,12 +272,10 @@ void apply_tcp(File& f, int level, int name) {
     if (name == TCP_QUICKACK) tcp::set_quickack(t, o.quickack != 0, now);
     apply_tcp_limits(f, t, name);
   }
-  if (level == IPPROTO_IP && name == IP_TOS) flow.tos = static_cast<uint8_t>(o.ip_tos);
-  if (level == IPPROTO_IP && name == IP_TTL) flow.ttl = static_cast<uint8_t>(o.ip_ttl);
-  if (level == IPPROTO_IPV6 && name == IPV6_TCLASS) flow.tos = static_cast<uint8_t>(o.v6_tclass);
-  if (level == IPPROTO_IPV6 && name == IPV6_UNICAST_HOPS)
-    flow.ttl = static_cast<uint8_t>(o.v6_hops);
-  if (level == IPPROTO_IP || level == IPPROTO_IPV6) flow.egress.generation = 0;
+  if (level == IPPROTO_IP || level == IPPROTO_IPV6 || name == SO_MARK) {
+    flow.ip = ip_settings(o, flow.key.v6);
+    flow.egress.generation = 0;
+  }
   e.tcp_progress(flow, now);
 }
 
@@ -423,6 +422,13 @@ void init_options(File& f) {
   f.udp->options.v6_mc_loop = s.tx_mc_loopback;
 }
 
+IpSettings ip_settings(const SocketOptions& o, bool v6) {
+  return {.ttl = static_cast<uint8_t>(v6 ? o.v6_hops : o.ip_ttl),
+          .tos = static_cast<uint8_t>(v6 ? o.v6_tclass : o.ip_tos),
+          .mtu_discover = static_cast<uint8_t>(v6 ? o.v6_mtu_discover : o.ip_mtu_discover),
+          .mark = static_cast<uint32_t>(o.mark)};
+}
+
 tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   const Settings& s = stack.settings();
   const KernelDefaults& d = stack.defaults();
@@ -471,7 +477,9 @@ tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   c.keep_count = static_cast<uint8_t>(o.keepcnt != 0 ? o.keepcnt : d.tcp_keepalive_probes);
   c.syn_retries = static_cast<uint8_t>(o.syncnt != 0 ? o.syncnt : d.tcp_syn_retries);
   c.synack_retries = static_cast<uint8_t>(d.tcp_synack_retries);
+  c.retries1 = static_cast<uint8_t>(d.tcp_retries1);
   c.retries2 = static_cast<uint8_t>(d.tcp_retries2);
+  if (d.tcp_mtu_probing != 0) c.black_hole_mss = static_cast<uint16_t>(d.tcp_base_mss);
   c.user_timeout = Duration::ms(o.user_timeout_ms);
   c.fin_timeout = o.linger2 < 0 ? Duration::ms(-1) : Duration::s(o.linger2);
   return c;
@@ -660,6 +668,15 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
     const int error = f.is_tcp() ? tcp_socket::take_error(f) : udp_socket::take_error(f);
     if (error == 0 && f.is_udp()) return std::nullopt;  // the kernel may have one
     return give_int(error, value, len);
+  }
+  const bool asks_mtu =
+      (level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU);
+  if (asks_mtu) {
+    const EngineGuard guard(e);
+    if (f.flow == nullptr || (f.is_udp() && !f.udp->connected)) return std::nullopt;
+    const uint32_t mtu = f.is_tcp() ? f.tcp_flow().egress.mtu : f.udp_flow().egress.mtu;
+    if (mtu == 0) return std::nullopt;  // nothing was sent yet
+    return give_int(static_cast<int>(mtu), value, len);
   }
   if (!f.is_tcp() || level != IPPROTO_TCP) return std::nullopt;
   if (name != TCP_INFO && name != TCP_MAXSEG && name != TCP_QUICKACK) return std::nullopt;

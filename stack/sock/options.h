@@ -9,6 +9,7 @@
 
 #include "core/address.h"
 #include "core/carriage.h"
+#include "stack/engine/flow.h"
 #include "stack/sock/file.h"
 #include "stack/tcp/tcp.h"
 
@@ -46,6 +47,7 @@ struct SocketOptions {
   int ip_mc_ifindex = 0;
   IpAddr ip_mc_address = IpAddr::any_v4();  ///< IP_MULTICAST_IF by address, if no index
   int v6only = 0;
+  int v6_mtu_discover = 1;
   int v6_tclass = 0;
   int v6_hops = 64;
   int v6_pktinfo = 0;
@@ -70,8 +72,8 @@ struct SocketOptions {
   std::optional<tcp::CcKind> congestion;  ///< nullopt: never set
 
   uint64_t max_pacing_rate = UINT64_MAX;  ///< SO_MAX_PACING_RATE of TCP, bytes a second
-  int notsent_lowat = 0;  ///< 0: net.ipv4.tcp_notsent_lowat
-  int rto_min_us = 0;     ///< 0 = never set
+  int notsent_lowat = 0;                  ///< 0: net.ipv4.tcp_notsent_lowat
+  int rto_min_us = 0;                     ///< 0 = never set
   int delack_max_us = 0;
   int rto_max_ms = 0;
   int thin_linear = 0;
@@ -83,6 +85,8 @@ struct SocketOptions {
 
 /// What a connection starts with: settings, kernel defaults, then the program's options.
 tcp::Config tcp_config(const Stack& stack, const SocketOptions& o);
+/// What the flow of a socket asks of IP.
+IpSettings ip_settings(const SocketOptions& o, bool v6);
 
 /// True if an option keeps a socket on the kernel: it changes what is on the wire, or how calls
 /// behave, in a way that only the kernel can do (TCP_MD5SIG, TCP_REPAIR, SO_ATTACH_FILTER, ...).

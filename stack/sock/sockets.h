@@ -53,6 +53,7 @@ struct UdpSocket {
   std::vector<Membership> groups;
   // ---- guarded by the engine's lock
   uint8_t shut = 0;
+  uint32_t cut_at = 0;         ///< the kernel is to cut the datagram at hand to this; 0 = none
   uint32_t kernel_look = 0;    ///< receives since the kernel's queue was last looked at
   Instant kernel_looked;       ///< and when that was
   Endpoint kernel_dst;         ///< the last destination that is the kernel's to serve ...

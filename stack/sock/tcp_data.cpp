@@ -7,7 +7,7 @@ namespace {
 
 using tcp::State;
 
-bool is_opening(State s) { return s == State::kSynSent || s == State::kSynReceived; }
+bool in_handshake(State s) { return s == State::kSynSent || s == State::kSynReceived; }
 
 /// Copies what is queued behind `skip` bytes, which stay. MSG_TRUNC only counts. @return bytes.
 size_t peek(const PacketChain& q, IovCursor& to, uint32_t skip, size_t limit, int flags) noexcept {
@@ -201,7 +201,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
       if (done == want) break;
       // A part of the vector, or TCP_NOTSENT_LOWAT and some of it has left meanwhile.
       if (n != 0 && tcp::send_room(t) != 0) continue;
-    } else if (!is_opening(tcp::state(t))) {
+    } else if (!in_handshake(tcp::state(t))) {
       if (done != 0) break;
       return broken(f, flags);
     }
@@ -216,7 +216,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.snd_timeout_ns.load(std::memory_order_relaxed));
     const auto woken = wait_until(e, {h, *deadline}, signals, [&] {
-      if (is_opening(tcp::state(t))) return false;
+      if (in_handshake(tcp::state(t))) return false;
       return !tcp::can_send(t) || tcp::send_room(t) != 0;
     });
     if (f.flow != &flow) return fail(EPIPE, "send");  // another thread disconnected it

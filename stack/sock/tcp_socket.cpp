@@ -92,13 +92,15 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
 /// Route, port, rule, SYN. Control lock held, engine's not.
 Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const Endpoint& to) {
   TcpSocket& s = *f.tcp;
+  const IpSettings ip = ip_settings(s.options, !to.addr.is_v4());
   e.lock().lock();
   const auto route = e.route(
       {.dst = to.addr,
        .src = local.addr,
        .oif = IfIndex(s.options.bound_ifindex != 0 ? static_cast<uint32_t>(s.options.bound_ifindex)
                                                    : to.scope),
-       .tos = static_cast<uint8_t>(s.options.ip_tos)});
+       .tos = ip.tos,
+       .mark = ip.mark});
   e.unlock();
   if (!route) return std::unexpected(route.error());
   const auto from = bind_shadow(f, fd, route->hop.src);
@@ -107,8 +109,9 @@ Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const End
   const EngineGuard guard(e);
   const Instant now = Clock::now();
   const auto flow =
-      e.tcp_connect(*route, *from, to, tcp_config(*f.stack, s.options), &f, *f.stats, now);
+      e.tcp_connect(*route, *from, to, tcp_config(*f.stack, s.options), ip, &f, *f.stats, now);
   if (!flow) return std::unexpected(flow.error());
+  if (s.options.quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
   f.flow = *flow;
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.engine.store(&e, std::memory_order_release);

@@ -67,6 +67,28 @@ struct Attempt {
   bool by_kernel = false;
 };
 
+/// A datagram above the path's MTU. The kernel cuts it, or refuses it where the program forbids
+/// that; but of a path that is smaller than its link only we were told.
+Attempt too_big(File& f, const UdpFlow& u) {
+  UdpSocket& s = *f.udp;
+  if (u.egress.mtu >= u.egress.link_mtu) return {{}, true};
+  if (u.ip.mtu_discover == IP_PMTUDISC_DO) return {fail(EMSGSIZE, "path MTU"), false};
+  s.cut_at = u.egress.mtu;
+  return {{}, true};
+}
+
+/// Lets the kernel's socket cut what is too big for the path: by routers on the way (IPv4), by
+/// itself (IPv6). No lock held.
+void let_kernel_cut(Handle h) {
+  UdpSocket& s = *h->udp;
+  const int mtu = static_cast<int>(std::exchange(s.cut_at, 0));
+  const int off = IP_PMTUDISC_DONT;
+  if (h->domain.load(std::memory_order_relaxed) == AF_INET6)
+    (void)libc().setsockopt(h.fd, IPPROTO_IPV6, IPV6_MTU, &mtu, sizeof mtu);
+  else
+    (void)libc().setsockopt(h.fd, IPPROTO_IP, IP_MTU_DISCOVER, &off, sizeof off);
+}
+
 /// One try under the engine's lock.
 Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> iov,
                  Doorbell bell) {
@@ -93,13 +115,14 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
     const auto route = e.route({.dst = to.addr,
                                 .src = s.local.addr,
                                 .oif = IfIndex(oif),
-                                .tos = u.tos,
-                                .proto = IpProto::kUdp});
+                                .tos = u.ip.tos,
+                                .proto = IpProto::kUdp,
+                                .mark = u.ip.mark});
     if (!route) return refuse();
     const IpAddr src = s.local.addr.is_unspecified() ? route->hop.src : s.local.addr;
     sent = e.udp_send(u, *route, {src, s.local.port, s.local.scope}, to, iov, bell, now);
   }
-  if (!sent && sent.error().code == EMSGSIZE) return {{}, true};
+  if (!sent && sent.error().code == EMSGSIZE) return too_big(f, u);
   return {sent};
 }
 
@@ -158,6 +181,8 @@ Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
     if (const int error = take_error(f); error != 0) return fail(error, "send");
     const Attempt a = try_send(f, e, *to, iov, bell);
     if (a.by_kernel) {
+      if (f.udp->cut_at != 0) [[unlikely]]
+        let_kernel_cut(h);
       guard.unlock();
       return kernel_sendmsg(h, msg, flags);
     }

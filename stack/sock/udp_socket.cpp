@@ -11,9 +11,8 @@ void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
   u.rcv_buf = std::max(static_cast<uint32_t>(std::max(rcvbuf, 0)),
                        static_cast<uint32_t>(stack.settings().rx_bytes_min.value()));
   u.reuse_port = o.reuse_port != 0;
-  u.ttl = static_cast<uint8_t>(v6 ? o.v6_hops : o.ip_ttl);
+  u.ip = ip_settings(o, v6);
   u.multicast_ttl = static_cast<uint8_t>(v6 ? o.v6_mc_hops : o.ip_mc_ttl);
-  u.tos = static_cast<uint8_t>(v6 ? o.v6_tclass : o.ip_tos);
   u.egress_to = {};  // the header's template is made anew
   u.egress.generation = 0;
 }

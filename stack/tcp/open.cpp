@@ -116,7 +116,9 @@ void update_mss(Tcb& t) {
   const int options = t.ts_on ? 12 : 0;
   const int frame =
       t.pool == nullptr ? 65535 : static_cast<int>(t.pool->frame_bytes() - PacketPool::kHeadroom);
-  const int mss = std::min({int{t.peer_mss} - options, int{t.config.mss} - options, frame});
+  const int hole = t.hole_mss != 0 ? t.hole_mss : 65535;  // RFC 4821, see path.cpp
+  const int mss =
+      std::min({int{t.peer_mss} - options, int{t.config.mss} - options, hole - options, frame});
   t.mss = static_cast<uint16_t>(std::max(mss, int{kMinMss}));
 }
 

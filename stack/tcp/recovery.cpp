@@ -310,6 +310,26 @@ void on_reorder_timer(Tcb& t, Instant now) {
   refresh_prediction(t);
 }
 
+void lose_oversized(Tcb& t, Instant) {
+  bool any = false;
+  const bool partly = t.queue.has_next() && t.queue.next().offset < t.snd_nxt;
+  const uint32_t end = t.queue.next_index() + (partly ? 1 : 0);
+  for (uint32_t i = t.queue.first(); i != end; ++i) {
+    const SendDesc& s = t.queue[i];
+    if (s.length <= t.mss || s.is(kSacked)) continue;
+    mark_lost(t, i);
+    any = true;
+  }
+  if (!any) return;
+  if (t.recovery == Recovery::kOpen) begin_episode(t);
+  if (t.recovery == Recovery::kFast) t.cc.cwnd = std::max<uint32_t>(t.cc.ssthresh, t.mss);
+  t.queue.board().undo_marker = 0;  // nothing to undo: cwnd was not touched
+  t.recovery = Recovery::kLoss;
+  t.recover = t.snd_nxt;
+  t.dupacks = 0;
+  t.rtx_force = true;
+}
+
 void lose_all(Tcb& t, Instant now) {
   Scoreboard& b = t.queue.board();
   const bool fresh = t.recovery == Recovery::kOpen || t.snd_una >= t.recover;

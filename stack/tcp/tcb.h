@@ -178,6 +178,7 @@ struct alignas(64) Tcb {
   Seq32 reset_seq;
   int error = 0;
   int soft_error = 0;
+  uint16_t hole_mss = 0;  ///< segments since a black hole was suspected, 0 = it was not
   Urgent urgent = Urgent::kNone;
   std::byte urgent_byte{};  ///< valid if `urgent` is kThere
   uint32_t segs_in = 0, segs_out = 0, data_segs_in = 0, data_segs_out = 0;
@@ -269,6 +270,11 @@ void pass_mark(Tcb& t);
 void plan_urgent(const Tcb& t, StreamOffset offset, Plan& p);
 /// Bytes that the send buffer has room for, whatever TCP_NOTSENT_LOWAT says.
 uint32_t buffer_room(const Tcb& t);
+/// Segments in flight that are longer than `mss` were dropped for that alone: sent again at once,
+/// with the window as it is.
+void lose_oversized(Tcb& t, Instant now);
+/// A retransmission timeout: perhaps the path drops what is large, and nobody tells.
+void suspect_black_hole(Tcb& t);
 /// Duplicate bytes arrived: reported with the next ACK (RFC 2883 §4).
 void note_duplicate(Tcb& t, Seq32 left, Seq32 right);
 }  // namespace vireo::tcp

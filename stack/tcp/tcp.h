@@ -150,8 +150,10 @@ struct Config {
   uint8_t keep_count = 9;
   uint8_t syn_retries = 6;
   uint8_t synack_retries = 5;
-  uint8_t retries2 = 15;    ///< data retransmissions before ETIMEDOUT (Linux tcp_retries2)
-  Duration user_timeout{};  ///< TCP_USER_TIMEOUT, 0 = off
+  uint16_t black_hole_mss = 0;  ///< RFC 4821: after repeated timeouts, try this; 0 = off
+  uint8_t retries1 = 3;         ///< how many timeouts (Linux tcp_retries1)
+  uint8_t retries2 = 15;        ///< data retransmissions before ETIMEDOUT (Linux tcp_retries2)
+  Duration user_timeout{};      ///< TCP_USER_TIMEOUT, 0 = off
   Duration fin_timeout = Duration::s(60);  ///< orphaned FIN_WAIT_2 (TCP_LINGER2); negative: none
   uint32_t window_clamp = 0;            ///< TCP_WINDOW_CLAMP: most bytes advertised, 0 = no limit
   uint32_t notsent_lowat = UINT32_MAX;  ///< TCP_NOTSENT_LOWAT: unsent bytes that close append()
@@ -186,6 +188,9 @@ Effects icmp_error(Tcb& t, Seq32 quoted, int error, bool hard, Instant now);
 /// The path now carries segments of `mss` payload bytes; larger unsent or unacknowledged ones are
 /// cut when sent again.
 void set_mss(Tcb& t, uint16_t mss);
+/// As set_mss(), and larger segments in flight were dropped on the way: they are sent again at
+/// once, cut. Not a sign of congestion: cwnd stays (RFC 1191 §6.4; Linux tcp_simple_retransmit).
+Effects path_shrunk(Tcb& t, uint16_t mss, Instant now);
 
 // ---- program
 /// Copies bytes of `data` into send buffers (summing on the way), at most what snd_buf and the pool

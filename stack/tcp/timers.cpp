@@ -53,6 +53,7 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   } else if (t.retransmits > (t.orphan ? kOrphanRetries : t.config.retries2)) {
     return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
   }
+  suspect_black_hole(t);
   lose_all(t, now);
   back_off(t);
   t.rto_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));

@@ -22,8 +22,11 @@ TEST(Pmtu, LowersNeverRaisesAndForgets) {
   EXPECT_EQ(t.get(kA, 1500, at(1100)), 1500U) << "ten minutes after the last report";
   EXPECT_TRUE(t.report(kA, 1450, 1500, at(1100)));
   EXPECT_EQ(t.get(kA, 1500, at(1100)), 1450U);
-  t.clear();
-  EXPECT_EQ(t.get(kA, 1500, at(1100)), 1500U);
+  EXPECT_LE(t.first_expiry(), at(1700));
+  EXPECT_FALSE(t.expire(at(1699)));
+  EXPECT_EQ(t.first_expiry(), at(1700));
+  EXPECT_TRUE(t.expire(at(1700)));
+  EXPECT_TRUE(t.first_expiry().is_never());
 }
 
 TEST(Pmtu, FloorsOfBothFamilies) {
