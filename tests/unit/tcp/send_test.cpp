@@ -653,7 +653,6 @@ TEST_P(Send, SmallWritesShareAnUnsentFrame) {
   EXPECT_EQ(o[0].data.size(), 1000u);
 }
 
-}  // namespace
 TEST_P(Send, UrgentDataCarriesThePointer) {  // RFC 9293 §3.8.5, RFC 6093 §3.1
   Peer p(ours(), theirs());
   p.config.nodelay = false;
@@ -730,4 +729,5 @@ TEST_P(Send, QueueSizeCountsTheFin) {  // SIOCOUTQ as Linux: 0 only when all is 
   EXPECT_EQ(unacked_bytes(p.t), 0u);
 }
 
+}  // namespace
 }  // namespace vireo::tcp
