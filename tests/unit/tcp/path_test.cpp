@@ -49,7 +49,8 @@ TEST_P(Path, SilenceIsTakenForABlackHole) {  // RFC 4821 §7.7; Linux tcp_mtu_pr
   p.write(text(1460));
   EXPECT_EQ(p.out()[0].data.size(), 1460u);
   std::vector<size_t> sizes;
-  for (const Out& o : p.after(Duration::s(30))) sizes.push_back(o.data.size());
+  for (const Out& o : p.after(Duration::s(30)))
+    if (o.seq == 1) sizes.push_back(o.data.size());  // the rest of the cut one follows
   ASSERT_GE(sizes.size(), 5u);
   EXPECT_EQ(sizes[0], 1460u);
   EXPECT_EQ(sizes[1], 1460u);
