@@ -16,6 +16,9 @@ uint64_t pacing_rate(const Tcb& t) {
 
 }  // namespace
 
+/// Linux's TCP_INFINITE_SSTHRESH: no loss yet.
+constexpr uint32_t kInfiniteSsthresh = 0x7fffffff;
+
 Info info(const Tcb& t) {
   Info i{};
   i.state = t.state;
@@ -32,7 +35,8 @@ Info info(const Tcb& t) {
   i.retransmits = t.retransmits;
   i.total_retrans = t.total_retrans;
   i.snd_cwnd = t.cc.cwnd / t.mss;
-  i.snd_ssthresh = t.cc.ssthresh / t.mss;
+  i.snd_ssthresh =
+      t.cc.ssthresh == CongestionControl::kMaxWindow ? kInfiniteSsthresh : t.cc.ssthresh / t.mss;
   i.cwnd = t.cc.cwnd;
   i.ssthresh = t.cc.ssthresh;
   i.rcv_space = t.tuning.space != 0 ? t.tuning.space : initial_window(t.config.mss);

@@ -122,7 +122,8 @@ TEST(Listen, DataWithoutTheBareAckOpens) {
   EXPECT_EQ(h.read(*c), "abcdef");
 }
 
-// seastar #91, gVisor 0b81b32c9: data, ECN bits or unknown options on the SYN change nothing.
+// seastar #91, gVisor 0b81b32c9: data or unknown options on the SYN change nothing; ECN is agreed
+// to.
 TEST(Listen, SynWithDataEcnAndUnknownOptions) {
   Host h;
   Listening& l = h.listen(80);
@@ -133,7 +134,7 @@ TEST(Listen, SynWithDataEcnAndUnknownOptions) {
   p.say(kSyn | SegFlags::kEce | SegFlags::kCwr, p.iss, Seq32(0),
         {.data = "early", .options = p.syn_options()});
   const auto answer = p.hear();
-  ASSERT_TRUE(answer && answer->is(kSyn | kAck)) << "RFC 3168 6.1.1: no ECE, ECN is not spoken";
+  ASSERT_TRUE(answer && answer->is(kSyn | kAck | SegFlags::kEce)) << "RFC 3168 6.1.1: ECE alone";
   EXPECT_EQ(answer->ack, p.iss + 1) << "only the SYN is acknowledged";
   p.ack = answer->seq + 1;
   p.say(kAck, "early");

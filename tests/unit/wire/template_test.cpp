@@ -50,7 +50,8 @@ Bytes emit(const Spec& s, L4Sum mode = L4Sum::kFull) {
                         .options = s.options,
                         .payload_bytes = n,
                         .payload_sum = sum,
-                        .ip_id = s.id},
+                        .ip_id = s.id,
+                        .ecn = static_cast<Ecn>(s.tos & 3)},
                        mode)
           : t.emit_udp(out.data(), {.payload_bytes = n, .payload_sum = sum, .ip_id = s.id}, mode);
   EXPECT_LE(size, HeaderTemplate::kMaxBytes);
