@@ -500,7 +500,7 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
     }
     if (room == 0) break;
   }
-  t.more = more;
+  if (taken > 0) t.more = more;  // a write that found no room says nothing of what is queued
   if ((more || t.cork) && t.cork_at.is_never() && taken > 0) t.cork_at = now + Duration::ms(200);
   size_t asked = 0;
   for (const iovec& v : data) asked += v.iov_len;

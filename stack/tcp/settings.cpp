@@ -79,6 +79,7 @@ void set_nodelay(Tcb& t, bool on, Instant) {
 void set_cork(Tcb& t, bool on, Instant now) {
   t.cork = on;
   t.config.cork = on;
+  if (t.state == State::kClosed) return;  // what it did not send it never will: no timer
   if (on) {
     if (t.snd_nxt < t.snd_end && t.cork_at.is_never()) t.cork_at = now + Duration::ms(200);
     return;

@@ -28,6 +28,14 @@ Instant clamp_to_user_timeout(const Tcb& t, Instant at) {
   return std::min(at, t.stuck_since + t.config.user_timeout);
 }
 
+/// `overdue`: past the user timeout, which replaces the count of retries. An orphan heeds both,
+/// lest a long one keep it.
+bool gives_up(const Tcb& t, bool overdue) {
+  if (overdue) return true;
+  if (t.orphan) return t.retransmits > kOrphanRetries;
+  return t.config.user_timeout == Duration{} && t.retransmits > t.config.retries2;
+}
+
 Effects on_retransmit_timer(Tcb& t, Instant now) {
   if (t.retransmits == 0) t.stuck_since = t.last_sent;
   if (t.retransmits < 255) ++t.retransmits;
@@ -48,11 +56,8 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
     t.stuck_since = t.last_ack;
     t.retransmits = 1;
   }
-  if (t.config.user_timeout > Duration{} && !t.orphan) {
-    if (past(t, t.stuck_since, now)) return finish(t, timeout_error(t));
-  } else if (t.retransmits > (t.orphan ? kOrphanRetries : t.config.retries2)) {
+  if (gives_up(t, past(t, t.stuck_since, now)))
     return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
-  }
   suspect_black_hole(t);
   lose_all(t, now);
   back_off(t);
@@ -68,11 +73,8 @@ Effects on_persist_timer(Tcb& t, Instant now) {
     t.retransmits = 0;
   }
   ++t.retransmits;
-  if (t.config.user_timeout > Duration{} && !t.orphan) {
-    if (t.retransmits > 1 && past(t, t.stuck_since, now)) return finish(t, timeout_error(t));
-  } else if (t.retransmits > (t.orphan ? kOrphanRetries : t.config.retries2)) {
+  if (gives_up(t, t.retransmits > 1 && past(t, t.stuck_since, now)))
     return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
-  }
   t.probe_due = true;
   back_off(t);
   t.rtx_at = clamp_to_user_timeout(

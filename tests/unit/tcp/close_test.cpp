@@ -101,6 +101,18 @@ TEST_P(Close, UnreadDataIsAnsweredWithReset) {  // RFC 2525 §2.17
   EXPECT_EQ(state(p.t), State::kClosed);
 }
 
+TEST_P(Close, AClosedConnectionArmsNoTimer) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  set_cork(p.t, true, p.now);
+  p.write("held back");
+  abort(p.t, p.now);
+  p.out();
+  ASSERT_EQ(state(p.t), State::kClosed);
+  set_cork(p.t, true, p.now);
+  EXPECT_TRUE(deadline(p.t).is_never());
+}
+
 TEST_P(Close, DataForAnOrphanIsAnsweredWithReset) {
   Peer p(ours(), theirs());
   p.establish_active();

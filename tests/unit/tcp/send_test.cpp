@@ -59,6 +59,20 @@ TEST_P(Send, NodelayReleasesWhatNagleHeld) {
   EXPECT_EQ(p.out().size(), 1u);
 }
 
+TEST_P(Send, AWriteWithoutRoomHoldsNothingBack) {  // MSG_MORE that ends in EAGAIN
+  Peer p(ours(), theirs());
+  p.config.snd_buf = 1500;
+  p.config.nodelay = false;
+  p.establish_active();
+  p.write(text(1500));
+  EXPECT_EQ(p.out().size(), 1u);  // Nagle keeps 40 bytes
+  EXPECT_EQ(p.write("x", true), 0u);
+  p.in(kAck, 1, 1461);
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(o[0].data.size(), 40u);
+}
+
 TEST_P(Send, CorkHoldsAPartialSegmentFor200Milliseconds) {  // tcp(7)
   Peer p(ours(), theirs());
   p.establish_active();
@@ -344,6 +358,21 @@ TEST_P(Send, UserTimeoutEndsRetransmission) {
   EXPECT_EQ(state(p.t), State::kEstablished);
   p.until(start + Duration::ms(3010));
   EXPECT_EQ(error(p.t), ETIMEDOUT);
+}
+
+TEST_P(Send, UserTimeoutEndsAnOrphanOnce) {  // with one reset, not a burst of retransmissions
+  Peer p(ours(), theirs());
+  p.config.user_timeout = Duration::s(3);
+  p.establish_active();
+  p.write("x");
+  close(p.t, p.now);
+  p.out();
+  const auto before = p.after(Duration::ms(2990));
+  EXPECT_LE(before.size(), 4u);
+  const auto o = p.after(Duration::ms(20));
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_TRUE(has(o[0].flags, kRst));
+  EXPECT_EQ(state(p.t), State::kClosed);
 }
 
 TEST_P(Send, DuplicateAcksDoNotRestartTheTimer) {  // TCP.md 4.16
