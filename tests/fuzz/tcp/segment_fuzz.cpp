@@ -387,7 +387,6 @@ class Run {
     const std::vector<uint8_t> options = (shape & 64) != 0 ? any_options() : usual_options();
     Segment s = make(flags, seq, ack, window, options, length);
     if (has(flags, SegFlags::kUrg)) s.urgent = in_.u16();
-    s.ce = (shape & 128) != 0;
     (void)input(t_, std::move(s), now_);
   }
   /// The peer's SYN once more, as after a lost SYN-ACK or from a new life of the peer.
