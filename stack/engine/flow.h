@@ -76,7 +76,7 @@ struct ListenOptions {
   uint8_t defer_accept = 0;  ///< SYN-ACK timeouts for which a bare ACK does not do (tcp(7))
   uint8_t syncookies = 1;    ///< sysctl tcp_syncookies: 0 never, 1 when the queue is full, 2 always
   bool abort_on_overflow = false;  ///< sysctl tcp_abort_on_overflow
-  IpSettings ip;                   ///< of the connections
+  IpSettings ip{};                 ///< of the connections
 };
 
 struct Listener : Flow {

@@ -172,6 +172,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   peer = flow.key.remote;
   TcpSocket& s = *c.tcp;
   s.options = f.tcp->options;
+  s.options.priority = 0;  // not inherited on Linux either
   s.link = Link::kConnected;
   s.bound = true;
   s.local = flow.key.local;

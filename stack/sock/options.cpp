@@ -625,7 +625,7 @@ tcp_info info_of(const TcpFlow& f, Instant now) {
   o.tcpi_rttvar = us(i.rttvar);
   o.tcpi_snd_ssthresh = i.snd_ssthresh;
   o.tcpi_snd_cwnd = i.snd_cwnd;
-  o.tcpi_advmss = t.config.mss;
+  o.tcpi_advmss = t.config.mss - (i.timestamps ? 12U : 0U);
   o.tcpi_backoff = t.backoff;
   o.tcpi_probes = t.rtx_timer == tcp::RtxTimer::kPersist ? t.retransmits : t.keep_probes;
   o.tcpi_ato = us(t.config.delack_max);
@@ -638,7 +638,7 @@ tcp_info info_of(const TcpFlow& f, Instant now) {
   o.tcpi_delivery_rate = i.delivery_rate;
   o.tcpi_delivery_rate_app_limited = i.delivery_rate_app_limited;
   o.tcpi_total_retrans = i.total_retrans;
-  o.tcpi_bytes_acked = i.bytes_acked;
+  o.tcpi_bytes_acked = i.bytes_acked;  // data alone; Linux counts an active opener's SYN, too
   o.tcpi_bytes_received = i.bytes_received;
   o.tcpi_segs_out = i.segs_out;
   o.tcpi_segs_in = i.segs_in;

@@ -365,7 +365,8 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         ++t.data_segs_out;
         t.bytes_sent += p.length;
         t.last_sent = now;
-        if (t.rcv_acked != t.rcv_nxt) t.interactive = true;
+        // An answer within the time of a delayed ACK, whether or not that was still owed (Linux).
+        if (now - t.last_received < t.config.delack_max && t.data_segs_in > 0) t.interactive = true;
         if (has(p.flags, SegFlags::kCwr)) t.ecn_cwr_due = false;
       }
       if (has(p.flags, SegFlags::kFin)) [[unlikely]] {

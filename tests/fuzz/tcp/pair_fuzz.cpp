@@ -43,7 +43,7 @@ struct Flying {
 struct Host {
   explicit Host(std::vector<std::byte>& memory) : pool(memory, kFrameBytes) {}
   PacketPool pool;
-  Config config;
+  Config config{.oob_inline = true};  // every byte in its place
   Tcb t;
   Watch watch;
   Seq32 iss;

@@ -438,7 +438,7 @@ class Run {
   Bytes in_;
   std::vector<std::byte> memory_;
   PacketPool pool_{memory_, kFrameBytes};
-  Config config_;
+  Config config_{.oob_inline = true};  // every byte in its place
   Tcb t_;
   Watch watch_;
   Seq32 iss_, irs_;

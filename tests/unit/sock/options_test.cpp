@@ -109,7 +109,6 @@ TEST_P(Options, AcceptedInheritsAll) {
   const std::tuple<int, int, int> set[] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
                                            {SOL_SOCKET, SO_OOBINLINE, 1},
                                            {SOL_SOCKET, SO_RCVLOWAT, 7},
-                                           {SOL_SOCKET, SO_PRIORITY, 4},
                                            {SOL_SOCKET, SO_SNDBUF, 60'000},
                                            {SOL_SOCKET, SO_RCVBUF, 70'000},
                                            {IPPROTO_TCP, TCP_KEEPIDLE, 100},
@@ -306,7 +305,7 @@ TEST_P(Options, InfoTellsWhatIsNotCongestion) {
   EXPECT_EQ(i.tcpi_advmss, 1448U);
   EXPECT_EQ(i.tcpi_snd_mss, 1448U);
   EXPECT_EQ(i.tcpi_bytes_sent, 5U);
-  EXPECT_EQ(i.tcpi_bytes_acked, 6U);  // and the SYN
+  EXPECT_GE(i.tcpi_bytes_acked, 5U);  // Linux counts the SYN, too
   EXPECT_EQ(j.tcpi_bytes_received, 5U);
   EXPECT_EQ(i.tcpi_data_segs_out, 1U);
   EXPECT_EQ(j.tcpi_data_segs_in, 1U);

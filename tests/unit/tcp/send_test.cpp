@@ -64,13 +64,15 @@ TEST_P(Send, AWriteWithoutRoomHoldsNothingBack) {  // MSG_MORE that ends in EAGA
   p.config.snd_buf = 1500;
   p.config.nodelay = false;
   p.establish_active();
-  p.write(text(1500));
-  EXPECT_EQ(p.out().size(), 1u);  // Nagle keeps 40 bytes
+  p.write("a");
+  EXPECT_EQ(p.out().size(), 1u);
+  p.write(text(1499));
+  EXPECT_EQ(p.out().size(), 1u);  // Nagle keeps 39 bytes while the small segment is out
   EXPECT_EQ(p.write("x", true), 0u);
-  p.in(kAck, 1, 1461);
+  p.in(kAck, 1, 1462);
   const auto o = p.out();
   ASSERT_EQ(o.size(), 1u);
-  EXPECT_EQ(o[0].data.size(), 40u);
+  EXPECT_EQ(o[0].data.size(), 39u);
 }
 
 TEST_P(Send, CorkHoldsAPartialSegmentFor200Milliseconds) {  // tcp(7)
