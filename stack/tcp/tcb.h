@@ -205,7 +205,7 @@ struct alignas(64) Tcb {
   bool fin_unsent() const { return fin_queued && snd_nxt <= snd_end; }
   bool is_synchronized() const { return state >= State::kSynReceived; }
 };
-static_assert(sizeof(Tcb) <= 1088);
+static_assert(sizeof(Tcb) <= 832);
 
 // ---- shared by the .cpp files of this folder
 
