@@ -16,6 +16,7 @@
 
 #include "core/high_fd.h"
 #include "core/log.h"
+#include "dev/xdp/late_libbpf.h"
 #include "dev/xdp/uapi.h"
 #include "steer.skel.h"
 
@@ -69,6 +70,7 @@ void copy_address(Bytes& to, const IpAddr& from) {
 
 Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
                                                  const SteeringSizes& sizes, bool tags) {
+  if (auto r = load_libbpf(); !r) return std::unexpected(r.error());
   const QuietLibbpf quiet;
   const std::unique_ptr<steer_bpf, void (*)(steer_bpf*)> skeleton(steer_bpf::open(),
                                                                   steer_bpf::destroy);

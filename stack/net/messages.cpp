@@ -8,12 +8,12 @@
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
-#include <netlink/attr.h>
-#include <netlink/msg.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+
+#include "stack/net/attributes.h"
 
 namespace vireo::net {
 namespace {
@@ -21,30 +21,22 @@ namespace {
 /// Attributes newer than the system's headers.
 constexpr int kFraDscp = 25, kFraSportMask = 28, kFraDportMask = 29, kFraMax = 40;
 
-template <int Max>
-struct Attributes {
-  nlattr* tb[Max + 1] = {};
-  const nlattr* operator[](int type) const { return tb[type]; }
-};
-
-template <class Header, int Max>
-const Header* parse(const nlmsghdr& m, Attributes<Max>& a) {
-  auto* h = const_cast<nlmsghdr*>(&m);  // libnl reads only
-  if (nlmsg_parse(h, sizeof(Header), a.tb, Max, nullptr) < 0) return nullptr;
-  return static_cast<const Header*>(nlmsg_data(h));
-}
-
 /// 0 if absent or too short.
-uint32_t u32(const nlattr* a) { return a != nullptr && nla_len(a) >= 4 ? nla_get_u32(a) : 0; }
-uint16_t u16(const nlattr* a) {
-  return a != nullptr && nla_len(a) >= 2 ? nla_get_u16(a) : uint16_t{0};
+template <class Unsigned>
+Unsigned number(const nlattr* a) {
+  Unsigned v = 0;
+  if (a != nullptr && attribute_length(a) >= static_cast<int>(sizeof v))
+    std::memcpy(&v, attribute_data(a), sizeof v);
+  return v;
 }
-uint8_t u8(const nlattr* a) { return a != nullptr && nla_len(a) >= 1 ? nla_get_u8(a) : uint8_t{0}; }
+uint32_t u32(const nlattr* a) { return number<uint32_t>(a); }
+uint16_t u16(const nlattr* a) { return number<uint16_t>(a); }
+uint8_t u8(const nlattr* a) { return number<uint8_t>(a); }
 
 std::string text(const nlattr* a) {
   if (a == nullptr) return {};
-  const char* p = static_cast<const char*>(nla_data(a));
-  return std::string(p, strnlen(p, static_cast<size_t>(nla_len(a))));
+  const char* p = attribute_data(a);
+  return std::string(p, strnlen(p, static_cast<size_t>(attribute_length(a))));
 }
 
 IpAddr any(int family) { return family == AF_INET ? IpAddr::any_v4() : IpAddr(); }
@@ -64,12 +56,12 @@ std::optional<IpAddr> address(const void* data, int len, int family) {
 }
 std::optional<IpAddr> address(const nlattr* a, int family) {
   if (a == nullptr) return std::nullopt;
-  return address(nla_data(a), nla_len(a), family);
+  return address(attribute_data(a), attribute_length(a), family);
 }
 
 void read_mac(const nlattr* a, Mac& out) {
-  if (a != nullptr && nla_len(a) == static_cast<int>(out.size()))
-    std::memcpy(out.data(), nla_data(a), out.size());
+  if (a != nullptr && attribute_length(a) == static_cast<int>(out.size()))
+    std::memcpy(out.data(), attribute_data(a), out.size());
 }
 
 bool is_ip(int family) { return family == AF_INET || family == AF_INET6; }
@@ -114,17 +106,14 @@ LinkFlags link_flags(const ifinfomsg& h) {
 /// [DEVCONF_MTU6].
 uint32_t ipv6_mtu(const nlattr* af_spec) {
   constexpr int kDevconfMtu6 = 2;
-  if (af_spec == nullptr) return 0;
-  const nlattr* v6 =
-      nla_find(static_cast<const nlattr*>(nla_data(af_spec)), nla_len(af_spec), AF_INET6);
-  if (v6 == nullptr) return 0;
-  const nlattr* conf =
-      nla_find(static_cast<const nlattr*>(nla_data(v6)), nla_len(v6), 2 /* IFLA_INET6_CONF */);
-  if (conf == nullptr || nla_len(conf) < static_cast<int>((kDevconfMtu6 + 1) * sizeof(int32_t)))
+  const Attributes<AF_INET6> families(af_spec);
+  const Attributes<IFLA_INET6_CONF> v6(families[AF_INET6]);
+  const nlattr* conf = v6[IFLA_INET6_CONF];
+  if (conf == nullptr ||
+      attribute_length(conf) < static_cast<int>((kDevconfMtu6 + 1) * sizeof(int32_t)))
     return 0;
   int32_t mtu;
-  std::memcpy(&mtu, static_cast<const char*>(nla_data(conf)) + kDevconfMtu6 * sizeof mtu,
-              sizeof mtu);
+  std::memcpy(&mtu, attribute_data(conf) + kDevconfMtu6 * sizeof mtu, sizeof mtu);
   return mtu > 0 ? static_cast<uint32_t>(mtu) : 0;
 }
 
@@ -155,11 +144,11 @@ std::optional<RouteType> route_type(uint8_t type) {
 
 std::optional<IpAddr> gateway(const nlattr* plain, const nlattr* via, int family) {
   if (plain != nullptr) return address(plain, family);
-  if (via == nullptr || nla_len(via) < 2) return std::nullopt;
+  if (via == nullptr || attribute_length(via) < 2) return std::nullopt;
   rtvia v;
-  std::memcpy(&v, nla_data(via), sizeof v);
-  return address(static_cast<const char*>(nla_data(via)) + sizeof v,
-                 nla_len(via) - static_cast<int>(sizeof v), v.rtvia_family);
+  std::memcpy(&v, attribute_data(via), sizeof v);
+  return address(attribute_data(via) + sizeof v, attribute_length(via) - static_cast<int>(sizeof v),
+                 v.rtvia_family);
 }
 
 void read_hop_flags(unsigned flags, Hop& h) {
@@ -168,16 +157,13 @@ void read_hop_flags(unsigned flags, Hop& h) {
 }
 
 void read_multipath(const nlattr* a, int family, Route& r) {
-  const char* p = static_cast<const char*>(nla_data(a));
-  int left = nla_len(a);
+  const char* p = attribute_data(a);
+  int left = attribute_length(a);
   while (left >= static_cast<int>(sizeof(rtnexthop))) {
     rtnexthop nh;
     std::memcpy(&nh, p, sizeof nh);
     if (nh.rtnh_len < sizeof nh || nh.rtnh_len > left) return;
-    Attributes<RTA_MAX> at;
-    auto* first = reinterpret_cast<nlattr*>(const_cast<char*>(p) + sizeof nh);
-    if (nla_parse(at.tb, RTA_MAX, first, nh.rtnh_len - static_cast<int>(sizeof nh), nullptr) < 0)
-      return;
+    const Attributes<RTA_MAX> at(p + sizeof nh, nh.rtnh_len - static_cast<int>(sizeof nh));
     Hop h{.oif = IfIndex(static_cast<uint32_t>(nh.rtnh_ifindex)),
           .gateway = gateway(at[RTA_GATEWAY], at[RTA_VIA], family),
           .weight = static_cast<uint16_t>(nh.rtnh_hops + 1)};
@@ -208,18 +194,19 @@ RuleAction rule_action(uint8_t action) {
 }
 
 PortRange port_range(const nlattr* a) {
-  if (a == nullptr || nla_len(a) < static_cast<int>(sizeof(fib_rule_port_range))) return {};
+  if (a == nullptr || attribute_length(a) < static_cast<int>(sizeof(fib_rule_port_range)))
+    return {};
   fib_rule_port_range r;
-  std::memcpy(&r, nla_data(a), sizeof r);
+  std::memcpy(&r, attribute_data(a), sizeof r);
   return {r.start, r.end};
 }
 
 }  // namespace
 
 std::optional<Link> parse_link(const nlmsghdr& m) {
-  Attributes<IFLA_MAX> a;
-  const auto* h = parse<ifinfomsg>(m, a);
+  const auto* h = header_of<ifinfomsg>(m);
   if (h == nullptr || h->ifi_family != AF_UNSPEC) return std::nullopt;
+  const auto a = attributes_of<IFLA_MAX>(m, h);
   Link l;
   l.index = IfIndex(static_cast<uint32_t>(h->ifi_index));
   l.flags = link_flags(*h);
@@ -232,32 +219,25 @@ std::optional<Link> parse_link(const nlmsghdr& m) {
   l.master = IfIndex(u32(a[IFLA_MASTER]));
   if (a[IFLA_LINKINFO] == nullptr) return l;
 
-  Attributes<IFLA_INFO_MAX> info;
-  if (nla_parse_nested(info.tb, IFLA_INFO_MAX, a.tb[IFLA_LINKINFO], nullptr) < 0) return l;
+  const Attributes<IFLA_INFO_MAX> info(a[IFLA_LINKINFO]);
   l.kind_name = text(info[IFLA_INFO_KIND]);
   l.kind = link_kind(l.kind_name);
   const bool stacked =
       l.kind == LinkKind::kVlan || l.kind == LinkKind::kMacvlan || l.kind == LinkKind::kIpvlan;
   // A veth's IFLA_LINK is its peer; one in another namespace has an index that means nothing here.
   if (stacked && a[IFLA_LINK_NETNSID] == nullptr) l.lower = IfIndex(u32(a[IFLA_LINK]));
-  if (l.kind == LinkKind::kVlan && info[IFLA_INFO_DATA] != nullptr) {
-    Attributes<IFLA_VLAN_MAX> vlan;
-    if (nla_parse_nested(vlan.tb, IFLA_VLAN_MAX, info.tb[IFLA_INFO_DATA], nullptr) >= 0) {
-      l.vlan = VlanId(u16(vlan[IFLA_VLAN_ID]));
-      be16 protocol;
-      if (const nlattr* p = vlan[IFLA_VLAN_PROTOCOL]; p != nullptr && nla_len(p) >= 2) {
-        std::memcpy(&protocol, nla_data(p), 2);
-        l.vlan_8021ad = protocol == be16(ETH_P_8021AD);
-      }
-    }
+  if (l.kind == LinkKind::kVlan) {
+    const Attributes<IFLA_VLAN_MAX> vlan(info[IFLA_INFO_DATA]);
+    l.vlan = VlanId(u16(vlan[IFLA_VLAN_ID]));
+    l.vlan_8021ad = u16(vlan[IFLA_VLAN_PROTOCOL]) == be16(ETH_P_8021AD).raw();
   }
   return l;
 }
 
 std::optional<Addr> parse_addr(const nlmsghdr& m) {
-  Attributes<IFA_MAX> a;
-  const auto* h = parse<ifaddrmsg>(m, a);
+  const auto* h = header_of<ifaddrmsg>(m);
   if (h == nullptr || !is_ip(h->ifa_family)) return std::nullopt;
+  const auto a = attributes_of<IFA_MAX>(m, h);
   const auto peer = address(a[IFA_ADDRESS], h->ifa_family);
   const auto local = address(a[IFA_LOCAL], h->ifa_family);
   if (!peer && !local) return std::nullopt;
@@ -278,9 +258,9 @@ std::optional<Addr> parse_addr(const nlmsghdr& m) {
 }
 
 std::optional<RouteMessage> parse_route(const nlmsghdr& m) {
-  Attributes<RTA_MAX> a;
-  const auto* h = parse<rtmsg>(m, a);
+  const auto* h = header_of<rtmsg>(m);
   if (h == nullptr || !is_ip(h->rtm_family)) return std::nullopt;
+  const auto a = attributes_of<RTA_MAX>(m, h);
   const int family = h->rtm_family;
   const auto type = route_type(h->rtm_type);
   if (!type) return std::nullopt;
@@ -299,13 +279,9 @@ std::optional<RouteMessage> parse_route(const nlmsghdr& m) {
   r.encap = a[RTA_ENCAP] != nullptr;
   r.metric = u32(a[RTA_PRIORITY]);
   r.prefsrc = address(a[RTA_PREFSRC], family);
-  if (a[RTA_METRICS] != nullptr) {
-    Attributes<RTAX_MAX> metrics;
-    if (nla_parse_nested(metrics.tb, RTAX_MAX, a.tb[RTA_METRICS], nullptr) >= 0) {
-      r.mtu = u32(metrics[RTAX_MTU]);
-      r.advmss = u32(metrics[RTAX_ADVMSS]);
-    }
-  }
+  const Attributes<RTAX_MAX> metrics(a[RTA_METRICS]);
+  r.mtu = u32(metrics[RTAX_MTU]);
+  r.advmss = u32(metrics[RTAX_ADVMSS]);
   if (a[RTA_MULTIPATH] != nullptr) {
     read_multipath(a[RTA_MULTIPATH], family, r);
   } else {
@@ -317,9 +293,9 @@ std::optional<RouteMessage> parse_route(const nlmsghdr& m) {
 }
 
 std::optional<Rule> parse_rule(const nlmsghdr& m) {
-  Attributes<kFraMax> a;
-  const auto* h = parse<fib_rule_hdr>(m, a);
+  const auto* h = header_of<fib_rule_hdr>(m);
   if (h == nullptr || !is_ip(h->family)) return std::nullopt;
+  const auto a = attributes_of<kFraMax>(m, h);
   Rule r;
   r.v6 = h->family == AF_INET6;
   r.priority = u32(a[FRA_PRIORITY]);
@@ -340,9 +316,9 @@ std::optional<Rule> parse_rule(const nlmsghdr& m) {
   r.sport = port_range(a[FRA_SPORT_RANGE]);
   r.dport = port_range(a[FRA_DPORT_RANGE]);
   if (const nlattr* u = a[FRA_UID_RANGE];
-      u != nullptr && nla_len(u) >= static_cast<int>(sizeof(fib_rule_uid_range))) {
+      u != nullptr && attribute_length(u) >= static_cast<int>(sizeof(fib_rule_uid_range))) {
     fib_rule_uid_range range;
-    std::memcpy(&range, nla_data(u), sizeof range);
+    std::memcpy(&range, attribute_data(u), sizeof range);
     r.has_uid = true;
     r.uid_from = range.start;
     r.uid_to = range.end;
@@ -362,9 +338,9 @@ std::optional<Rule> parse_rule(const nlmsghdr& m) {
 }
 
 std::optional<Neighbour> parse_neighbour(const nlmsghdr& m) {
-  Attributes<NDA_MAX> a;
-  const auto* h = parse<ndmsg>(m, a);
+  const auto* h = header_of<ndmsg>(m);
   if (h == nullptr || !is_ip(h->ndm_family) || (h->ndm_flags & NTF_PROXY) != 0) return std::nullopt;
+  const auto a = attributes_of<NDA_MAX>(m, h);
   const auto dst = address(a[NDA_DST], h->ndm_family);
   if (!dst) return std::nullopt;
   Neighbour n{.ifindex = IfIndex(static_cast<uint32_t>(h->ndm_ifindex)), .addr = *dst};

@@ -5,7 +5,6 @@
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
-#include <netlink/msg.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -203,9 +202,11 @@ bool Mirror::Session::receive_one() {
     return true;
   }
   bool replied = false;
-  auto* m = reinterpret_cast<nlmsghdr*>(got->data());
-  for (auto left = static_cast<int>(got->size()); nlmsg_ok(m, left) != 0;
-       m = nlmsg_next(m, &left)) {
+  std::span<const std::byte> left = *got;
+  while (left.size() >= sizeof(nlmsghdr)) {
+    const auto* m = reinterpret_cast<const nlmsghdr*>(left.data());
+    if (m->nlmsg_len < sizeof *m || m->nlmsg_len > left.size()) break;
+    left = left.subspan(std::min<size_t>(NLMSG_ALIGN(m->nlmsg_len), left.size()));
     add(stats.messages);
     if (m->nlmsg_pid == socket_.port() && m->nlmsg_seq == seq_) {
       replied = true;

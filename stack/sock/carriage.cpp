@@ -12,7 +12,8 @@ namespace {
 
 /// Reasons that an operator can cure; the others are how things should be.
 bool is_curable(Carriage why) {
-  return why == Carriage::kRights || why == Carriage::kDeviceBusy || why == Carriage::kMemory;
+  return why == Carriage::kRights || why == Carriage::kDeviceBusy || why == Carriage::kMemory ||
+         why == Carriage::kDevice;
 }
 
 }  // namespace

@@ -69,6 +69,9 @@ refused("without CAP_NET_ADMIN", without("net_admin", "sys_admin"), "CAP_NET_ADM
 refused("an ordinary user", ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"), "CAP_")
 # CAP_IPC_LOCK exempts from the limit, CAP_SYS_RESOURCE may lift it: without both it is the limit of an ordinary user.
 refused("memlock of 64 KiB", ("prlimit", "--memlock=65536:65536", *without("ipc_lock", "sys_resource")), "memlock", "locked memory")
+# An empty file in its place, in a mount namespace of the client's own.
+HIDE = 'for f in $(ldconfig -p | sed -n "s/.*libbpf.so.1 .*=> //p"); do mount --bind /dev/null "$f"; done; exec "$@"'
+refused("without libbpf", ("unshare", "--mount", "sh", "-c", HIDE, "sh"), "libbpf.so.1")
 
 
 @suite.case("XDP of the interface is taken", ("vireo", "kernel"))
