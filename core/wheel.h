@@ -109,13 +109,7 @@ class Wheel {
   /// never() if idle.
   Instant next_deadline() const noexcept {
     if (!is_empty(pending_)) return from_tick(tick_);
-    uint64_t best = ~uint64_t{0};
-    for (unsigned level = 0; level < kLevels; ++level) {
-      const unsigned shift = kSlotBits * level;
-      const unsigned distance = next_occupied(level, static_cast<uint8_t>(tick_ >> shift));
-      if (distance != 0) best = std::min(best, ((tick_ >> shift) + distance) << shift);
-    }
-    return best == ~uint64_t{0} ? Instant::never() : from_tick(best);
+    return first_visit_ == kNoVisit ? Instant::never() : from_tick(first_visit_);
   }
 
   /// The time advance() was told last, in whole ticks.
@@ -126,6 +120,8 @@ class Wheel {
   static constexpr unsigned kSlotBits = 8;
   static constexpr unsigned kSlots = 1U << kSlotBits;
   static constexpr uint64_t kSpan = uint64_t{1} << (kSlotBits * kLevels);
+
+  static constexpr uint64_t kNoVisit = ~uint64_t{0};
 
   static uint64_t floor_tick(Instant t) noexcept {
     return t.ns() <= 0 ? 0 : static_cast<uint64_t>(t.ns()) >> kTickShift;
@@ -184,6 +180,7 @@ class Wheel {
     // one turn only.
     const unsigned slot = level * kSlots + static_cast<uint8_t>(at >> shift);
     n.visit_ = at >> shift << shift;
+    first_visit_ = std::min(first_visit_, n.visit_);
     push_back(slots_[slot], n);
     occupied_[slot / 64] |= uint64_t{1} << (slot % 64);
   }
@@ -196,7 +193,18 @@ class Wheel {
     if (was_last && head >= slots_.data() && head < slots_.data() + slots_.size()) {
       const auto slot = static_cast<unsigned>(head - slots_.data());
       occupied_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
+      if (n.visit_ == first_visit_) first_visit_ = find_first_visit();
     }
+  }
+
+  uint64_t find_first_visit() const noexcept {
+    uint64_t first = kNoVisit;
+    for (unsigned level = 0; level < kLevels; ++level) {
+      const unsigned shift = kSlotBits * level;
+      const unsigned distance = next_occupied(level, static_cast<uint8_t>(tick_ >> shift));
+      if (distance != 0) first = std::min(first, ((tick_ >> shift) + distance) << shift);
+    }
+    return first;
   }
 
   /// Distance, 1 to 256, from `index` to the next slot of `level` that has nodes, going round; 0 if
@@ -219,6 +227,10 @@ class Wheel {
 
   /// Sets the time to tick `t`, and moves every slot passed on the way to the pending list.
   void collect(uint64_t t) noexcept {
+    if (t < first_visit_) [[likely]] {
+      tick_ = t;
+      return;
+    }
     for (unsigned level = 0; level < kLevels; ++level) {
       const unsigned shift = kSlotBits * level;
       uint64_t unit = tick_ >> shift;
@@ -235,9 +247,11 @@ class Wheel {
       }
     }
     tick_ = t;
+    first_visit_ = find_first_visit();
   }
 
-  uint64_t tick_;  ///< slots up to and with this tick have been collected
+  uint64_t tick_;                    ///< slots up to and with this tick have been collected
+  uint64_t first_visit_ = kNoVisit;  ///< the least visit_ of the nodes in slots
   std::array<uint64_t, kLevels * kSlots / 64> occupied_{};
   WheelNode pending_;   ///< head: nodes whose visit has come
   WheelNode visiting_;  ///< head: those of the advance() that runs

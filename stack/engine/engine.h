@@ -315,7 +315,7 @@ class Engine {
   UdpFlow& member_for(const std::vector<UdpFlow*>& flows,
                       const wire::ParsedFrame& f) const noexcept;
   void receive_icmp(const wire::ParsedFrame& frame, Instant now) noexcept;
-  Demux::Ref find_bound(IpProto proto, const IpAddr& local, uint16_t port) const noexcept;
+  Demux::Ref find_bound(IpProto proto, const IpAddr& local, uint16_t port) noexcept;
   void receive_stranger(const Incoming& in, const tcp::Segment& s, Instant now) noexcept;
   bool may_answer(const Incoming& in) const noexcept;
   void reply(const Incoming& in, const tcp::Plan& plan) noexcept;

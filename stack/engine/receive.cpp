@@ -162,7 +162,7 @@ bool Engine::may_answer(const Incoming& in) const noexcept {
   });
 }
 
-Demux::Ref Engine::find_bound(IpProto proto, const IpAddr& local, uint16_t port) const noexcept {
+Demux::Ref Engine::find_bound(IpProto proto, const IpAddr& local, uint16_t port) noexcept {
   const bool v6 = !local.is_v4();
   const Demux::Ref r = demux_.find(DemuxKey::bound(proto, local, port, v6));
   return r != 0 ? r : demux_.find(DemuxKey::bound(proto, IpAddr(), port, v6));
