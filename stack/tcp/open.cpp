@@ -120,6 +120,7 @@ void update_mss(Tcb& t) {
   const int mss =
       std::min({int{t.peer_mss} - options, int{t.config.mss} - options, hole - options, frame});
   t.mss = static_cast<uint16_t>(std::max(mss, int{kMinMss}));
+  t.cc.cwnd = std::max<uint32_t>(t.cc.cwnd, t.mss);  // never less than a segment (RFC 5681 §3.1)
 }
 
 void set_mss(Tcb& t, uint16_t mss) {

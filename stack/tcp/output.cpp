@@ -174,7 +174,7 @@ void plan_tail(Tcb& t, Instant now, Plan& p) {
   if (t.queue[index].packet == nullptr && index != t.queue.first()) --index;
   const SendDesc& d = t.queue[index];
   const StreamOffset end = std::min(d.end(), t.snd_nxt);
-  const StreamOffset from = end - std::min<uint64_t>(d.length, t.mss);
+  const StreamOffset from = end > t.mss ? end - t.mss : 0;  // of it a part may be sent only
   plan_again(t, index, std::max({from, d.offset, t.snd_una}), now, p);
 }
 

@@ -50,7 +50,7 @@ void mark_lost(Tcb& t, uint32_t index);
 /// [offset, end) of it was sent again.
 void mark_retransmitted(Tcb& t, uint32_t index, StreamOffset end, Instant now);
 /// Bytes of a sent descriptor that joined the outstanding ones.
-void count_more(Tcb& t, const SendDesc& s, uint32_t bytes);
+void count_more(Tcb& t, SendDesc& s, uint32_t bytes);
 /// The descriptor to send again next and where in it. Requires rtx_due > 0.
 uint32_t next_lost(Tcb& t, StreamOffset& at);
 /// A timeout: forgets what was SACKed (RFC 2018 §8) and takes everything for lost but what was sent

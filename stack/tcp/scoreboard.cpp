@@ -204,7 +204,16 @@ void mark_retransmitted(Tcb& t, uint32_t index, StreamOffset end, Instant now) {
   if (t.sack_on) t.queue.remember_retransmission(index);
 }
 
-void count_more(Tcb& t, const SendDesc& s, uint32_t bytes) { count(t, s.marks, bytes); }
+void count_more(Tcb& t, SendDesc& s, uint32_t bytes) {
+  // What joins a probe's original was sent once: the original is given up, or it would count twice.
+  if (s.is(kRetransmitted) && !s.is(kLost)) {
+    t.retrans_out -= outstanding(t, s);
+    s.marks = static_cast<uint8_t>(s.marks & ~kRetransmitted);
+    Scoreboard& b = t.queue.board();
+    if (SendQueue::before(t.queue.next_index(), b.rack_next)) b.rack_next = t.queue.next_index();
+  }
+  count(t, s.marks, bytes);
+}
 
 uint32_t next_lost(Tcb& t, StreamOffset& at) {
   Scoreboard& b = t.queue.board();

@@ -79,7 +79,8 @@ void set_nodelay(Tcb& t, bool on, Instant) {
 void set_cork(Tcb& t, bool on, Instant now) {
   t.cork = on;
   t.config.cork = on;
-  if (t.state == State::kClosed) return;  // what it did not send it never will: no timer
+  // What it did not send it never will: no timer.
+  if (t.state == State::kClosed || t.reset_due) return;
   if (on) {
     if (t.snd_nxt < t.snd_end && t.cork_at.is_never()) t.cork_at = now + Duration::ms(200);
     return;
@@ -100,7 +101,8 @@ void set_keepalive(Tcb& t, bool on, Duration idle, Duration interval, uint8_t co
   c.keep_interval = interval;
   c.keep_count = count;
   t.keep_probes = 0;
-  const bool alive = t.state >= State::kEstablished && t.state < State::kTimeWait && !t.orphan;
+  const bool alive =
+      t.state >= State::kEstablished && t.state < State::kTimeWait && !t.orphan && !t.reset_due;
   t.keep_at = on && alive ? now + idle : Instant::never();
 }
 void set_user_timeout(Tcb& t, Duration d) { t.config.user_timeout = d; }

@@ -11,7 +11,6 @@ struct Watch {
   StreamOffset rcv_adv = 0;
   StreamOffset snd_una = 0;
   StreamOffset snd_edge = 0;   ///< right edge of the peer's window
-  uint16_t least_mss = 65535;  ///< the MSS may rise, and the windows follow by and by
   StreamOffset wire_edge = 0;  ///< right edge that our segments told, RSTs and SYNs aside
 };
 

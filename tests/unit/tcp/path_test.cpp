@@ -42,6 +42,18 @@ TEST_P(Path, GrownOrEqualPathSendsNothingAgain) {
   EXPECT_TRUE(p.out().empty());
 }
 
+TEST_P(Path, TheWindowIsNeverLessThanASegmentOfAGrownPath) {  // RFC 5681 §3.1
+  Peer p(ours(), theirs());
+  p.config.mss = 300;
+  p.establish_active();
+  p.write(text(300));
+  p.out();
+  p.until(deadline(p.t));  // a timeout: one segment
+  EXPECT_EQ(p.t.cc.cwnd, 300u);
+  set_mss(p.t, 1460);
+  EXPECT_EQ(p.t.cc.cwnd, 1460u);
+}
+
 TEST_P(Path, SilenceIsTakenForABlackHole) {  // RFC 4821 §7.7; Linux tcp_mtu_probing = 1
   Peer p(ours(), theirs());
   p.config.black_hole_mss = 1024;

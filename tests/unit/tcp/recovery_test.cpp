@@ -408,6 +408,42 @@ TEST_P(Tlp, ADuplicateAckEndsItWithoutDsack) {
   EXPECT_FALSE(p.t.tlp_out);
 }
 
+TEST_P(Tlp, TheProbeAndItsOriginalAreBothInFlight) {  // RFC 6675 §4 (a) and (b)
+  SackPeer p(ours(), theirs());
+  p.establish();
+  ASSERT_EQ(p.send(1), 1u);
+  p.until(p.t.rtx_at);
+  EXPECT_EQ(p.t.outstanding(), 1000u);
+  EXPECT_EQ(p.t.in_flight(), 2000u);
+  p.ack(1);
+  EXPECT_EQ(p.t.in_flight(), 0u);
+}
+
+TEST_P(Tlp, WhatJoinsAProbedSegmentIsInFlightOnce) {
+  SackPeer p(ours(), theirs());
+  p.window = 500;
+  p.establish();
+  p.write(text(1000));
+  ASSERT_EQ(p.out().size(), 1u);  // half of it, that is what the window takes
+  p.until(p.t.rtx_at);
+  ASSERT_EQ(p.t.tlp_probes, 1u);
+  EXPECT_EQ(p.t.in_flight(), 1000u);
+  p.window = 1000;
+  p.in(kAck, 1, 1);
+  EXPECT_EQ(
+      [&] {
+        size_t n = 0;
+        for (const Out& o : p.out()) n += o.data.size();
+        return n;
+      }(),
+      500u);
+  EXPECT_EQ(p.t.in_flight(), 1000u);
+  p.pass(kRtt);
+  p.ack(1);
+  EXPECT_EQ(p.t.in_flight(), 0u);
+  EXPECT_EQ(p.t.retrans_out, 0u);
+}
+
 TEST_P(Tlp, ALostProbeIsFollowedByTheTimeout) {  // TCP.md 4.22
   SackPeer p(ours(), theirs());
   p.establish();
@@ -527,6 +563,26 @@ TEST_P(Undo, ARealTimeoutWithoutSack) {  // RFC 5682 §2.1 step 3a
 }
 
 // ---- PRR, RFC 9937 §6
+
+// DeliveredData of the ACK that enters recovery counts: prr_delivered begins with it, and RecoverFS
+// holds what it SACKs besides what is still to be delivered, but nothing SACKed before.
+TEST_P(Recovering, TheAckThatEntersRecoveryIsDelivered) {
+  SackPeer p(ours(), theirs());
+  p.establish();
+  ASSERT_EQ(p.send(10), 10u);
+  p.pass(kRtt);
+  p.ack(0, {{5, 6}});
+  p.ack(0, {{5, 7}});
+  ASSERT_EQ(p.t.recovery, Recovery::kOpen);
+  EXPECT_EQ(p.sent_now().size(), 0u);
+  p.ack(0, {{5, 8}});
+  ASSERT_EQ(p.t.recovery, Recovery::kFast);
+  EXPECT_EQ(p.board().prr_delivered, 1000u);
+  EXPECT_EQ(p.board().recover_fs, 8000u);  // 10 sent, 2 SACKed before
+  EXPECT_EQ(p.t.cc.ssthresh, 5000u);
+  // Five are lost, two may be on the way: PRR-CRB sends what was delivered.
+  EXPECT_EQ(p.sent_now(), Numbers{0});
+}
 
 TEST(Prr, HalvesTheFlightOverOneRoundTrip) {
   Scoreboard b;
