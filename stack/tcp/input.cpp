@@ -58,8 +58,11 @@ void take_timestamp(Tcb& t, const Arrival& a) {
 Next step1_sequence(Tcb& t, Arrival& a) {
   const uint32_t window = advertised(t);
   const auto length = static_cast<int32_t>(a.length()) + (a.fin ? 1 : 0);
+  // What ends right at rcv_nxt is old, yet its ACK counts (as Linux's tcp_sequence): window probes
+  // that cross and are both taken would otherwise leave each side deaf to the other, for what it
+  // says begins one byte too early.
   const bool acceptable =
-      a.left >= 0 ? static_cast<uint32_t>(a.left) <= window : a.left + length > 0;
+      a.left >= 0 ? static_cast<uint32_t>(a.left) <= window : length > 0 && a.left + length >= 0;
   if (!acceptable) {
     if (a.is(SegFlags::kRst)) return Next::kDrop;
     if (a.is(SegFlags::kSyn)) {  // RFC 5961 §4: in any synchronized state
@@ -85,6 +88,10 @@ Next step1_sequence(Tcb& t, Arrival& a) {
       ack_now(t, true);
     }
     a.s.payload.trim_front(cut);
+    if (a.left + length == 0 && a.fin) {  // that FIN, or none of this stream, lies before rcv_nxt
+      a.fin = false;
+      ack_now(t, true);
+    }
     a.left = 0;
   }
   const uint64_t end = static_cast<uint64_t>(a.left) + a.length();
@@ -136,10 +143,16 @@ void update_window(Tcb& t, const Arrival& a, StreamOffset ack) {
       t.snd_wl1.before(a.s.seq) || (t.snd_wl1 == a.s.seq && t.snd_wl2.at_or_before(a.s.ack));
   if (!newer) return;
   const uint32_t window = static_cast<uint32_t>(a.s.window) << t.snd_wscale;
+  const bool was_shut = t.snd_edge == t.snd_offset(t.snd_wl2);
   t.snd_edge = ack + window;
   t.snd_wl1 = a.s.seq;
   t.snd_wl2 = a.s.ack;
   t.max_wnd = std::max(t.max_wnd, window);
+  if (!was_shut || window == 0 || t.backoff == 0 || t.outstanding() == 0) return;
+  // What was sent again into a window taken back was as good as a probe: had the peer kept it, it
+  // would have been acknowledged. How often says nothing of the path (RFC 9293 §3.8.6.1).
+  t.backoff = 0;
+  restart_timer(t, a.now);
 }
 
 /// Our FIN was acknowledged: what that means by state.

@@ -64,6 +64,7 @@ void enter_fast(Tcb& t, const Delivered& d, Instant now) {
   Scoreboard& b = t.queue.board();
   b.prr_delivered = 0;
   b.prr_out = 0;
+  // What the entering ACK delivered is part of it, nothing delivered before is (RFC 9937 §6).
   b.recover_fs = std::max(1U, flight - (t.sacked_out - d.sacked) + (d.bytes - d.sacked));
   t.rtx_force = true;
 }
@@ -279,7 +280,6 @@ Effects on_ack(Tcb& t, const AckEvent& a) {
     choose_timer(t, a.now);
   } else {
     t.partial_acked = partial;
-    t.rtx_timer = RtxTimer::kNone;
     restart_timer(t, a.now);
   }
   if (t.queue.empty()) t.idle_at = a.now + Duration::s(5);

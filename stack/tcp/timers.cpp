@@ -23,6 +23,13 @@ void back_off(Tcb& t) {
   if (t.backoff < 30) ++t.backoff;
 }
 
+/// Its doublings were the probe interval's, and say nothing of the path (Linux tcp_ack_probe).
+void end_persist(Tcb& t) {
+  if (t.rtx_timer != RtxTimer::kPersist) return;
+  t.rtx_timer = RtxTimer::kNone;
+  t.backoff = 0;
+}
+
 Instant clamp_to_user_timeout(const Tcb& t, Instant at) {
   if (t.config.user_timeout == Duration{} || t.retransmits == 0) return at;
   return std::min(at, t.stuck_since + t.config.user_timeout);
@@ -139,6 +146,7 @@ Effects transmit_wish(const Tcb& t) {
 }
 
 void restart_timer(Tcb& t, Instant now) {
+  end_persist(t);
   t.rto_at = now + t.rtt.backed_off(t.backoff, t.config.rto_max);
   choose_timer(t, now);
 }
@@ -173,6 +181,7 @@ void sync_timer(Tcb& t, Instant now) {
     t.rtx_at = now + std::min(t.rtt.rto, kMaxProbeInterval);
     return;
   }
+  end_persist(t);
   t.rtx_timer = RtxTimer::kNone;
   t.rtx_at = Instant::never();
   t.probe_due = false;

@@ -91,6 +91,37 @@ TEST(Regression, Case32_BothWindowsClosed) {
   }
 }
 
+// And when both have room again but the updates are lost, the probes cross and both are taken: each
+// side then says everything from a byte before what the other awaits.
+TEST(Regression, Case32_ProbesThatCross) {
+  for (unsigned i = 0; i < 6; ++i) {
+    Pair w;
+    w.a.config.rcv_buf = w.b.config.rcv_buf = 4096;
+    w.connect(Seq32(kIss[i]), Seq32(kIss[(i + 3) % 6]));
+    w.after(Duration::ms(10));
+    ASSERT_EQ(state(w.b.t), State::kEstablished);
+    w.write(0, text(20'000));
+    w.write(1, text(20'000));
+    w.after(Duration::s(60));
+    ASSERT_EQ(w.a.t.rtx_timer, RtxTimer::kPersist);
+    ASSERT_EQ(w.a.t.rtx_at, w.b.t.rtx_at);
+    w.lose = [](const Pair::Flying&) { return true; };
+    std::string a = w.read(0);
+    std::string b = w.read(1);
+    w.lose = nullptr;
+    w.after(Duration::s(61));
+    EXPECT_EQ(w.a.t.rcv_nxt, w.b.t.snd_una);
+    EXPECT_EQ(w.b.t.rcv_nxt, w.a.t.snd_una);
+    for (int k = 0; k < 100; ++k) {
+      a += w.read(0);
+      b += w.read(1);
+      w.after(Duration::s(1));
+    }
+    EXPECT_EQ(a, text(20'000));
+    EXPECT_EQ(b, text(20'000));
+  }
+}
+
 // Keepalive on a connection with timestamps: the probe carries them, an answer counts with or
 // without.
 TEST(Regression, Case33_KeepaliveWithTimestamps) {

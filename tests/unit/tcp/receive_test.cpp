@@ -328,6 +328,25 @@ TEST_P(Receive, ZeroWindowStillTakesAcksAndResets) {  // RFC 9293 §3.10.7.4
   EXPECT_EQ(state(p.t), State::kClosed);
 }
 
+// What ends right at RCV.NXT is old, but its ACK counts (Linux tcp_sequence); further left, not.
+TEST_P(Receive, TheAckOfAProbeThatWasTakenCounts) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.write("abc");
+  p.out();
+  p.in(kAck, 1, 1, "z");
+  p.in(kAck, 0, 4, "y");
+  EXPECT_EQ(unacked_bytes(p.t), 3u);
+  p.in(kAck, 1, 4, "z");
+  EXPECT_EQ(unacked_bytes(p.t), 0u);
+  const auto o = p.out();
+  ASSERT_FALSE(o.empty());
+  EXPECT_EQ(o.back().ack, 2u);
+  EXPECT_EQ(p.read(), "z");
+  p.in(kAck | kFin, 1, 4);  // of another stream: there was text
+  EXPECT_FALSE(peer_closed(p.t));
+}
+
 TEST_P(Receive, ReadingReopensTheWindowInWorthwhileSteps) {  // RFC 9293 §3.8.6.2.2
   Peer p(ours(), theirs());
   p.config.rcv_buf = 8000;

@@ -166,6 +166,77 @@ TEST_P(Send, ZeroWindowIsProbedWithDataAndBackoff) {  // RFC 9293 §3.8.6.1
   EXPECT_EQ(o[0].data, "abcdef");
 }
 
+// The probe interval's doublings are no congestion: RFC 6298 §5.5 doubles for what was lost.
+TEST_P(Send, ProbesLeaveTheTimeoutAsItWas) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.write("x");
+  p.out();
+  p.now = p.now + Duration::ms(1);
+  p.window = 0;
+  p.in(kAck, 1, 2);
+  p.write(text(1000));
+  for (int i = 0; i < 8; ++i) {
+    ASSERT_EQ(p.until(p.t.rtx_at).size(), 1u);
+    p.in(kAck, 1, 2);  // still closed
+  }
+  p.window = 1000;
+  p.in(kAck, 1, 2);
+  ASSERT_EQ(p.out().size(), 1u);
+  const Instant start = p.now;
+  const auto o = p.until(p.t.rtx_at);  // it is lost
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ((o[0].at - start).ms(), 200);
+}
+
+// What is sent again into a window that the peer took back is as good as a probe.
+TEST_P(Send, TimeoutsInAShutWindowLeaveTheTimeoutAsItWas) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.write("x");
+  p.out();
+  p.now = p.now + Duration::ms(1);
+  p.in(kAck, 1, 2);
+  p.write(text(3000));
+  p.out();
+  p.window = 0;
+  p.in(kAck, 1, 2);
+  for (int i = 0; i < 9; ++i) {
+    ASSERT_EQ(p.until(p.t.rtx_at).size(), 1u);
+    p.in(kAck, 1, 2);
+  }
+  p.window = 10'000;
+  p.in(kAck, 1, 2);
+  const Instant start = p.now;
+  const auto o = p.until(start + Duration::ms(200));
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(o[0].seq, 2u);
+  p.in(kAck, 1, 1462);
+  EXPECT_FALSE(p.out().empty());
+}
+
+// Losses do double it, until an ACK of something sent once (RFC 6298 §5.5, Karn).
+TEST_P(Send, LossesBackOffUntilTheNextSample) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.write("a");
+  p.out();
+  p.now = p.now + Duration::ms(1);
+  p.in(kAck, 1, 2);
+  p.write("b");
+  p.out();
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(p.until(p.t.rtx_at).size(), 1u);
+  p.in(kAck, 1, 3);
+  p.write("c");
+  p.out();
+  EXPECT_EQ((p.t.rtx_at - p.now).ms(), 1600);
+  p.now = p.now + Duration::ms(1);
+  p.in(kAck, 1, 4);
+  p.write("d");
+  p.out();
+  EXPECT_EQ((p.t.rtx_at - p.now).ms(), 200);
+}
+
 TEST_P(Send, APeerMayTakeTheProbedByte) {
   Peer p(ours(), theirs());
   p.establish_active();
