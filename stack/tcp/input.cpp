@@ -20,6 +20,7 @@ struct Arrival {
   Instant now;
   int32_t left = 0;
   bool fin = false;
+  bool bare = false;  ///< came without text and FIN
   Effects effects = Effects::kNone;
 
   uint32_t length() const { return s.payload.bytes(); }
@@ -208,13 +209,12 @@ Next step5_ack(Tcb& t, Arrival& a) {
     const StreamOffset edge = t.snd_edge;
     if (ahead == 0) update_window(t, a, ack);
     const wire::TcpOptions& o = a.options;
-    a.effects |=
-        on_ack(t, {.ack = ack,
-                   .sack = std::span(o.sack).first(t.sack_on ? o.sack_count : 0),
-                   .has_ts = o.has_timestamps,
-                   .ts_echo = o.ts_ecr,
-                   .duplicate = ahead == 0 && a.length() == 0 && !a.fin && edge == t.snd_edge,
-                   .now = a.now});
+    a.effects |= on_ack(t, {.ack = ack,
+                            .sack = std::span(o.sack).first(t.sack_on ? o.sack_count : 0),
+                            .has_ts = o.has_timestamps,
+                            .ts_echo = o.ts_ecr,
+                            .duplicate = ahead == 0 && a.bare && edge == t.snd_edge,
+                            .now = a.now});
     t.ecn_echo = false;
     if (ahead > 0) update_window(t, a, ack);
   }
@@ -390,6 +390,7 @@ Effects walk(Tcb& t, Segment& s, Instant now) {
             .now = now};
   ++t.segs_in;
   a.fin = a.is(SegFlags::kFin);
+  a.bare = a.length() == 0 && !a.fin;
   if (t.state == State::kSynSent) return in_syn_sent(t, a);
   t.keep_probes = 0;
   a.left = s.seq - t.rcv_seq(t.rcv_nxt);

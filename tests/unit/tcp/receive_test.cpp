@@ -347,6 +347,17 @@ TEST_P(Receive, TheAckOfAProbeThatWasTakenCounts) {
   EXPECT_FALSE(peer_closed(p.t));
 }
 
+TEST_P(Receive, OldTextIsNoDuplicateAck) {  // RFC 5681 §2 (b): what is trimmed away was data
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.in(kAck, 1, 1, "z");
+  p.write(text(5000));
+  p.out();
+  for (int i = 0; i < 5; ++i) p.in(kAck, 1, 1, "z");
+  EXPECT_EQ(p.t.dupacks, 0);
+  EXPECT_EQ(p.t.recovery, Recovery::kOpen);
+}
+
 TEST_P(Receive, ReadingReopensTheWindowInWorthwhileSteps) {  // RFC 9293 §3.8.6.2.2
   Peer p(ours(), theirs());
   p.config.rcv_buf = 8000;
