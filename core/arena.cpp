@@ -2,26 +2,29 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <utility>
-
-#include "core/high_fd.h"
 
 namespace vireo {
 namespace {
 
-struct Mapping {
-  UniqueFd fd;
-  std::byte* base = nullptr;
-};
+// Anonymous and not of a memfd: of shared memory the kernel makes huge pages only where an
+// administrator said so (shmem_enabled, "never" by default), of anonymous memory wherever
+// MADV_HUGEPAGE asks.
+std::byte* map_anonymous(size_t size, int flags) {
+  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
+}
 
-Result<Mapping> map_memfd(size_t size, unsigned memfd_flags, int map_flags) {
-  UniqueFd fd(to_high_number(memfd_create("vireo-arena", MFD_CLOEXEC | memfd_flags)));
-  if (!fd) return fail_errno("memfd_create");
-  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return fail_errno("ftruncate arena");
-  // Populated huge pages fail here with ENOMEM instead of later with SIGBUS.
-  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | map_flags, fd.get(), 0);
-  if (p == MAP_FAILED) return fail_errno("mmap arena");
-  return Mapping{std::move(fd), static_cast<std::byte*>(p)};
+/// Maps `size` bytes at a multiple of the huge page size.
+std::byte* map_aligned(size_t size) {
+  constexpr size_t kAlign = Arena::kHugePageBytes;
+  std::byte* const wide = map_anonymous(size + kAlign, 0);
+  if (wide == nullptr) return nullptr;
+  const size_t before = (kAlign - reinterpret_cast<uintptr_t>(wide) % kAlign) % kAlign;
+  if (before != 0) munmap(wide, before);
+  munmap(wide + before + size, kAlign - before);
+  return wide + before;
 }
 
 }  // namespace
@@ -31,17 +34,13 @@ Result<Arena> Arena::create(size_t bytes, bool want_huge) {
   Arena a;
   a.size_ = size;
   if (want_huge) {
-    if (auto huge = map_memfd(size, MFD_HUGETLB, MAP_POPULATE)) {
-      a.fd_ = std::move(huge->fd);
-      a.base_ = huge->base;
-      a.pages_ = PageKind::kHuge;
-    }
+    // Populated huge pages fail here with ENOMEM instead of later with SIGBUS.
+    a.base_ = map_anonymous(size, MAP_HUGETLB | MAP_POPULATE);
+    if (a.base_ != nullptr) a.pages_ = PageKind::kHuge;
   }
   if (a.base_ == nullptr) {
-    auto plain = map_memfd(size, 0, 0);
-    if (!plain) return std::unexpected(plain.error());
-    a.fd_ = std::move(plain->fd);
-    a.base_ = plain->base;
+    a.base_ = map_aligned(size);
+    if (a.base_ == nullptr) return fail_errno("mmap arena");
     a.pages_ =
         madvise(a.base_, size, MADV_HUGEPAGE) == 0 ? PageKind::kTransparent : PageKind::kSmall;
   }
@@ -53,7 +52,6 @@ Result<Arena> Arena::create(size_t bytes, bool want_huge) {
 Arena& Arena::operator=(Arena&& o) noexcept {
   std::swap(base_, o.base_);
   std::swap(size_, o.size_);
-  std::swap(fd_, o.fd_);
   std::swap(pages_, o.pages_);
   return *this;
 }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <span>
 
-#include "core/fd.h"
 #include "core/result.h"
 
 namespace vireo {
@@ -20,7 +19,7 @@ class Arena {
 
   /// Maps at least `bytes` (rounded up to 2 MiB). Takes huge pages if `want_huge` and the pool has
   /// enough free ones, else ordinary pages that the kernel may merge. @return ENOMEM, or the errno
-  /// of memfd_create(2)/mmap(2).
+  /// of mmap(2).
   static Result<Arena> create(size_t bytes, bool want_huge);
 
   Arena() = default;
@@ -29,13 +28,11 @@ class Arena {
   ~Arena();
 
   std::span<std::byte> bytes() const { return {base_, size_}; }
-  int fd() const { return fd_.get(); }  ///< memfd behind the mapping
   PageKind pages() const { return pages_; }
 
  private:
   std::byte* base_ = nullptr;
   size_t size_ = 0;
-  UniqueFd fd_;
   PageKind pages_ = PageKind::kSmall;
 };
 

@@ -36,10 +36,10 @@ struct RxDesc {
 };
 
 /// Bytes of a packet to send. The device takes its own reference while it reads them.
-struct PacketSlice {
-  PacketBuf* packet = nullptr;
-  uint16_t at = 0;  ///< offset from packet->frame
-  uint16_t length = 0;
+struct PacketSlice {  // no defaults: an array of them on the stack is not to be cleared each time
+  PacketBuf* packet;
+  uint16_t at;  ///< offset from packet->frame
+  uint16_t length;
 };
 
 /// One frame to send: header bytes (copied before tx() returns), then the body.

@@ -62,15 +62,21 @@ class Demux {
   Demux() : hash_key_(FlowHashKey::random()) {}
 
   Ref find(const DemuxKey& key) noexcept {
-    if (last_.ref != 0 && last_.key == key) [[likely]]
-      return last_.ref;
+    if (const Ref r = recall(key); r != 0) [[likely]]
+      return r;
     const Slot* s = slot_of(key);
     if (s == nullptr) return 0;
     last_ = *s;
     return s->ref;
   }
+  /// What find() found or remember() was told last, if that was of `key`; else 0. No hash.
+  Ref recall(const DemuxKey& key) const noexcept { return last_.key == key ? last_.ref : 0; }
+  /// For a key that is not in the table itself, but whose frames are for a wider one's flow. Holds
+  /// until the table changes.
+  void remember(const DemuxKey& key, Ref ref) noexcept { last_ = {key, ref}; }
   /// @return false: the key is taken, or memory is exhausted.
   bool insert(const DemuxKey& key, Ref ref) {
+    last_.ref = 0;
     const uint64_t h = hash(key);
     if (table_.find(h, [&](const Slot& s) { return s.key == key; }) != nullptr) return false;
     return table_.insert(h, {key, ref}, [this](const Slot& s) { return hash(s.key); });

@@ -211,11 +211,15 @@ UdpFlow& Engine::member_for(const std::vector<UdpFlow*>& flows,
 
 void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
   const IpAddr dst = f.dst();
-  Demux::Ref r = demux_.find(DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port));
-  if (r == 0) r = find_bound(IpProto::kUdp, dst, f.dst_port);
-  if (kind_of(r) != FlowKind::kUdp) {
-    stats_.rx_unknown_flow.add();
-    return;
+  const auto key = DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port);
+  Demux::Ref r = demux_.find(key);
+  if (r == 0) {
+    r = find_bound(IpProto::kUdp, dst, f.dst_port);
+    if (kind_of(r) != FlowKind::kUdp) {
+      stats_.rx_unknown_flow.add();
+      return;
+    }
+    demux_.remember(key, r);
   }
   const auto& flows = at<UdpBinding>(r).flows;
   if (dst.is_multicast() && flows.size() > 1)
