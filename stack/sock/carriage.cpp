@@ -11,9 +11,9 @@ namespace vireo {
 namespace {
 
 /// Reasons that an operator can cure; the others are how things should be.
-bool is_curable(Carriage why) {
-  return why == Carriage::kRights || why == Carriage::kDeviceBusy || why == Carriage::kMemory ||
-         why == Carriage::kDevice;
+bool is_curable(const Refusal& r) {
+  if (r.why == Carriage::kDevice) return r.err != ENETDOWN;  // it was told when the device was lost
+  return r.why == Carriage::kRights || r.why == Carriage::kDeviceBusy || r.why == Carriage::kMemory;
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ void Stack::count_decision(const Refusal& why) {
     all.sockets_kernel.add();
     all.refused[static_cast<size_t>(why.why)].add();
   }
-  if (!is_curable(why.why)) {
+  if (!is_curable(why)) {
     log<LogLevel::kDebug>("stays on the kernel: {} ({})", carriage_name(why.why), why.where);
     return;
   }
