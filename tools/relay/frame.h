@@ -1,0 +1,120 @@
+// An Ethernet frame in the relay's hands: where its bytes are kept, what is in it, and how to
+// corrupt it so that a checksum shows it. Owner: a direction of the relay.
+#pragma once
+
+#include <linux/if_ether.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "impairments.h"
+
+namespace relay {
+
+constexpr size_t kFrameMax = 10240;  // jumbo frames and a tag
+constexpr size_t kTagBytes = 4;      // room in front to put a VLAN tag back
+
+struct Frame {
+  uint32_t at = 0;
+  uint32_t length = 0;
+  std::array<uint8_t, kFrameMax> bytes;
+
+  std::span<uint8_t> view() { return {bytes.data() + at, length}; }
+};
+
+/// Frames are large, so they are kept and used again.
+class FramePool {
+ public:
+  std::unique_ptr<Frame> get() {
+    if (free_.empty()) return std::make_unique_for_overwrite<Frame>();
+    auto frame = std::move(free_.back());
+    free_.pop_back();
+    return frame;
+  }
+  void put(std::unique_ptr<Frame> frame) { free_.push_back(std::move(frame)); }
+
+ private:
+  std::vector<std::unique_ptr<Frame>> free_;
+};
+
+inline uint16_t load16(const uint8_t* p) { return static_cast<uint16_t>(p[0] << 8 | p[1]); }
+
+/// What the relay has to know of a frame.
+struct Shape {
+  bool discovery = false;           // ARP, IPv6 neighbour discovery: let it pass
+  std::span<uint8_t> covered = {};  // bytes that may be flipped and that a checksum covers
+};
+
+inline Shape inspect(std::span<uint8_t> frame) {
+  Shape shape;
+  if (frame.size() < ETH_HLEN) return shape;
+  size_t at = 12;
+  uint16_t type = load16(&frame[at]);
+  while ((type == ETH_P_8021Q || type == ETH_P_8021AD) && at + 6 <= frame.size()) {
+    at += 4;
+    type = load16(&frame[at]);
+  }
+  at += 2;
+  if (type == ETH_P_ARP) {
+    shape.discovery = true;
+    return shape;
+  }
+  uint8_t protocol = 0;
+  size_t end = 0;
+  if (type == ETH_P_IP && at + 20 <= frame.size()) {
+    const size_t header = size_t{frame[at] & 15u} * 4;
+    if ((load16(&frame[at + 6]) & 0x3fff) != 0)
+      return shape;  // fragments: their checksum is elsewhere
+    protocol = frame[at + 9];
+    end = at + load16(&frame[at + 2]);
+    at += header;
+  } else if (type == ETH_P_IPV6 && at + 40 <= frame.size()) {
+    protocol = frame[at + 6];
+    end = at + 40 + load16(&frame[at + 4]);
+    at += 40;
+    shape.discovery =
+        protocol == IPPROTO_ICMPV6 && at < frame.size() && frame[at] >= 130 && frame[at] <= 143;
+  }
+  if (end > frame.size()) return shape;
+  size_t skip = 0;
+  if (protocol == IPPROTO_TCP && at + 20 <= end) {
+    skip = 4;
+  } else if (protocol == IPPROTO_UDP && at + 8 < end && load16(&frame[at + 6]) != 0) {
+    skip = 8;
+  } else {
+    return shape;
+  }
+  shape.covered = frame.subspan(at + skip, end - at - skip);
+  return shape;
+}
+
+/// The one's complement sum of a region that starts on an even byte of the checksummed text, modulo
+/// 0xffff.
+inline uint32_t sum16(std::span<const uint8_t> bytes) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) sum += i % 2 == 0 ? bytes[i] * 256u : bytes[i];
+  return static_cast<uint32_t>(sum % 0xffff);
+}
+
+/// Flips 1 to 3 bits, more if those cancel out, so that the checksum is wrong afterwards.
+/// @return false if there is nothing to corrupt.
+inline bool corrupt(const Shape& shape, const Dice& dice, uint64_t frame) {
+  const std::span<uint8_t> bytes = shape.covered;
+  if (bytes.empty()) return false;
+  const uint32_t before = sum16(bytes);
+  const uint64_t flips = 1 + dice.roll(frame, Draw::bits) % 3;
+  for (uint64_t i = 0, done = 0; i < 64; ++i) {
+    const uint64_t bit = dice.roll(frame, Draw::bits, i + 1) % (bytes.size() * 8);
+    bytes[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
+    if (++done >= flips && sum16(bytes) != before) return true;
+  }
+  return sum16(bytes) != before;
+}
+
+}  // namespace relay
