@@ -59,7 +59,8 @@ void plan_old_ack(const Tcb& t, Plan& p) {
 }
 
 /// A bare ACK. SACK blocks: the duplicate first (RFC 2883 §4), then ranges by latest arrival (RFC
-/// 2018 §4); as many as fit.
+/// 2018 §4); as many as fit. Of several ACKs due at once, each stands for the segments that came
+/// before those of the next: blocks that no later one has room for.
 void plan_ack(const Tcb& t, Instant now, Plan& p) {
   fill(t, now, kAck, t.snd_nxt, p);
   if (t.ecn_old_due) [[unlikely]] {
@@ -71,8 +72,12 @@ void plan_ack(const Tcb& t, Instant now, Plan& p) {
   unsigned n = 0;
   if (t.dsack) blocks[n++] = {t.dsack_left, t.dsack_right};
   if (t.reassembly != nullptr) {
+    const unsigned fit = t.ts_on ? 3 : 4;
+    const unsigned count = t.reassembly->count();
+    const unsigned later = t.acks_due > 1 ? (t.acks_due - 1U) * fit : 0;
     const Reassembly::Range* ranges[4];
-    const unsigned found = t.reassembly->recent(ranges);
+    const unsigned found =
+        t.reassembly->recent(ranges, std::min(later, count - std::min(count, fit)));
     for (unsigned i = 0; i < found; ++i)
       blocks[n++] = {t.rcv_seq(ranges[i]->begin), t.rcv_seq(ranges[i]->end)};
   }

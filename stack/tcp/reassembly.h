@@ -1,11 +1,13 @@
 // Out-of-order data: a sorted array of ranges that never touch or overlap, each a chain of frames.
 // The first copy of a byte wins and is never given up (no reneging); at the limits the new segment
-// is dropped. Only exists while there is a hole (heap, a few KiB).
-// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.10.7.4, RFC 2018 §4.
+// is dropped. Only exists while there is a hole (heap, a few KiB, and more with thousands of
+// holes). Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.10.7.4, RFC 2018
+// §4.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "core/packet.h"
@@ -24,13 +26,14 @@ void append_chain(PacketChain& to, PacketChain&& from, bool compact);
 
 class Reassembly {
  public:
-  static constexpr uint32_t kMaxRanges = 64;
+  /// A queue that overflowed lost every other segment of a round trip: this many holes are common.
+  static constexpr uint32_t kMaxRanges = 4096;
 
   struct Range {
     StreamOffset begin = 0;
     StreamOffset end = 0;
-    uint32_t stamp = 0;  ///< rises with each arrival: order of SACK blocks
     PacketChain data;
+    uint16_t newer = 0, older = 0;  ///< ids of the neighbours by latest arrival
   };
   struct Inserted {
     bool duplicate = false;  ///< [dup_begin, dup_end) was held already
@@ -41,28 +44,42 @@ class Reassembly {
 
   bool empty() const { return count_ == 0; }
   uint32_t count() const { return count_; }
-  const Range& at(uint32_t i) const { return ranges_[i]; }
+  const Range& at(uint32_t i) const { return range(order_[i]); }
   uint32_t buffers() const { return buffers_; }
   uint64_t bytes() const;
 
-  Inserted insert(StreamOffset at, PacketChain data, bool compact);
+  Inserted insert(StreamOffset offset, PacketChain data, bool compact);
 
-  StreamOffset first_begin() const { return ranges_[0].begin; }
-  StreamOffset last_end() const { return count_ == 0 ? 0 : ranges_[count_ - 1].end; }
+  StreamOffset first_begin() const { return at(0).begin; }
+  StreamOffset last_end() const { return count_ == 0 ? 0 : at(count_ - 1).end; }
   /// Takes the first range's frames.
   PacketChain pop_first();
-  /// Up to `max` ranges as SACK blocks, latest arrival first. @return how many.
-  unsigned recent(std::span<const Range*> out) const;
+  /// Ranges as SACK blocks, latest arrival first, without the latest `skip`. @return how many.
+  unsigned recent(std::span<const Range*> out, unsigned skip = 0) const;
 
  private:
-  uint32_t lower(StreamOffset at) const;  ///< first range with end > at
-  void erase(uint32_t i);
-  bool open_slot(uint32_t i);
+  // Ranges keep their place, which is their id, in chunks; `order_` has the ids by position, so
+  // that a range in the middle of thousands comes and goes at the price of moving two bytes each.
+  using Id = uint16_t;
+  static constexpr Id kNone = UINT16_MAX;
+  static constexpr uint32_t kChunk = 64;
+  using Chunk = std::array<Range, kChunk>;
+
+  Range& range(Id id) const { return (*chunks_[id / kChunk])[id % kChunk]; }
+  uint32_t lower(StreamOffset offset) const;  ///< first range with end > at
+  bool add_chunk();
+  bool open_slot(uint32_t i);  ///< false: too many, or no memory
+  void erase(uint32_t i);      ///< of a range whose frames were taken
+  void unlink(Id id);
+  void link_newest(Id id);
+  void touch(Id id);
 
   uint32_t count_ = 0;
   uint32_t buffers_ = 0;
-  uint32_t clock_ = 0;
-  std::array<Range, kMaxRanges> ranges_;
+  uint32_t capacity_ = 0;  ///< of order_, a multiple of kChunk; ids [count_, capacity_) are free
+  Id newest_ = kNone;
+  std::unique_ptr<Id[]> order_;
+  std::array<std::unique_ptr<Chunk>, kMaxRanges / kChunk> chunks_;
 };
 
 }  // namespace vireo::tcp

@@ -39,6 +39,29 @@ TEST(Sim, PerfectWireNeverRetransmits) {
   EXPECT_EQ(o.retransmissions, 0u);
 }
 
+/// Slow start overflows a queue: of a round trip every second segment is lost, in hundreds of
+/// holes. What was dropped is sent again, and nothing else.
+TEST(Sim, AnOverflowedQueueIsRepairedHoleByHole) {
+  Scenario s = base(1);
+  for (unsigned i = 0; i < 2; ++i) {
+    s.wire[i].delay = Duration::ms(15);
+    s.wire[i].bytes_per_second = 12'500'000;
+    s.wire[i].queue_bytes = 375'000;  // a bandwidth-delay product
+    s.config[i].rcv_buf = s.config[i].snd_buf = 4 << 20;
+    s.config[i].wscale = 8;
+  }
+  s.frames = 8192;
+  s.app[0].to_send = 6 << 20;
+  s.app[0].max_write = s.app[1].max_read = 200'000;
+  s.app[1].to_send = 0;
+  const Outcome o = run(s);
+  EXPECT_EQ(o.failure, "");
+  EXPECT_GT(o.overflowed, 130u) << "holes enough to see a limit";
+  EXPECT_EQ(o.retransmissions, o.overflowed);
+  EXPECT_EQ(o.timeouts, 0u);
+  EXPECT_LT((o.end - o.start).ms(), 800) << "6 MiB at line rate take 0.52 s";
+}
+
 TEST(Sim, SimultaneousOpen) {
   for (unsigned i = 0; i < 6; ++i) {
     Scenario s = base(i);

@@ -135,7 +135,10 @@ void TwoHosts::transmit(int side, std::shared_ptr<Flying> f) {
     if (w.queue_bytes != 0) {
       const auto backlog =
           static_cast<uint64_t>((start - now_).ns()) * w.bytes_per_second / 1'000'000'000;
-      if (backlog > w.queue_bytes) return;
+      if (backlog > w.queue_bytes) {
+        ++outcome_.overflowed;
+        return;
+      }
     }
     leaves = start + Duration::ns(static_cast<int64_t>(bytes * 1'000'000'000 / w.bytes_per_second));
     h.line_free = leaves;

@@ -74,6 +74,7 @@ struct Outcome {
   uint64_t events = 0;
   uint64_t segments = 0;
   uint64_t retransmissions = 0;
+  uint64_t overflowed = 0;  ///< dropped by a full queue of the wire
   // Of side 0.
   Instant start;          ///< opened
   Duration recovering{};  ///< time spent in fast recovery or after a timeout

@@ -21,6 +21,12 @@ constexpr uint32_t kFrames = 160;
 struct Model {
   std::vector<bool> held = std::vector<bool>(kSpace);
   std::vector<std::byte> value = std::vector<std::byte>(kSpace);
+  std::vector<uint32_t> arrived = std::vector<uint32_t>(kSpace);  ///< the latest copy, from 1
+
+  uint32_t latest(const Reassembly::Range& r) const {
+    return *std::max_element(arrived.begin() + static_cast<ptrdiff_t>(r.begin),
+                             arrived.begin() + static_cast<ptrdiff_t>(r.end));
+  }
 };
 
 /// Each copy of a byte differs, so that the winner shows.
@@ -111,6 +117,7 @@ void insert(Reassembly& r, Model& m, PacketPool& pool, Bytes& in, uint32_t copy)
     m.held[i] = true;
     m.value[i] = copy_byte(i, copy);
   }
+  for (uint32_t i = at; i < at + length && now[i]; ++i) m.arrived[i] = copy + 1;
   require(!refused || result.dropped, "refused and not said so");
   if (refused)
     require(ranges + 1 >= Reassembly::kMaxRanges || r.count() == Reassembly::kMaxRanges ||
@@ -129,7 +136,7 @@ void insert(Reassembly& r, Model& m, PacketPool& pool, Bytes& in, uint32_t copy)
     require(n == std::min<uint32_t>(4, r.count()), "SACK blocks are missing");
     require(blocks[0]->begin <= at && at < blocks[0]->end, "the first SACK block is another's");
     for (unsigned i = 1; i < n; ++i)
-      require(blocks[i]->stamp < blocks[i - 1]->stamp, "SACK blocks not by latest arrival");
+      require(m.latest(*blocks[i]) < m.latest(*blocks[i - 1]), "SACK blocks not by latest arrival");
   }
 }
 

@@ -119,7 +119,7 @@ TEST(Reassembly, RandomAgainstABytemap) {
           left = at;
           continue;
         }
-        const StreamOffset at = left + 1 + r() % 30'000;
+        const StreamOffset at = left + 1 + r() % (seed % 2 == 0 ? 30'000 : 6'000);
         const auto n = static_cast<uint32_t>(1 + r() % (seed % 2 == 0 ? 1460 : 40));
         PacketRef b(pool.take());
         ASSERT_TRUE(b);
@@ -154,6 +154,47 @@ TEST(Reassembly, RandomAgainstABytemap) {
     }
     ASSERT_EQ(pool.free_count(), pool.size());
   }
+}
+
+/// Every other segment of a large window was lost, then the holes are filled from either side.
+TEST(Reassembly, ThousandsOfHoles) {
+  std::vector<std::byte> memory(size_t{6500} * 2048);
+  PacketPool pool(memory, 2048);
+  {
+    Reassembly a;
+    const auto insert = [&](StreamOffset at) {
+      PacketRef b(pool.take());
+      b->length = 10;
+      return a.insert(at, PacketChain(std::move(b)), false);
+    };
+    for (uint32_t i = 0; i < Reassembly::kMaxRanges; ++i)
+      ASSERT_FALSE(insert(10 + 20 * i).dropped) << i;
+    ASSERT_EQ(a.count(), Reassembly::kMaxRanges);
+    EXPECT_TRUE(insert(10 + 20 * Reassembly::kMaxRanges).dropped);
+    const Reassembly::Range* blocks[4];
+    ASSERT_EQ(a.recent(blocks), 4u);
+    EXPECT_EQ(blocks[0]->begin, 10 + 20 * (Reassembly::kMaxRanges - 1));
+    EXPECT_EQ(blocks[3]->begin, 10 + 20 * (Reassembly::kMaxRanges - 4));
+    ASSERT_EQ(a.recent(blocks, Reassembly::kMaxRanges - 2), 2u);
+    EXPECT_EQ(blocks[0]->begin, 30u);
+    EXPECT_EQ(blocks[1]->begin, 10u);
+    insert(10);  // once more: now the latest
+    ASSERT_EQ(a.recent(blocks), 4u);
+    EXPECT_EQ(blocks[0]->begin, 10u);
+    EXPECT_EQ(blocks[1]->begin, 10 + 20 * (Reassembly::kMaxRanges - 1));
+    for (uint32_t i = 0; i + 1 < Reassembly::kMaxRanges; i += 2)
+      ASSERT_FALSE(insert(20 + 20 * i).dropped) << i;
+    ASSERT_EQ(a.count(), Reassembly::kMaxRanges / 2);
+    StreamOffset at = 10;
+    for (; !a.empty(); at += 40) {
+      ASSERT_EQ(a.first_begin(), at);
+      ASSERT_EQ(a.pop_first().bytes(), 30u);
+    }
+    EXPECT_EQ(at, 10 + 20 * Reassembly::kMaxRanges);
+    EXPECT_EQ(a.buffers(), 0u);
+    EXPECT_EQ(a.recent(blocks), 0u);
+  }
+  EXPECT_EQ(pool.free_count(), pool.size());
 }
 
 TEST(Reassembly, NoFrameForASplitDropsOnlyTheRest) {

@@ -171,6 +171,26 @@ TEST_P(Receive, DataBeyondTheAdvertisedEdgeIsCut) {
   EXPECT_EQ(p.read().size(), 1000u);
 }
 
+/// RFC 2018 §4: each block is told of at its time; what arrives in one burst must not hide the
+/// rest.
+TEST_P(Receive, AcksOfOneBurstTellOfAllItsBlocks) {
+  Peer p(ours(), theirs());
+  p.config.sack = true;
+  p.establish_active();
+  constexpr uint32_t kBlocks = 9;
+  for (uint32_t i = 0; i < kBlocks; ++i) p.in(kAck, 11 + 20 * i, 1, text(10));
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), kBlocks);
+  std::set<std::pair<uint32_t, uint32_t>> told;
+  for (const Out& one : o) {
+    EXPECT_EQ(one.ack, 1u);
+    EXPECT_FALSE(one.sack.empty());
+    told.insert(one.sack.begin(), one.sack.end());
+  }
+  EXPECT_EQ(told.size(), kBlocks);
+  EXPECT_EQ(o.back().sack[0], (std::pair{11 + 20 * (kBlocks - 1), 21 + 20 * (kBlocks - 1)}));
+}
+
 TEST_P(Receive, TheHoleIsAlwaysFilledWhateverTheLimits) {
   Peer p(ours(), theirs());
   p.config.rcv_buf = 65535;
