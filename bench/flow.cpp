@@ -9,7 +9,8 @@
 //                                                      segments that nothing befalls, then one of
 //       which the relay loses (tools/relay/mark.h):    middle   a segment in the middle
 //       again  that segment and its retransmission     tail     the last segment
-//       probe  the last segment and what is sent for it first
+//       odd    the last of eleven                      probe    the last and what is sent for it
+//                                                               first
 //
 // Ends with one line of JSON. An error ends the program with its name and status 1.
 
@@ -39,7 +40,6 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr auto kSlot = std::chrono::milliseconds(100);
 constexpr size_t kSegment = 1448;  // MTU 1500, IPv4, time stamps
-constexpr uint32_t kBurstBytes = 10 * kSegment;
 
 int listening(const endpoint::Address& address) {
   const int fd = endpoint::bound(address, SOCK_STREAM);
@@ -192,11 +192,15 @@ void no_delay(int fd) {
 
 void answer(const endpoint::Address& address, unsigned connections) {
   const int listener = listening(address);
-  std::vector<char> buffer(kBurstBytes);
+  std::vector<char> buffer(1 << 20);
   for (unsigned i = 0; i < connections; ++i) {
     const int fd = must(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC), "accept");
     no_delay(fd);
-    while (read_all(fd, buffer)) write_all(fd, std::span(buffer).first(1));
+    for (uint32_t bytes = 0; read_all(fd, {reinterpret_cast<char*>(&bytes), sizeof bytes});) {
+      if (bytes < sizeof bytes || bytes > buffer.size()) fail("length of a burst");
+      if (!read_all(fd, std::span(buffer).first(bytes - sizeof bytes))) fail("end in a burst");
+      write_all(fd, std::span(buffer).first(1));
+    }
     close(fd);
   }
   std::printf("{\"connections\":%u}\n", connections);
@@ -205,14 +209,16 @@ void answer(const endpoint::Address& address, unsigned connections) {
 struct Loss {
   uint32_t times;
   size_t at;  ///< byte of the burst
+  uint32_t segments = 10;
 };
 
 Loss loss_of(std::string_view name) {
   constexpr size_t kMiddle = 4 * kSegment + 600;
-  constexpr size_t kTail = kBurstBytes - sizeof(relay::Mark);
+  constexpr size_t kTail = 10 * kSegment - sizeof(relay::Mark);
   if (name == "middle") return {1, kMiddle};
   if (name == "again") return {2, kMiddle};
   if (name == "tail") return {1, kTail};
+  if (name == "odd") return {1, kTail + kSegment, 11};
   if (name == "probe") return {2, kTail};
   std::fprintf(stderr, "no such case: %.*s\n", static_cast<int>(name.size()), name.data());
   std::exit(2);
@@ -229,7 +235,9 @@ double round_trip(int fd, std::span<const char> burst) {
 
 void burst(const endpoint::Address& address, unsigned connections, std::string_view name) {
   const Loss loss = loss_of(name);
-  const std::vector<char> clean(kBurstBytes);
+  const auto bytes = static_cast<uint32_t>(loss.segments * kSegment);
+  std::vector<char> clean(bytes);
+  std::memcpy(clean.data(), &bytes, sizeof bytes);  // each burst begins with its length
   std::vector<double> unharmed;
   std::vector<double> harmed;
   auto number = static_cast<uint32_t>(Clock::now().time_since_epoch().count());
@@ -258,7 +266,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr,
                  "usage: flow sink|answer ADDRESS PORT CONNECTIONS\n"
                  "       flow source ADDRESS PORT CONNECTIONS SECONDS [FILE]\n"
-                 "       flow burst ADDRESS PORT CONNECTIONS middle|again|tail|probe\n");
+                 "       flow burst ADDRESS PORT CONNECTIONS middle|again|tail|odd|probe\n");
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
