@@ -93,6 +93,9 @@ void cc_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t
     c.in_episode = true;
     c.prior_cwnd = c.cwnd;
     c.prior_ssthresh = c.ssthresh;
+    // What SACK let out beyond the window while the loss was in doubt is no sign that the path
+    // holds more (RFC 5681 §3.2 step 1).
+    flight = std::min(flight, c.cwnd);
     switch (c.kind) {
       case CcKind::kReno:
         reno_on_congestion(c, e, flight, mss);

@@ -26,7 +26,8 @@ CongestionControl started(CcKind kind = CcKind::kReno) {
 TEST(Reno, SlowStartThenOneSegmentPerWindow) {  // RFC 5681 §3.1
   CongestionControl c = started();
   EXPECT_EQ(c.cwnd, 10'000u);
-  cc_on_congestion(c, CcEvent::kLoss, 20'000, kMss, kNow);
+  c.cwnd = 20'000;
+  cc_on_congestion(c, CcEvent::kLoss, 30'000, kMss, kNow);  // beyond cwnd: let out by SACK
   EXPECT_EQ(c.ssthresh, 10'000u);
   c.cwnd = c.ssthresh;
   cc_recovered(c);

@@ -312,6 +312,26 @@ TEST_P(Rack, AnAckOfTheOriginalDoesNotMoveTheClock) {  // RFC 8985 §6.2 step 2
   EXPECT_EQ(p.t.lost_out, 0u);
 }
 
+/// While reordering may still explain a gap, each SACK lets a segment out: they are not in
+/// ssthresh.
+TEST_P(Rack, WhatADoubtLetOutIsNoFlight) {  // RFC 5681 §3.2 step 1
+  SackPeer p(ours(), theirs());
+  p.establish();
+  p.t.reord_seen = 1;
+  p.t.cc.cwnd = p.t.cc.ssthresh = 20'000;
+  ASSERT_EQ(p.send(60), 20u);
+  p.pass(kRtt);
+  for (uint32_t i = 2; i <= 20; ++i) {
+    p.ack(0, {{1, i}});
+    p.out();
+  }
+  ASSERT_EQ(p.t.recovery, Recovery::kOpen);
+  ASSERT_EQ(p.t.outstanding(), 39'000u);
+  p.after(Duration::ms(5));
+  ASSERT_EQ(p.t.recovery, Recovery::kFast);
+  EXPECT_EQ(p.t.cc.ssthresh, 10'000u);  // NewReno: half of cwnd, not of what is outstanding
+}
+
 // ---- TLP
 
 TEST_P(Tlp, ASilentTailIsProbedAfterTwoRoundTrips) {  // RFC 8985 §7.2
