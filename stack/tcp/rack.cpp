@@ -119,11 +119,19 @@ bool tlp_allowed(const Tcb& t) {
          !t.tlp_due && t.is_orderly();
 }
 
-Duration tlp_timeout(const Tcb& t) {
+void tlp_judge_delay(Tcb& t, const Delivered& d) {
+  // Had the one sent right behind it arrived, that would have been told at once (RFC 5681 §4.2);
+  // and a receiver that acknowledges each at once will.
+  if (t.outstanding() > 0 && d.once && t.last_sent - d.sent_at <= t.rtt.srtt / 8)
+    t.queue.board().tlp_prompt = t.snd_nxt;
+}
+
+Duration tlp_timeout(Tcb& t) {
   if (!t.rtt.has_sample()) return kFirstProbe;
   Duration d = std::max(t.rtt.srtt * 2, RttEstimator::kGranularity * 2);
   // A receiver may delay the ACK of less than two full segments.
-  if (t.outstanding() < 2ULL * t.mss) d = d + kMaxAckDelay;
+  if (t.outstanding() < 2ULL * t.mss && t.queue.board().tlp_prompt != t.snd_nxt)
+    d = d + kMaxAckDelay;
   return d;
 }
 

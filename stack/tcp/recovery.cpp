@@ -274,6 +274,7 @@ Effects on_ack(Tcb& t, const AckEvent& a) {
   t.probe_due = false;
   t.tlp_due = false;
   grow(t, a, d, before, flight, acked, rtt, syn);
+  if (acked == t.mss) tlp_judge_delay(t, d);
   // RFC 6582 §3.2: without SACK only the first partial ACK restarts the timer.
   const bool partial = !t.sack_on && t.recovery == Recovery::kFast;
   if (partial && t.partial_acked) {

@@ -72,8 +72,10 @@ void rack_detect_loss(Tcb& t, Instant now);
 /// How long after its transmission, at the latest, something is taken for lost.
 Duration rack_patience(Tcb& t);
 /// How long to wait before a tail loss probe; may be sent only if tlp_allowed().
-Duration tlp_timeout(const Tcb& t);
+Duration tlp_timeout(Tcb& t);
 bool tlp_allowed(const Tcb& t);
+/// An ACK of one full segment alone: may the ACK of what it left in flight be delayed?
+void tlp_judge_delay(Tcb& t, const Delivered& d);
 void tlp_sent(Tcb& t, StreamOffset end, bool retransmitted);
 /// RFC 8985 §7.4. @return true: the probe repaired a loss, congestion control must know.
 bool tlp_on_ack(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced);

@@ -76,6 +76,7 @@ struct Scoreboard {
   // Tail loss probe (RFC 8985 §7.4).
   StreamOffset tlp_end = 0;  ///< end of what the probe covered, 0: none outstanding
   bool tlp_retransmitted = false;
+  StreamOffset tlp_prompt = 0;  ///< the last in flight, up to here, is not held by a delayed ACK
 
   bool frto = false;  ///< RFC 5682: the timeout may have been spurious
 

@@ -369,6 +369,42 @@ TEST_P(Tlp, OneSegmentWaitsForADelayedAck) {  // §7.2: FlightSize of one segmen
   EXPECT_EQ((o[0].at - start).ms(), 70);  // 2 SRTT + 50 ms
 }
 
+/// The receiver's delayed ACK came and the tail was not there, though it was sent right behind.
+TEST_P(Tlp, TheTailOfABurstWaitsForNoDelayedAck) {
+  SackPeer p(ours(), theirs());
+  p.establish();
+  ASSERT_EQ(p.send(4), 4u);
+  p.pass(kRtt);
+  p.ack(2);
+  p.pass(Duration::ms(5));
+  p.ack(3);
+  const Instant start = p.now;
+  const auto o = p.after(Duration::ms(60));
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(SackPeer::numbers(o), Numbers{3});
+  EXPECT_EQ(o[0].at - start, p.t.rtt.srtt * 2);
+}
+
+/// An ACK of two may be that of every second segment: what is left waits for its delayed ACK. So
+/// does what was sent later.
+TEST_P(Tlp, AnOddTailMayWaitForADelayedAck) {
+  for (const bool later : {false, true}) {
+    SackPeer p(ours(), theirs());
+    p.establish();
+    ASSERT_EQ(p.send(later ? 1 : 3), later ? 1u : 3u);
+    p.pass(Duration::ms(5));
+    if (later) {
+      ASSERT_EQ(p.send(1), 1u);
+    }
+    p.pass(Duration::ms(5));
+    p.ack(later ? 1 : 2);
+    const Instant start = p.now;
+    const auto o = p.after(Duration::ms(150));
+    ASSERT_GE(o.size(), 1u);
+    EXPECT_EQ(o[0].at - start, p.t.rtt.srtt * 2 + Duration::ms(50));
+  }
+}
+
 TEST_P(Tlp, UnsentDataIsTheBetterProbe) {  // §7.3
   SackPeer p(ours(), theirs());
   p.establish();
