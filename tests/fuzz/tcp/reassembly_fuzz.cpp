@@ -96,6 +96,9 @@ void insert(Reassembly& r, Model& m, PacketPool& pool, Bytes& in, uint32_t copy)
   if (length == 0) return;
   const uint32_t ranges = r.count();
   const uint32_t frames = pool.free_count();
+  uint32_t cuts = 0;  // before each range that the segment reaches into: a frame for what follows
+  for (uint32_t i = 0; i < ranges; ++i)
+    cuts += r.at(i).begin > at && r.at(i).begin < at + length ? 1 : 0;
   const auto result = r.insert(at, std::move(data), (shape & 128) != 0);
 
   // What the Reassembly holds now of this segment; the rest of the model stays as it was.
@@ -121,7 +124,7 @@ void insert(Reassembly& r, Model& m, PacketPool& pool, Bytes& in, uint32_t copy)
   require(!refused || result.dropped, "refused and not said so");
   if (refused)
     require(ranges + 1 >= Reassembly::kMaxRanges || r.count() == Reassembly::kMaxRanges ||
-                frames == 0 || pool.free_count() == 0 || frames < 3,
+                frames < cuts,
             "refused without a reason");
   if (result.duplicate) {
     require(result.dup_begin < result.dup_end && result.dup_begin == first_held,
