@@ -322,6 +322,7 @@ void lose_oversized(Tcb& t, Instant) {
     any = true;
   }
   if (!any) return;
+  t.queue.forget_stale();  // sent again, they stand behind what was sent again meanwhile
   if (t.recovery == Recovery::kOpen) begin_episode(t);
   if (t.recovery == Recovery::kFast) t.cc.cwnd = std::max<uint32_t>(t.cc.ssthresh, t.mss);
   t.queue.board().undo_marker = 0;  // nothing to undo: cwnd was not touched

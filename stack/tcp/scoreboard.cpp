@@ -173,9 +173,10 @@ void take_sack(Tcb& t, const AckEvent& a, Delivered& d) {
   for (; i < a.sack.size(); ++i) {
     const StreamOffset left = t.snd_offset(a.sack[i].left);
     const StreamOffset right = t.snd_offset(a.sack[i].right);
+    const StreamOffset end = std::min(right, t.snd_nxt);  // without a window probe's byte
     // As unsigned numbers, what lies before the stream lies beyond its end.
-    if (left < t.snd_una || left >= right || right > t.snd_max || t.queue.empty()) continue;
-    mark_block(t, left, right, budget, a, d);
+    if (left < t.snd_una || left >= end || right > t.snd_max || t.queue.empty()) continue;
+    mark_block(t, left, end, budget, a, d);
   }
 }
 

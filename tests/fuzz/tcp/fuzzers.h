@@ -11,5 +11,6 @@ namespace vireo::fuzz {
 int fuzz_segment(const uint8_t* data, size_t size);     ///< one Tcb, any segments, any calls
 int fuzz_reassembly(const uint8_t* data, size_t size);  ///< Reassembly against a map of bytes
 int fuzz_pair(const uint8_t* data, size_t size);        ///< two Tcbs and a harmful wire
+int fuzz_scoreboard(const uint8_t* data, size_t size);  ///< SACK scoreboard against a list
 
 }  // namespace vireo::fuzz

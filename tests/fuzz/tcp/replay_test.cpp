@@ -36,6 +36,7 @@ void replay(const char* name, int (*fuzzer)(const uint8_t*, size_t)) {
 
 TEST(FuzzReplay, Segment) { replay("segment", fuzz_segment); }
 TEST(FuzzReplay, Reassembly) { replay("reassembly", fuzz_reassembly); }
+TEST(FuzzReplay, Scoreboard) { replay("scoreboard", fuzz_scoreboard); }
 TEST(FuzzReplay, Pair) { replay("pair", fuzz_pair); }
 
 /// Any bytes will do, so a run of the generator alone covers what a corpus forgot.
@@ -49,6 +50,7 @@ TEST(FuzzReplay, RandomInputs) {
     }
     fuzz_segment(bytes.data(), bytes.size());
     fuzz_reassembly(bytes.data(), bytes.size());
+    fuzz_scoreboard(bytes.data(), bytes.size());
     fuzz_pair(bytes.data(), bytes.size());
   }
 }
