@@ -62,6 +62,7 @@ void mark_block(Tcb& t, StreamOffset left, StreamOffset right, unsigned& budget,
                 Delivered& d) {
   Scoreboard& b = t.queue.board();
   StreamOffset at = left;
+  Scoreboard::Run run{.left = right, .right = left};  // whole descriptors, inside or known before
   while (at < right && budget > 0) {
     StreamOffset stop = right;
     const Scoreboard::Run* known = nullptr;
@@ -70,7 +71,8 @@ void mark_block(Tcb& t, StreamOffset left, StreamOffset right, unsigned& budget,
       if (r.left > at) stop = std::min(stop, r.left);
     }
     if (known != nullptr) {
-      at = known->right;
+      run.left = std::min(run.left, known->left);
+      run.right = at = known->right;
       continue;
     }
     uint32_t i = t.queue.find(at);
@@ -79,23 +81,23 @@ void mark_block(Tcb& t, StreamOffset left, StreamOffset right, unsigned& budget,
       SendDesc& s = t.queue[i];
       if (s.offset >= stop || s.end() > right) break;
       if (!s.is(kSacked)) mark_sacked(t, s, a, d);
-      at = std::max(at, s.end());
+      run.left = std::min(run.left, s.offset);
+      run.right = at = s.end();
     }
     if (budget > 0) at = std::max(at, stop);
   }
+  if (run.left >= run.right) return;
   // One place for this stretch and for those it swallows.
-  at = std::min(at, right);
-  if (at == left) return;
   Scoreboard::Run* place = nullptr;
   for (Scoreboard::Run& r : b.runs) {
-    if (r.left <= left && at <= r.right) return;
-    if (left <= r.left && r.right <= at) {
+    if (r.left <= run.left && run.right <= r.right) return;
+    if (run.left <= r.left && r.right <= run.right) {
       r = {};
       place = &r;
     }
   }
   if (place == nullptr) place = &b.runs[b.next_run++ % std::size(b.runs)];
-  *place = {.left = left, .right = at};
+  *place = run;
 }
 
 /// RFC 2883 §4: the first block repeats what is acknowledged, or part of the second block.

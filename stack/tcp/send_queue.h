@@ -94,8 +94,8 @@ struct Scoreboard {
   /// counts, for the network duplicates segments, too.
   StreamOffset undo_log[16] = {};
 
-  /// Stretches of the stream of which every descriptor inside is marked kSacked: what a repeated
-  /// SACK block need not walk again.
+  /// Stretches of whole descriptors that are all marked kSacked: what a repeated SACK block need
+  /// not walk again.
   struct Run {
     StreamOffset left = 0;
     StreamOffset right = 0;

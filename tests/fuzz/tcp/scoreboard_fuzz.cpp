@@ -472,7 +472,7 @@ class Run {
     require(b.undo_retrans <= noted_, "more needless retransmissions than there were");
     for (const Scoreboard::Run& r : b.runs)
       for (const Piece& p : pieces_)
-        require(p.begin < r.left || p.end > r.right || p.sacked,
+        require(p.end <= r.left || p.begin >= r.right || p.sacked,
                 "a run with something in it that is not SACKed");
     if (t_.rtx_due == 0) return;
     StreamOffset at = 0;
