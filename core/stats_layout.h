@@ -14,7 +14,7 @@
 namespace vireo {
 
 inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
-inline constexpr uint32_t kStatsVersion = 3;
+inline constexpr uint32_t kStatsVersion = 4;
 inline constexpr uint32_t kStatsSockets =
     1024;  // slots; sockets beyond them are counted in the engine only
 inline constexpr uint32_t kStatsEngines = 4;
@@ -70,6 +70,8 @@ struct EngineStats {
   Counter rx_unknown_flow, rx_bad_checksum, rx_malformed, tx_ring_full, pool_empty;
   Counter notes, helper_polls, sleeps, tcp_connections, accepted, udp_flows, time_waits;
   Counter pool_free, pool_size, resets_sent, retransmits;
+  // As the devices counted them (dev/device.h, QueueLosses), looked up once a second.
+  Counter rx_lost_ring_full, rx_lost_no_frame, rx_starved, rx_refused, tx_refused;
   Counter listen_overflows, syn_cookies_sent, syn_cookies_received, syn_cookies_failed;
 };
 

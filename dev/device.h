@@ -53,6 +53,16 @@ struct TxFrame {
 
 enum class Doorbell : uint8_t { kNow, kLater };  ///< kLater: more follows, tx_flush() will ring
 
+/// What a queue lost since it was opened, by cause; zero where the device does not count it.
+struct QueueLosses {
+  uint64_t rx_ring_full = 0;  ///< frames: those before them had not been taken from the RX ring
+  uint64_t rx_no_frame = 0;   ///< frames: no empty one was there to take them, or too long for one
+  uint64_t rx_starved =
+      0;  ///< times an empty frame was wanted in vain (a NIC then drops by itself)
+  uint64_t rx_refused = 0;  ///< empty frames that the device refused: a fault of ours
+  uint64_t tx_refused = 0;  ///< frames to send that the device refused: a fault of ours
+};
+
 class Device;
 
 /// A steering rule; ends when the handle ends. An empty handle holds none.
@@ -107,6 +117,8 @@ class Queue {
   /// False once the device is gone (interface removed, reset): no frame will come or leave any
   /// more.
   virtual bool alive() const noexcept { return true; }
+  /// May cost a system call.
+  virtual QueueLosses losses() const noexcept { return {}; }
 };
 
 /// An open network interface. Closing it removes all its rules and queues.

@@ -29,6 +29,7 @@ class MemQueue final : public Queue {
   int wait_fd() const noexcept override { return -1; }
   bool alive() const noexcept override;
 
+  QueueLosses losses() const noexcept override { return losses_; }
   /// When the next frame leaves; never() if none was rung for.
   Instant next_departure() const;
   /// The frame whose time has come leaves: its bytes are read now, not earlier.
@@ -54,6 +55,7 @@ class MemQueue final : public Queue {
   std::deque<TxEntry>
       tx_;  ///< [0, departed_) may be reaped, then rung, then waiting for the doorbell
   size_t departed_ = 0;
+  QueueLosses losses_;
   size_t rung_ = 0;
 };
 

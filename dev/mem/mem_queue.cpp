@@ -43,7 +43,10 @@ void MemQueue::rx_refill() noexcept {
 bool MemQueue::deliver(std::span<const std::byte> frame, RxFlags flags, FlowTag tag) {
   const size_t room = pool_.frame_bytes() - PacketPool::kHeadroom;
   const size_t buffers = std::max<size_t>(1, (frame.size() + room - 1) / room);
-  if (buffers > rx_empty_.size() || (buffers > 1 && !device_.caps().multi_frame)) return false;
+  if (buffers > rx_empty_.size() || (buffers > 1 && !device_.caps().multi_frame)) {
+    ++losses_.rx_no_frame;
+    return false;
+  }
   for (size_t i = 0; i < buffers; ++i) {
     PacketBuf* p = rx_empty_.back();
     rx_empty_.pop_back();

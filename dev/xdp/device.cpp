@@ -140,8 +140,4 @@ Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const Xd
                                      std::move(*steering));
 }
 
-Result<XdpDrops> xdp_drops(const Queue& queue) {
-  return static_cast<const xdp::XdpQueue&>(queue).drops();
-}
-
 }  // namespace vireo

@@ -338,12 +338,17 @@ bool XdpQueue::alive() const noexcept {
   return !dead_;
 }
 
-Result<XdpDrops> XdpQueue::drops() const {
+/// XDP_STATISTICS. Left out: tx_ring_empty_descs, times the kernel found nothing to send, which is
+/// no loss. A kernel before 5.9 does not fill the last three.
+QueueLosses XdpQueue::losses() const noexcept {
   xdp_statistics s{};
   unsigned length = sizeof s;
-  if (const long r = get_option(xsk_.fd(), SOL_XDP, XDP_STATISTICS, &s, &length); r < 0)
-    return fail(static_cast<int>(-r), "XDP_STATISTICS");
-  return XdpDrops{s.rx_ring_full, s.rx_dropped, s.rx_fill_ring_empty_descs, s.tx_invalid_descs};
+  if (get_option(xsk_.fd(), SOL_XDP, XDP_STATISTICS, &s, &length) != 0) return {};
+  return {.rx_ring_full = s.rx_ring_full,
+          .rx_no_frame = s.rx_dropped,
+          .rx_starved = s.rx_fill_ring_empty_descs,
+          .rx_refused = s.rx_invalid_descs,
+          .tx_refused = s.tx_invalid_descs};
 }
 
 }  // namespace vireo::xdp

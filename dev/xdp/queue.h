@@ -45,8 +45,8 @@ class XdpQueue final : public Queue {
   bool alive() const noexcept override;
 
   bool is_zero_copy() const { return xsk_.is_zero_copy(); }
-  Result<XdpDrops> drops() const;
 
+  QueueLosses losses() const noexcept override;
  private:
   PacketBuf& packet_at(uint64_t umem_address) const {
     return pool_.at_frame_offset(umem_address - pool_at_);

@@ -47,15 +47,4 @@ struct XdpOptions {
 /// arena.
 Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const XdpOptions& options);
 
-/// What the kernel counted for a queue (XDP_STATISTICS). Received frames lost: rx_ring_full +
-/// rx_dropped.
-struct XdpDrops {
-  uint64_t rx_ring_full = 0;
-  uint64_t rx_dropped = 0;       ///< no frame in the FILL ring, or too long
-  uint64_t fill_ring_empty = 0;  ///< times a frame was wanted and there was none
-  uint64_t tx_invalid = 0;       ///< descriptors refused
-};
-/// `queue` must come from a Device of open_xdp(). Cold: one system call.
-Result<XdpDrops> xdp_drops(const Queue& queue);
-
 }  // namespace vireo

@@ -78,6 +78,7 @@ struct Port {
   net::Link link;
   std::unique_ptr<Device> device;
   std::vector<std::unique_ptr<Queue>> queues;
+  QueueLosses losses;  ///< of all queues at the last look
   bool dead = false;
 
   Queue& queue() { return *queues.front(); }
@@ -207,9 +208,11 @@ class Engine {
   std::span<const int> wait_fds() const { return wait_fds_; }
   void wake_ack_all() noexcept;
 
-  /// Are all devices still there? Two system calls a queue. Flows of one that is not end with
-  /// ENETDOWN.
+  /// Are all devices still there, and what have they lost? Three system calls a queue. Flows of
+  /// one that is not there end with ENETDOWN.
   void look_after_ports() noexcept;
+  /// Asks the devices what they have lost, for the counters. A system call a queue.
+  void count_losses() noexcept;
 
   // ---- facts
   PacketPool& pool() { return *pool_; }

@@ -1,6 +1,7 @@
 // A device that is gone: the interface was removed, or someone took the steering program off it.
 // Frames go to the kernel from then on, which knows none of our connections; so they end, and the
-// interface is not opened again for this process, lest we fight whoever did it.
+// interface is not opened again for this process, lest we fight whoever did it. And frames that a
+// device lost although it is there.
 #include <algorithm>
 #include <cstring>
 
@@ -13,6 +14,30 @@ void Engine::look_after_ports() noexcept {
   for (Port* p : ports_)
     if (!p->dead && !std::ranges::all_of(p->queues, [](auto& q) { return q->alive(); }))
       lose_port(*p);
+  count_losses();
+}
+
+void Engine::count_losses() noexcept {
+  QueueLosses all;
+  const auto add = [](QueueLosses& to, const QueueLosses& l) {
+    to.rx_ring_full += l.rx_ring_full;
+    to.rx_no_frame += l.rx_no_frame;
+    to.rx_starved += l.rx_starved;
+    to.rx_refused += l.rx_refused;
+    to.tx_refused += l.tx_refused;
+  };
+  for (Port* p : ports_) {
+    if (!p->dead) {
+      p->losses = {};
+      for (const auto& q : p->queues) add(p->losses, q->losses());
+    }
+    add(all, p->losses);
+  }
+  stats_.rx_lost_ring_full.set(all.rx_ring_full);
+  stats_.rx_lost_no_frame.set(all.rx_no_frame);
+  stats_.rx_starved.set(all.rx_starved);
+  stats_.rx_refused.set(all.rx_refused);
+  stats_.tx_refused.set(all.tx_refused);
 }
 
 void Engine::lose_port(Port& p) noexcept {

@@ -19,6 +19,10 @@ constexpr size_t kOsRxPackets = counter_index(kSocketCounters, "os_rx_packets");
 constexpr size_t kOsTxPackets = counter_index(kSocketCounters, "os_tx_packets");
 constexpr size_t kEngineRx = counter_index(kEngineCounters, "rx_packets");
 constexpr size_t kEngineTx = counter_index(kEngineCounters, "tx_packets");
+constexpr size_t kRingFull = counter_index(kEngineCounters, "rx_lost_ring_full");
+constexpr size_t kNoFrame = counter_index(kEngineCounters, "rx_lost_no_frame");
+constexpr size_t kRxRefused = counter_index(kEngineCounters, "rx_refused");
+constexpr size_t kTxRefused = counter_index(kEngineCounters, "tx_refused");
 
 /// What changed since an earlier look, a second; or the total.
 struct Rate {
@@ -107,6 +111,19 @@ std::string interfaces_of(const ProcessReading& p) {
   return out.empty() ? "none open" : out;
 }
 
+/// Frames lost between the wire and Vireo since the start, and what helps; empty if there are none.
+std::string losses_view(const ProcessReading& p) {
+  std::string out;
+  if (const uint64_t late = p.engine[kRingFull] + p.engine[kNoFrame]; late != 0)
+    out += fmt::format(
+        "  lost: {} frames came while the receive ring was full: the program polls too seldom; a "
+        "larger VIREO_XDP_RING helps against bursts\n",
+        late);
+  if (const uint64_t refused = p.engine[kRxRefused] + p.engine[kTxRefused]; refused != 0)
+    out += fmt::format("  refused by the device: {} frames: please report it\n", refused);
+  return out;
+}
+
 std::string engine_view(const ProcessReading& p, const ProcessReading* before, const Rate& rate) {
   std::string out = rate.is_rate ? "  engine (a second; pool_*: now)\n" : "  engine\n";
   std::vector<std::vector<std::string>> rows{{"", ">"}};
@@ -185,6 +202,7 @@ std::string process_view(const ProcessReading& now, const ProcessReading* before
   out += fmt::format("  interfaces: {}\n", interfaces_of(now));
   out += fmt::format("  packets{}: {} received, {} sent by Vireo\n", per, engine(kEngineRx),
                      engine(kEngineTx));
+  out += losses_view(now);
   if (const std::string t = carried_view(now, before, rate, false); !t.empty())
     out += "  carried\n" + t;
   if (const std::string t = kernel_view(now, false); !t.empty())

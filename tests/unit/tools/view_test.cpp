@@ -68,6 +68,22 @@ TEST(View, VerboseShowsClosedSocketsAndTheEngine) {
   EXPECT_NE(text.find("rx_unknown_flow"), text.npos) << text;
 }
 
+TEST(View, FramesLostBeforeVireoAreSaidWithTheRemedy) {
+  const auto live = test::made_up_process();
+  EXPECT_EQ(process_view(read_stats(*live), nullptr, {}, {}).find("lost"), std::string::npos);
+  live->engines[0].rx_lost_ring_full.set(5);
+  live->engines[0].rx_lost_no_frame.set(7);
+  live->engines[0].rx_starved.set(9);
+  const std::string text = process_view(read_stats(*live), nullptr, {}, {});
+  EXPECT_NE(text.find("\n  lost: 12 frames came while the receive ring was full"), text.npos)
+      << text;
+  EXPECT_NE(text.find("VIREO_XDP_RING"), text.npos) << text;
+  EXPECT_EQ(text.find("refused by"), text.npos) << text;
+  live->engines[0].tx_refused.set(3);
+  const std::string more = process_view(read_stats(*live), nullptr, {}, {});
+  EXPECT_NE(more.find("refused by the device: 3 frames"), more.npos) << more;
+}
+
 TEST(View, ReasonsOverAllProcesses) {
   const auto live = test::made_up_process();
   const ProcessReading p = read_stats(*live);
