@@ -86,6 +86,11 @@ class PacketPool {
   uint32_t frame_bytes() const { return 1U << frame_shift_; }
   uint32_t size() const { return static_cast<uint32_t>(meta_.size()); }
   uint32_t free_count() const { return free_count_; }
+  /// Frames that one connection may invite its peer to send; kNoShare: as many as it likes. The
+  /// engine sets it while the device's receive ring or the pool is crowded.
+  static constexpr uint32_t kNoShare = UINT32_MAX;
+  uint32_t window_share() const { return window_share_; }
+  void set_window_share(uint32_t frames) { window_share_ = frames; }
 
  private:
   void put(PacketBuf* p) noexcept {
@@ -98,6 +103,7 @@ class PacketPool {
   std::span<std::byte> memory_;
   uint32_t frame_shift_;
   uint32_t free_count_ = 0;
+  uint32_t window_share_ = kNoShare;
   PacketBuf* free_ = nullptr;
   std::vector<PacketBuf> meta_;
 };

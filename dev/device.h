@@ -63,6 +63,12 @@ struct QueueLosses {
   uint64_t tx_refused = 0;  ///< frames to send that the device refused: a fault of ours
 };
 
+/// How full a receive ring is.
+struct RxLevel {
+  uint32_t waiting = 0;  ///< frames that wait for rx_burst()
+  uint32_t most = 0;     ///< as many may wait before frames are lost; 0: the device cannot say
+};
+
 class Device;
 
 /// A steering rule; ends when the handle ends. An empty handle holds none.
@@ -96,6 +102,7 @@ class Queue {
   virtual ~Queue() = default;
   /// Up to out.size() frames in arrival order; 0 costs one cache-line look.
   virtual unsigned rx_burst(std::span<RxDesc> out) noexcept = 0;
+  virtual RxLevel rx_level() const noexcept { return {}; }
   /// Gives empty frames to the RX ring, as many as it and the pool have room for. Off the latency
   /// path.
   virtual void rx_refill() noexcept = 0;

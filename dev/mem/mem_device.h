@@ -21,6 +21,7 @@ class MemQueue final : public Queue {
   ~MemQueue() override;
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
+  RxLevel rx_level() const noexcept override;
   void rx_refill() noexcept override;
   bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
   void tx_flush() noexcept override;
@@ -28,8 +29,8 @@ class MemQueue final : public Queue {
   Result<bool> arm() noexcept override;
   int wait_fd() const noexcept override { return -1; }
   bool alive() const noexcept override;
-
   QueueLosses losses() const noexcept override { return losses_; }
+
   /// When the next frame leaves; never() if none was rung for.
   Instant next_departure() const;
   /// The frame whose time has come leaves: its bytes are read now, not earlier.
@@ -54,8 +55,8 @@ class MemQueue final : public Queue {
   std::deque<RxDesc> rx_ready_;
   std::deque<TxEntry>
       tx_;  ///< [0, departed_) may be reaped, then rung, then waiting for the doorbell
-  size_t departed_ = 0;
   QueueLosses losses_;
+  size_t departed_ = 0;
   size_t rung_ = 0;
 };
 

@@ -31,6 +31,10 @@ unsigned MemQueue::rx_burst(std::span<RxDesc> out) noexcept {
   return static_cast<unsigned>(n);
 }
 
+RxLevel MemQueue::rx_level() const noexcept {
+  return {static_cast<uint32_t>(rx_ready_.size()), device_.options_.rx_ring};
+}
+
 void MemQueue::rx_refill() noexcept {
   device_.catch_up();
   while (rx_empty_.size() + rx_ready_.size() < device_.options_.rx_ring) {

@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -36,6 +37,9 @@ class XdpQueue final : public Queue {
   ~XdpQueue() override;
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
+  RxLevel rx_level() const noexcept override {
+    return {xsk_.rx.waiting(), std::min(xsk_.rx.size(), fill_target_)};
+  }
   void rx_refill() noexcept override;
   bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
   void tx_flush() noexcept override;
@@ -43,10 +47,10 @@ class XdpQueue final : public Queue {
   Result<bool> arm() noexcept override;
   int wait_fd() const noexcept override { return xsk_.fd(); }
   bool alive() const noexcept override;
+  QueueLosses losses() const noexcept override;
 
   bool is_zero_copy() const { return xsk_.is_zero_copy(); }
 
-  QueueLosses losses() const noexcept override;
  private:
   PacketBuf& packet_at(uint64_t umem_address) const {
     return pool_.at_frame_offset(umem_address - pool_at_);

@@ -93,6 +93,10 @@ class ConsumerRing : public Ring<Entry> {
     known_ = std::atomic_ref(*this->producer_).load(std::memory_order_acquire);
     return known_ - next_;
   }
+  /// As ready_now(), of which nothing is remembered.
+  uint32_t waiting() const {
+    return std::atomic_ref(*this->producer_).load(std::memory_order_relaxed) - next_;
+  }
   const Entry& front(uint32_t ahead) const { return (*this)[next_ + ahead]; }
   void release(uint32_t n) {
     next_ += n;

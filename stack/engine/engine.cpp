@@ -82,6 +82,10 @@ bool Engine::turn(Instant now) noexcept {
   if (!is_worked) idle(now);
   if (frames_unbooked_ >= kMostUnbooked) [[unlikely]]
     reap_and_refill();
+  if (pool_->free_count() < 2 * low_water_) [[unlikely]]
+    share_windows(pool_->free_count(), now);
+  else if (pool_->window_share() != PacketPool::kNoShare) [[unlikely]]
+    widen_windows(now);
   if (!pending_.empty()) flush_pending(now);
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
   publish_deadline(now);

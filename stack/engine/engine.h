@@ -308,6 +308,11 @@ class Engine {
   Carried<void> join_group(const DemuxKey& key, Listener& l);
   void leave_group(const DemuxKey& key, Listener& l) noexcept;
 
+  // crowd.cpp
+  void watch_crowd(const RxLevel& level, Instant now) noexcept;
+  void share_windows(uint32_t frames, Instant now) noexcept;
+  void widen_windows(Instant now) noexcept;
+
   // receive.cpp
   unsigned receive_burst(Port& port, Queue& queue, Instant now) noexcept;
   void receive_buffer(Port& port, RxDesc& desc, Instant now) noexcept;
@@ -408,6 +413,7 @@ class Engine {
   std::unique_ptr<PacketPool> pool_;
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
   uint32_t low_water_ = 0;        ///< free frames below which queues grow no more
+  Instant shared_at_;             ///< when windows were last bounded or widened (crowd.cpp)
 
   // Shared with other threads, each on a line of its own.
   alignas(64) EngineLock lock_;

@@ -12,6 +12,10 @@ namespace {
 
 using wire::ParsedFrame;
 
+/// Frames that one turn takes from a queue, if so many wait: beyond them, whoever waits for the
+/// engine's lock has its turn first.
+constexpr unsigned kMostAtOnce = 256;
+
 /// True unless the checksum, where we must look ourselves, is wrong. `rest` continues the payload
 /// in further buffers.
 bool l4_is_good(const ParsedFrame& f, const RxDesc& d, const PacketChain& rest) noexcept {
@@ -46,12 +50,16 @@ tcp::Segment make_segment(const ParsedFrame& f) noexcept {
 
 unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noexcept {
   unsigned frames = 0;
-  do {
+  for (;;) {
     const unsigned n = queue.rx_burst(burst_);
-    if (n == 0) break;
     frames += n;
     for (unsigned i = 0; i < n; ++i) receive_buffer(port, burst_[i], now);
-  } while (partial_);  // the rest of a packet is there already: it came as one
+    if (n == kBurst && frames == kBurst) [[unlikely]]
+      watch_crowd(queue.rx_level(), now);
+    if (partial_ && n != 0) continue;  // the rest of a packet is there already: it came as one
+    // What waits in the ring is in danger, what waits in a socket is not.
+    if (n < kBurst || frames >= kMostAtOnce) break;
+  }
   if (partial_) [[unlikely]] {
     stats_.rx_malformed.add();
     partial_.reset();

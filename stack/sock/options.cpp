@@ -432,20 +432,24 @@ IpSettings ip_settings(const SocketOptions& o, bool v6) {
 tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   const Settings& s = stack.settings();
   const KernelDefaults& d = stack.defaults();
-  // Linux starts small; a carried connection starts with what an ordinary path needs and grows with
-  // it (stack/tcp/buffer_tuning.h). A size that was set is twice the bytes asked for (socket(7)).
-  static constexpr uint32_t kStart = 256 << 10;
-  const auto bytes = [](bool set, int doubled, Bytes chosen, int initial) {
+  // Both grow with the path (stack/tcp/buffer_tuning.h). To receive it starts as on Linux, half of
+  // tcp_rmem: it is what a peer may send at once, and so may those of all other connections. To
+  // send, Linux starts small; we start with what an ordinary path needs. A size that was set is
+  // twice the bytes asked for (socket(7)).
+  static constexpr uint32_t kStartToSend = 256 << 10;
+  const auto bytes = [](bool set, int doubled, Bytes chosen, uint32_t start) {
     if (set) return static_cast<uint32_t>(std::max(doubled, 2 * 2048) / 2);
     if (chosen != 0) return static_cast<uint32_t>(chosen.value());
-    return std::max(static_cast<uint32_t>(initial), kStart);
+    return start;
   };
   tcp::Config c;
   c.mss = 65'495;
   if (s.tcp_mss != 0) c.mss = static_cast<uint16_t>(s.tcp_mss.value());
   if (o.maxseg != 0) c.mss = std::min(c.mss, static_cast<uint16_t>(o.maxseg));
-  c.rcv_buf = bytes(o.rcvbuf_set, o.rcvbuf, s.rcvbuf, d.tcp_rmem.initial);
-  c.snd_buf = bytes(o.sndbuf_set, o.sndbuf, s.sndbuf, d.tcp_wmem.initial);
+  c.rcv_buf = bytes(o.rcvbuf_set, o.rcvbuf, s.rcvbuf,
+                    static_cast<uint32_t>(std::max(d.tcp_rmem.initial / 2, 4096)));
+  c.snd_buf = bytes(o.sndbuf_set, o.sndbuf, s.sndbuf,
+                    std::max(static_cast<uint32_t>(d.tcp_wmem.initial), kStartToSend));
   const auto most = [](bool fixed, uint32_t now, int limit) {
     return fixed ? now : std::max(now, static_cast<uint32_t>(limit));
   };

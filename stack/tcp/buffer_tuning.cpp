@@ -8,7 +8,10 @@ namespace vireo::tcp {
 
 namespace {
 
-bool has_frames(const Tcb& t) { return t.pool->free_count() > t.pool->size() / 2; }
+bool has_frames(const Tcb& t) {
+  return t.pool->free_count() > t.pool->size() / 2 &&
+         t.pool->window_share() == PacketPool::kNoShare;
+}
 
 /// A window of data took a round trip, or longer if the sender had not enough: the least counts.
 void measure_by_window(Tcb& t, Instant now) {

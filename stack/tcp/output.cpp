@@ -282,6 +282,7 @@ StreamOffset receive_edge(const Tcb& t) {
     room = std::min<uint64_t>(room, t.config.window_clamp);
   if (t.pool != nullptr) {
     // Frames pinned by small payloads count too: at twice the buffer in frames nothing new fits.
+    room = std::min(room, uint64_t{t.pool->window_share()} * t.config.mss);
     const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
     const uint64_t limit = 2ULL * t.config.rcv_buf;
     if (pinned >= limit) [[unlikely]]
