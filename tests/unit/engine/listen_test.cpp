@@ -472,7 +472,7 @@ TEST(DeferAccept, TakesABareAckWhenTheTimeIsOver) {
 TEST(ReusePort, TheTupleChoosesAmongListeners) {
   Host h;
   std::vector<Listening*> l;
-  for (int i = 0; i < 4; ++i) l.push_back(&h.listen(80, 128, {}, false, {.reuse_port = true}));
+  for (int i = 0; i < 4; ++i) l.push_back(&h.listen(80, 512, {}, false, {.reuse_port = true}));
   for (uint16_t i = 0; i < 400; ++i) {
     Peer p(h, "11.0.0.7", 4000 + i, 80);
     ASSERT_TRUE(p.connect());
