@@ -14,8 +14,13 @@ namespace {
 constexpr size_t kMaxWaitFds = 64;
 /// Polls that any thread may spin, a few round trips' worth; beyond them it needs a place.
 constexpr int64_t kFreePolls = 256;
+/// The same where the processors are shared.
+constexpr int64_t kLeastPolls = 4;
 /// A follower looks by itself this often: a spinner may leave the library and never come back.
-constexpr Duration kFollowerPatience = Duration::ms(5);
+/// Until then the helper polls.
+constexpr Duration kFollowerPatience = Duration::ms(100);
+/// Between two polls that find nothing lie some hundred nanoseconds, unless another thread ran.
+constexpr Duration kPreempted = Duration::us(500);
 
 /// poll(2) of one descriptor, without waiting.
 bool kernel_ready(int fd, short events) noexcept {
@@ -116,9 +121,12 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     return result;
   };
   int64_t polls = 0;
+  Instant idle_at = Instant::never();  // the last poll found nothing then, and nobody slept since
   for (;;) {
     const Instant now = Clock::now();
-    e.poll(now);
+    if (spins_in_place && now - idle_at >= kPreempted) [[unlikely]]
+      stack.spin_places().note_preempted(now);
+    idle_at = e.poll(now) ? Instant::never() : now;
     if (ready(argument)) return finish(Woken::kReady);
     if (signals.pending()) return finish(fail(EINTR, "signal"));
     if (what.deadline.passed(now)) {
@@ -127,16 +135,20 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       return finish(fail(EAGAIN, "timeout"));
     }
     ++polls;
-    const bool sleep = spins >= 0 && polls > spins;
-    if (!sleep && !spins_in_place && polls > kFreePolls)
+    const bool contended = polls > kLeastPolls && stack.spin_places().is_contended(now);
+    const bool needs_place = contended || polls > kFreePolls;
+    const bool spun_enough = spins >= 0 && polls > spins;
+    if (!spun_enough && !spins_in_place && needs_place)
       spins_in_place = stack.spin_places().try_enter();
-    const bool follow = !sleep && !spins_in_place && polls > kFreePolls;
+    const bool follow = !spun_enough && !spins_in_place && needs_place;
+    const bool sleep = spun_enough || (spins_in_place && contended);
     const bool look =
         what.kernel_events != 0 &&
         (sleep || follow || (what.kernel_ratio > 0 && polls % what.kernel_ratio == 0));
     if (look && kernel_ready(what.handle.fd, what.kernel_events)) return finish(Woken::kKernel);
     if (sleep || follow) {
-      if (std::exchange(spins_in_place, false)) stack.spin_places().leave();
+      if (spun_enough && std::exchange(spins_in_place, false)) stack.spin_places().leave();
+      idle_at = Instant::never();
       if (waiter == nullptr) {
         // Without an eventfd we cannot sleep safely: go on polling.
         if (auto w = stack.take_waiter()) waiter = *w;

@@ -9,6 +9,12 @@
 namespace vireo {
 namespace {
 
+/// So many within that time are no accident ...
+constexpr int kPreemptions = 3;
+constexpr Duration kWithin = Duration::s(1);
+/// ... and for so long nobody spins before it is tried again.
+constexpr Duration kContended = Duration::s(1);
+
 int processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -53,6 +59,15 @@ void SpinPlaces::forget_follower(Waiter& w) noexcept {
       *at = w.next;
       return;
     }
+}
+
+void SpinPlaces::note_preempted(Instant now) noexcept {
+  if (now - Instant::from_ns(counted_since_.load(std::memory_order_relaxed)) > kWithin) {
+    counted_since_.store(now.ns(), std::memory_order_relaxed);
+    preemptions_.store(1, std::memory_order_relaxed);
+  } else if (preemptions_.fetch_add(1, std::memory_order_relaxed) + 1 >= kPreemptions) {
+    contended_until_.store((now + kContended).ns(), std::memory_order_relaxed);
+  }
 }
 
 void SpinPlaces::reset_after_fork() noexcept {

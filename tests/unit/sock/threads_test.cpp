@@ -126,6 +126,33 @@ TEST_P(Threads, SignalInterruptsAWaitingCall) {
   b.close(s);
 }
 
+// A spinner that is preempted again and again, while others of its process wait to be woken, only
+// burns their processor: it shall sleep for a while.
+TEST(SpinPlaces, APreemptedSpinnerSleepsWhereOthersWait) {
+  SpinPlaces places;
+  while (places.try_enter()) {
+  }
+  Instant now = Clock::now();
+  const auto preempt = [&] { places.note_preempted(now = now + Duration::ms(100)); };
+  Waiter follower;
+  ASSERT_TRUE(places.follow(follower));
+  preempt();
+  preempt();
+  EXPECT_FALSE(places.is_contended(now)) << "may be an accident";
+  preempt();
+  EXPECT_TRUE(places.is_contended(now));
+  places.forget_follower(follower);
+  EXPECT_FALSE(places.is_contended(now)) << "nobody else wants the processor: it may be burnt";
+  ASSERT_TRUE(places.follow(follower));
+  EXPECT_TRUE(places.is_contended(now + Duration::ms(999)));
+  EXPECT_FALSE(places.is_contended(now + Duration::ms(1000))) << "tried again";
+  now = now + Duration::s(5);
+  preempt();
+  preempt();
+  EXPECT_FALSE(places.is_contended(now)) << "rare ones are not added up";
+  places.forget_follower(follower);
+}
+
 // A File may be reused while another thread still holds the old Handle: it must be told, not served
 // from the new socket.
 TEST_P(Threads, CloseRacesReceive) {
