@@ -37,6 +37,7 @@
 #include "stack/tcp/isn.h"
 #include "stack/tcp/tcp.h"
 #include "stack/wire/parse.h"
+#include "stack/wire/tcp_options.h"
 
 namespace vireo {
 
@@ -348,19 +349,29 @@ class Engine {
   bool listen_segment(const Incoming& in, tcp::Segment& s, const tcp::TimeWait* before,
                       Instant now) noexcept;
   bool record_segment(tcp::SynRecord& r, const Incoming& in, tcp::Segment& s, Instant now) noexcept;
-  void syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& in,
-                   const tcp::Segment& syn, const tcp::TimeWait* before, Instant now) noexcept;
+  void syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& in, tcp::Segment& syn,
+                   const tcp::TimeWait* before, Instant now) noexcept;
   bool cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment& s, Instant now) noexcept;
   bool open_child(Listener& l, const tcp::SynRecord& r, tcp::Segment& s, Instant now) noexcept;
+  TcpFlow* new_child(const Listener& l, const SynTuple& t, Instant now) noexcept;
+  void queue_child(Listener& l, TcpFlow& f) noexcept;
   Listener& member_for(const ListenGroup& g, const SynTuple& t) const noexcept;
   Result<void> way_back(const Listener& l, const SynTuple& t, Egress& e, Instant now) noexcept;
   tcp::Config child_config(const Listener& l, const SynTuple& t, uint32_t mtu) const noexcept;
-  void say_syn_ack(tcp::SynRecord& r, const Incoming& in, Instant now) noexcept;
+  void say_syn_ack(tcp::SynRecord& r, const Incoming& in, const wire::TcpOptions& syn,
+                   Instant now) noexcept;
   bool repeat_syn_ack(tcp::SynRecord& r, Instant now) noexcept;
   void forget_record(tcp::SynRecord& r) noexcept;
   void expire_records(Instant now) noexcept;
   void told_of_record(tcp::SynRecord& r, Seq32 quoted) noexcept;
   void warn_of_flood(const Listener& l, Instant now) noexcept;
+
+  // fast_open.cpp
+  bool may_open_fast(const Listener& l) noexcept;
+  bool open_fast(Listener& l, const SynTuple& t, const wire::TcpOptions& o, tcp::Segment& syn,
+                 Instant now) noexcept;
+  void grant_fast_open(const Listener& l, const SynTuple& t, const wire::TcpOptions& o,
+                       tcp::Plan& syn_ack, Instant now) noexcept;
 
   // transmit.cpp
   void want_transmit(TcpFlow& f) noexcept;
@@ -442,6 +453,7 @@ class Engine {
   HookList<TcpFlow, &TcpFlow::stalled_hook> stalled_;
   HookList<UdpFlow, &UdpFlow::held_hook> held_;
   HookList<TcpFlow, &TcpFlow::orphan_hook> orphans_;
+  HookList<TcpFlow, &TcpFlow::fast_open_hook> fast_opens_;
   HookList<TimeWaitEntry, &TimeWaitEntry::hook> time_wait_queue_;
   Instant waiters_retried_{};  ///< last retry of those who wait for a neighbour
   Wheel wheel_;

@@ -61,6 +61,7 @@ struct TcpFlow : Flow {
   ListHook stalled_hook;                        ///< Engine::stalled_: waits for a neighbour
   ListHook notify_hook;                         ///< Engine::notify_: `gathered` is to be told
   ListHook accept_hook;                         ///< Listener::ready
+  ListHook fast_open_hook;                      ///< Engine::fast_opens_: its handshake is not over
   ListHook orphan_hook;                         ///< Engine::orphans_: the program has closed it
   tcp::Effects gathered = tcp::Effects::kNone;  ///< over the present burst
   Listener* listener = nullptr;                 ///< until accepted: stands in its `ready`
@@ -76,7 +77,11 @@ struct ListenOptions {
   uint8_t defer_accept = 0;  ///< SYN-ACK timeouts for which a bare ACK does not do (tcp(7))
   uint8_t syncookies = 1;    ///< sysctl tcp_syncookies: 0 never, 1 when the queue is full, 2 always
   bool abort_on_overflow = false;  ///< sysctl tcp_abort_on_overflow
-  IpSettings ip{};                 ///< of the connections
+  /// TCP_FASTOPEN: how many connections may be open by data on their SYN alone; 0: none, and no
+  /// cookies.
+  uint32_t fast_open = 0;
+  bool fast_open_without_cookie = false;  ///< sysctl tcp_fastopen, bit 0x200
+  IpSettings ip{};                        ///< of the connections
 };
 
 struct Listener : Flow {

@@ -140,8 +140,7 @@ bool Engine::listen_segment(const Incoming& in, tcp::Segment& s, const tcp::Time
 }
 
 void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& in,
-                         const tcp::Segment& syn, const tcp::TimeWait* before,
-                         Instant now) noexcept {
+                         tcp::Segment& syn, const tcp::TimeWait* before, Instant now) noexcept {
   Listener& l = member_for(g, tuple);
   const bool is_full = l.syn_count >= syn_queue_limit(l);
   // Who proved itself by a connection that is in TIME_WAIT needs an ISN above: no cookie.
@@ -153,6 +152,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     return;
   }
   const tcp::Config c = child_config(l, tuple, 0);
+  const wire::TcpOptions options = wire::parse_tcp_options(syn.options, true);
   if (by_cookie) {
     SynRecord r;
     r.local = tuple.local;
@@ -165,9 +165,11 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     l.cookies_at = now;
     stats_.syn_cookies_sent.add();
     if (is_full) warn_of_flood(l, now);
-    say_syn_ack(r, in, now);
+    say_syn_ack(r, in, options, now);
     return;
   }
+  if (l.options.fast_open != 0 && before == nullptr && open_fast(l, tuple, options, syn, now))
+    return;
   SynRecord* const r = syns_.insert(tuple);
   if (r == nullptr) return;
   r->listener = l.index;
@@ -179,7 +181,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
   ++l.syn_count;
   ++l.young_count;
   syns_.schedule(*r, now);
-  say_syn_ack(*r, in, now);
+  say_syn_ack(*r, in, options, now);
 }
 
 /// A segment of a half-open connection. @return false: a stranger's, to be reset.
@@ -206,7 +208,7 @@ bool Engine::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
       if (r.is_retried && now - r.sent(now) < kRepeatInterval) return true;
       r.is_retried = true;
       syns_.schedule(r, now);
-      say_syn_ack(r, in, now);
+      say_syn_ack(r, in, wire::parse_tcp_options(s.options, true), now);
       return true;
     case SynVerdict::kOpen:
       break;
@@ -257,25 +259,34 @@ bool Engine::open_child(Listener& l, const SynRecord& r, tcp::Segment& s, Instan
     stats_.listen_overflows.add();
     return false;
   }
-  const FlowKey key{
-      IpProto::kTcp, !r.remote.is_v4(), {r.local, r.local_port, 0}, {r.remote, r.remote_port, 0}};
-  TcpFlow* const f = new_tcp(key);
+  TcpFlow* const f = new_child(l, tuple_of(r), now);
   if (f == nullptr) return false;
-  f->ip = l.options.ip;
-  f->mss_limit = l.config.mss;
-  (void)resolve_egress(f->egress, key.proto, key.local, key.remote, f->ip, now);
-  if (f->egress.port == nullptr) {
-    free_tcp(*f);
-    return false;
-  }
   tcp::open_from_record(f->tcb, child_config(l, tuple_of(r), f->egress.mtu), *pool_, r, now);
-  write_will(*f);
-  f->listener = &l;
-  l.ready.push_back(*f);
-  ++l.ready_count;
+  queue_child(l, *f);
   note_effects(*f, tcp::input(f->tcb, std::move(s), now));
   want_transmit(*f);
   return true;
+}
+
+/// A flow with its way back; nullptr: memory is exhausted, or there is none.
+TcpFlow* Engine::new_child(const Listener& l, const SynTuple& t, Instant now) noexcept {
+  TcpFlow* const f = new_tcp(
+      {IpProto::kTcp, !t.remote.is_v4(), {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0}});
+  if (f == nullptr) return nullptr;
+  f->ip = l.options.ip;
+  f->mss_limit = l.config.mss;
+  (void)resolve_egress(f->egress, f->key.proto, f->key.local, f->key.remote, f->ip, now);
+  if (f->egress.port != nullptr) return f;
+  free_tcp(*f);
+  return nullptr;
+}
+
+/// accept() will find it. Its Tcb is open.
+void Engine::queue_child(Listener& l, TcpFlow& f) noexcept {
+  write_will(f);
+  f.listener = &l;
+  l.ready.push_back(f);
+  ++l.ready_count;
 }
 
 // ---- what is said for a record
@@ -300,8 +311,9 @@ Result<void> Engine::way_back(const Listener& l, const SynTuple& t, Egress& e,
   return ok;
 }
 
-/// The SYN-ACK in answer to a frame.
-void Engine::say_syn_ack(SynRecord& r, const Incoming& in, Instant now) noexcept {
+/// The SYN-ACK in answer to a frame with those options.
+void Engine::say_syn_ack(SynRecord& r, const Incoming& in, const wire::TcpOptions& syn,
+                         Instant now) noexcept {
   Egress e;
   const SynTuple tuple = tuple_of(r);
   const Listener& l = *listeners_[r.listener];
@@ -313,6 +325,7 @@ void Engine::say_syn_ack(SynRecord& r, const Incoming& in, Instant now) noexcept
     tcp::plan_cookie_syn_ack(r, c, now, plan);
   else
     tcp::plan_syn_ack(r, c, now, plan);
+  if (!r.is_cookie) grant_fast_open(l, tuple, syn, plan, now);
   if (ok)
     send_alone(*e.port, e.header, plan);
   else if (ok.error().code == EAGAIN && e.port == &in.port)

@@ -58,6 +58,20 @@ uint8_t timeouts_in(int seconds) {
   return n;
 }
 
+// Bits of net.ipv4.tcp_fastopen (ip-sysctl).
+constexpr int kTfoServer = 2;
+constexpr int kTfoServerNoCookie = 0x200;
+constexpr int kTfoEveryListener = 0x400;
+
+/// TCP_FASTOPEN's number if the operator allows it, somaxconn where all listeners have it (Linux
+/// fastopen_queue_tune).
+uint32_t fast_opens(const KernelDefaults& d, const SocketOptions& o) {
+  if ((d.tcp_fastopen & kTfoServer) == 0) return 0;
+  const int asked =
+      o.fastopen == 0 && (d.tcp_fastopen & kTfoEveryListener) != 0 ? d.somaxconn : o.fastopen;
+  return static_cast<uint32_t>(std::clamp(asked, 0, d.somaxconn));
+}
+
 }  // namespace
 
 ListenOptions listen_options(const File& f) {
@@ -68,6 +82,8 @@ ListenOptions listen_options(const File& f) {
           .defer_accept = timeouts_in(o.defer_accept),
           .syncookies = static_cast<uint8_t>(d.tcp_syncookies),
           .abort_on_overflow = d.tcp_abort_on_overflow,
+          .fast_open = fast_opens(d, o),
+          .fast_open_without_cookie = (d.tcp_fastopen & kTfoServerNoCookie) != 0,
           .ip = ip_settings(o, v6)};
 }
 

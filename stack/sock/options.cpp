@@ -67,6 +67,7 @@ constexpr Kept kKept[] = {
     {IPPROTO_TCP, TCP_USER_TIMEOUT, &O::user_timeout_ms},
     {IPPROTO_TCP, TCP_LINGER2, &O::linger2},
     {IPPROTO_TCP, TCP_DEFER_ACCEPT, &O::defer_accept},
+    {IPPROTO_TCP, TCP_FASTOPEN, &O::fastopen},
     {IPPROTO_TCP, TCP_SYNCNT, &O::syncnt},
     {IPPROTO_TCP, TCP_WINDOW_CLAMP, &O::window_clamp},
     {IPPROTO_TCP, TCP_NOTSENT_LOWAT, &O::notsent_lowat},
@@ -611,10 +612,10 @@ tcp_info info_of(const TcpFlow& f, Instant now) {
   tcp_info o{};
   o.tcpi_state = linux_state(i.state);
   o.tcpi_retransmits = static_cast<uint8_t>(std::min(i.retransmits, 255U));
-  o.tcpi_options =
-      static_cast<uint8_t>((i.timestamps ? TCPI_OPT_TIMESTAMPS : 0) | (i.sack ? TCPI_OPT_SACK : 0) |
-                           (i.wscale ? TCPI_OPT_WSCALE : 0) | (i.ecn ? TCPI_OPT_ECN : 0) |
-                           (i.ecn_seen ? TCPI_OPT_ECN_SEEN : 0));
+  o.tcpi_options = static_cast<uint8_t>(
+      (i.timestamps ? TCPI_OPT_TIMESTAMPS : 0) | (i.sack ? TCPI_OPT_SACK : 0) |
+      (i.wscale ? TCPI_OPT_WSCALE : 0) | (i.ecn ? TCPI_OPT_ECN : 0) |
+      (i.ecn_seen ? TCPI_OPT_ECN_SEEN : 0) | (i.syn_data ? TCPI_OPT_SYN_DATA : 0));
   o.tcpi_snd_wscale = i.snd_wscale & 0xf;
   o.tcpi_rcv_wscale = i.rcv_wscale & 0xf;
   o.tcpi_rto = us(i.rto);

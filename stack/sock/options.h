@@ -67,6 +67,7 @@ struct SocketOptions {
   int maxseg = 0;  ///< 0 = never set
   int linger2 = 60;
   int defer_accept = 0;
+  int fastopen = 0;
   int syncnt = 6;
   int window_clamp = 0;
   std::optional<tcp::CcKind> congestion;  ///< nullopt: never set

@@ -51,7 +51,7 @@ ReadyBits readiness(const File& f) noexcept {
   ReadyBits bits = 0;
   if (dead || (read_shut && write_shut)) bits |= EPOLLHUP;
   if (read_shut) bits |= kReadyIn | EPOLLRDHUP;
-  if (!is_opening(state)) {
+  if (!tcp::is_opening(t)) {
     auto least = static_cast<uint32_t>(std::max(s.options.rcvlowat, 1));
     if (const tcp::Urgent u = tcp::urgent(t); u != tcp::Urgent::kNone) [[unlikely]] {
       if (u == tcp::Urgent::kThere) bits |= EPOLLPRI;
@@ -312,7 +312,7 @@ void linger(Handle h) {
   if (o.linger_on == 0 || o.linger_s == 0 || f.refs.load(std::memory_order_relaxed) != 1) return;
   tcp::Tcb& t = f.tcp_flow().tcb;
   // Unread data: the close will be a reset, there is nothing to wait for.
-  if (!tcp::recv_queue(t).empty() || is_opening(tcp::state(t))) return;
+  if (!tcp::recv_queue(t).empty() || tcp::is_opening(t)) return;
   tcp::shutdown_write(t, Clock::now());
   e.tcp_progress(f.tcp_flow(), Clock::now());
   pin.pin(f);

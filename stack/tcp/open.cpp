@@ -1,5 +1,6 @@
 // Active, passive and simultaneous open; what a connection is at its birth.
 #include <algorithm>
+#include <utility>
 
 #include "stack/tcp/syn_record.h"
 #include "stack/tcp/tcb.h"
@@ -62,6 +63,20 @@ void open_passive(Tcb& t, const Config& c, PacketPool& pool, const Segment& syn,
   adopt_syn(t, syn, now);
   t.syn_due = true;
   t.last_sent = now;
+}
+
+void open_fast(Tcb& t, const Config& c, PacketPool& pool, Segment&& syn, Seq32 iss, Instant now) {
+  open_passive(t, c, pool, syn, iss, now);
+  t.fast_open = true;
+  cc_start(t.cc, c.congestion, t.mss, false);
+  const uint32_t length = syn.payload.bytes();
+  if (length > first_window(t.config)) syn.payload.trim_back(length - first_window(t.config));
+  if (syn.payload.empty()) return;
+  t.data_segs_in = 1;
+  t.last_received = now;
+  accept_data(t, std::move(syn.payload), now);
+  t.acks_due = 0;  // the SYN-ACK says it
+  t.delack_at = Instant::never();
 }
 
 void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord& r, Instant now) {
@@ -130,7 +145,7 @@ void set_mss(Tcb& t, uint16_t mss) {
 
 void establish(Tcb& t, Instant now) {
   t.state = State::kEstablished;
-  cc_start(t.cc, t.config.congestion, t.mss, t.syn_retried);
+  if (!t.fast_open || t.syn_retried) cc_start(t.cc, t.config.congestion, t.mss, t.syn_retried);
   t.retransmits = 0;
   if (t.config.keepalive) t.keep_at = now + t.config.keep_idle;
   if (t.fin_queued) t.state = State::kFinWait1;

@@ -109,6 +109,7 @@ void plan_syn(const Tcb& t, Instant now, Plan& p) {
   p.flags = reply ? SegFlags::kSyn | SegFlags::kAck : SegFlags::kSyn;
   if (!reply) p.ack = Seq32(0);
   p.window = first_window(c);
+  p.window = static_cast<uint16_t>(p.window - std::min<uint32_t>(p.window, t.recv_queue.bytes()));
   p.retransmission = t.snd_max > 0;
   wire::SynOptions o;
   o.mss = c.mss;  // RFC 6691: options are not subtracted
@@ -325,7 +326,7 @@ bool next_segment(Tcb& t, Instant now, Plan& p) {
     plan_ack(t, now, p);
     return true;
   }
-  if (t.state > State::kSynReceived) [[likely]] {
+  if (t.state > State::kSynReceived || t.fast_open) [[likely]] {
     const bool unsent = t.snd_nxt < t.snd_end || t.fin_unsent();
     if (t.rtx_due != 0) [[unlikely]] {
       if (t.new_first && unsent && plan_data(t, now, p)) return true;
@@ -445,7 +446,8 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       t.syn_due = false;
       t.ecn.requested = has(p.flags, SegFlags::kCwr);
       if (p.retransmission) ++t.total_retrans;
-      t.snd_nxt = t.snd_max = 1;
+      t.snd_nxt = std::max<StreamOffset>(t.snd_nxt, 1);
+      t.snd_max = std::max(t.snd_max, t.snd_nxt);
       t.last_sent = now;
       if (t.state == State::kSynReceived) ack_sent(t, p);
       if (t.rtx_timer == RtxTimer::kNone) restart_timer(t, now);

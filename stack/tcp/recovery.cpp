@@ -21,15 +21,16 @@ namespace {
 Duration measure(Tcb& t, const AckEvent& a, const Delivered& d, bool syn, bool advanced) {
   const Config& c = t.config;
   Duration r{};
-  if ((d.once && !d.twice) || (syn && !t.syn_retried)) {
-    r = std::max(a.now - (syn ? t.last_sent : d.sent_at), Duration::us(1));
+  const bool bare_syn = syn && t.data_segs_out == 0;  // RFC 7413: data may have followed it
+  if ((d.once && !d.twice) || (bare_syn && !t.syn_retried)) {
+    r = std::max(a.now - (bare_syn ? t.last_sent : d.sent_at), Duration::us(1));
   } else if (t.ts_on && a.has_ts && a.ts_echo != 0 && advanced) {
     // The echo tells which transmission was answered (RFC 7323 §4.1); coarse, so only when the
     // finer clock cannot tell.
     const auto ms = static_cast<int32_t>(timestamp(t, a.now) - a.ts_echo);
     if (ms < 0 || Duration::ms(ms) > c.rto_max) return r;
     r = std::max({Duration::ms(ms), t.rtt.srtt / 2, Duration::us(1)});
-  } else if (syn) {
+  } else if (bare_syn) {
     t.rtt.rto = std::max(t.rtt.rto, Duration::s(3));  // RFC 6298 §5.7
     t.backoff = 0;
     return r;

@@ -27,11 +27,15 @@ bool has_readable(const Tcb& t, uint32_t least) {
 }
 
 State state(const Tcb& t) { return t.state; }
+bool is_opening(const Tcb& t) {
+  return t.state == State::kSynSent || (t.state == State::kSynReceived && !t.fast_open);
+}
 int error(const Tcb& t) { return t.error; }
 
 bool can_send(const Tcb& t) {
-  return (t.state == State::kEstablished || t.state == State::kCloseWait) && !t.fin_queued &&
-         !t.reset_due;
+  const bool fast = t.state == State::kSynReceived && t.fast_open;
+  return (t.state == State::kEstablished || t.state == State::kCloseWait || fast) &&
+         !t.fin_queued && !t.reset_due;
 }
 
 uint32_t buffer_room(const Tcb& t) {

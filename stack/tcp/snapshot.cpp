@@ -29,6 +29,7 @@ Info info(const Tcb& t) {
   i.wscale = t.wscale_on;
   i.ecn = t.ecn_on;
   i.ecn_seen = t.ecn.ect_seen;
+  i.syn_data = t.fast_open;
   i.snd_mss = t.mss;
   i.rcv_mss = t.rcv_mss;
   i.unacked = static_cast<uint32_t>((t.outstanding() + t.mss - 1) / t.mss);

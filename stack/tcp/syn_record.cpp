@@ -1,6 +1,8 @@
 #include "stack/tcp/syn_record.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
@@ -34,6 +36,15 @@ void plan_syn_ack(const SynRecord& r, const Config& c, Instant now, Plan& p) {
   o.ts_ecr = r.ts_recent;
   if (r.wscale_on) o.window_scale = fitting_wscale(c);
   p.options_length = wire::emit_syn_options(p.options, o);
+}
+
+void add_fast_open(Plan& p, std::span<const uint8_t, 8> cookie) {
+  std::array<uint8_t, 40> option;
+  wire::TcpOptionWriter w(option);
+  w.fast_open(cookie);
+  if (p.options_length + w.size() > sizeof p.options) return;
+  std::memcpy(p.options + p.options_length, option.data(), w.size());
+  p.options_length = static_cast<uint8_t>(p.options_length + w.size());
 }
 
 void plan_record_ack(const SynRecord& r, const Config& c, Instant now, Plan& p) {

@@ -127,10 +127,10 @@ struct alignas(64) Tcb {
   bool fin_seen : 1 = false;  ///< fin_offset is valid
   bool syn_retried : 1 = false;
   bool urgent_mode : 1 = false;  ///< snd_up is ahead of snd_una, or was when last looked at
-  bool probe_beyond : 1 = false;
-  bool suspects : 1 = false;  ///< something may be late or lost: Scoreboard::reorder_at
-  bool tlp_due : 1 = false;   ///< a tail loss probe is to be sent
-  bool tlp_out : 1 = false;   ///< one is outstanding: Scoreboard::tlp_end
+  bool fast_open : 1 = false;    ///< RFC 7413: we speak before the handshake is over
+  bool suspects : 1 = false;     ///< something may be late or lost: Scoreboard::reorder_at
+  bool tlp_due : 1 = false;      ///< a tail loss probe is to be sent
+  bool tlp_out : 1 = false;      ///< one is outstanding: Scoreboard::tlp_end
   bool new_first : 1 =
       false;  ///< F-RTO: unsent data before retransmissions (RFC 5682 §2.1 step 2b)
 

@@ -168,6 +168,9 @@ void open_active(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss, Instant n
 /// the SYN is left for retransmission.
 void open_passive(Tcb& t, const Config& c, PacketPool& pool, const Segment& syn, Seq32 iss,
                   Instant now);
+/// As open_passive(), from one that has shown its cookie: data on the SYN is in recv_queue, the
+/// SYN-ACK acknowledges it, and data may be sent behind that (RFC 7413 §4.2.2).
+void open_fast(Tcb& t, const Config& c, PacketPool& pool, Segment&& syn, Seq32 iss, Instant now);
 /// Frees every buffer that the Tcb holds; the Tcb is kClosed and may be reused.
 void release(Tcb& t);
 
@@ -239,6 +242,8 @@ std::byte take_urgent(Tcb& t, bool peek);
 /// `quoted` is the sequence number of a segment that is sent and not acknowledged (RFC 5927 §4.1).
 bool is_in_flight(const Tcb& t, Seq32 quoted);
 State state(const Tcb& t);
+/// The handshake is not over and nothing may be sent or read before it is.
+bool is_opening(const Tcb& t);
 int error(const Tcb& t);      ///< errno of the failure, 0 = none; stays until the owner clears it
 bool can_send(const Tcb& t);  ///< append() is allowed: ESTABLISHED or CLOSE_WAIT and no FIN queued
 uint32_t send_room(const Tcb& t);  ///< bytes append() would take, memory permitting
@@ -278,7 +283,7 @@ bool is_quick(const Tcb& t);
 struct Info {
   State state;
   uint8_t snd_wscale, rcv_wscale;
-  bool timestamps, sack, wscale, ecn, ecn_seen;
+  bool timestamps, sack, wscale, ecn, ecn_seen, syn_data;
   /// unacked, snd_cwnd, snd_ssthresh: segments, as TCP_INFO has them; rcv_space and windows: bytes
   uint32_t snd_mss, rcv_mss, unacked, retransmits, total_retrans, snd_cwnd, snd_ssthresh, rcv_space,
       snd_wnd, rcv_wnd;

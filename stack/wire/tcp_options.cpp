@@ -43,6 +43,12 @@ void take(TcpOptions& o, const uint8_t* p, unsigned n, bool syn) {
         o.ts_ecr = read<uint32_t>(p + 6);
       }
       break;
+    case TcpOption::kFastOpen:  // RFC 7413 §4.1.1: 4 to 16 bytes, an even number, or none
+      if (syn && (n == 2 || (n >= 6 && n <= 18 && n % 2 == 0))) {
+        o.has_fast_open = true;
+        o.fast_open = {p + 2, n - 2};
+      }
+      break;
     default:
       break;
   }

@@ -1,7 +1,8 @@
 // TCP options: parsed in one pass into plain data, emitted in the layouts every stack predicts.
 // Malformed as Linux takes it (tcp_parse_options): what cannot be walked any further is ignored,
 // what came before counts. Owner: none (values). Thread: any. Source: RFC 9293 §3.2, RFC 7323 §2.2
-// and §3.2, RFC 2018 §2 and §3.
+// and §3.2, RFC 2018 §2 and §3,
+// RFC 7413 §4.1.1.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +25,7 @@ enum class TcpOption : uint8_t {
   kSackPermitted = 4,
   kSack = 5,
   kTimestamps = 8,
+  kFastOpen = 34,
 };
 
 /// A received run of bytes beyond the cumulative acknowledgement: [left, right).
@@ -38,12 +40,14 @@ struct TcpOptions {
   bool has_mss = false;           ///< SYN only; an MSS of 0 counts as absent
   bool has_window_scale = false;  ///< SYN only
   bool sack_permitted = false;    ///< SYN only
+  bool has_fast_open = false;     ///< SYN only
   uint8_t window_scale = 0;       ///< at most 14 (RFC 7323 §2.3)
   uint8_t sack_count = 0;  ///< blocks as received: the receiver checks them against its window
   uint16_t mss = 0;
   uint32_t ts_val = 0;
   uint32_t ts_ecr = 0;
   std::array<SackBlock, 4> sack{};
+  std::span<const uint8_t> fast_open;  ///< the cookie, empty to ask for one; of the bytes parsed
 };
 
 inline constexpr uint32_t kTimestampsWord = 0x0101080a;  ///< NOP, NOP, kind 8, length 10
@@ -106,6 +110,17 @@ class TcpOptionWriter {
       put(blocks[i].right.value());
     }
     return n;
+  }
+  /// A cookie of 8 bytes, padded by NOPs.
+  void fast_open(std::span<const uint8_t, 8> cookie) noexcept {
+    uint8_t b[12] = {static_cast<uint8_t>(TcpOption::kFastOpen), 10};
+    std::memcpy(b + 2, cookie.data(), cookie.size());
+    b[10] = b[11] = static_cast<uint8_t>(TcpOption::kNop);
+    for (unsigned i = 0; i < 12; i += 4) {
+      be32 w;
+      std::memcpy(static_cast<void*>(&w), b + i, 4);
+      put(w);
+    }
   }
   uint8_t size() const noexcept { return size_; }
   unsigned room() const noexcept { return 40U - size_; }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "stack/tcp/tcb.h"
@@ -86,7 +87,9 @@ class Run {
   void configure() {
     constexpr uint16_t kMss[] = {1460, 1448, 536, 100, 1700, 48, 700, 1460};
     constexpr uint32_t kBuffers[] = {131072, 65535, 20'000, 4096, 3001, 1000};
-    both_open_ = (in_.u8() & 7) == 7;
+    const uint8_t way = in_.u8();
+    both_open_ = (way & 7) == 7;
+    fast_open_ = (way & 8) != 0;
     for (Host& h : host_) {
       Config& c = h.config;
       c.mss = in_.pick(kMss);
@@ -229,7 +232,10 @@ class Run {
       if (!h.opened && has(s.flags, SegFlags::kSyn) &&
           !has(s.flags, SegFlags::kAck | SegFlags::kRst)) {
         h.opened = true;
-        open_passive(h.t, h.config, h.pool, s, h.iss, now_);
+        if (fast_open_)
+          open_fast(h.t, h.config, h.pool, std::move(s), h.iss, now_);
+        else
+          open_passive(h.t, h.config, h.pool, s, h.iss, now_);
       } else {
         answer_for_nobody(f.to, s);
       }
@@ -433,6 +439,7 @@ class Run {
   Bytes in_;
   Host host_[2];
   bool both_open_ = false;
+  bool fast_open_ = false;  ///< the passive side speaks before the handshake is over
   bool healed_ = false;
   bool killed_ = false;
   Instant now_ = Instant::from_ns(1'000'000'000'000);
