@@ -11,7 +11,7 @@ PORT = 5006
 suite = Suite("fast_open")
 
 SERVER = """
-import socket, sys
+import socket, sys, time
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
@@ -24,12 +24,12 @@ for _ in range(3):
     c.sendall(data.upper())
     c.recv(1)
     c.close()
+time.sleep(2)  # so that its counters are seen
 """
 CLIENT = """
 import socket, sys
 for word in (b"one", b"two", b"three"):
     s = socket.socket()
-    s.settimeout(10)
     s.sendto(word, socket.MSG_FASTOPEN, (sys.argv[1], int(sys.argv[2])))
     got = s.recv(100)
     print(got.decode(), s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[5] & 32, flush=True)
@@ -42,12 +42,12 @@ def run(t: Test, sysctl: int) -> tuple[list[str], list[str]]:
     address = t.lab.address("B")
     t.lab.run("B", "sysctl", "-qw", f"net.ipv4.tcp_fastopen={sysctl}")
     t.lab.run("A", "sysctl", "-qw", "net.ipv4.tcp_fastopen=1")
-    server = t.start("B", sys.executable, "-c", SERVER, address, str(PORT), name="server")
+    server = t.start("B", "/usr/bin/python3", "-c", SERVER, address, str(PORT), name="server")
     t.await_port("B", PORT)
     with t.proof("tcp", least=10):
-        client = t.start("A", sys.executable, "-c", CLIENT, address, str(PORT), name="client")
+        client = t.start("A", "/usr/bin/python3", "-c", CLIENT, address, str(PORT), name="client")
         client.wait(40)
-        server.wait(20)
+    server.wait(20)
     return server.stdout.splitlines(), client.stdout.splitlines()
 
 
