@@ -126,10 +126,10 @@ std::string Oracle::rule(unsigned priority) {
       line += " tos 0x10";
       break;
     case 7:
-      line += " ipproto tcp dport 80-90";
+      line += " ipproto 6 dport 80-90";  // by number: names need /etc/protocols
       break;
     default:
-      line += " ipproto udp";
+      line += " ipproto 17";
       break;
   }
   switch (below(12)) {
