@@ -2,8 +2,10 @@
 """A right or a resource is missing: the program runs on the kernel, and one line on stderr says why."""
 import json
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -23,13 +25,13 @@ def without(*capabilities: str) -> tuple[str, ...]:
     return ("setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}")
 
 
-def run_client(t: Test, *prefix: str) -> None:
+def run_client(t: Test, *prefix: str, tool: str = "", env: dict[str, str] | None = None) -> None:
     """A transfer with the client under Vireo behind `prefix`, and the kernel at the other end."""
-    tool, address = str(program("tests/integrity/transfer.cpp")), t.lab.address("B")
+    tool, address = tool or str(program("tests/integrity/transfer.cpp")), t.lab.address("B")
     common = (address, str(PORT), "2", str(BYTES), "poll")
     server = t.start("B", tool, "server", *common, name="server")
     t.await_port("B", PORT)
-    client = t.start("A", tool, "client", *common, name="client", prefix=prefix)
+    client = t.start("A", tool, "client", *common, name="client", prefix=prefix, env=env)
     client.wait(40)
     server.wait(20)
     t.expect(json.loads(client.stdout)["received"] == 2 * BYTES, f"client printed {client.stdout!r}")
@@ -66,9 +68,27 @@ def kernel_segments(t: Test) -> int:
 refused("without CAP_NET_RAW", without("net_raw"), "CAP_NET_RAW", "net_raw")
 refused("without CAP_BPF", without("bpf", "sys_admin", "perfmon"), "CAP_BPF", "CAP_SYS_ADMIN")
 refused("without CAP_NET_ADMIN", without("net_admin", "sys_admin"), "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
-refused("an ordinary user", ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"), "CAP_")
 # CAP_IPC_LOCK exempts from the limit, CAP_SYS_RESOURCE may lift it: without both it is the limit of an ordinary user.
 refused("memlock of 64 KiB", ("prlimit", "--memlock=65536:65536", *without("ipc_lock", "sys_resource")), "memlock", "locked memory")
+
+
+@suite.case("an ordinary user", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    with tempfile.TemporaryDirectory() as name:  # the clone may lie where only root comes, in /root say
+        folder = Path(name)
+        folder.chmod(0o755)
+        tool = shutil.copy(program("tests/integrity/transfer.cpp"), folder)
+        library = folder / t.options.library.name
+        if not t.options.dry:
+            for file in (t.options.library, t.options.library.with_name("vireo-mourner")):
+                shutil.copy(file, folder)
+        before = kernel_segments(t)
+        run_client(t, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all",
+                   tool=tool, env={"LD_PRELOAD": str(library)})
+        t.expect(kernel_segments(t) - before > BYTES // 65536, "the kernel's counters did not move")
+        expect_kernel(t, "CAP_")
+
+
 # An empty file in its place, in a mount namespace of the client's own.
 HIDE = 'for f in $(ldconfig -p | sed -n "s/.*libbpf.so.1 .*=> //p"); do mount --bind /dev/null "$f"; done; exec "$@"'
 refused("without libbpf", ("unshare", "--mount", "sh", "-c", HIDE, "sh"), "libbpf.so.1")
