@@ -76,7 +76,8 @@ refused("memlock of 64 KiB", ("prlimit", "--memlock=65536:65536", *without("ipc_
 def _(t: Test) -> None:
     with tempfile.TemporaryDirectory() as name:  # the clone may lie where only root comes, in /root say
         folder = Path(name)
-        folder.chmod(0o755)
+        folder.chmod(0o777)
+        stats = folder / "client.stats"
         tool = shutil.copy(program("tests/integrity/transfer.cpp"), folder)
         library = folder / t.options.library.name
         if not t.options.dry:
@@ -84,7 +85,8 @@ def _(t: Test) -> None:
                 shutil.copy(file, folder)
         before = kernel_segments(t)
         run_client(t, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all",
-                   tool=tool, env={"LD_PRELOAD": str(library)})
+                   tool=tool, env={"LD_PRELOAD": str(library), "VMA_STATS_FILE": str(stats)})
+        t.client.stats_file = stats
         t.expect(kernel_segments(t) - before > BYTES // 65536, "the kernel's counters did not move")
         expect_kernel(t, "CAP_")
 
