@@ -1,9 +1,9 @@
 // When frames come faster than the program takes them. The receive ring is small, and every
 // connection invites its peer to send a whole window: a few hundred of them overflow it together as
 // soon as the program does something else for some milliseconds, and what is lost at the end of a
-// window costs its sender a timeout. So while the ring, or the pool, is more than half used up, the
-// connections share what it holds: none invites more than its part. When it is calm again the
-// bound is doubled step by step, until it bounds nothing.
+// window costs its sender a timeout. So while the ring is more than half used up, or the pool seven
+// eighths, the connections share what it holds: none invites more than its part. When it is calm
+// again the bound is doubled step by step, until it bounds nothing.
 //
 // Linux does the like by memory pressure (tcp_rmem, tcp_mem in tcp(7)); it needs no ring for it,
 // as its interrupts take frames from the ring whatever the program does. For one busy connection

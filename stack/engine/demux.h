@@ -62,17 +62,15 @@ class Demux {
   Demux() : hash_key_(FlowHashKey::random()) {}
 
   Ref find(const DemuxKey& key) noexcept {
-    if (const Ref r = recall(key); r != 0) [[likely]]
-      return r;
+    if (last_.ref != 0 && last_.key == key) [[likely]]
+      return last_.ref;
     const Slot* s = slot_of(key);
     if (s == nullptr) return 0;
     last_ = *s;
     return s->ref;
   }
-  /// What find() found or remember() was told last, if that was of `key`; else 0. No hash.
-  Ref recall(const DemuxKey& key) const noexcept { return last_.key == key ? last_.ref : 0; }
-  /// For a key that is not in the table itself, but whose frames are for a wider one's flow. Holds
-  /// until the table changes.
+  /// What find() shall say of a key that is not in the table itself, but whose frames are for a
+  /// wider one's flow. Holds until another is found or the table changes.
   void remember(const DemuxKey& key, Ref ref) noexcept { last_ = {key, ref}; }
   /// @return false: the key is taken, or memory is exhausted.
   bool insert(const DemuxKey& key, Ref ref) {
@@ -111,7 +109,7 @@ class Demux {
 
   FlowHashKey hash_key_;
   TagTable<Slot> table_;
-  Slot last_;  ///< a copy of what find() found last; ref 0 = none
+  Slot last_;  ///< a copy of what find() found, or remember() was told, last; ref 0 = none
 };
 
 }  // namespace vireo

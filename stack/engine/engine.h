@@ -37,7 +37,6 @@
 #include "stack/tcp/isn.h"
 #include "stack/tcp/tcp.h"
 #include "stack/wire/parse.h"
-#include "stack/wire/tcp_options.h"
 
 namespace vireo {
 
@@ -358,7 +357,7 @@ class Engine {
   Listener& member_for(const ListenGroup& g, const SynTuple& t) const noexcept;
   Result<void> way_back(const Listener& l, const SynTuple& t, Egress& e, Instant now) noexcept;
   tcp::Config child_config(const Listener& l, const SynTuple& t, uint32_t mtu) const noexcept;
-  void say_syn_ack(tcp::SynRecord& r, const Incoming& in, const wire::TcpOptions& syn,
+  void say_syn_ack(tcp::SynRecord& r, const Incoming& in, const tcp::Segment& syn,
                    Instant now) noexcept;
   bool repeat_syn_ack(tcp::SynRecord& r, Instant now) noexcept;
   void forget_record(tcp::SynRecord& r) noexcept;
@@ -368,9 +367,8 @@ class Engine {
 
   // fast_open.cpp
   bool may_open_fast(const Listener& l) noexcept;
-  bool open_fast(Listener& l, const SynTuple& t, const wire::TcpOptions& o, tcp::Segment& syn,
-                 Instant now) noexcept;
-  void grant_fast_open(const Listener& l, const SynTuple& t, const wire::TcpOptions& o,
+  bool open_fast(Listener& l, const SynTuple& t, tcp::Segment& syn, Instant now) noexcept;
+  void grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
                        tcp::Plan& syn_ack, Instant now) noexcept;
 
   // transmit.cpp

@@ -3,6 +3,7 @@
 // (net/ipv4/tcp_fastopen.c).
 #include "stack/tcp/fast_open.h"
 #include "stack/engine/engine.h"
+#include "stack/wire/tcp_options.h"
 
 namespace vireo {
 
@@ -21,8 +22,9 @@ bool Engine::may_open_fast(const Listener& l) noexcept {
 }
 
 /// @return true: the SYN is taken, data and all.
-bool Engine::open_fast(Listener& l, const SynTuple& t, const wire::TcpOptions& o, tcp::Segment& syn,
-                       Instant now) noexcept {
+bool Engine::open_fast(Listener& l, const SynTuple& t, tcp::Segment& syn, Instant now) noexcept {
+  if (l.options.fast_open == 0) return false;
+  const wire::TcpOptions o = wire::parse_tcp_options(syn.options, true);
   const bool shown =
       o.has_fast_open && tcp::is_fast_open_cookie(secret_, t.local, t.remote, o.fast_open, now);
   const bool unasked = l.options.fast_open_without_cookie && !syn.payload.empty();
@@ -39,9 +41,9 @@ bool Engine::open_fast(Listener& l, const SynTuple& t, const wire::TcpOptions& o
 }
 
 /// Into the SYN-ACK, if the SYN had the option: a cookie for the next time.
-void Engine::grant_fast_open(const Listener& l, const SynTuple& t, const wire::TcpOptions& o,
+void Engine::grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
                              tcp::Plan& syn_ack, Instant now) noexcept {
-  if (l.options.fast_open == 0 || !o.has_fast_open) return;
+  if (l.options.fast_open == 0 || !wire::parse_tcp_options(syn.options, true).has_fast_open) return;
   tcp::add_fast_open(syn_ack, tcp::fast_open_cookie(secret_, t.local, t.remote, now));
 }
 

@@ -152,7 +152,6 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     return;
   }
   const tcp::Config c = child_config(l, tuple, 0);
-  const wire::TcpOptions options = wire::parse_tcp_options(syn.options, true);
   if (by_cookie) {
     SynRecord r;
     r.local = tuple.local;
@@ -165,11 +164,10 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     l.cookies_at = now;
     stats_.syn_cookies_sent.add();
     if (is_full) warn_of_flood(l, now);
-    say_syn_ack(r, in, options, now);
+    say_syn_ack(r, in, syn, now);
     return;
   }
-  if (l.options.fast_open != 0 && before == nullptr && open_fast(l, tuple, options, syn, now))
-    return;
+  if (before == nullptr && open_fast(l, tuple, syn, now)) return;
   SynRecord* const r = syns_.insert(tuple);
   if (r == nullptr) return;
   r->listener = l.index;
@@ -181,7 +179,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
   ++l.syn_count;
   ++l.young_count;
   syns_.schedule(*r, now);
-  say_syn_ack(*r, in, options, now);
+  say_syn_ack(*r, in, syn, now);
 }
 
 /// A segment of a half-open connection. @return false: a stranger's, to be reset.
@@ -208,7 +206,7 @@ bool Engine::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
       if (r.is_retried && now - r.sent(now) < kRepeatInterval) return true;
       r.is_retried = true;
       syns_.schedule(r, now);
-      say_syn_ack(r, in, wire::parse_tcp_options(s.options, true), now);
+      say_syn_ack(r, in, s, now);
       return true;
     case SynVerdict::kOpen:
       break;
@@ -311,8 +309,8 @@ Result<void> Engine::way_back(const Listener& l, const SynTuple& t, Egress& e,
   return ok;
 }
 
-/// The SYN-ACK in answer to a frame with those options.
-void Engine::say_syn_ack(SynRecord& r, const Incoming& in, const wire::TcpOptions& syn,
+/// The SYN-ACK in answer to a SYN.
+void Engine::say_syn_ack(SynRecord& r, const Incoming& in, const tcp::Segment& syn,
                          Instant now) noexcept {
   Egress e;
   const SynTuple tuple = tuple_of(r);
@@ -321,11 +319,12 @@ void Engine::say_syn_ack(SynRecord& r, const Incoming& in, const wire::TcpOption
   if (e.port == nullptr) return;  // no way back, or not by a carried interface
   const tcp::Config c = child_config(l, tuple, e.mtu);
   tcp::Plan plan;
-  if (r.is_cookie)
+  if (r.is_cookie) {
     tcp::plan_cookie_syn_ack(r, c, now, plan);
-  else
+  } else {
     tcp::plan_syn_ack(r, c, now, plan);
-  if (!r.is_cookie) grant_fast_open(l, tuple, syn, plan, now);
+    grant_fast_open(l, tuple, syn, plan, now);
+  }
   if (ok)
     send_alone(*e.port, e.header, plan);
   else if (ok.error().code == EAGAIN && e.port == &in.port)

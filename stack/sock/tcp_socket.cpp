@@ -9,8 +9,6 @@ namespace {
 
 using tcp::State;
 
-bool is_opening(State s) { return s == State::kSynSent || s == State::kSynReceived; }
-
 ReadyBits bits_of(tcp::Effects e) {
   using tcp::Effects;
   ReadyBits bits = 0;
@@ -131,9 +129,7 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
                             FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
   TcpSocket& s = *f.tcp;
-  const auto opening = [&] {
-    return f.flow != nullptr && is_opening(tcp::state(f.tcp_flow().tcb));
-  };
+  const auto opening = [&] { return f.flow != nullptr && tcp::is_opening(f.tcp_flow().tcb); };
   if (s.link == Link::kConnected) return fail(EISCONN, "connect");
   if (opening()) {
     if (f.nonblock.load(std::memory_order_relaxed)) {

@@ -64,17 +64,22 @@ TEST(Regression, Case30_ZeroWindowWithDataInFlight) {
 // A peer that opens its window only when it gets a probe with data.
 TEST(Regression, Case31_ProbeCarriesData) { script::play("zero_window_probe_is_taken"); }
 
+/// A minute after both windows closed, with 20 000 bytes written on either side.
+void shut_both(Pair& w, unsigned i) {
+  w.a.config.rcv_buf = w.b.config.rcv_buf = 4096;
+  w.connect(Seq32(kIss[i]), Seq32(kIss[(i + 3) % 6]));
+  w.after(Duration::ms(10));
+  ASSERT_EQ(state(w.b.t), State::kEstablished);
+  w.write(0, text(20'000));
+  w.write(1, text(20'000));
+  w.after(Duration::s(60));
+}
+
 // Both sides full, nobody reads: no more than a probe and its answer in a persist interval.
 TEST(Regression, Case32_BothWindowsClosed) {
   for (unsigned i = 0; i < 6; ++i) {
     Pair w;
-    w.a.config.rcv_buf = w.b.config.rcv_buf = 4096;
-    w.connect(Seq32(kIss[i]), Seq32(kIss[(i + 3) % 6]));
-    w.after(Duration::ms(10));
-    ASSERT_EQ(state(w.b.t), State::kEstablished);
-    w.write(0, text(20'000));
-    w.write(1, text(20'000));
-    w.after(Duration::s(60));
+    ASSERT_NO_FATAL_FAILURE(shut_both(w, i));
     const uint64_t before = w.a.sent + w.b.sent;
     w.after(Duration::s(600));
     // Probes are a minute apart by now: each side sends one and answers one.
@@ -96,13 +101,7 @@ TEST(Regression, Case32_BothWindowsClosed) {
 TEST(Regression, Case32_ProbesThatCross) {
   for (unsigned i = 0; i < 6; ++i) {
     Pair w;
-    w.a.config.rcv_buf = w.b.config.rcv_buf = 4096;
-    w.connect(Seq32(kIss[i]), Seq32(kIss[(i + 3) % 6]));
-    w.after(Duration::ms(10));
-    ASSERT_EQ(state(w.b.t), State::kEstablished);
-    w.write(0, text(20'000));
-    w.write(1, text(20'000));
-    w.after(Duration::s(60));
+    ASSERT_NO_FATAL_FAILURE(shut_both(w, i));
     ASSERT_EQ(w.a.t.rtx_timer, RtxTimer::kPersist);
     ASSERT_EQ(w.a.t.rtx_at, w.b.t.rtx_at);
     w.lose = [](const Pair::Flying&) { return true; };
