@@ -136,7 +136,10 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
     t.stats->rx_packets.add();
     t.stats->rx_bytes.add(f.payload_bytes);
     note_effects(t, tcp::input(t.tcb, std::move(s), now));
-    want_transmit(t);  // an acknowledgment may be due: next_segment() knows, after the burst
+    if (t.owner == nullptr) [[unlikely]]
+      want_transmit(t);  // an orphan may be over: that is seen after the burst
+    else if (!t.pending_hook.is_linked())
+      arm_timer(t);  // else transmit() does
     return;
   }
   const Incoming in{port, f, eth};

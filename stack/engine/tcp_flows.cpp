@@ -86,8 +86,8 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
 }
 
 void Engine::tcp_received(TcpFlow& f, uint32_t bytes, Instant now) noexcept {
-  tcp::consumed(f.tcb, bytes, now);
-  tcp_progress(f, now);
+  // Of what it may change only a window to be told has to leave.
+  if (tcp::consumed(f.tcb, bytes, now)) tcp_progress(f, now);
 }
 
 void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {

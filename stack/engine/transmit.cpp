@@ -30,7 +30,7 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
   tcp::Plan plan;
   bool is_done = true;
   bool is_unrung = false;
-  for (unsigned n = 0; tcp::next_segment(f.tcb, now, plan); ++n) {
+  for (unsigned n = 0; tcp::has_output(f.tcb) && tcp::next_segment(f.tcb, now, plan); ++n) {
     if (n == kSendBurst) {
       is_done = false;
       break;

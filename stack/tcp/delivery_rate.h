@@ -19,8 +19,7 @@ class DeliveryRate {
     if (snd_una < end_) return;
     const int64_t ns = (now - begun_at_).ns();
     if (end_ != 0 && ns > 0) {
-      const auto sample = static_cast<uint64_t>(static_cast<unsigned __int128>(snd_una - begun_) *
-                                                1'000'000'000 / static_cast<uint64_t>(ns));
+      const double sample = static_cast<double>(snd_una - begun_) / static_cast<double>(ns);
       if (!limited_ || sample > rate_) {
         rate_ = sample;
         rate_limited_ = limited_;
@@ -31,14 +30,15 @@ class DeliveryRate {
     end_ = snd_nxt;
     limited_ = app_limited;
   }
-  uint64_t bytes_per_second() const { return rate_; }  ///< 0: not known
+  /// 0: not known.
+  uint64_t bytes_per_second() const { return static_cast<uint64_t>(rate_ * 1e9 + 0.5); }
   bool is_app_limited() const { return rate_limited_; }
 
  private:
   StreamOffset begun_ = 0;
   StreamOffset end_ = 0;  ///< the round is over when it is acknowledged; 0: none yet
   Instant begun_at_;
-  uint64_t rate_ = 0;
+  double rate_ = 0;  ///< bytes a nanosecond: an integer division costs ten of these
   bool limited_ = false;
   bool rate_limited_ = false;
 };

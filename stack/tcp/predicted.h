@@ -84,7 +84,8 @@ inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
     schedule_ack(t, now);
     e |= Effects::kReadable;
   }
-  if (t.snd_nxt == t.snd_una) sync_timer(t, now);
+  if (t.snd_nxt == t.snd_una && (t.snd_end > t.snd_nxt || t.rtx_timer != RtxTimer::kNone))
+    sync_timer(t, now);  // the window may have opened or shut
   return e | transmit_wish(t);
 }
 

@@ -232,7 +232,7 @@ void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64
     ca.recovering = before != Recovery::kLoss;
   }
   ca.ece = t.ecn_echo;
-  cc_on_ack(t.cc, ca, a.now);
+  if (ca.cwnd_limited || t.cc.kind == CcKind::kDctcp) cc_on_ack(t.cc, ca, a.now);
   if (t.ecn_on) [[unlikely]]
     ecn_on_ack(t, ca.flight, a.now);
   t.delivery.on_ack(t.snd_una, t.snd_nxt, t.snd_nxt == t.snd_end, a.now);
@@ -241,9 +241,9 @@ void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64
 
 /// As Linux's sk_stream_write_space: a third free again.
 Effects writable(Tcb& t, uint32_t room_before) {
-  const uint32_t room = buffer_room(t);
   const uint32_t third = t.config.snd_buf / 3;
-  if (room < third || !(t.write_blocked || room_before < third)) return Effects::kNone;
+  if (!t.write_blocked && room_before >= third) return Effects::kNone;
+  if (buffer_room(t) < third) return Effects::kNone;
   t.write_blocked = false;
   return Effects::kWritable;
 }

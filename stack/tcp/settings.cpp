@@ -7,17 +7,19 @@ namespace vireo::tcp {
 
 PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
 
-void consumed(Tcb& t, uint32_t bytes, Instant now) {
+bool consumed(Tcb& t, uint32_t bytes, Instant now) {
   if (t.urgent != Urgent::kNone) [[unlikely]]
     pass_mark(t);
-  if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return;
+  if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return false;
   tune_receive(t, bytes, now);
   // The window reopened: said at once if the peer sees less than half of what it could have and the
   // step is worth a packet (RFC 9293 §3.8.6.2.2).
   const uint64_t seen = t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0;
   const uint64_t open = receive_edge(t) - t.rcv_nxt;
   const uint64_t step = std::min<uint64_t>(2ULL * t.config.mss, t.config.rcv_buf / 2);
-  if (open >= 2 * seen && open >= seen + step) ack_now(t, false);
+  if (open < 2 * seen || open < seen + step) return false;
+  ack_now(t, false);
+  return true;
 }
 
 bool has_readable(const Tcb& t, uint32_t least) {

@@ -176,6 +176,8 @@ void release(Tcb& t);
 
 // ---- wire
 Effects input(Tcb& t, Segment&& s, Instant now);
+/// False: next_segment() has nothing. True: it may.
+bool has_output(const Tcb& t);
 /// What to send now, in order of importance; false: nothing. Changes nothing but caches: sent()
 /// commits.
 bool next_segment(Tcb& t, Instant now, Plan& plan);
@@ -212,8 +214,8 @@ PacketChain& recv_queue(Tcb& t);
 /// `least` bytes (SO_RCVLOWAT) wait, or fewer but the peer may send no more: its window is about
 /// shut, and waiting for the rest would be for ever.
 bool has_readable(const Tcb& t, uint32_t least);
-/// The program took `bytes` from recv_queue: opens the window, may make a window update due.
-void consumed(Tcb& t, uint32_t bytes, Instant now);
+/// The program took `bytes` from recv_queue: opens the window. @return true: an update of it is due.
+bool consumed(Tcb& t, uint32_t bytes, Instant now);
 /// Sends FIN after what is queued (shutdown(SHUT_WR), first half of close).
 void shutdown_write(Tcb& t, Instant now);
 /// The program will never read again: discards unread data, orphans the connection. Data that

@@ -139,14 +139,19 @@ void note_duplicate(Tcb& t, Seq32 left, Seq32 right) {
   t.dsack_right = right;
 }
 
-Effects transmit_wish(const Tcb& t) {
-  const bool wish = t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_due != 0 || t.tlp_due ||
-                    t.syn_due || t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
-  return wish ? Effects::kTransmit : Effects::kNone;
+bool has_output(const Tcb& t) {
+  return t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_due != 0 || t.tlp_due || t.syn_due ||
+         t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
 }
+
+Effects transmit_wish(const Tcb& t) { return has_output(t) ? Effects::kTransmit : Effects::kNone; }
 
 void restart_timer(Tcb& t, Instant now) {
   end_persist(t);
+  if (t.outstanding() == 0) {
+    sync_timer(t, now);
+    return;
+  }
   t.rto_at = now + t.rtt.backed_off(t.backoff, t.config.rto_max);
   choose_timer(t, now);
 }
