@@ -15,8 +15,13 @@ class BigEndian {
   constexpr BigEndian() = default;
   constexpr BigEndian(T host) : bytes_{} { *this = host; }  // NOLINT: implicit on purpose
   constexpr BigEndian& operator=(T host) {
-    for (unsigned i = 0; i < sizeof(T); ++i)
-      bytes_[i] = static_cast<uint8_t>(host >> (8 * (sizeof(T) - 1 - i)));
+    if consteval {
+      for (unsigned i = 0; i < sizeof(T); ++i)
+        bytes_[i] = static_cast<uint8_t>(host >> (8 * (sizeof(T) - 1 - i)));
+    } else {
+      const T v = std::byteswap(host);
+      std::memcpy(bytes_, &v, sizeof v);
+    }
     return *this;
   }
   constexpr operator T() const {  // NOLINT: implicit on purpose

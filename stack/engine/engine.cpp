@@ -12,6 +12,9 @@ constexpr Duration kRetryWaiters = Duration::ms(200);
 /// frames, none would, and the device would run out of empty ones.
 constexpr unsigned kMostUnbooked = 256;
 
+/// Of a row of turns that find nothing the first does the books, and every so many after it.
+constexpr unsigned kLullTurns = 8;
+
 /// Answers that strangers can provoke in an average second.
 constexpr uint32_t kResetsPerSecond = 1000;
 constexpr uint32_t kChallengesPerSecond = 1000;
@@ -71,7 +74,17 @@ bool Engine::turn(Instant now) noexcept {
     run_notes(lock_.take_work());
     is_worked = true;
   }
-  if (now.ns() >= deadline_.load(std::memory_order_relaxed)) [[unlikely]] {
+  if (pool_->free_count() < 2 * low_water_) [[unlikely]]
+    share_windows(pool_->free_count(), now);
+  else if (pool_->window_share() != PacketPool::kNoShare) [[unlikely]]
+    widen_windows(now);
+  const bool is_due = now.ns() >= deadline_.load(std::memory_order_relaxed);
+  stats_.polls.add();
+  if (!is_worked && !is_due && lull_++ % kLullTurns != 0) [[likely]] {
+    stats_.empty_polls.add();
+    return false;
+  }
+  if (is_due) [[unlikely]] {
     run_timers(now);
     expire_time_waits(now);
     expire_records(now);
@@ -79,17 +92,15 @@ bool Engine::turn(Instant now) noexcept {
     if (now - waiters_retried_ >= kRetryWaiters) retry_waiters(now);
   }
   frames_unbooked_ += frames;
-  if (!is_worked) idle(now);
+  if (is_worked)
+    lull_ = 0;
+  else
+    idle(now);
   if (frames_unbooked_ >= kMostUnbooked) [[unlikely]]
     reap_and_refill();
-  if (pool_->free_count() < 2 * low_water_) [[unlikely]]
-    share_windows(pool_->free_count(), now);
-  else if (pool_->window_share() != PacketPool::kNoShare) [[unlikely]]
-    widen_windows(now);
   if (!pending_.empty()) flush_pending(now);
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
   publish_deadline(now);
-  stats_.polls.add();
   return is_worked;
 }
 
@@ -223,6 +234,7 @@ void Engine::wake_ack_all() noexcept {
 }
 
 bool Engine::begin_sleep() noexcept {
+  lull_ = 0;  // whoever wakes looks at everything
   if (!arm_all()) return false;
   stats_.sleeps.add();
   sleepers_.fetch_add(1, std::memory_order_relaxed);

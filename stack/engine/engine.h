@@ -421,6 +421,7 @@ class Engine {
   Arena arena_;
   std::unique_ptr<PacketPool> pool_;
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
+  unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   uint32_t low_water_ = 0;        ///< free frames below which queues grow no more
   Instant shared_at_;             ///< when windows were last bounded or widened (crowd.cpp)
 

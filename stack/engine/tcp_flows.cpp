@@ -140,6 +140,7 @@ void Engine::note_effects(TcpFlow& f, Effects e) noexcept {
   e &= ~Effects::kTransmit;
   if (e == Effects::kNone) return;
   f.gathered |= e;
+  lull_ = 0;
   if (!f.notify_hook.is_linked()) notify_.push_back(f);
 }
 
@@ -174,6 +175,7 @@ void Engine::run_timers(Instant now) noexcept {
 }
 
 void Engine::arm_timer(TcpFlow& f) noexcept {
+  lull_ = 0;
   const Instant d = tcp::deadline(f.tcb);
   wheel_.arm(f.timer, d);
   ring_helper_before(d);  // a send by a program that then does something else

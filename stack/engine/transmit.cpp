@@ -19,6 +19,7 @@ constexpr Duration kNeighbourPatience = Duration::s(3);
 }  // namespace
 
 void Engine::want_transmit(TcpFlow& f) noexcept {
+  lull_ = 0;
   if (!f.pending_hook.is_linked() && !f.stalled_hook.is_linked()) pending_.push_back(f);
 }
 

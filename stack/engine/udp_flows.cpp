@@ -86,6 +86,7 @@ void Engine::udp_leave(UdpFlow& u, const IpAddr& group, IfIndex) {
 // ---- in
 
 void Engine::note_udp(UdpFlow& u) noexcept {
+  lull_ = 0;
   if (!u.notify_hook.is_linked()) notify_udp_.push_back(u);
 }
 
@@ -189,6 +190,7 @@ Result<void> Engine::emit_udp(UdpFlow& u, const Datagram& d, Doorbell bell) noex
   for (PacketBuf* p = d.body.front(); p != nullptr; p = p->next)
     slices[count++] = {p, p->data_at, p->length};
   const TxFrame frame{{head, h}, {slices, count}, 0};
+  lull_ = 0;
   Queue& q = u.egress.port->queue();
   if (!q.tx(frame, bell)) {
     q.tx_flush();

@@ -214,7 +214,8 @@ PacketChain& recv_queue(Tcb& t);
 /// `least` bytes (SO_RCVLOWAT) wait, or fewer but the peer may send no more: its window is about
 /// shut, and waiting for the rest would be for ever.
 bool has_readable(const Tcb& t, uint32_t least);
-/// The program took `bytes` from recv_queue: opens the window. @return true: an update of it is due.
+/// The program took `bytes` from recv_queue: opens the window. @return true: an update of it is
+/// due.
 bool consumed(Tcb& t, uint32_t bytes, Instant now);
 /// Sends FIN after what is queued (shutdown(SHUT_WR), first half of close).
 void shutdown_write(Tcb& t, Instant now);
