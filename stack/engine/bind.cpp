@@ -12,7 +12,7 @@ template <class F>
 void for_each_key(const Flow& f, F&& fn) {
   const FlowKey& k = f.key;
   if (k.is_exact()) {
-    fn(DemuxKey::exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port));
+    fn(demux_key(k));
     return;
   }
   fn(DemuxKey::bound(k.proto, k.local.addr, k.local.port, k.v6));
@@ -28,9 +28,8 @@ Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
   auto& u = static_cast<UdpFlow&>(f);
   const Demux::Ref r = demux_.find(key);
   if (r == 0) {
-    auto binding = std::make_unique<UdpBinding>();
-    binding->flows.push_back(&u);
-    demux_.insert(key, make_ref(FlowKind::kUdp, *binding.release()));
+    auto* const binding = new UdpBinding{key, {&u}};
+    demux_.insert(key, ref(*binding));
     return {};
   }
   if (kind_of(r) != FlowKind::kUdp) return std::unexpected(taken);
@@ -66,9 +65,8 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
 Carried<void> Engine::join_group(const DemuxKey& key, Listener& l) {
   const Demux::Ref r = demux_.find(key);
   if (r == 0) {
-    auto group = std::make_unique<ListenGroup>();
-    group->members.push_back(&l);
-    demux_.insert(key, ref(*group.release()));
+    auto* const group = new ListenGroup{key, {&l}};
+    demux_.insert(key, ref(*group));
     return {};
   }
   const auto shares = [](const Listener* m) { return m->options.reuse_port; };

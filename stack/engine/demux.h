@@ -1,7 +1,8 @@
 // Finds the flow of a frame: one table over exact 4-tuples, local endpoints and wildcards. Keys lie
-// in the table, so a look-up touches two cache lines; the hash is keyed, so that a stranger cannot
-// choose tuples that collide. Grows by doubling; never on the path of a frame of a known flow. The
-// flow found last is found again without a hash: frames come in trains.
+// in the flows; the table has 32 bits of their hash, so a look-up touches its two cache lines and
+// then the flow's own, which is wanted anyway, and growing touches no flow. The hash is keyed, so
+// that a stranger cannot choose tuples that collide. Grows by doubling; never on the path of a
+// frame of a known flow. The flow found last is found again without a hash: frames come in trains.
 // Owner: Engine. Thread: holder of the engine's lock.
 #pragma once
 
@@ -54,62 +55,72 @@ struct DemuxKey {
 };
 static_assert(sizeof(DemuxKey) == 40);
 
-class Demux {
+/// `Keys::key_of(ref)` says the key of what a Ref names, for as long as it stands in the table.
+template <class Keys>
+class DemuxTable {
  public:
   /// A flow's name in the table: what kind it is and where. 0 = none.
   using Ref = uint64_t;
 
-  Demux() : hash_key_(FlowHashKey::random()) {}
+  DemuxTable() : hash_key_(FlowHashKey::random()) {}
 
   Ref find(const DemuxKey& key) noexcept {
-    if (last_.ref != 0 && last_.key == key) [[likely]]
-      return last_.ref;
+    if (last_ref_ != 0 && last_key_ == key) [[likely]]
+      return last_ref_;
     const Slot* s = slot_of(key);
     if (s == nullptr) return 0;
-    last_ = *s;
-    return s->ref;
+    remember(key, s->ref());
+    return last_ref_;
   }
   /// What find() shall say of a key that is not in the table itself, but whose frames are for a
   /// wider one's flow. Holds until another is found or the table changes.
-  void remember(const DemuxKey& key, Ref ref) noexcept { last_ = {key, ref}; }
-  /// @return false: the key is taken, or memory is exhausted.
+  void remember(const DemuxKey& key, Ref ref) noexcept { last_key_ = key, last_ref_ = ref; }
+  /// What has `key` by Keys from now on. @return false: the key is taken, or memory is exhausted.
   bool insert(const DemuxKey& key, Ref ref) {
-    last_.ref = 0;
-    const uint64_t h = hash(key);
-    if (table_.find(h, [&](const Slot& s) { return s.key == key; }) != nullptr) return false;
-    return table_.insert(h, {key, ref}, [this](const Slot& s) { return hash(s.key); });
-  }
-  /// Changes what a key that is in the table stands for.
-  void replace(const DemuxKey& key, Ref ref) noexcept {
-    last_.ref = 0;
-    if (Slot* s = slot_of(key)) s->ref = ref;
+    last_ref_ = 0;
+    const uint32_t h = hash(key);
+    if (slot_of(key, h) != nullptr) return false;
+    return table_.insert(spread(h), Slot(ref, h), [](const Slot& s) { return spread(s.hash); });
   }
   void erase(const DemuxKey& key) noexcept {
-    last_.ref = 0;
+    last_ref_ = 0;
     if (Slot* s = slot_of(key)) table_.erase(s);
   }
   size_t size() const { return table_.size(); }
   size_t bytes() const { return table_.bytes(); }
   /// Cost of a look-up, for tests: groups of the table that it reads.
   unsigned groups_searched(const DemuxKey& key) const noexcept {
-    return table_.groups_searched(hash(key), [&](const Slot& s) { return s.key == key; });
+    const uint32_t h = hash(key);
+    return table_.groups_searched(spread(h), [&](const Slot& s) { return s.is(key, h); });
   }
 
  private:
-  struct Slot {
-    DemuxKey key;
-    Ref ref = 0;
+  struct Slot {  // 12 bytes: the reference in two halves
+    Slot() = default;
+    Slot(Ref ref, uint32_t h)
+        : hash(h), low(static_cast<uint32_t>(ref)), high(static_cast<uint32_t>(ref >> 32)) {}
+    Ref ref() const { return uint64_t{high} << 32 | low; }
+    bool is(const DemuxKey& key, uint32_t h) const {
+      return hash == h && Keys::key_of(ref()) == key;
+    }
+    uint32_t hash = 0;
+    uint32_t low = 0;
+    uint32_t high = 0;
   };
-  uint64_t hash(const DemuxKey& key) const noexcept {
-    return flow_hash(hash_key_, &key, sizeof key);
+  uint32_t hash(const DemuxKey& key) const noexcept {
+    return static_cast<uint32_t>(flow_hash(hash_key_, &key, sizeof key));
   }
-  Slot* slot_of(const DemuxKey& key) const noexcept {
-    return table_.find(hash(key), [&](const Slot& s) { return s.key == key; });
+  /// The table takes the group from the low bits and the tag from the top ones.
+  static uint64_t spread(uint32_t h) { return uint64_t{h} << 32 | h; }
+  Slot* slot_of(const DemuxKey& key) const noexcept { return slot_of(key, hash(key)); }
+  Slot* slot_of(const DemuxKey& key, uint32_t h) const noexcept {
+    return table_.find(spread(h), [&](const Slot& s) { return s.is(key, h); });
   }
 
   FlowHashKey hash_key_;
   TagTable<Slot> table_;
-  Slot last_;  ///< a copy of what find() found, or remember() was told, last; ref 0 = none
+  DemuxKey last_key_;  ///< what find() found, or remember() was told, last
+  Ref last_ref_ = 0;   ///< 0 = none
 };
 
 }  // namespace vireo

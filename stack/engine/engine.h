@@ -237,13 +237,6 @@ class Engine {
   }
 
  private:
-  struct TimeWaitEntry {
-    DemuxKey key;
-    tcp::TimeWait wait;
-    Instant until;
-    FlowRule rule;
-    ListHook hook;
-  };
   /// A frame in the burst at hand, as far as it must be answered by itself.
   struct Incoming {
     Port& port;
@@ -272,23 +265,6 @@ class Engine {
   void queue_reap() noexcept;
   void ring_helper_before(Instant d) noexcept;
   void count_flow() noexcept;
-
-  // references of the demux: kind in the top byte, address below (48 bits)
-  template <class T>
-  static Demux::Ref make_ref(FlowKind k, const T& t) {
-    return static_cast<Demux::Ref>(k) << 56 | reinterpret_cast<uintptr_t>(&t);
-  }
-  static Demux::Ref ref(const TcpFlow& f) { return make_ref(FlowKind::kTcp, f); }
-  static Demux::Ref ref(const ListenGroup& g) { return make_ref(FlowKind::kListener, g); }
-  static Demux::Ref ref(const TimeWaitEntry& e) { return make_ref(FlowKind::kTimeWait, e); }
-  static FlowKind kind_of(Demux::Ref r) { return static_cast<FlowKind>(r >> 56); }
-  template <class T>
-  static T& at(Demux::Ref r) {
-    return *reinterpret_cast<T*>(r & ((uint64_t{1} << 56) - 1));
-  }
-  static DemuxKey demux_key(const FlowKey& k) {
-    return DemuxKey::exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port);
-  }
 
   // ports.cpp
   Carried<Port*> open_port(IfIndex carrier);

@@ -14,6 +14,7 @@
 #include "core/types.h"
 #include "core/wheel.h"
 #include "dev/device.h"
+#include "stack/engine/demux.h"
 #include "stack/engine/egress.h"
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/tcp.h"
@@ -101,6 +102,7 @@ struct Listener : Flow {
 
 /// The listeners behind one key of the demux: several with SO_REUSEPORT. Never empty.
 struct ListenGroup {
+  DemuxKey key;
   std::vector<Listener*> members;
 };
 
@@ -135,7 +137,54 @@ struct UdpFlow : Flow {
 /// The UDP flows behind one key of the demux: several with SO_REUSEPORT or in the same group,
 /// oldest first. Never empty.
 struct UdpBinding {
+  DemuxKey key;
   std::vector<UdpFlow*> flows;
 };
+
+/// A connection that is over, for 2MSL.
+struct TimeWaitEntry {
+  DemuxKey key;
+  tcp::TimeWait wait;
+  Instant until;
+  FlowRule rule;
+  ListHook hook;  ///< Engine::time_wait_queue_
+};
+
+// ---- references of the demux: kind in the top byte, address below (48 bits)
+
+template <class T>
+uint64_t make_ref(FlowKind k, const T& t) {
+  return static_cast<uint64_t>(k) << 56 | reinterpret_cast<uintptr_t>(&t);
+}
+inline uint64_t ref(const TcpFlow& f) { return make_ref(FlowKind::kTcp, f); }
+inline uint64_t ref(const ListenGroup& g) { return make_ref(FlowKind::kListener, g); }
+inline uint64_t ref(const UdpBinding& b) { return make_ref(FlowKind::kUdp, b); }
+inline uint64_t ref(const TimeWaitEntry& e) { return make_ref(FlowKind::kTimeWait, e); }
+inline FlowKind kind_of(uint64_t ref) { return static_cast<FlowKind>(ref >> 56); }
+template <class T>
+T& at(uint64_t ref) {
+  return *reinterpret_cast<T*>(ref & ((uint64_t{1} << 56) - 1));
+}
+
+inline DemuxKey demux_key(const FlowKey& k) {
+  return DemuxKey::exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port);
+}
+
+struct FlowKeys {
+  static DemuxKey key_of(uint64_t ref) {
+    switch (kind_of(ref)) {
+      case FlowKind::kTcp:
+        return demux_key(at<TcpFlow>(ref).key);
+      case FlowKind::kListener:
+        return at<ListenGroup>(ref).key;
+      case FlowKind::kUdp:
+        return at<UdpBinding>(ref).key;
+      case FlowKind::kTimeWait:
+        return at<TimeWaitEntry>(ref).key;
+    }
+    __builtin_unreachable();
+  }
+};
+using Demux = DemuxTable<FlowKeys>;
 
 }  // namespace vireo

@@ -216,11 +216,15 @@ TEST(SynTable, AMillionChosenTuplesMakeNoLongChain) {
 }
 
 TEST(Demux, AMillionChosenTuplesMakeNoLongChain) {
-  Demux d;
-  const auto key = [](uint32_t i) {
-    const SynTuple t = tuple(i);
-    return DemuxKey::exact(IpProto::kTcp, t.local, t.local_port, t.remote, t.remote_port);
+  struct Keys {
+    static DemuxKey key(uint32_t i) {
+      const SynTuple t = tuple(i);
+      return DemuxKey::exact(IpProto::kTcp, t.local, t.local_port, t.remote, t.remote_port);
+    }
+    static DemuxKey key_of(uint64_t ref) { return key(static_cast<uint32_t>(ref - 1)); }
   };
+  DemuxTable<Keys> d;
+  constexpr auto key = &Keys::key;
   for (uint32_t i = 0; i < 1'000'000; ++i) ASSERT_TRUE(d.insert(key(i), i + 1));
   unsigned longest = 0;
   for (uint32_t i = 0; i < 1'000'000; ++i) {
