@@ -8,6 +8,7 @@
 // generation again by is_live().
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -114,7 +115,8 @@ class Slab {
   }  ///< objects in chunks
 
  private:
-  struct Slot {
+  /// What fills a cache line begins at one.
+  struct alignas(sizeof(T) >= 64 ? std::max<size_t>(64, alignof(T)) : alignof(T)) Slot {
     T object{};  // first: the address of the object is that of the slot
     std::atomic<uint32_t> generation{0};
     uint32_t index = 0;

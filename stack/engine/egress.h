@@ -19,7 +19,6 @@ struct Egress {
   uint32_t mtu = 0;         ///< largest IP packet, as far as routers told
   uint32_t link_mtu = 0;    ///< of the route or interface
   IfIndex ifindex{};        ///< of the route, for IP_PKTINFO and confirmations
-  IpAddr via;               ///< whom to ask for when the neighbour is unresolved
   Instant asked{};          ///< when the kernel was last asked to resolve or confirm it
 };
 

@@ -425,10 +425,10 @@ class Engine {
   TcpPending pending_;
   HookList<TcpFlow, &TcpFlow::notify_hook> notify_;
   HookList<UdpFlow, &UdpFlow::notify_hook> notify_udp_;
-  HookList<TcpFlow, &TcpFlow::stalled_hook> stalled_;
+  TcpPending stalled_;
   HookList<UdpFlow, &UdpFlow::held_hook> held_;
-  HookList<TcpFlow, &TcpFlow::orphan_hook> orphans_;
-  HookList<TcpFlow, &TcpFlow::fast_open_hook> fast_opens_;
+  HookList<TcpFlow, &TcpFlow::unowned_hook> orphans_;
+  std::vector<SlabHandle> fast_opens_;  ///< connections whose handshake may not be over (RFC 7413)
   HookList<TimeWaitEntry, &TimeWaitEntry::hook> time_wait_queue_;
   Instant waiters_retried_{};  ///< last retry of those who wait for a neighbour
   Wheel wheel_;

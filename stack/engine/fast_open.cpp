@@ -10,15 +10,11 @@ namespace vireo {
 /// As many as the program asked for, over all listeners, are open by their SYN alone: a spoofed
 /// SYN must not cost more (RFC 7413 §5.1).
 bool Engine::may_open_fast(const Listener& l) noexcept {
-  uint32_t open = 0;
-  for (auto i = fast_opens_.begin(); i != fast_opens_.end();) {
-    TcpFlow& f = *i++;
-    if (tcp::state(f.tcb) == tcp::State::kSynReceived)
-      ++open;
-    else
-      f.fast_open_hook.unlink();
-  }
-  return open < l.options.fast_open;
+  std::erase_if(fast_opens_, [this](SlabHandle h) {
+    const TcpFlow* const f = tcp_.get(h);
+    return f == nullptr || tcp::state(f->tcb) != tcp::State::kSynReceived;
+  });
+  return fast_opens_.size() < l.options.fast_open;
 }
 
 /// @return true: the SYN is taken, data and all.
@@ -33,7 +29,7 @@ bool Engine::open_fast(Listener& l, const SynTuple& t, tcp::Segment& syn, Instan
   if (f == nullptr) return false;
   const Seq32 iss = tcp::initial_sequence(secret_, f->key.local, f->key.remote, now);
   tcp::open_fast(f->tcb, child_config(l, t, f->egress.mtu), *pool_, std::move(syn), iss, now);
-  fast_opens_.push_back(*f);
+  fast_opens_.push_back(tcp_.handle(*f));
   queue_child(l, *f);
   note_effects(*f, tcp::Effects::kConnected);
   want_transmit(*f);

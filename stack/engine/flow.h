@@ -32,19 +32,13 @@ struct Flow {
   bool v6only = false;
   FlowTag tag{};
   FlowKey key;
+  UniqueFd port_holder;  ///< keeps the local port in the kernel after the program closed the socket
   void* owner = nullptr;
   SocketStats* stats = nullptr;  ///< slot in shared memory or a spare one, never null while in use
   FlowRule rule;                 ///< empty where a listener's rule brings our frames
-  UniqueFd port_holder;  ///< keeps the local port in the kernel after the program closed the socket
 };
 
 struct Listener;
-struct TcpFlow;
-
-/// A connection's place in the wheel.
-struct FlowTimer : WheelNode {
-  TcpFlow* flow = nullptr;
-};
 
 /// What a flow asks of IP (ip(7), ipv6(7), socket(7)).
 struct IpSettings {
@@ -54,23 +48,23 @@ struct IpSettings {
   uint32_t mark = 0;         ///< SO_MARK: chooses the route
 };
 
-struct TcpFlow : Flow {
+/// A connection. Cache lines: 0 who it is; 1 its socket and its place in the wheel; the Tcb's, from
+/// 2; then what is to be done with it, the header of its frames, and what is seldom needed.
+struct TcpFlow : Flow, WheelNode {
   tcp::Tcb tcb;
+  ListHook notify_hook;   ///< Engine::notify_: `gathered` is to be told
+  ListHook pending_hook;  ///< Engine::pending_: has something to send; or stalled_, if is_stalled
   Egress egress;
-  FlowTimer timer;
-  ListHook pending_hook;                        ///< Engine::pending_: has something to send
-  ListHook stalled_hook;                        ///< Engine::stalled_: waits for a neighbour
-  ListHook notify_hook;                         ///< Engine::notify_: `gathered` is to be told
-  ListHook accept_hook;                         ///< Listener::ready
-  ListHook fast_open_hook;                      ///< Engine::fast_opens_: its handshake is not over
-  ListHook orphan_hook;                         ///< Engine::orphans_: the program has closed it
   tcp::Effects gathered = tcp::Effects::kNone;  ///< over the present burst
-  Listener* listener = nullptr;                 ///< until accepted: stands in its `ready`
-  IpSettings ip;
-  uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and the like: no path lifts the MSS above it
   uint16_t next_ip_id = 0;      ///< of packets that may be fragmented (RFC 6864 §4.2)
-  Instant stalled_since{};      ///< first time the way was not known; default: it is known
+  uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and the like: no path lifts the MSS above it
+  bool is_stalled = false;      ///< waits for a neighbour
+  IpSettings ip;
+  Instant stalled_since{};       ///< first time the way was not known; default: it is known
+  ListHook unowned_hook;         ///< Listener::ready, later perhaps Engine::orphans_
+  Listener* listener = nullptr;  ///< until accepted: stands in its `ready`
 };
+static_assert(sizeof(Flow) + sizeof(WheelNode) == 128 && alignof(tcp::Tcb) <= 16);
 
 /// How a listener treats those who knock.
 struct ListenOptions {
@@ -95,7 +89,7 @@ struct Listener : Flow {
   uint32_t ready_count = 0;
   Instant cookies_at = Instant::from_ns(INT64_MIN / 2);  ///< when one was sent last
   std::vector<FlowRule> rules;                           ///< one an interface and family
-  bi::list<TcpFlow, bi::member_hook<TcpFlow, ListHook, &TcpFlow::accept_hook>,
+  bi::list<TcpFlow, bi::member_hook<TcpFlow, ListHook, &TcpFlow::unowned_hook>,
            bi::constant_time_size<false>>
       ready;
 };

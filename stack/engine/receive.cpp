@@ -138,7 +138,7 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
     note_effects(t, tcp::input(t.tcb, std::move(s), now));
     if (t.owner == nullptr) [[unlikely]]
       want_transmit(t);  // an orphan may be over: that is seen after the burst
-    else if (!t.pending_hook.is_linked())
+    else if (!t.pending_hook.is_linked() || t.is_stalled)
       arm_timer(t);  // else transmit() does
     return;
   }

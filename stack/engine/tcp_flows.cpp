@@ -22,7 +22,6 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
   f->tag = FlowTag(tcp_.handle(*f).index + 1);
   f->key = key;
   f->stats = &spare_stats_;
-  f->timer.flow = f;
   if (!demux_.insert(demux_key(key), ref(*f))) {
     tcp_.free(*f);
     return nullptr;
@@ -33,7 +32,7 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
 
 void Engine::free_tcp(TcpFlow& f) noexcept {
   strike_will(f);
-  wheel_.cancel(f.timer);
+  wheel_.cancel(f);
   tcp::release(f.tcb);
   demux_.erase(demux_key(f.key));
   flow_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -112,8 +111,7 @@ void Engine::tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now
 
 /// A connection that the program has closed: is it over?
 void Engine::orphan_effects(TcpFlow& f, Instant now) noexcept {
-  if (f.pending_hook.is_linked() || f.stalled_hook.is_linked())
-    return;  // still has something to say
+  if (f.pending_hook.is_linked()) return;  // still has something to say
   switch (tcp::state(f.tcb)) {
     case tcp::State::kClosed:
       free_tcp(f);
@@ -167,7 +165,7 @@ void Engine::deliver_events(Instant now) noexcept {
 
 void Engine::run_timers(Instant now) noexcept {
   wheel_.advance(now, kTimersPerPoll, [&](WheelNode& n) {
-    TcpFlow& f = *static_cast<FlowTimer&>(n).flow;
+    TcpFlow& f = static_cast<TcpFlow&>(n);
     note_effects(f, tcp::on_deadline(f.tcb, now));
     want_transmit(f);
     arm_timer(f);
@@ -177,7 +175,7 @@ void Engine::run_timers(Instant now) noexcept {
 void Engine::arm_timer(TcpFlow& f) noexcept {
   lull_ = 0;
   const Instant d = tcp::deadline(f.tcb);
-  wheel_.arm(f.timer, d);
+  wheel_.arm(f, d);
   ring_helper_before(d);  // a send by a program that then does something else
 }
 

@@ -20,14 +20,14 @@ constexpr Duration kNeighbourPatience = Duration::s(3);
 
 void Engine::want_transmit(TcpFlow& f) noexcept {
   lull_ = 0;
-  if (!f.pending_hook.is_linked() && !f.stalled_hook.is_linked()) pending_.push_back(f);
+  if (!f.pending_hook.is_linked()) pending_.push_back(f);
 }
 
 /// @return false: the ring is full or the burst is over, and the flow has more to send.
 bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
-  f.pending_hook.unlink();
-  if (f.stalled_hook.is_linked()) [[unlikely]]
+  if (f.is_stalled) [[unlikely]]
     return true;
+  f.pending_hook.unlink();
   tcp::Plan plan;
   bool is_done = true;
   bool is_unrung = false;
@@ -119,7 +119,6 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
   const bool probes = proto == IpProto::kUdp && ip.mtu_discover == IP_PMTUDISC_PROBE;
   e.mtu = hears && !probes ? pmtu_.get(remote.addr, hop->mtu, now) : hop->mtu;
   e.ifindex = hop->ifindex;
-  e.via = hop->via;
   if (net::wants_kick(hop->neighbour) && now - e.asked >= kAskAgain) {
     mirror_.request_neighbour(hop->ifindex, hop->via);
     e.asked = now;
@@ -164,6 +163,7 @@ void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
     note_effects(f, tcp::fail(f.tcb, why.code == EAGAIN ? EHOSTUNREACH : why.code));
     return;
   }
+  f.is_stalled = true;
   stalled_.push_back(f);
 }
 
@@ -182,13 +182,8 @@ void Engine::flush_pending(Instant now) noexcept {
 /// Neighbours or routes changed, or time passed: whoever waits for them tries again.
 void Engine::retry_waiters(Instant now) noexcept {
   waiters_retried_ = now;
-  HookList<TcpFlow, &TcpFlow::stalled_hook> flows;
-  flows.swap(stalled_);
-  while (!flows.empty()) {
-    TcpFlow& f = flows.front();
-    flows.pop_front();
-    want_transmit(f);
-  }
+  for (TcpFlow& f : stalled_) f.is_stalled = false;
+  pending_.splice(pending_.end(), stalled_);
   HookList<UdpFlow, &UdpFlow::held_hook> udp;
   udp.swap(held_);
   while (!udp.empty()) {

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -57,7 +58,7 @@ enum class Recovery : uint8_t {
   kLoss,  ///< after a retransmission timeout, until `recover` is acknowledged
 };
 
-struct alignas(64) Tcb {
+struct Tcb {
   // ---- line 0: receive
   StreamOffset rcv_nxt = 0;
   StreamOffset rcv_adv = 0;
@@ -76,7 +77,7 @@ struct alignas(64) Tcb {
   uint16_t rcv_mss = 0;            ///< largest payload seen: what "a full segment" is
 
   // ---- lines 1, 2: send
-  alignas(64) StreamOffset snd_una = 0;
+  StreamOffset snd_una = 0;
   StreamOffset snd_nxt = 0;
   StreamOffset snd_max = 0;
   StreamOffset snd_end = 1;   ///< where the next appended byte goes
@@ -205,7 +206,8 @@ struct alignas(64) Tcb {
   bool fin_unsent() const { return fin_queued && snd_nxt <= snd_end; }
   bool is_synchronized() const { return state >= State::kSynReceived; }
 };
-static_assert(sizeof(Tcb) <= 832);
+static_assert(offsetof(Tcb, snd_una) == 64);
+static_assert(sizeof(Tcb) <= 816);
 
 // ---- shared by the .cpp files of this folder
 
