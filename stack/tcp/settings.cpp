@@ -5,8 +5,6 @@
 
 namespace vireo::tcp {
 
-PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
-
 bool consumed(Tcb& t, uint32_t bytes, Instant now) {
   if (t.urgent != Urgent::kNone) [[unlikely]]
     pass_mark(t);
@@ -28,17 +26,10 @@ bool has_readable(const Tcb& t, uint32_t least) {
   return t.rcv_adv <= t.rcv_nxt + t.rcv_mss;
 }
 
-State state(const Tcb& t) { return t.state; }
 bool is_opening(const Tcb& t) {
   return t.state == State::kSynSent || (t.state == State::kSynReceived && !t.fast_open);
 }
 int error(const Tcb& t) { return t.error; }
-
-bool can_send(const Tcb& t) {
-  const bool fast = t.state == State::kSynReceived && t.fast_open;
-  return (t.state == State::kEstablished || t.state == State::kCloseWait || fast) &&
-         !t.fin_queued && !t.reset_due;
-}
 
 uint32_t buffer_room(const Tcb& t) {
   const uint64_t used = t.snd_end - std::max<StreamOffset>(t.snd_una, 1);
@@ -68,13 +59,11 @@ bool is_writable(const Tcb& t) {
          (t.config.notsent_lowat == UINT32_MAX || t.unsent() * 2 < t.config.notsent_lowat);
 }
 
-uint32_t unsent_bytes(const Tcb& t) { return static_cast<uint32_t>(t.unsent()); }
 uint32_t unacked_bytes(const Tcb& t) {
   const StreamOffset una = std::max<StreamOffset>(t.snd_una, 1);
   const StreamOffset end = t.snd_end + (t.fin_queued ? 1 : 0);
   return static_cast<uint32_t>(end > una ? end - una : 0);
 }
-bool peer_closed(const Tcb& t) { return t.peer_fin; }
 uint16_t effective_mss(const Tcb& t) { return t.mss; }
 
 void set_nodelay(Tcb& t, bool on, Instant) {

@@ -209,6 +209,22 @@ struct Tcb {
 static_assert(offsetof(Tcb, snd_una) == 64);
 static_assert(sizeof(Tcb) <= 816);
 
+// ---- what tcp.h declares and a message of a ping-pong asks for: a member or two
+inline PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
+inline State state(const Tcb& t) { return t.state; }
+inline bool peer_closed(const Tcb& t) { return t.peer_fin; }
+inline Urgent urgent(const Tcb& t) { return t.urgent; }
+inline uint32_t unsent_bytes(const Tcb& t) { return static_cast<uint32_t>(t.unsent()); }
+inline bool can_send(const Tcb& t) {
+  const bool fast = t.state == State::kSynReceived && t.fast_open;
+  return (t.state == State::kEstablished || t.state == State::kCloseWait || fast) &&
+         !t.fin_queued && !t.reset_due;
+}
+inline bool has_output(const Tcb& t) {
+  return t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_due != 0 || t.tlp_due || t.syn_due ||
+         t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
+}
+
 // ---- shared by the .cpp files of this folder
 
 constexpr Duration kTimeWaitLength = Duration::s(60);  ///< 2 MSL, as Linux

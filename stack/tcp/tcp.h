@@ -2,11 +2,12 @@
 // device, clock, global, heap): `now` is a parameter and the same calls give the same answers, so
 // that every test is exact.
 //
-//   input(tcb, segment, now)        a segment arrived          -> Effects for the socket, work for
-//   next_segment append / consumed / shutdown..  the program did something  -> work for
-//   next_segment on_deadline(tcb, now)           deadline(tcb) has passed   -> Effects, work for
-//   next_segment while (next_segment(tcb, now, plan)) { if (!emit(plan)) break; sent(tcb, plan,
-//   now); }
+// - input(): a segment arrived. It returns Effects for the socket;
+// - append(), consumed(), shutdown_write(), ...: the program did something;
+// - on_deadline(): deadline() has passed, Effects again.
+// After each of them there may be something to send:
+// while (next_segment(tcb, now, plan)) { if (!emit(plan)) break; sent(tcb, plan, now); }
+// What is declared inline here is defined in tcb.h.
 //
 // Owner: the engine of the flow. Thread: holder of that engine's lock. Source: RFC 9293 and those
 // named at each part.
@@ -177,7 +178,7 @@ void release(Tcb& t);
 // ---- wire
 Effects input(Tcb& t, Segment&& s, Instant now);
 /// False: next_segment() has nothing. True: it may.
-bool has_output(const Tcb& t);
+inline bool has_output(const Tcb& t);
 /// What to send now, in order of importance; false: nothing. Changes nothing but caches: sent()
 /// commits.
 bool next_segment(Tcb& t, Instant now, Plan& plan);
@@ -210,7 +211,7 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now);
 bool append_all(Tcb& t, std::span<const iovec> data, Instant now);
 /// In-order bytes waiting for the program. The socket layer reads from it, pops or trims, then
 /// calls consumed().
-PacketChain& recv_queue(Tcb& t);
+inline PacketChain& recv_queue(Tcb& t);
 /// `least` bytes (SO_RCVLOWAT) wait, or fewer but the peer may send no more: its window is about
 /// shut, and waiting for the rest would be for ever.
 bool has_readable(const Tcb& t, uint32_t least);
@@ -234,7 +235,7 @@ Effects fail(Tcb& t, int error);
 // ---- urgent data (RFC 9293 §3.8.5, RFC 6093; urgent.cpp)
 /// What append() took last ends with an urgent byte. Before next_segment() is asked.
 void mark_urgent(Tcb& t);
-Urgent urgent(const Tcb& t);
+inline Urgent urgent(const Tcb& t);
 /// Bytes of recv_queue before the marked one; more than there are if it has not arrived. Requires
 /// urgent() other than kNone.
 uint64_t bytes_to_mark(const Tcb& t);
@@ -244,17 +245,19 @@ std::byte take_urgent(Tcb& t, bool peek);
 // ---- facts
 /// `quoted` is the sequence number of a segment that is sent and not acknowledged (RFC 5927 §4.1).
 bool is_in_flight(const Tcb& t, Seq32 quoted);
-State state(const Tcb& t);
+inline State state(const Tcb& t);
 /// The handshake is not over and nothing may be sent or read before it is.
 bool is_opening(const Tcb& t);
-int error(const Tcb& t);      ///< errno of the failure, 0 = none; stays until the owner clears it
-bool can_send(const Tcb& t);  ///< append() is allowed: ESTABLISHED or CLOSE_WAIT and no FIN queued
+int error(const Tcb& t);  ///< errno of the failure, 0 = none; stays until the owner clears it
+/// append() is allowed: ESTABLISHED or CLOSE_WAIT and no FIN queued.
+inline bool can_send(const Tcb& t);
 uint32_t send_room(const Tcb& t);  ///< bytes append() would take, memory permitting
 /// poll(2) says so: a third of the buffer is free and, by TCP_NOTSENT_LOWAT, half of that is too.
 bool is_writable(const Tcb& t);
-uint32_t unsent_bytes(const Tcb& t);   ///< SIOCOUTQNSD
-uint32_t unacked_bytes(const Tcb& t);  ///< queued and not acknowledged, the FIN too: SIOCOUTQ
-bool peer_closed(const Tcb& t);  ///< FIN received and everything before it is in recv_queue or read
+inline uint32_t unsent_bytes(const Tcb& t);  ///< SIOCOUTQNSD
+uint32_t unacked_bytes(const Tcb& t);        ///< queued and not acknowledged, the FIN too: SIOCOUTQ
+/// FIN received and everything before it is in recv_queue or read.
+inline bool peer_closed(const Tcb& t);
 uint16_t effective_mss(
     const Tcb& t);  ///< payload bytes of a full segment, options counted (TCP_MAXSEG)
 

@@ -139,11 +139,6 @@ void note_duplicate(Tcb& t, Seq32 left, Seq32 right) {
   t.dsack_right = right;
 }
 
-bool has_output(const Tcb& t) {
-  return t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_due != 0 || t.tlp_due || t.syn_due ||
-         t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
-}
-
 Effects transmit_wish(const Tcb& t) { return has_output(t) ? Effects::kTransmit : Effects::kNone; }
 
 void restart_timer(Tcb& t, Instant now) {

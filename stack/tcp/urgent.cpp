@@ -62,8 +62,6 @@ void mark_urgent(Tcb& t) {
   t.urgent_mode = true;
 }
 
-Urgent urgent(const Tcb& t) { return t.urgent; }
-
 uint64_t bytes_to_mark(const Tcb& t) { return t.urgent_mark - read_offset(t); }
 
 std::byte take_urgent(Tcb& t, bool peek) {
