@@ -14,6 +14,14 @@ namespace {
 /// rest for later.
 constexpr unsigned kKickRounds = 64;
 
+/// Frames that the kernel always has: more small datagrams than a socket of its own holds
+/// (socket(7), rmem_default).
+constexpr uint32_t kLeastFill = 512;
+/// More than this part of them waiting at once, and it gets twice as many.
+constexpr uint32_t kRoomy = 8;
+/// Received without that: half of them would do.
+constexpr uint32_t kCalmFrames = 65'536;
+
 void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
 }  // namespace
@@ -28,7 +36,8 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       rx_held_(new uint8_t[pool.size()]()),
       tx_held_(new uint16_t[pool.size()]()),
       // Half the pool at most: frames are needed for sending, too.
-      fill_target_(std::min(xsk_.fill.size(), pool.size() / 2)),
+      fill_most_(std::min(xsk_.fill.size(), pool.size() / 2)),
+      fill_target_(std::min(fill_most_, kLeastFill)),
       owner_(static_cast<pid_t>(sys(SYS_getpid))),
       umem_(std::move(umem)),
       steering_(std::move(steering)) {}
@@ -52,6 +61,8 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
   uint32_t n = xsk_.rx.ready();
   if (n == 0) [[likely]]
     return idle();
+  if (n > fill_target_ / kRoomy || calm_frames_ > kCalmFrames) [[unlikely]]
+    fit_fill(n);
   n = std::min(n, static_cast<uint32_t>(out.size()));
   if (setup_.multi_frame) [[unlikely]]
     n = whole_packets(n);
@@ -72,7 +83,19 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
   }
   xsk_.rx.release(n);
   rx_held_count_ -= n;
+  calm_frames_ += n;
   return n;
+}
+
+/// Frames go round: each comes back when all others were used, and what lies out of the caches by
+/// then, ours and the kernel's description of it, costs a tenth of a round trip. So the kernel has
+/// as many as bursts ask for, and few while there are none.
+void XdpQueue::fit_fill(uint32_t waiting) noexcept {
+  calm_frames_ = 0;
+  if (waiting > fill_target_ / kRoomy)
+    fill_target_ = std::min(2 * fill_target_, fill_most_);
+  else
+    fill_target_ = std::max(fill_target_ / 2, std::min(fill_most_, kLeastFill));
 }
 
 /// In busy-poll mode the driver's interrupts are off and only this call moves frames.

@@ -38,7 +38,7 @@ class XdpQueue final : public Queue {
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
   RxLevel rx_level() const noexcept override {
-    return {xsk_.rx.waiting(), std::min(xsk_.rx.size(), fill_target_)};
+    return {xsk_.rx.waiting(), std::min(xsk_.rx.size(), fill_most_)};
   }
   void rx_refill() noexcept override;
   bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
@@ -59,6 +59,7 @@ class XdpQueue final : public Queue {
     return pool_at_ + (uint64_t{p.index} << frame_shift_) + at;
   }
   unsigned idle() noexcept;
+  void fit_fill(uint32_t waiting) noexcept;
   uint32_t whole_packets(uint32_t ready) const noexcept;
   FlowTag take_tag(RxDesc& d, std::byte* data) const noexcept;
   bool takes_head(const TxFrame& frame) const noexcept;
@@ -84,8 +85,10 @@ class XdpQueue final : public Queue {
 
   std::unique_ptr<uint8_t[]> rx_held_;   ///< by frame index
   std::unique_ptr<uint16_t[]> tx_held_;  ///< by frame index: descriptors in flight
-  uint32_t fill_target_;                 ///< frames to keep with the kernel for receiving
-  uint32_t rx_held_count_ = 0;
+  const uint32_t fill_most_;             ///< frames that the kernel may have for receiving
+  uint32_t fill_target_;                 ///< frames it shall have now
+  uint32_t rx_held_count_ = 0;           ///< frames it has
+  uint32_t calm_frames_ = 0;             ///< received since fill_target_ was found too low
 
   const pid_t owner_;
   std::shared_ptr<Umem> umem_;
