@@ -202,7 +202,9 @@ TEST(Mirror, LoadsManyRoutesFastAndLeavesNothingOpen) {
       const auto ms = std::chrono::duration_cast<milliseconds>(took);
       RecordProperty("load_ms", static_cast<int>(ms.count()));
       fmt::print("100000 routes loaded in {} ms\n", ms.count());
+#ifndef VIREO_DEBUG  // sanitizers cost more than the loading
       EXPECT_LT(ms, milliseconds(1000));
+#endif
     });
   }
   EXPECT_EQ(open_fds(), before);
