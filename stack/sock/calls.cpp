@@ -138,6 +138,11 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
 Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockaddr* addr,
                          socklen_t* len) {
   if (addr == nullptr) return recv(h, iov, flags);
+  if (is_tcp_carried(h)) [[likely]] {
+    auto n = tcp_socket::recv(h, iov, flags);
+    if (n && len != nullptr) *len = 0;  // tcp(7): no address
+    return n;
+  }
   msghdr m = message(iov, addr, len == nullptr ? 0 : *len);
   auto n = recvmsg(h, m, flags);
   if (n && len != nullptr) *len = m.msg_namelen;

@@ -1,5 +1,7 @@
 // Bytes to and from a carried TCP connection. The hot path: no allocation, no system call, one
 // engine lock. Order of checks as net/ipv4/tcp.c tcp_recvmsg_locked and tcp_sendmsg_locked.
+#include <cstring>
+
 #include "stack/sock/sockets.h"
 
 namespace vireo::tcp_socket {
@@ -41,6 +43,18 @@ size_t take(PacketChain& q, IovCursor& to, size_t limit, int flags) noexcept {
   return done;
 }
 
+/// What nearly every read is: all that is queued lies in one buffer, and there is room for it in
+/// one piece. @return its bytes, taken; 0: nothing is done, go the full way.
+size_t take_whole(PacketChain& q, std::span<const iovec> iov, size_t least) noexcept {
+  if (q.buffers() != 1 || iov.size() != 1) return 0;
+  const PacketBuf* p = q.front();
+  const size_t n = p->length;
+  if (n > iov[0].iov_len || n < least) return 0;
+  std::memcpy(iov[0].iov_base, p->data(), n);
+  q.pop_front();
+  return n;
+}
+
 /// Nothing is queued and nothing more may come: what recv returns then. nullopt: wait.
 std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
@@ -73,6 +87,7 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
                            : std::clamp<size_t>(static_cast<size_t>(f.tcp->options.rcvlowat), 1,
                                                 std::max<size_t>(want, 1));
   const bool peeks = (flags & MSG_PEEK) != 0;
+  const bool is_plain = (flags & ~(MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL)) == 0;
   IovCursor to(iov);
   size_t done = 0;
   bool polled = false;
@@ -84,6 +99,12 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
     }
     PacketChain& queue = tcp::recv_queue(flow.tcb);
     MarkStop mark;
+    if (is_plain && done == 0 && tcp::urgent(flow.tcb) == tcp::Urgent::kNone) [[likely]] {
+      if (const size_t n = take_whole(queue, iov, least); n != 0) {
+        e.tcp_received(flow, static_cast<uint32_t>(n), Clock::now());
+        return static_cast<ssize_t>(n);
+      }
+    }
     if (tcp::urgent(flow.tcb) != tcp::Urgent::kNone) [[unlikely]] {
       mark = stop_at_mark(f, done);
       if (mark.ends) break;
