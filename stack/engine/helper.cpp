@@ -20,6 +20,8 @@ constexpr unsigned kTurns = 8;
 constexpr unsigned kRoundsToPark = 64;
 /// How often it is asked whether the devices are still there, while there are flows.
 constexpr Duration kLookAfterPorts = Duration::s(1);
+/// How often the mirror is asked to free what readers have let go of meanwhile.
+constexpr Duration kFreeSnapshots = Duration::s(1);
 
 }  // namespace
 
@@ -69,11 +71,13 @@ Helper::~Helper() {
 
 void Helper::run() noexcept {
   while (!stop_.load(std::memory_order_relaxed)) {
-    mirror_.process();
     bool watch_devices = false;
     const Instant now = Clock::now();
+    if (is_mirror_due_ || now - mirrored_ >= kFreeSnapshots) {
+      mirrored_ = now;
+      mirror_.process();
+    }
     sleep(now, serve(now, watch_devices), watch_devices);
-    bell_.drain();
   }
 }
 
@@ -128,6 +132,10 @@ void Helper::sleep(Instant now, Duration d, bool watch_devices) noexcept {
   ::syscall(SYS_ppoll, poll_fds_.data(), poll_fds_.size(), d == Duration::max() ? nullptr : &ts,
             nullptr, size_t{0});
   engine_.set_helper_sleep(Instant());
+  // Nothing is read that is not there: while the program polls, this thread wakes on its processor
+  // each grace for nothing but a look at the time.
+  if (poll_fds_[0].revents != 0) bell_.drain();
+  is_mirror_due_ = poll_fds_[1].revents != 0;
 }
 
 }  // namespace vireo

@@ -53,6 +53,8 @@ class Helper {
   EventFd bell_;
   std::atomic<bool> stop_{false};
   Instant looked_{};           ///< last look after the ports
+  Instant mirrored_{};         ///< when the mirror had its turn last
+  bool is_mirror_due_ = true;  ///< it has something to do
   unsigned quiet_rounds_ = 0;  ///< looks in a row that found sleepers of the program
   bool is_running_ = false;
   pthread_t thread_{};
