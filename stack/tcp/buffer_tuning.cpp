@@ -19,7 +19,7 @@ void measure_by_window(Tcb& t, Instant now) {
   if (t.rcv_nxt < b.window_end) return;
   if (b.window_end != 0) {
     const Duration sample = std::max(now - b.window_at, Duration::us(1));
-    b.rtt = b.rtt == Duration{} ? sample : std::min(b.rtt, sample);
+    b.rtt = b.rtt.get() == Duration{} ? sample : std::min(b.rtt.get(), sample);
   }
   b.window_end = std::max(t.rcv_adv, t.rcv_nxt + 1);
   b.window_at = now;
@@ -35,7 +35,7 @@ void measure_by_echo(Tcb& t, uint32_t echo, Instant now) {
   Duration sample = Duration::ms(ms + 1);
   if (t.rtt.has_sample())
     sample = std::clamp(t.rtt.srtt, Duration::ms(std::max(ms - 1, 0)), Duration::ms(ms + 1));
-  b.rtt = b.rtt == Duration{} ? sample : b.rtt + (sample - b.rtt) / 8;
+  b.rtt = b.rtt.get() == Duration{} ? sample : b.rtt.get() + (sample - b.rtt) / 8;
 }
 
 void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
@@ -44,7 +44,7 @@ void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
   BufferTuning& b = t.tuning;
   if (!t.ts_on) measure_by_window(t, now);
   b.copied += bytes;
-  if (b.rtt == Duration{} || now - b.round_at < b.rtt) return;
+  if (b.rtt.get() == Duration{} || now - b.round_at < b.rtt) return;
   if (b.space == 0) b.space = initial_window(t.rcv_mss);
   if (b.copied > b.space && has_frames(t)) {
     uint64_t want = 2ULL * b.copied + 16ULL * t.rcv_mss;

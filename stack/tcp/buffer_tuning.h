@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "core/clock.h"
+#include "core/compact_duration.h"
 #include "core/seq.h"
 
 namespace vireo::tcp {
@@ -18,8 +19,8 @@ namespace vireo::tcp {
 struct Tcb;
 
 struct BufferTuning {
-  Duration rtt{};       ///< as the receiver sees it; zero: unknown
   Instant round_at;     ///< when this round began
+  Micros rtt;           ///< as the receiver sees it; zero: unknown
   uint32_t copied = 0;  ///< taken by the program since
   uint32_t space = 0;   ///< most taken in a round
   uint32_t echo = 0;    ///< newest of our timestamps that came back with data

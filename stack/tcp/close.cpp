@@ -10,8 +10,7 @@ namespace {
 
 void stop_timers(Tcb& t) {
   t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.rto_at = t.delack_at = t.keep_at = t.life_at = t.cork_at = t.idle_at = t.pace_at =
-      Instant::never();
+  t.rtx_at = t.rto_at = t.delack_at = t.keep_at = t.life_at = Instant::never();
 }
 
 void drop_work(Tcb& t) {
@@ -32,7 +31,7 @@ Effects finish(Tcb& t, int error) {
   t.reset_due = t.reset_reply = false;
   t.state = State::kClosed;
   if (error == 0) return Effects::kClosed;
-  t.error = error;
+  t.error = static_cast<int16_t>(error);
   return Effects::kClosed | Effects::kError;
 }
 
@@ -40,7 +39,7 @@ Effects reset(Tcb& t, int error) {
   drop_work(t);
   t.reset_due = true;
   if (error == 0) return Effects::kTransmit;
-  t.error = error;
+  t.error = static_cast<int16_t>(error);
   return Effects::kError | Effects::kTransmit;
 }
 
@@ -56,7 +55,7 @@ void enter_time_wait(Tcb& t, Instant now) {
   t.state = State::kTimeWait;
   t.queue.clear();
   t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.rto_at = t.keep_at = t.cork_at = t.idle_at = t.pace_at = Instant::never();
+  t.rtx_at = t.rto_at = t.keep_at = Instant::never();
   t.life_at = now + kTimeWaitLength;
 }
 
@@ -145,7 +144,7 @@ Effects icmp_error(Tcb& t, Seq32 quoted, int error, bool hard, Instant) {
   const uint64_t sent = t.snd_max - t.snd_una;
   if (!quoted.in_window(t.snd_seq(t.snd_una), static_cast<uint32_t>(sent))) return Effects::kNone;
   if (t.state == State::kSynSent || t.state == State::kSynReceived) return finish(t, error);
-  t.soft_error = error;
+  t.soft_error = static_cast<int16_t>(error);
   return Effects::kNone;
 }
 

@@ -11,36 +11,38 @@
 
 namespace vireo::tcp {
 
+/// Between a round's first byte acknowledged and its last.
+struct DeliveryRound {
+  StreamOffset begun = 0;
+  StreamOffset end = 0;  ///< the round is over when it is acknowledged; 0: none yet
+  Instant begun_at;
+  bool limited = false;
+};
+
 class DeliveryRate {
  public:
   /// `app_limited`: nothing waits to be sent.
-  void on_ack(StreamOffset snd_una, StreamOffset snd_nxt, bool app_limited, Instant now) {
-    limited_ |= app_limited;
-    if (snd_una < end_) return;
-    const int64_t ns = (now - begun_at_).ns();
-    if (end_ != 0 && ns > 0) {
-      const double sample = static_cast<double>(snd_una - begun_) / static_cast<double>(ns);
-      if (!limited_ || sample > rate_) {
+  void on_ack(DeliveryRound& r, StreamOffset snd_una, StreamOffset snd_nxt, bool app_limited,
+              Instant now) {
+    r.limited |= app_limited;
+    if (snd_una < r.end) return;
+    const int64_t ns = (now - r.begun_at).ns();
+    if (r.end != 0 && ns > 0) {
+      const float sample = static_cast<float>(snd_una - r.begun) / static_cast<float>(ns);
+      if (!r.limited || sample > rate_) {
         rate_ = sample;
-        rate_limited_ = limited_;
+        limited_ = r.limited;
       }
     }
-    begun_ = snd_una;
-    begun_at_ = now;
-    end_ = snd_nxt;
-    limited_ = app_limited;
+    r = {snd_una, snd_nxt, now, app_limited};
   }
   /// 0: not known.
-  uint64_t bytes_per_second() const { return static_cast<uint64_t>(rate_ * 1e9 + 0.5); }
-  bool is_app_limited() const { return rate_limited_; }
+  uint64_t bytes_per_second() const { return static_cast<uint64_t>(double{rate_} * 1e9 + 0.5); }
+  bool is_app_limited() const { return limited_; }
 
  private:
-  StreamOffset begun_ = 0;
-  StreamOffset end_ = 0;  ///< the round is over when it is acknowledged; 0: none yet
-  Instant begun_at_;
-  double rate_ = 0;  ///< bytes a nanosecond: an integer division costs ten of these
+  float rate_ = 0;  ///< bytes a nanosecond: an integer division costs ten of these
   bool limited_ = false;
-  bool rate_limited_ = false;
 };
 
 }  // namespace vireo::tcp

@@ -57,7 +57,7 @@ void ecn_on_data(Tcb& t, const Segment& s) {
     // RFC 8257 §3.2: what came before the change is acknowledged by itself, with its own echo.
     if (t.rcv_acked < t.rcv_nxt && !t.ecn_old_due) {
       t.ecn_old_due = true;
-      t.ecn.old_at = t.rcv_nxt;
+      t.ecn.old_at = static_cast<uint32_t>(t.rcv_nxt);
       t.ecn.old_ece = t.ecn_ece;
     }
     t.ecn_expect_ce = t.ecn_ece = ce;
@@ -72,13 +72,13 @@ void ecn_on_data(Tcb& t, const Segment& s) {
 
 void ecn_on_ack(Tcb& t, uint32_t flight, Instant now) {
   EcnState& e = t.ecn;
-  const bool passed = t.snd_una > e.cwr_until;  // beyond: so that the CWR has arrived
+  const bool passed = t.snd_una > t.queue.board().cwr_until;  // beyond: so that the CWR has arrived
   if (passed && e.lowered) {
     e.lowered = false;
     if (t.recovery == Recovery::kOpen) cc_recovered(t.cc);
   }
-  if (!t.ecn_echo || !passed) return;
-  e.cwr_until = t.snd_max;
+  if (!t.ecn_echo || !passed || !t.queue.has_ring()) return;
+  t.queue.board().cwr_until = t.snd_max;
   t.ecn_cwr_due = true;
   if (t.recovery != Recovery::kOpen) return;  // the window was lowered already
   cc_on_congestion(t.cc, CcEvent::kEcn, flight, t.mss, now);

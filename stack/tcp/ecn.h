@@ -22,12 +22,11 @@ struct Plan;
 struct Config;
 
 struct EcnState {
-  StreamOffset cwr_until = 0;  ///< acknowledged beyond this, the window may be lowered again
-  StreamOffset old_at = 0;     ///< what was received before the mark changed, if Tcb::ecn_old_due
-  bool old_ece = false;        ///< its echo
-  bool requested = false;      ///< our SYN asked for it
-  bool ect_seen = false;       ///< the peer's data came marked ECT or CE
-  bool lowered = false;        ///< an echo lowered the window; its episode is not over
+  uint32_t old_at = 0;  ///< what was received before the mark changed, if Tcb::ecn_old_due; 32 bits
+  bool old_ece = false;    ///< its echo
+  bool requested = false;  ///< our SYN asked for it
+  bool ect_seen = false;   ///< the peer's data came marked ECT or CE
+  bool lowered = false;    ///< an echo lowered the window; its episode is not over
 };
 
 /// A listener with `c` agrees to what this SYN asks (RFC 3168 §6.1.1).

@@ -11,7 +11,7 @@ namespace vireo::tcp {
 
 namespace {
 
-constexpr Duration kPawsIdle = Duration::s(24LL * 86400);  // RFC 7323 §5.5
+constexpr uint32_t kPawsIdleSeconds = 24 * 86400;  // RFC 7323 §5.5
 
 /// A segment on its way through the steps. `left`: distance of its first byte from rcv_nxt.
 struct Arrival {
@@ -38,7 +38,7 @@ uint32_t advertised(const Tcb& t) {
 Next check_paws(Tcb& t, Arrival& a) {
   if (!t.ts_on || !a.options.has_timestamps || a.is(SegFlags::kRst)) return Next::kGoOn;
   const bool old = static_cast<int32_t>(a.options.ts_val - t.ts_recent) < 0;
-  if (!old || a.now - t.ts_recent_at > kPawsIdle) return Next::kGoOn;
+  if (!old || seconds(a.now) - t.ts_recent_s > kPawsIdleSeconds) return Next::kGoOn;
   if (a.length() > 0)
     ack_now(t, true);
   else
@@ -52,7 +52,7 @@ void take_timestamp(Tcb& t, const Arrival& a) {
   const int64_t acked = static_cast<int64_t>(t.rcv_acked - t.rcv_nxt);
   if (a.left > acked) return;
   t.ts_recent = a.options.ts_val;
-  t.ts_recent_at = a.now;
+  t.ts_recent_s = seconds(a.now);
 }
 
 /// First: sequence number. Trims what lies outside the window.

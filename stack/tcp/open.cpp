@@ -94,7 +94,7 @@ void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord
     t.rcv_wscale = t.config.wscale;
   }
   t.ts_recent = r.ts_recent;
-  if (t.ts_on) t.ts_recent_at = now;
+  if (t.ts_on) t.ts_recent_s = seconds(now);
   ecn_settle(t, r.ecn_on);
   t.peer_mss = r.mss;
   update_mss(t);
@@ -121,7 +121,7 @@ void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
   }
   if (t.ts_on) {
     t.ts_recent = o.ts_val;
-    t.ts_recent_at = now;
+    t.ts_recent_s = seconds(now);
   }
   t.peer_mss = o.has_mss ? o.mss : kDefaultMss;
   update_mss(t);

@@ -50,9 +50,9 @@ void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
 
 /// RFC 8257 §3.2: of what came before the mark changed. The right edge of the window is the same.
 void plan_old_ack(const Tcb& t, Plan& p) {
-  const uint64_t since = t.rcv_nxt - t.ecn.old_at;
+  const uint64_t since = t.rcv_nxt - t.ecn_old_offset();
   const uint64_t unit = 1ULL << t.rcv_wscale;
-  p.ack = t.rcv_seq(t.ecn.old_at);
+  p.ack = t.rcv_seq(t.ecn_old_offset());
   p.window =
       static_cast<uint16_t>(std::min<uint64_t>(p.window + (since + unit - 1) / unit, UINT16_MAX));
   p.flags = t.ecn.old_ece ? SegFlags::kAck | SegFlags::kEce : SegFlags::kAck;
@@ -134,9 +134,9 @@ void attach(const SendDesc& d, StreamOffset offset, uint32_t length, Plan& p) {
 
 /// True if the pacer holds back what comes next; pace_at wakes it.
 bool is_held(Tcb& t, Instant now) {
-  if (!t.paced || t.pacer.next() <= now) [[likely]]
+  if (!t.paced || t.queue.board().pacer.next() <= now) [[likely]]
     return false;
-  t.pace_at = t.pacer.next();
+  t.queue.board().pace_at = t.queue.board().pacer.next();
   return true;
 }
 
@@ -212,10 +212,12 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
     length = fits;
   }
   const bool tail = at + length == t.snd_end;
-  const bool urgent = t.urgent_mode && t.snd_up > t.snd_una;  // goes at once, cork or not (Linux)
+  const bool urgent =
+      t.urgent_mode && t.queue.board().snd_up > t.snd_una;  // goes at once, cork or not (Linux)
   if (tail && length < t.mss && !t.fin_queued && !t.push && !override_sws && !urgent) {
     if (t.cork || t.more) return false;
-    if (!t.nodelay && t.snd_sml > t.snd_una) return false;  // Nagle, by Minshall's rule
+    if (!t.nodelay && t.queue.board().snd_sml > t.snd_una)
+      return false;  // Nagle, by Minshall's rule
   }
   fill(t, now, kData, at, p);
   attach(d, at, length, p);
@@ -356,8 +358,8 @@ bool next_segment(Tcb& t, Instant now, Plan& p) {
 
 void sent(Tcb& t, const Plan& p, Instant now) {
   ++t.segs_out;
-  if (t.paced) [[unlikely]]
-    t.pacer.spend(p.length, now);
+  if (t.paced && p.length > 0) [[unlikely]]
+    t.queue.board().pacer.spend(p.length, t.config.max_pacing_rate, now);
   const StreamOffset end = p.offset + p.length + (has(p.flags, SegFlags::kFin) ? 1 : 0);
   switch (p.kind) {
     case kData: {
@@ -368,7 +370,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         if (d.marks != 0) [[unlikely]]
           count_more(t, d, p.length);
         if (end >= d.end()) t.queue.pass_next();
-        if (p.length < t.mss) t.snd_sml = p.offset + p.length;
+        if (p.length < t.mss) t.queue.board().snd_sml = p.offset + p.length;
         ++t.data_segs_out;
         t.bytes_sent += p.length;
         t.last_sent = now;
@@ -430,7 +432,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
     case kAck:
       if (t.ecn_old_due) [[unlikely]] {
         t.ecn_old_due = false;
-        t.rcv_acked = t.ecn.old_at;
+        t.rcv_acked = t.ecn_old_offset();
         return;
       }
       ack_sent(t, p);
@@ -510,7 +512,10 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
     if (room == 0) break;
   }
   if (taken > 0) t.more = more;  // a write that found no room says nothing of what is queued
-  if ((more || t.cork) && t.cork_at.is_never() && taken > 0) t.cork_at = now + Duration::ms(200);
+  if ((more || t.cork) && taken > 0) {
+    Instant& at = t.queue.board().cork_at;
+    if (at.is_never()) at = now + Duration::ms(200);
+  }
   size_t asked = 0;
   for (const iovec& v : data) asked += v.iov_len;
   if (taken < asked) t.write_blocked = true;

@@ -13,24 +13,20 @@ namespace vireo::tcp {
 
 class Pacer {
  public:
-  static constexpr uint64_t kUnlimited = UINT64_MAX;
   static constexpr Duration kCredit = Duration::ms(1);
 
-  /// Bytes a second; 0 is no bound, as on Linux.
-  void set_rate(uint64_t rate) { rate_ = rate == 0 ? kUnlimited : rate; }
-  uint64_t rate() const { return rate_; }
-  bool is_on() const { return rate_ != kUnlimited; }
+  /// Bytes a second: is it a bound? 0 is none, as on Linux.
+  static bool is_bound(uint64_t rate) { return rate != 0 && rate != UINT64_MAX; }
   /// When the next segment may leave.
   Instant next() const { return next_; }
-  void spend(uint32_t bytes, Instant now) {
-    const auto time = static_cast<unsigned __int128>(bytes) * 1'000'000'000 / rate_;
+  void spend(uint32_t bytes, uint64_t rate, Instant now) {
+    const auto time = static_cast<unsigned __int128>(bytes) * 1'000'000'000 / rate;
     constexpr uint64_t kMost = 3'600'000'000'000;
     const auto wait = static_cast<int64_t>(std::min<unsigned __int128>(time, kMost));
     next_ = std::max(next_, now - kCredit) + Duration::ns(wait);
   }
 
  private:
-  uint64_t rate_ = kUnlimited;
   Instant next_;
 };
 

@@ -26,7 +26,8 @@ inline void schedule_ack(Tcb& t, Instant now) {
     return;
   }
   if (t.delack_at.is_never()) {
-    const Duration wait = std::min(std::max(t.rtt.srtt / 2, Duration::ms(1)), t.config.delack_max);
+    const Duration wait =
+        std::min(std::max(t.rtt.srtt / 2, Duration::ms(1)), t.config.delack_max.get());
     t.delack_at = now + wait;
   }
 }
@@ -53,7 +54,7 @@ inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
       return std::nullopt;
     if (t.rcv_nxt == t.rcv_acked) {  // RFC 7323 §4.3: SEG.SEQ <= Last.ACK.sent
       t.ts_recent = ts_val;
-      t.ts_recent_at = now;
+      t.ts_recent_s = seconds(now);
     }
   }
   ++t.segs_in;

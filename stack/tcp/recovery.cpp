@@ -62,7 +62,7 @@ void enter_fast(Tcb& t, const Delivered& d, Instant now) {
   const auto flight = static_cast<uint32_t>(t.outstanding());
   cc_on_congestion(t.cc, CcEvent::kLoss, flight, t.mss, now);
   t.recovery = Recovery::kFast;
-  t.recover = t.snd_nxt;
+  t.queue.board().recover = t.snd_nxt;
   begin_episode(t);
   Scoreboard& b = t.queue.board();
   b.prr_delivered = 0;
@@ -75,7 +75,7 @@ void enter_fast(Tcb& t, const Delivered& d, Instant now) {
 void leave(Tcb& t) {
   if (t.recovery == Recovery::kFast) {
     t.cc.cwnd = std::max<uint32_t>(t.cc.ssthresh, t.mss);
-    t.recover = 0;
+    t.queue.board().recover = 0;
   }
   t.recovery = Recovery::kOpen;
   t.dupacks = 0;
@@ -104,7 +104,7 @@ bool frto_says_spurious(Tcb& t, const Delivered& d, bool advanced) {
   if (t.recovery != Recovery::kLoss || !b.frto) return false;
   // Without SACK an ACK that covers a retransmission proves nothing about what lies behind it.
   if (d.original && (t.sack_on || !d.twice)) return true;
-  if (t.snd_nxt > t.recover) {  // step 3: new data was sent
+  if (t.snd_nxt > t.queue.board().recover) {  // step 3: new data was sent
     if (!advanced || d.sacked > 0) b.frto = false;
     return false;
   }
@@ -135,7 +135,7 @@ bool is_spurious(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced,
 /// A duplicate ACK says that one more segment arrived; an ACK of new data says which.
 void estimate_delivery(Tcb& t, const AckEvent& a, Delivered& d, bool advanced) {
   // In kLoss duplicates tell of new data that F-RTO sent, or of nothing.
-  const bool counts = t.recovery != Recovery::kLoss || t.snd_nxt > t.recover;
+  const bool counts = t.recovery != Recovery::kLoss || t.snd_nxt > t.queue.board().recover;
   if (advanced && t.recovery == Recovery::kLoss) {
     t.sacked_out = 0;
   } else if (advanced) {
@@ -171,7 +171,9 @@ void find_loss_by_duplicates(Tcb& t, const AckEvent& a, bool advanced) {
   if (!a.duplicate || t.outstanding() == 0) return;
   if (t.dupacks < UINT8_MAX) ++t.dupacks;
   // RFC 6582 §4: not for duplicates that the retransmissions after a timeout caused.
-  if (t.dupacks != kDupThresh || t.recovery != Recovery::kOpen || t.snd_una <= t.recover) return;
+  if (t.dupacks != kDupThresh || t.recovery != Recovery::kOpen ||
+      t.snd_una <= t.queue.board().recover)
+    return;
   const uint64_t head = std::min<uint64_t>(t.outstanding(), t.queue.front().length);
   t.sacked_out = static_cast<uint32_t>(std::min<uint64_t>(t.sacked_out, t.outstanding() - head));
   mark_lost(t, t.queue.first());
@@ -197,7 +199,7 @@ void recover(Tcb& t, const AckEvent& a, Delivered& d, bool advanced, StreamOffse
     t.cc.cwnd = std::max<uint32_t>(std::min(t.cc.cwnd, t.cc.ssthresh), t.mss);
     cc_recovered(t.cc);
   }
-  if (t.recovery != Recovery::kOpen && t.snd_una >= t.recover) {
+  if (t.recovery != Recovery::kOpen && t.snd_una >= t.queue.board().recover) {
     leave(t);
     rack_recovered(t);
   }
@@ -237,7 +239,9 @@ void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64
   if (ca.cwnd_limited || t.cc.kind == CcKind::kDctcp) cc_on_ack(t.cc, ca, a.now);
   if (t.ecn_on) [[unlikely]]
     ecn_on_ack(t, ca.flight, a.now);
-  t.delivery.on_ack(t.snd_una, t.snd_nxt, t.snd_nxt == t.snd_end, a.now);
+  if (t.queue.has_ring())
+    t.delivery.on_ack(t.queue.board().delivery, t.snd_una, t.snd_nxt, t.snd_nxt == t.snd_end,
+                      a.now);
   if (t.config.snd_buf < t.config.snd_buf_max) tune_send(t);
 }
 
@@ -273,10 +277,11 @@ void take_lone(Tcb& t, const AckEvent& a) {
   t.probe_due = false;
   t.tlp_due = false;
   t.partial_acked = false;
-  t.delivery.on_ack(t.snd_una, t.snd_nxt, true, a.now);
+  Scoreboard& b = t.queue.board();
+  t.delivery.on_ack(b.delivery, t.snd_una, t.snd_nxt, true, a.now);
   t.rtx_timer = RtxTimer::kNone;
   t.rtx_at = t.rto_at = Instant::never();
-  t.idle_at = a.now + kIdle;
+  b.idle_at = a.now + kIdle;
 }
 
 }  // namespace
@@ -319,7 +324,7 @@ Effects on_ack(Tcb& t, const AckEvent& a) {
     t.partial_acked = partial;
     restart_timer(t, a.now);
   }
-  if (t.queue.empty()) t.idle_at = a.now + kIdle;
+  if (t.queue.empty() && t.queue.has_ring()) t.queue.board().idle_at = a.now + kIdle;
   return writable(t, room_before);
 }
 
@@ -363,14 +368,14 @@ void lose_oversized(Tcb& t, Instant) {
   if (t.recovery == Recovery::kFast) t.cc.cwnd = std::max<uint32_t>(t.cc.ssthresh, t.mss);
   t.queue.board().undo_marker = 0;  // nothing to undo: cwnd was not touched
   t.recovery = Recovery::kLoss;
-  t.recover = t.snd_nxt;
+  t.queue.board().recover = t.snd_nxt;
   t.dupacks = 0;
   t.rtx_force = true;
 }
 
 void lose_all(Tcb& t, Instant now) {
   Scoreboard& b = t.queue.board();
-  const bool fresh = t.recovery == Recovery::kOpen || t.snd_una >= t.recover;
+  const bool fresh = t.recovery == Recovery::kOpen || t.snd_una >= t.queue.board().recover;
   cc_on_congestion(t.cc, CcEvent::kTimeout, static_cast<uint32_t>(t.outstanding()), t.mss, now);
   if (fresh) begin_episode(t);
   b.frto = t.config.frto && (fresh || t.retransmits > 1);
@@ -378,7 +383,7 @@ void lose_all(Tcb& t, Instant now) {
   lose_outstanding(t, timed ? now - rack_patience(t) : now);
   if (!t.sack_on) t.sacked_out = 0;
   t.recovery = Recovery::kLoss;
-  t.recover = t.snd_nxt;
+  t.queue.board().recover = t.snd_nxt;
   t.dupacks = 0;
   t.rtx_force = true;
   t.suspects = t.tlp_due = t.tlp_out = t.new_first = false;

@@ -41,7 +41,7 @@ void deliver(Tcb& t, const SendDesc& s, const AckEvent& a, Delivered& d) {
   if (s.retransmits > 0) {
     d.twice = true;
   } else if (!s.is(kWasSacked)) {
-    if (s.end() <= t.recover) d.original = true;
+    if (s.end() <= t.queue.board().recover) d.original = true;
     if (!d.once || s.sent_at > d.sent_at) d.sent_at = s.sent_at;
     d.once = true;
   }

@@ -13,21 +13,26 @@
 // Positions are running indices (they wrap at 2^32 and are compared by distance), so that a cursor
 // stays right when the head moves or the ring grows.
 // The ring is taken from the heap at the first append, doubled when full, given back when idle.
-// With it come the Scoreboard, state that means something only while data is outstanding, and the
-// FIFO of retransmissions.
-// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 2018 §8, RFC 6675 §3, RFC 8985 §5.
+// With it come the Scoreboard, all that means something only while something is queued or was until
+// a moment ago, and the FIFO of retransmissions. An idle connection has none of it: the queue is
+// one pointer, to an empty Scoreboard that all share and nobody writes. Owner: a Tcb. Thread:
+// holder of its engine's lock. Source: RFC 2018 §8, RFC 6675 §3, RFC 8985 §5.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 #include "core/assert.h"
 #include "core/clock.h"
 #include "core/packet.h"
 #include "core/seq.h"
+#include "stack/tcp/delivery_rate.h"
+#include "stack/tcp/pacing.h"
 
 namespace vireo::tcp {
 
@@ -56,12 +61,25 @@ struct SendDesc {
 };
 static_assert(sizeof(SendDesc) == 32);
 
-/// State of loss recovery between the first byte outstanding and the last one acknowledged.
+/// The sender's state between the first byte queued and some time after the last one acknowledged.
+/// Its first two lines are what every segment and ACK touches.
 struct Scoreboard {
+  // The ring behind it.
+  uint32_t mask = 0;   ///< capacity - 1
+  uint32_t head = 0;   ///< running index of the front
+  uint32_t next = 0;   ///< running index of next()
+  uint32_t count = 0;  ///< descriptors
+
+  Instant cork_at = Instant::never();
+  Instant idle_at = Instant::never();  ///< give the ring back
+  Instant pace_at = Instant::never();  ///< the next segment may leave
+  StreamOffset snd_sml = 0;            ///< end of the last small segment sent (Minshall)
+
   // RACK (RFC 8985 §5.2): the delivered transmission that was sent last.
   Instant rack_sent;
   StreamOffset rack_end = 0;
-  Duration rack_rtt{};           ///< zero: nothing was delivered selectively yet
+  Duration rack_rtt{};  ///< zero: nothing was delivered selectively yet
+  DeliveryRound delivery;
   StreamOffset fack = 0;         ///< highest offset ever SACKed or acknowledged
   StreamOffset dsack_round = 0;  ///< one step of the reordering window until this is acknowledged
   Instant reorder_at;            ///< when the first of Tcb::suspects is to be taken for lost
@@ -72,6 +90,13 @@ struct Scoreboard {
   StreamOffset rtx_next = 0;  ///< inside rtx_index, if that was sent again only in part
 
   uint32_t sacked_count = 0;  ///< descriptors marked kSacked
+  uint32_t fifo_head = 0;     ///< of the retransmissions
+  uint32_t fifo_count = 0;
+
+  StreamOffset recover = 0;    ///< snd_nxt when recovery began
+  StreamOffset cwr_until = 0;  ///< acknowledged beyond this, an ECN echo counts again
+  StreamOffset snd_up = 0;     ///< SND.UP: behind the last urgent byte of ours
+  Pacer pacer;
 
   // Tail loss probe (RFC 8985 §7.4).
   StreamOffset tlp_end = 0;  ///< end of what the probe covered, 0: none outstanding
@@ -104,6 +129,8 @@ struct Scoreboard {
   uint8_t next_run = 0;
 };
 static_assert(std::is_trivially_copyable_v<Scoreboard>);
+static_assert(offsetof(Scoreboard, fack) < 128);
+inline constexpr Scoreboard kNoScoreboard{};
 
 class SendQueue {
  public:
@@ -112,98 +139,100 @@ class SendQueue {
   SendQueue& operator=(const SendQueue&) = delete;
   ~SendQueue() { clear(); }
 
-  bool empty() const { return count_ == 0; }
-  uint32_t count() const { return count_; }
-  SendDesc& front() { return ring_[head_ & mask_]; }
-  SendDesc& back() { return ring_[(head_ + count_ - 1) & mask_]; }
-  SendDesc& at(uint32_t i) { return ring_[(head_ + i) & mask_]; }
+  bool empty() const { return board_->count == 0; }
+  uint32_t count() const { return board_->count; }
+  SendDesc& front() { return ring()[board_->head & board_->mask]; }
+  SendDesc& back() { return ring()[(board_->head + board_->count - 1) & board_->mask]; }
+  SendDesc& at(uint32_t i) { return ring()[(board_->head + i) & board_->mask]; }
 
   // ---- running indices
-  SendDesc& operator[](uint32_t index) { return ring_[index & mask_]; }
-  uint32_t first() const { return head_; }
-  uint32_t end() const { return head_ + count_; }
-  uint32_t next_index() const { return next_; }
+  SendDesc& operator[](uint32_t index) { return ring()[index & board_->mask]; }
+  uint32_t first() const { return board_->head; }
+  uint32_t end() const { return board_->head + board_->count; }
+  uint32_t next_index() const { return board_->next; }
   static bool before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }
 
   /// First descriptor not wholly sent. Requires has_next().
-  bool has_next() const { return next_ != head_ + count_; }
-  SendDesc& next() { return ring_[next_ & mask_]; }
-  void pass_next() { ++next_; }
+  bool has_next() const { return board_->next != board_->head + board_->count; }
+  SendDesc& next() { return ring()[board_->next & board_->mask]; }
+  void pass_next() { ++board_->next; }
 
-  /// Requires has_ring(), which it is while anything is queued.
+  /// To be written only if has_ring(), which it is while anything is queued.
   Scoreboard& board() { return *board_; }
+  const Scoreboard& board() const { return *board_; }
 
   /// Takes over one reference of `p`, null for the FIN. False: no memory for a larger ring.
   bool push_back(StreamOffset offset, PacketBuf* p) {
-    if (ring_ == nullptr || count_ > mask_) [[unlikely]] {
+    if (!has_ring() || board_->count > board_->mask) [[unlikely]] {
       if (!grow()) return false;
     }
-    ring_[(head_ + count_) & mask_] = SendDesc{.offset = offset,
-                                               .packet = p,
-                                               .sent_at = {},
-                                               .length = p != nullptr ? p->length : 1U,
-                                               .retransmits = 0,
-                                               .marks = 0};
-    ++count_;
+    ring()[(board_->head + board_->count) & board_->mask] =
+        SendDesc{.offset = offset,
+                 .packet = p,
+                 .sent_at = {},
+                 .length = p != nullptr ? p->length : 1U,
+                 .retransmits = 0,
+                 .marks = 0};
+    ++board_->count;
     return true;
   }
   void pop_front() {
     if (front().packet != nullptr) [[likely]]
       PacketPool::drop(front().packet);
-    if (next_ == head_) ++next_;
-    ++head_;
-    --count_;
+    if (board_->next == board_->head) ++board_->next;
+    ++board_->head;
+    --board_->count;
   }
   /// Index of the descriptor that holds `offset`; requires front().offset <= offset < back().end().
   uint32_t find(StreamOffset offset) {
     uint32_t low = 0;
-    uint32_t high = count_;
+    uint32_t high = board_->count;
     while (high - low > 1) {
       const uint32_t middle = low + (high - low) / 2;
       (at(middle).offset <= offset ? low : high) = middle;
     }
-    return head_ + low;
+    return board_->head + low;
   }
 
   // ---- retransmissions in the order they were sent. An entry is stale once its descriptor is
   // acknowledged, SACKed or waits again.
   /// Not for one that is remembered already. Then those that are not stale fit in the FIFO.
   void remember_retransmission(uint32_t index) {
-    if (fifo_count_ > mask_) forget_stale();
-    fifo()[(fifo_head_ + fifo_count_++) & mask_] = index;
+    if (board_->fifo_count > board_->mask) forget_stale();
+    fifo()[(board_->fifo_head + board_->fifo_count++) & board_->mask] = index;
   }
   /// The oldest retransmission still in the network, or null. pop_retransmission() removes it.
   SendDesc* oldest_retransmission() {
-    for (; fifo_count_ > 0; pop_retransmission()) {
-      const uint32_t index = fifo()[fifo_head_ & mask_];
+    for (; board_->fifo_count > 0; pop_retransmission()) {
+      const uint32_t index = fifo()[board_->fifo_head & board_->mask];
       if (in_network(index)) return &(*this)[index];
     }
     return nullptr;
   }
-  uint32_t oldest_retransmission_index() { return fifo()[fifo_head_ & mask_]; }
+  uint32_t oldest_retransmission_index() { return fifo()[board_->fifo_head & board_->mask]; }
   void pop_retransmission() {
-    ++fifo_head_;
-    --fifo_count_;
+    ++board_->fifo_head;
+    --board_->fifo_count;
   }
   void forget_stale() {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < fifo_count_; ++i) {
-      const uint32_t index = fifo()[(fifo_head_ + i) & mask_];
-      if (in_network(index)) fifo()[(fifo_head_ + kept++) & mask_] = index;
+    for (uint32_t i = 0; i < board_->fifo_count; ++i) {
+      const uint32_t index = fifo()[(board_->fifo_head + i) & board_->mask];
+      if (in_network(index)) fifo()[(board_->fifo_head + kept++) & board_->mask] = index;
     }
-    fifo_count_ = kept;
+    board_->fifo_count = kept;
   }
 
   /// Drops all frames and the ring.
   void clear() {
-    while (count_ > 0) pop_front();
+    while (board_->count > 0) pop_front();
     free_ring();
   }
   /// Gives the ring back if nothing is in it.
   void shrink() {
-    if (count_ == 0) free_ring();
+    if (board_->count == 0) free_ring();
   }
-  bool has_ring() const { return ring_ != nullptr; }
+  bool has_ring() const { return board_ != &kNoScoreboard; }
 
  private:
   static constexpr uint32_t kFirstCapacity = 16;
@@ -211,45 +240,37 @@ class SendQueue {
   // One block: Scoreboard, descriptors, FIFO.
   static constexpr size_t kBoardBytes = (sizeof(Scoreboard) + 63) / 64 * 64;
 
-  uint32_t* fifo() { return reinterpret_cast<uint32_t*>(ring_ + mask_ + 1); }
+  SendDesc* ring() {
+    return reinterpret_cast<SendDesc*>(reinterpret_cast<std::byte*>(board_) + kBoardBytes);
+  }
+  uint32_t* fifo() { return reinterpret_cast<uint32_t*>(ring() + board_->mask + 1); }
   bool in_network(uint32_t index) {
-    return index - head_ < count_ && (*this)[index].is(kRetransmitted);
+    return index - board_->head < board_->count && (*this)[index].is(kRetransmitted);
   }
 
   bool grow() {
-    const uint32_t capacity = ring_ == nullptr ? kFirstCapacity : 2 * (mask_ + 1);
+    const uint32_t capacity = has_ring() ? 2 * (board_->mask + 1) : kFirstCapacity;
     void* block = std::malloc(kBoardBytes + capacity * (sizeof(SendDesc) + sizeof(uint32_t)));
     if (block == nullptr) return false;
-    auto* board = new (block) Scoreboard;
-    auto* bigger = reinterpret_cast<SendDesc*>(static_cast<std::byte*>(block) + kBoardBytes);
-    auto* bigger_fifo = reinterpret_cast<uint32_t*>(bigger + capacity);
-    if (ring_ != nullptr) {
-      *board = *board_;
-      for (uint32_t i = head_; i != head_ + count_; ++i) bigger[i & (capacity - 1)] = (*this)[i];
-      for (uint32_t i = fifo_head_; i != fifo_head_ + fifo_count_; ++i)
-        bigger_fifo[i & (capacity - 1)] = fifo()[i & mask_];
-    }
-    std::free(board_);
-    board_ = board;
-    ring_ = bigger;
-    mask_ = capacity - 1;
+    SendQueue bigger;
+    bigger.board_ = new (block) Scoreboard(*board_);
+    bigger.board_->mask = capacity - 1;
+    for (uint32_t i = first(); i != end(); ++i) bigger[i] = (*this)[i];
+    const uint32_t fifo_end = board_->fifo_head + board_->fifo_count;
+    for (uint32_t i = board_->fifo_head; i != fifo_end; ++i)
+      bigger.fifo()[i & bigger.board_->mask] = fifo()[i & board_->mask];
+    std::swap(board_, bigger.board_);
+    bigger.free_ring();
     return true;
   }
   void free_ring() {
+    if (!has_ring()) return;
     std::free(board_);
-    board_ = nullptr;
-    ring_ = nullptr;
-    mask_ = head_ = next_ = fifo_head_ = fifo_count_ = 0;
+    board_ = none();
   }
+  static Scoreboard* none() { return const_cast<Scoreboard*>(&kNoScoreboard); }
 
-  SendDesc* ring_ = nullptr;
-  Scoreboard* board_ = nullptr;  ///< begin of the block
-  uint32_t mask_ = 0;            ///< capacity - 1
-  uint32_t head_ = 0;            ///< running index of the front
-  uint32_t next_ = 0;            ///< running index of next()
-  uint32_t count_ = 0;
-  uint32_t fifo_head_ = 0;
-  uint32_t fifo_count_ = 0;
+  Scoreboard* board_ = none();  ///< begin of the block
 };
 
 }  // namespace vireo::tcp

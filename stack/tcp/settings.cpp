@@ -77,11 +77,12 @@ void set_cork(Tcb& t, bool on, Instant now) {
   // What it did not send it never will: no timer.
   if (t.state == State::kClosed || t.reset_due) return;
   if (on) {
-    if (t.snd_nxt < t.snd_end && t.cork_at.is_never()) t.cork_at = now + Duration::ms(200);
+    Scoreboard& b = t.queue.board();
+    if (t.snd_nxt < t.snd_end && b.cork_at.is_never()) b.cork_at = now + Duration::ms(200);
     return;
   }
   t.more = false;
-  t.cork_at = Instant::never();
+  if (t.queue.has_ring()) t.queue.board().cork_at = Instant::never();
   if (t.snd_nxt < t.snd_end) t.push = true;
 }
 void set_quickack(Tcb& t, bool on, Instant) {
@@ -105,13 +106,12 @@ void set_rcv_buf(Tcb& t, uint32_t bytes) { t.config.rcv_buf = t.config.rcv_buf_m
 void set_snd_buf(Tcb& t, uint32_t bytes) { t.config.snd_buf = t.config.snd_buf_max = bytes; }
 void set_max_pacing_rate(Tcb& t, uint64_t bytes_per_second) {
   t.config.max_pacing_rate = bytes_per_second;
-  t.pacer.set_rate(bytes_per_second);
-  t.paced = t.pacer.is_on();
+  t.paced = Pacer::is_bound(bytes_per_second);
 }
 void set_rto_min(Tcb& t, Duration d) {
   t.config.rto_min = d;
   if (!t.rtt.has_sample()) return;
-  t.rtt.rto = t.rtt.timeout(d, std::max(d, t.config.rto_max));
+  t.rtt.rto = t.rtt.timeout(d, std::max(d, t.config.rto_max.get()));
 }
 void set_congestion(Tcb& t, CcKind kind) {
   if (t.config.congestion == kind) return;

@@ -36,7 +36,6 @@
 #include "stack/tcp/cc.h"
 #include "stack/tcp/delivery_rate.h"
 #include "stack/tcp/ecn.h"
-#include "stack/tcp/pacing.h"
 #include "stack/tcp/reassembly.h"
 #include "stack/tcp/rtt.h"
 #include "stack/tcp/send_queue.h"
@@ -82,16 +81,15 @@ struct Tcb {
   StreamOffset snd_max = 0;
   StreamOffset snd_end = 1;   ///< where the next appended byte goes
   StreamOffset snd_edge = 0;  ///< right edge of the peer's window
-  StreamOffset snd_sml = 0;   ///< end of the last small segment sent (Minshall)
   // Bytes in [snd_una, snd_nxt) by mark; without SACK, sacked_out is what duplicate ACKs suggest.
   uint32_t sacked_out = 0;
   uint32_t lost_out = 0;
   uint32_t retrans_out = 0;
   uint32_t rtx_due = 0;  ///< lost and not sent again yet
+  Seq32 iss;
+  Seq32 snd_wl1;  ///< SEG.SEQ of the last window update
 
   SendQueue queue;
-  Seq32 iss;
-  Seq32 snd_wl1;         ///< SEG.SEQ of the last window update
   Seq32 snd_wl2;         ///< SEG.ACK of the last window update
   uint32_t max_wnd = 0;  ///< largest window the peer offered
   uint16_t mss = 536;    ///< payload of a full segment, options counted
@@ -104,7 +102,7 @@ struct Tcb {
   bool keep_due : 1 = false;
   bool rtx_force : 1 = false;    ///< the next retransmission ignores cwnd
   bool ack_bare : 1 = false;     ///< the ACK due must not ride on data (duplicate, SACK)
-  bool paced : 1 = false;        ///< pacer.is_on()
+  bool paced : 1 = false;        ///< config.max_pacing_rate is a bound
   bool ecn_ece : 1 = false;      ///< our ACKs say ECE
   bool ecn_old_due : 1 = false;  ///< DCTCP: the next bare ACK is of EcnState::old_at
   bool ecn_cwr_due : 1 = false;
@@ -135,9 +133,6 @@ struct Tcb {
   bool new_first : 1 =
       false;  ///< F-RTO: unsent data before retransmissions (RFC 5682 §2.1 step 2b)
 
-  // ---- line 3: an ACK of new data; timers
-  CongestionControl cc;
-  RttEstimator rtt;
   Recovery recovery = Recovery::kOpen;
   uint8_t dupacks = 0;
   RtxTimer rtx_timer = RtxTimer::kNone;
@@ -148,46 +143,47 @@ struct Tcb {
   uint8_t reo_wnd_mult = 1;     ///< quarters of min_rtt that reordering may take (RFC 8985 §6.2)
   uint8_t reo_wnd_persist = 0;  ///< recoveries after which it is one again
   uint16_t reordering = 3;      ///< largest distance seen, in segments; at least DupThresh
-  StreamOffset recover = 0;     ///< snd_nxt when recovery began
+  uint32_t data_segs_out = 0, segs_out = 0, segs_in = 0, data_segs_in = 0;
+  uint32_t ts_recent_s = 0;  ///< when ts_recent was taken, whole seconds
+  uint64_t bytes_sent = 0;
 
+  // ---- lines 3, 4: an ACK of new data; timers
+  CongestionControl cc;
+  RttEstimator rtt;
   Instant rtx_at = Instant::never();  ///< of rtx_timer
   Instant rto_at = Instant::never();  ///< the retransmission timeout, however far off
   Instant delack_at = Instant::never();
   Instant keep_at = Instant::never();
-  Instant life_at = Instant::never();  ///< FIN_WAIT_2 of an orphan, TIME_WAIT
-  Instant cork_at = Instant::never();
-  Instant idle_at = Instant::never();  ///< give the send ring back
-  Instant pace_at = Instant::never();  ///< the next segment may leave
 
-  // ---- cold
+  // ---- line 5: more of every segment
+  Instant life_at = Instant::never();  ///< FIN_WAIT_2 of an orphan, TIME_WAIT
   PacketPool* pool = nullptr;
   std::unique_ptr<Reassembly> reassembly;
   Instant last_sent;      ///< data
   Instant last_received;  ///< data
   Instant last_ack;       ///< any acceptable ACK
-  Instant ts_recent_at;
-  Instant challenge_at;  ///< when the last limited ACK went out
-  Instant stuck_since;   ///< first expiry without progress
-  StreamOffset fin_offset = 0;
   DeliveryRate delivery;
-  Pacer pacer;
+  uint32_t total_retrans = 0, rcv_ooopack = 0;
+
+  // ---- lines 6 to 9: the receive buffer's tuning, settings, what is seldom looked at
   BufferTuning tuning;
+  Config config;
+  Instant stuck_since;  ///< first expiry without progress
+  StreamOffset fin_offset = 0;
   EcnState ecn;
   StreamOffset urgent_mark = 0;  ///< of the byte that the peer's pointer marks, see `urgent`
-  StreamOffset snd_up = 0;       ///< SND.UP: behind the last urgent byte of ours
   Seq32 dsack_left, dsack_right;
   Seq32 reset_seq;
-  int error = 0;
-  int soft_error = 0;
-  uint16_t hole_mss = 0;  ///< segments since a black hole was suspected, 0 = it was not
+  uint32_t challenge_ms = 0;  ///< when the last limited ACK went out, 0: never
+  int16_t error = 0;          ///< errno
+  int16_t soft_error = 0;     ///< errno
+  uint16_t hole_mss = 0;      ///< segments since a black hole was suspected, 0 = it was not
   Urgent urgent = Urgent::kNone;
   std::byte urgent_byte{};  ///< valid if `urgent` is kThere
-  uint32_t segs_in = 0, segs_out = 0, data_segs_in = 0, data_segs_out = 0;
-  uint32_t total_retrans = 0, rcv_ooopack = 0, dsack_dups = 0, reord_seen = 0;
+  uint32_t dsack_dups = 0, reord_seen = 0;
   uint32_t tlp_probes = 0;
   uint32_t undos = 0;  ///< episodes found spurious
-  uint64_t bytes_sent = 0, bytes_retrans = 0;
-  Config config;
+  uint64_t bytes_retrans = 0;
 
   // ---- small facts
   Seq32 snd_seq(StreamOffset o) const { return iss + static_cast<uint32_t>(o); }
@@ -202,12 +198,21 @@ struct Tcb {
     return recovery == Recovery::kOpen && (sacked_out | lost_out | retrans_out) == 0 && !suspects &&
            !tlp_out;
   }
+  /// Of EcnState::old_at, which lies at or little before rcv_nxt.
+  StreamOffset ecn_old_offset() const {
+    return rcv_nxt - (static_cast<uint32_t>(rcv_nxt) - ecn.old_at);
+  }
   uint64_t unsent() const { return snd_end > snd_nxt ? snd_end - snd_nxt : 0; }
   bool fin_unsent() const { return fin_queued && snd_nxt <= snd_end; }
   bool is_synchronized() const { return state >= State::kSynReceived; }
 };
-static_assert(offsetof(Tcb, snd_una) == 64);
-static_assert(sizeof(Tcb) <= 816);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // conditionally supported: here it is
+static_assert(offsetof(Tcb, snd_una) == 64 && offsetof(Tcb, queue) == 128);
+static_assert(offsetof(Tcb, cc) == 192 && offsetof(Tcb, rtt) == 256);
+static_assert(offsetof(Tcb, life_at) == 320 && offsetof(Tcb, tuning) == 384);
+#pragma GCC diagnostic pop
+static_assert(sizeof(Tcb) <= 592);  // of the 1 KiB that an idle connection may take, see TcpFlow
 
 // ---- what tcp.h declares and a message of a ping-pong asks for: a member or two
 inline PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
@@ -269,6 +274,10 @@ void challenge_ack(Tcb& t, Instant now);
 /// Timestamp clock: milliseconds (RFC 7323 §5.4).
 inline uint32_t timestamp_clock(Instant now, uint32_t offset) {
   return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) / 1'000'000) + offset;
+}
+/// Clock of Tcb::ts_recent_s.
+inline uint32_t seconds(Instant now) {
+  return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) / 1'000'000'000);
 }
 inline uint32_t timestamp(const Tcb& t, Instant now) {
   return timestamp_clock(now, t.config.ts_offset);

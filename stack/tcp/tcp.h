@@ -20,6 +20,7 @@
 #include <span>
 
 #include "core/clock.h"
+#include "core/compact_duration.h"
 #include "core/packet.h"
 #include "core/seq.h"
 #include "core/types.h"
@@ -123,40 +124,40 @@ enum class EcnMode : uint8_t {
 
 /// Settings of one connection, in force from open; those with a setter may change later.
 struct Config {
-  uint16_t mss = 536;         ///< what we may receive and send: path MTU less IP and TCP header
-  uint32_t rcv_buf = 131072;  ///< payload bytes we are ready to hold
+  uint64_t max_pacing_rate = UINT64_MAX;  ///< payload bytes a second (SO_MAX_PACING_RATE)
+  uint32_t rcv_buf = 131072;              ///< payload bytes we are ready to hold
   uint32_t snd_buf = 131072;  ///< payload bytes append() accepts before it is acknowledged
   uint32_t rcv_buf_max = 0;   ///< it grows to this by itself; not above rcv_buf: it does not
   uint32_t snd_buf_max = 0;
-  uint64_t max_pacing_rate = UINT64_MAX;  ///< payload bytes a second (SO_MAX_PACING_RATE)
+  uint16_t mss = 536;  ///< what we may receive and send: path MTU less IP and TCP header
   uint8_t wscale = 7;  ///< offered window shift, 0..14; lowered if coarse against rcv_buf
   CcKind congestion = CcKind::kCubic;
   EcnMode ecn = EcnMode::kAccept;  ///< DCTCP asks and agrees whatever this says
-  bool window_scaling = true;
-  bool timestamps = true;
-  bool sack = true;
-  bool tlp = true;   ///< tail loss probes (Linux tcp_early_retrans)
-  bool frto = true;  ///< RFC 5682 (Linux tcp_frto)
-  bool nodelay = false;
-  bool cork = false;
-  bool quickack = false;
-  bool keepalive = false;
-  bool oob_inline = false;  ///< SO_OOBINLINE: the urgent byte is read in its place
-  Duration rto_min = Duration::ms(200);
-  Duration rto_max = Duration::s(120);
-  Duration rto_initial = Duration::s(1);
-  Duration delack_max = Duration::ms(40);
-  Duration keep_idle = Duration::s(7200);
-  Duration keep_interval = Duration::s(75);
   uint8_t keep_count = 9;
+  bool window_scaling : 1 = true;
+  bool timestamps : 1 = true;
+  bool sack : 1 = true;
+  bool tlp : 1 = true;   ///< tail loss probes (Linux tcp_early_retrans)
+  bool frto : 1 = true;  ///< RFC 5682 (Linux tcp_frto)
+  bool nodelay : 1 = false;
+  bool cork : 1 = false;
+  bool quickack : 1 = false;
+  bool keepalive : 1 = false;
+  bool oob_inline : 1 = false;  ///< SO_OOBINLINE: the urgent byte is read in its place
+  Micros rto_min = Duration::ms(200);
+  Micros rto_max = Duration::s(120);
+  Micros rto_initial = Duration::s(1);
+  Micros delack_max = Duration::ms(40);
+  Millis keep_idle = Duration::s(7200);
+  Millis keep_interval = Duration::s(75);
+  Millis user_timeout{};                 ///< TCP_USER_TIMEOUT, 0 = off
+  Millis fin_timeout = Duration::s(60);  ///< orphaned FIN_WAIT_2 (TCP_LINGER2); negative: none
   uint8_t syn_retries = 6;
   uint8_t synack_retries = 5;
   uint16_t black_hole_mss = 0;  ///< RFC 4821: after repeated timeouts, try this; 0 = off
   uint8_t retries1 = 3;         ///< how many timeouts (Linux tcp_retries1)
   uint8_t retries2 = 15;        ///< data retransmissions before ETIMEDOUT (Linux tcp_retries2)
-  Duration user_timeout{};      ///< TCP_USER_TIMEOUT, 0 = off
-  Duration fin_timeout = Duration::s(60);  ///< orphaned FIN_WAIT_2 (TCP_LINGER2); negative: none
-  uint32_t window_clamp = 0;            ///< TCP_WINDOW_CLAMP: most bytes advertised, 0 = no limit
+  uint32_t window_clamp = 0;    ///< TCP_WINDOW_CLAMP: most bytes advertised, 0 = no limit
   uint32_t notsent_lowat = UINT32_MAX;  ///< TCP_NOTSENT_LOWAT: unsent bytes that close append()
   uint32_t ts_offset = 0;               ///< per-connection timestamp offset (RFC 7323 §5.4)
 };

@@ -85,7 +85,7 @@ Effects on_persist_timer(Tcb& t, Instant now) {
   t.probe_due = true;
   back_off(t);
   t.rtx_at = clamp_to_user_timeout(
-      t, now + t.rtt.backed_off(t.backoff, std::min(t.config.rto_max, kMaxProbeInterval)));
+      t, now + t.rtt.backed_off(t.backoff, std::min(t.config.rto_max.get(), kMaxProbeInterval)));
   return Effects::kTransmit;
 }
 
@@ -127,9 +127,10 @@ void ack_now(Tcb& t, bool bare) {
 }
 
 void challenge_ack(Tcb& t, Instant now) {
-  constexpr Duration kInterval = Duration::ms(500);
-  if (t.challenge_at != Instant{} && now - t.challenge_at < kInterval) return;
-  t.challenge_at = now;
+  constexpr uint32_t kIntervalMs = 500;
+  const uint32_t ms = timestamp_clock(now, 0);
+  if (t.challenge_ms != 0 && ms - t.challenge_ms < kIntervalMs) return;
+  t.challenge_ms = std::max(ms, 1U);
   ack_now(t, false);
 }
 
@@ -188,8 +189,28 @@ void sync_timer(Tcb& t, Instant now) {
 }
 
 Instant deadline(const Tcb& t) {
-  return std::min({t.rtx_at, t.delack_at, t.keep_at, t.life_at, t.cork_at, t.idle_at, t.pace_at});
+  const Scoreboard& b = t.queue.board();
+  return std::min({t.rtx_at, t.delack_at, t.keep_at, t.life_at, b.cork_at, b.idle_at, b.pace_at});
 }
+
+namespace {
+
+/// Of those that come with the ring.
+void on_queue_deadline(Tcb& t, Instant now) {
+  Scoreboard& b = t.queue.board();
+  if (b.cork_at <= now) {
+    b.cork_at = Instant::never();
+    t.push = t.snd_nxt < t.snd_end;
+  }
+  if (b.pace_at <= now) b.pace_at = Instant::never();
+  if (b.idle_at > now) return;
+  b.idle_at = Instant::never();
+  t.queue.shrink();
+  if (!t.queue.has_ring()) t.tlp_out = false;
+  refresh_prediction(t);
+}
+
+}  // namespace
 
 Effects on_deadline(Tcb& t, Instant now) {
   Effects e = Effects::kNone;
@@ -199,17 +220,7 @@ Effects on_deadline(Tcb& t, Instant now) {
     t.interactive = false;  // nothing was said in time to carry it
     ack_now(t, false);
   }
-  if (t.cork_at <= now) {
-    t.cork_at = Instant::never();
-    t.push = t.snd_nxt < t.snd_end;
-  }
-  if (t.pace_at <= now) t.pace_at = Instant::never();
-  if (t.idle_at <= now) {
-    t.idle_at = Instant::never();
-    t.queue.shrink();
-    if (!t.queue.has_ring()) t.tlp_out = false;
-    refresh_prediction(t);
-  }
+  if (t.queue.has_ring()) on_queue_deadline(t, now);
   if (t.rtx_at <= now) {
     switch (t.rtx_timer) {
       case RtxTimer::kRetransmit:

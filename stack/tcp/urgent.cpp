@@ -50,15 +50,17 @@ void pass_mark(Tcb& t) {
 }
 
 void plan_urgent(const Tcb& t, StreamOffset offset, Plan& p) {
-  if (t.snd_up <= t.snd_una || offset >= t.snd_up) return;
-  const uint64_t ahead = t.snd_up - offset;
+  const StreamOffset up = t.queue.board().snd_up;
+  if (up <= t.snd_una || offset >= up) return;
+  const uint64_t ahead = up - offset;
   if (ahead > 0xffff && offset + 0xffff <= t.snd_nxt) return;  // a later segment tells (Linux)
   p.flags |= SegFlags::kUrg;
   p.urgent = static_cast<uint16_t>(ahead < 0xffff ? ahead : 0xffff);
 }
 
 void mark_urgent(Tcb& t) {
-  t.snd_up = t.snd_end;
+  if (!t.queue.has_ring()) return;  // nothing was taken
+  t.queue.board().snd_up = t.snd_end;
   t.urgent_mode = true;
 }
 

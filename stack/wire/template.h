@@ -30,7 +30,7 @@ enum class L4Sum : uint8_t {
   kZero,    ///< the device alone, or nobody: the field is zero (UDP over IPv4: "none")
 };
 
-class alignas(16) HeaderTemplate {
+class HeaderTemplate {
  public:
   /// Ethernet 14, tag 4, IPv6 40, TCP 60; rounded up. The room emit_* may need.
   static constexpr size_t kMaxBytes = 128;

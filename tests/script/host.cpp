@@ -509,7 +509,7 @@ int64_t Host::getsockopt(int fd, int level, int name) {
   }
   if (name == TCP_MAXSEG) return connection ? tcp::effective_mss(*tcb_) : s->config.mss;
   if (name == TCP_NODELAY) return s->config.nodelay ? 1 : 0;
-  if (name == TCP_USER_TIMEOUT) return s->config.user_timeout.ms();
+  if (name == TCP_USER_TIMEOUT) return s->config.user_timeout.get().ms();
   return kErrorBase - ENOPROTOOPT;
 }
 

@@ -175,7 +175,7 @@ void check_idle(const Tcb& t) {
   if (t.state < State::kEstablished || t.state == State::kFinWait2 || t.state >= State::kTimeWait)
     return;
   if (t.unsent() == 0 && !t.fin_unsent()) return;
-  require(t.rtx_timer != RtxTimer::kNone || !t.cork_at.is_never(),
+  require(t.rtx_timer != RtxTimer::kNone || !t.queue.board().cork_at.is_never(),
           "unsent data and nothing will ever wake it");
 }
 

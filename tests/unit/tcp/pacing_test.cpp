@@ -84,13 +84,15 @@ TEST_P(Pacing, InfoShowsTheRates) {
 
 TEST(DeliveryRate, ARoundOverItsTime) {
   DeliveryRate r;
+  DeliveryRound round;
   Instant now = Instant::from_ns(1'000'000'000);
-  r.on_ack(1, 10'001, false, now);
-  r.on_ack(5001, 15'001, false, now + Duration::ms(5));
+  r.on_ack(round, 1, 10'001, false, now);
+  r.on_ack(round, 5001, 15'001, false, now + Duration::ms(5));
   EXPECT_EQ(r.bytes_per_second(), 0u);
-  r.on_ack(10'001, 20'001, false, now + Duration::ms(10));
+  r.on_ack(round, 10'001, 20'001, false, now + Duration::ms(10));
   EXPECT_EQ(r.bytes_per_second(), 1'000'000u);
-  r.on_ack(20'001, 20'101, true, now + Duration::ms(110));  // slower, and not the path's fault
+  r.on_ack(round, 20'001, 20'101, true,
+           now + Duration::ms(110));  // slower, and not the path's fault
   EXPECT_EQ(r.bytes_per_second(), 1'000'000u);
   EXPECT_FALSE(r.is_app_limited());
 }
