@@ -14,7 +14,7 @@ namespace vireo::test {
 namespace {
 
 /// Of the engine, for one connection: its flow, with its Tcb, header and links, and its place in
-/// the demux. The bound is what the whole of Vireo may take of memory for an idle connection.
+/// the demux. Less than 1 KiB; what the socket layer has of it is not counted here.
 constexpr double kMostBytes = 1023;
 
 size_t heap() {
