@@ -63,6 +63,10 @@ std::vector<std::vector<std::byte>>& MemLink::kernel_frames(MemEnd end) {
   return devices_[static_cast<size_t>(end)]->kernel_frames_;
 }
 
+size_t MemLink::rules(MemEnd end) const {
+  return devices_[static_cast<size_t>(end)]->steering_.size();
+}
+
 void MemLink::unplug(MemEnd end) { devices_[static_cast<size_t>(end)]->plugged_ = false; }
 
 }  // namespace vireo

@@ -80,6 +80,8 @@ class MemLink {
   void inject(MemEnd from, std::span<const std::byte> frame);
   /// Frames that reached `end` and match no rule. The test may clear the list.
   std::vector<std::vector<std::byte>>& kernel_frames(MemEnd end);
+  /// Flow rules in force at `end`.
+  size_t rules(MemEnd end) const;
   /// The interface of `end` goes away: frames under way to it are lost, alive() is false.
   void unplug(MemEnd end);
 

@@ -1,7 +1,7 @@
 // The engine's turn: what one poll() does, in the order of who waits for it.
 #include "stack/engine/engine.h"
 
-#include <sys/random.h>
+#include <algorithm>
 
 namespace vireo {
 namespace {
@@ -48,15 +48,14 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
       resets_(kResetsPerSecond),
       challenges_(kChallengesPerSecond),
       wheel_(Clock::now()) {
-  const FlowHashKey k = FlowHashKey::random();
-  secret_ = {k.k0, k.k1};
+  secret_ = config.secret.k0 != 0 ? config.secret : tcp::IsnSecret::random();
   stats_.pool_size.set(pool_->size());
 }
 
 Engine::~Engine() {
   tcp_.for_each([&](TcpFlow& f) { free_tcp(f); });
   for (Listener* l : listeners_)  // after the flows: none needs a rule of its own any more
-    if (l != nullptr) tcp_close_listener(*l);
+    if (l != nullptr) tcp_close_listener(*l, Clock::now());
   udp_.for_each([&](UdpFlow& u) { udp_close(u); });
   time_waits_.for_each([&](TimeWaitEntry& e) { drop_time_wait(e); });
   for (RxDesc& d : burst_) d.packet.reset();
@@ -197,6 +196,20 @@ void Engine::take_notes(Instant now) noexcept {
   }
   if (!pending_.empty()) flush_pending(now);
   publish_deadline(now);
+}
+
+// ---- facts
+
+Census Engine::census() const noexcept {
+  const auto count = [](const auto& list) { return static_cast<uint32_t>(list.size()); };
+  return {.connections = tcp_.size(),
+          .orphans = count(orphans_),
+          .waiting = count(pending_) + count(stalled_) + count(notify_) + count(fast_opens_),
+          .half_open = count(syns_),
+          .time_waits = time_waits_.size(),
+          .listeners = static_cast<uint32_t>(
+              listeners_.size() - static_cast<size_t>(std::ranges::count(listeners_, nullptr))),
+          .demux_keys = count(demux_)};
 }
 
 // ---- all queues

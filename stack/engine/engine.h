@@ -71,6 +71,20 @@ struct EngineConfig {
   Duration helper_grace = Duration::ms(1);
   std::span<PortStats> port_stats{};  ///< where open interfaces are told; what has no room is not
   LastWill* will = nullptr;           ///< null: nobody reads it
+  tcp::IsnSecret secret{};            ///< zero: drawn at random, as all but a simulation wants it
+};
+
+/// What an engine holds, by count: all zero but `demux_keys` of UDP when every TCP socket is closed
+/// and over.
+struct Census {
+  uint32_t connections = 0;  ///< accepted or not, closed by the program or not
+  uint32_t orphans = 0;      ///< of them, those that the program has closed
+  uint32_t waiting = 0;      ///< of them, those with something to send, to tell or to ask
+  uint32_t half_open = 0;    ///< records of SYNs
+  uint32_t time_waits = 0;
+  uint32_t listeners = 0;
+  uint32_t demux_keys = 0;
+  bool operator==(const Census&) const = default;
 };
 
 /// An interface in use: its device and the queues we poll.
@@ -150,7 +164,8 @@ class Engine {
                                 const ListenOptions& options = {});
   /// Next connection whose handshake is complete, null = none. The caller sets owner and stats.
   TcpFlow* tcp_accept(Listener& l);
-  void tcp_close_listener(Listener& l);  ///< resets what was not accepted (tcp(7))
+  /// Resets what was not accepted (tcp(7)).
+  void tcp_close_listener(Listener& l, Instant now);
   /// Copies into send buffers and sends what may go. @return bytes taken; 0 = no room: wait for
   /// Effects::kWritable.
   size_t tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
@@ -218,6 +233,21 @@ class Engine {
   PacketPool& pool() { return *pool_; }
   EngineStats& stats() { return stats_; }
   std::span<Port* const> ports() const { return ports_; }
+  Census census() const noexcept;
+  /// Calls fn(TcpFlow&) for every connection, fn(SynRecord&) for every half-open one, and
+  /// fn(const DemuxKey&, Instant until) for every one in TIME-WAIT.
+  template <class F>
+  void for_each_tcp(F&& fn) {
+    tcp_.for_each(fn);
+  }
+  template <class F>
+  void for_each_half_open(F&& fn) {
+    syns_.for_each(fn);
+  }
+  template <class F>
+  void for_each_time_wait(F&& fn) {
+    time_waits_.for_each([&](TimeWaitEntry& e) { fn(std::as_const(e.key), e.until); });
+  }
 
   // ---- progress by the helper thread (stack/engine/helper.h)
   /// poll() on behalf of a program that does not call in: does not count as the program's.

@@ -86,8 +86,7 @@ TcpFlow* Engine::tcp_accept(Listener& l) {
   return &f;
 }
 
-void Engine::tcp_close_listener(Listener& l) {
-  const Instant now = Clock::now();
+void Engine::tcp_close_listener(Listener& l, Instant now) {
   // As Linux: half-open connections are forgotten; who completes one finds nobody and is reset.
   syns_.for_each([&](SynRecord& r) {
     if (r.listener == l.index) syns_.erase(r);

@@ -30,7 +30,7 @@ void close_file(File& f, UniqueFd port_holder) {
             break;
           }
           case FlowKind::kListener:
-            e->tcp_close_listener(f.listener());
+            e->tcp_close_listener(f.listener(), Clock::now());
             break;
           case FlowKind::kUdp:
             e->udp_close(f.udp_flow());

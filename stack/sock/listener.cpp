@@ -131,7 +131,7 @@ void stop(File& f) {
   Engine& e = *engine;
   const EngineGuard guard(e);
   if (f.flow == nullptr) return;
-  e.tcp_close_listener(f.listener());
+  e.tcp_close_listener(f.listener(), Clock::now());
   f.flow = nullptr;
   f.mode.store(Mode::kUndecided, std::memory_order_release);
 }

@@ -10,74 +10,9 @@
 namespace vireo::test {
 namespace {
 
-constexpr net::Mac kHostMac{2, 0, 0, 0, 0, 1}, kRouterMac{2, 0, 0, 0, 0, 2};
-constexpr IfIndex kEth0{2};
-
 void on_tcp(TcpFlow& f, tcp::Effects e) { static_cast<Conn*>(f.owner)->effects |= e; }
 void on_accept(Listener& l) { ++static_cast<Listening*>(l.owner)->told; }
 void on_udp(UdpFlow&) {}
-
-net::Route route(const char* dst, uint8_t len, uint32_t table) {
-  net::Route r;
-  r.table = table;
-  r.dst = ip(dst);
-  r.dst_len = len;
-  r.hop.oif = kEth0;
-  return r;
-}
-
-/// The tables of a host with one interface and one router.
-std::unique_ptr<net::Snapshot> tables(bool knows_router) {
-  using namespace net;
-  auto s = std::make_unique<Snapshot>();
-  const LinkFlags up = LinkFlags::kUp | LinkFlags::kRunning;
-  s->links = std::make_shared<const Links>(
-      Links{{{.index = IfIndex(1), .name = "lo", .flags = up | LinkFlags::kLoopback},
-             {.index = kEth0,
-              .name = "eth0",
-              .mac = kHostMac,
-              .mtu = 1500,
-              .flags = up | LinkFlags::kEthernet}}});
-  s->addrs = std::make_shared<const Addrs>(Addrs{
-      {{.ifindex = kEth0,
-        .addr = ip("10.0.0.1"),
-        .prefix = ip("10.0.0.1"),
-        .prefix_len = 24,
-        .broadcast = ip("10.0.0.255")},
-       {.ifindex = kEth0, .addr = ip("fd00::1"), .prefix = ip("fd00::1"), .prefix_len = 64}}});
-  Rules rules;
-  for (const bool v6 : {false, true})
-    for (const uint32_t table : {255U, 254U})
-      rules.all.push_back({.v6 = v6, .priority = table == 255 ? 0U : 32766U, .table = table});
-  s->rules = std::make_shared<const Rules>(std::move(rules));
-  Neighbours neighbours;
-  for (const char* router : {"10.0.0.254", "fd00::254"})
-    neighbours.all.push_back(
-        {.ifindex = kEth0,
-         .addr = ip(router),
-         .mac = kRouterMac,
-         .state = knows_router ? NeighbourState::kPermanent : NeighbourState::kIncomplete});
-  std::ranges::sort(neighbours.all, {}, &Neighbour::addr);
-  s->neighbours = std::make_shared<const Neighbours>(std::move(neighbours));
-  auto routes = std::make_shared<RouteTables>();
-  const auto table = [&](uint32_t id, bool v6, std::vector<net::Route> list) {
-    std::ranges::sort(list, RouteTable::precedes);
-    routes->all.push_back({id, v6, std::make_shared<const RouteTable>(std::move(list), false)});
-  };
-  net::Route own4 = route("10.0.0.1", 32, 255), own6 = route("fd00::1", 128, 255);
-  own4.type = own6.type = RouteType::kLocal;
-  net::Route all4 = route("10.0.0.255", 32, 255);
-  all4.type = RouteType::kBroadcast;
-  net::Route out4 = route("0.0.0.0", 0, 254), out6 = route("::", 0, 254);
-  out4.hop.gateway = ip("10.0.0.254");
-  out6.hop.gateway = ip("fd00::254");
-  table(254, false, {out4});
-  table(254, true, {out6});
-  table(255, false, {own4, all4});
-  table(255, true, {own6});
-  s->routes = routes;
-  return s;
-}
 
 }  // namespace
 
@@ -103,7 +38,9 @@ Host::Host(const HostOptions& options)
 
 Host::~Host() = default;
 
-void Host::publish(bool knows_router) { mirror_->store().publish(tables(knows_router)); }
+void Host::publish(bool knows_router) {
+  mirror_->store().publish(tables({.knows_router = knows_router}));
+}
 void Host::learn_router() { publish(true); }
 
 void Host::poll() {
@@ -149,7 +86,7 @@ Listening& Host::listen(uint16_t port, uint32_t backlog, tcp::Config config, boo
 }
 
 void Host::close(Listening& l) {
-  engine_->tcp_close_listener(*l.listener);
+  engine_->tcp_close_listener(*l.listener, now());
   l.listener = nullptr;
   settle();
 }

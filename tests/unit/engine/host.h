@@ -20,14 +20,13 @@
 #include "stack/engine/engine.h"
 #include "stack/tcp/tcp.h"
 #include "stack/wire/tcp_options.h"
+#include "tests/unit/engine/tables.h"
 
 namespace vireo::test {
 
 using tcp::SegFlags;
 inline constexpr SegFlags kFin = SegFlags::kFin, kSyn = SegFlags::kSyn, kRst = SegFlags::kRst,
                           kPsh = SegFlags::kPsh, kAck = SegFlags::kAck;
-
-inline IpAddr ip(const char* text) { return *IpAddr::parse(text); }
 
 /// A TCP segment that the engine sent.
 struct Heard {
