@@ -57,8 +57,9 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
     t.rtx_at = t.rto_at;
     return Effects::kTransmit;
   }
-  // A peer that answers but took its window back is not dead: its ACKs keep the connection.
-  const bool closed_by_peer = t.snd_edge <= t.snd_una && t.last_ack > t.stuck_since;
+  // A peer that answers but took its window back is not dead: its ACKs keep the connection while a
+  // program has it (Linux tcp_retransmit_timer).
+  const bool closed_by_peer = !t.orphan && t.snd_edge <= t.snd_una && t.last_ack > t.stuck_since;
   if (closed_by_peer && t.retransmits > 1) {
     t.stuck_since = t.last_ack;
     t.retransmits = 1;
@@ -80,12 +81,15 @@ Effects on_persist_timer(Tcb& t, Instant now) {
     t.retransmits = 0;
   }
   ++t.retransmits;
-  if (gives_up(t, t.retransmits > 1 && past(t, t.stuck_since, now)))
+  // An orphan whose peer answers and never reads would stay for ever, at the peer's will.
+  const Duration most = std::min(t.config.rto_max.get(), kMaxProbeInterval);
+  const bool is_pinned =
+      t.orphan && t.backoff >= kOrphanRetries && t.rtt.backed_off(t.backoff, most) >= most;
+  if (is_pinned || gives_up(t, t.retransmits > 1 && past(t, t.stuck_since, now)))
     return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
   t.probe_due = true;
   back_off(t);
-  t.rtx_at = clamp_to_user_timeout(
-      t, now + t.rtt.backed_off(t.backoff, std::min(t.config.rto_max.get(), kMaxProbeInterval)));
+  t.rtx_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, most));
   return Effects::kTransmit;
 }
 

@@ -256,6 +256,26 @@ TEST(Attack, Row18_OrphansEnd) {
     p.after(Duration::s(1200));
     EXPECT_EQ(state(p.t), State::kClosed);
   });
+  // The peer answers every probe and never opens its window; with nothing in flight, and with data
+  // in flight that it took the window away from. Its answers keep a program's connection, not this.
+  for (const bool in_flight : {false, true}) {
+    each_iss([in_flight](Peer& p) {
+      if (!in_flight) p.window = 0;
+      p.establish_passive();
+      p.write(text(3000));
+      p.out();
+      p.window = 0;
+      p.in(kFin | kAck, 1, 1);
+      p.out();
+      close(p.t, p.now);
+      EXPECT_EQ(state(p.t), State::kLastAck);
+      const Instant start = p.now;
+      while (state(p.t) != State::kClosed && p.now < start + Duration::s(3600))
+        if (!p.after(Duration::s(1)).empty()) p.in(kAck, 2, 1);
+      EXPECT_EQ(state(p.t), State::kClosed);
+      EXPECT_LE((p.now - start).s(), 300);
+    });
+  }
 }
 
 }  // namespace
