@@ -13,7 +13,10 @@ namespace {
 constexpr std::array<uint16_t, 4> kSizes4{536, 1300, 1440, 1460};
 constexpr std::array<uint16_t, 4> kSizes6{1220, 1420, 1440, 8940};
 
-constexpr uint32_t kSizeMask = 3;
+/// In the highest bits: the acknowledgment of a FIN or of some bytes behind the SYN is the cookie
+/// plus a little, and must not be one too, lest a connection that is over be made again.
+constexpr unsigned kSizeShift = 30;
+constexpr uint32_t kSizeMask = 3U << kSizeShift;
 constexpr uint32_t kNoScale = 0xf;
 constexpr uint32_t kSackBit = 1U << 4;
 constexpr uint32_t kEcnBit = 1U << 5;
@@ -67,7 +70,7 @@ void make_cookie(SynRecord& r, const IsnSecret& key, Instant now) {
   const auto& sizes = sizes_of(r);
   uint32_t size = 3;
   while (size > 0 && sizes[size] > r.mss) --size;
-  r.iss = Seq32(mac(r, key, epoch_of(now)) | size);
+  r.iss = Seq32(mac(r, key, epoch_of(now)) | size << kSizeShift);
   r.is_cookie = true;
 }
 
@@ -95,7 +98,7 @@ bool open_cookie(SynRecord& r, const IsnSecret& key, const Config& c, const Segm
   for (unsigned age = 0; age < kCookieEpochs && !is_ours; ++age)
     is_ours = mac(r, key, epoch_of(now) - age) == (given & ~kSizeMask);
   if (!is_ours) return false;
-  r.mss = sizes_of(r)[given & kSizeMask];
+  r.mss = sizes_of(r)[given >> kSizeShift];
   r.ts_recent = 0;
   r.sack_on = r.wscale_on = r.ecn_on = false;
   r.wscale = 0;

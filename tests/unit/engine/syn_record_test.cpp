@@ -348,6 +348,26 @@ TEST(SynCookie, IsRefusedWhenOldOrChanged) {
   EXPECT_FALSE(tcp::open_cookie(other, key, c, good, start));
 }
 
+// The cookie names the SYN alone. A connection made from it that is over, its FIN acknowledged or a
+// byte or two of it, is not made again by that acknowledgment.
+TEST(SynCookie, AnAckOfWhatFollowedTheSynIsNoCookie) {
+  const Config c;
+  SynRecord r = record(c, kFull);
+  for (const uint16_t mss : {uint16_t{536}, uint16_t{1300}, uint16_t{1440}, uint16_t{1460}}) {
+    r.mss = mss;
+    tcp::make_cookie(r, kKey, kNow);
+    Plan p;
+    tcp::plan_cookie_syn_ack(r, c, kNow, p);
+    std::vector<uint8_t> bytes;
+    for (uint32_t more = 0; more < 64; ++more) {
+      SynRecord back = blank(r);
+      Segment s = answer(p, bytes);
+      s.ack = s.ack + more;
+      EXPECT_EQ(tcp::open_cookie(back, kKey, c, s, kNow), more == 0) << mss << " + " << more;
+    }
+  }
+}
+
 TEST(SynCookie, AMillionGuessesAreWorthNothing) {
   const Config c;
   SynRecord r = record(c, kFull);
