@@ -204,7 +204,7 @@ Census Engine::census() const noexcept {
   const auto count = [](const auto& list) { return static_cast<uint32_t>(list.size()); };
   return {.connections = tcp_.size(),
           .orphans = count(orphans_),
-          .waiting = count(pending_) + count(stalled_) + count(notify_) + count(fast_opens_),
+          .waiting = count(pending_) + count(stalled_) + count(notify_),
           .half_open = count(syns_),
           .time_waits = time_waits_.size(),
           .listeners = static_cast<uint32_t>(

@@ -1,0 +1,147 @@
+// Two hosts, each a whole engine, at the ends of one `mem` link in virtual time, and programs on
+// them that open, write, read, close and die at random. The same seed is the same run.
+//
+//   World     the clock, the link, what befalls them, and the calendar of what comes
+//   Host      an engine and its listeners
+//   Socket    what a program holds of a connection
+//   Talk      a connection as both programs know it: what each has said
+//
+// Owner: the test. Thread: one.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dev/mem/mem_link.h"
+#include "dev/mem/prng.h"
+#include "stack/engine/engine.h"
+#include "tests/sim/soak_bounds.h"
+
+namespace vireo::sim {
+
+class World {
+ public:
+  explicit World(uint64_t seed);
+  ~World();
+
+  /// Programs come and go for `d`, then no new ones do, all that is open is closed, and time goes
+  /// on until nothing is left. @return what went wrong first; empty if nothing did.
+  std::string round(Duration d);
+  Duration elapsed() const { return clock_.now() - start_; }
+  /// What was done and seen, in a line.
+  std::string story() const;
+
+ private:
+  struct Half {
+    uint64_t written = 0;
+    bool ended = false;  ///< FIN follows what is written
+    bool is_taken = false;
+  };
+  struct Talk {
+    uint64_t id = 0;
+    Half half[2];  ///< by host
+    bool is_remade = false;
+  };
+  struct Socket {
+    unsigned host = 0;
+    TcpFlow* flow = nullptr;
+    std::shared_ptr<Talk> talk;
+    SocketStats stats;
+    World* world = nullptr;
+    uint64_t id = 0;
+    uint64_t to_write = 0, read = 0;
+    bool is_paused = false, is_told = false, is_ended = false, is_dying = false;
+  };
+  struct Door {
+    World* world = nullptr;
+    unsigned host = 0;
+    Listener* listener = nullptr;
+    SocketStats stats;
+    bool is_told = false;
+  };
+  static constexpr unsigned kDoors = 8;
+  struct Host {
+    std::unique_ptr<net::Mirror> mirror;
+    EngineStats stats;
+    std::unique_ptr<Engine> engine;
+    std::array<Door, kDoors> doors;
+    BoundsWatch watch;
+    uint32_t frames = 0;  ///< of the pool, free when all is quiet
+  };
+  struct Event {
+    Instant at;
+    uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Event& o) const {
+      return std::pair(at, order) > std::pair(o.at, o.order);  // the first on top
+    }
+  };
+
+  static void on_tcp(TcpFlow& f, tcp::Effects);
+  static void on_accept(Listener& l);
+
+  // ---- time
+  Instant now() const { return clock_.now(); }
+  void pass_to(Instant end);
+  void settle();
+  void look();
+  void in(Duration d, std::function<void()> what);
+  /// A time of that mean, exponentially distributed.
+  Duration around(Duration mean);
+  void wrong(const std::string& what);
+
+  // ---- what befalls the link
+  MemVerdict befalls(unsigned from, std::span<const std::byte> frame) const;
+  void answer_for_kernel(unsigned host);
+  void pull_cable();
+
+  // ---- programs
+  tcp::Config config();
+  IpAddr address(unsigned host, bool v6) const;
+  void open();
+  void open_crossing();
+  Socket* connect(unsigned host, bool v6, uint16_t from, uint16_t to);
+  Socket& own(unsigned host, TcpFlow& f);
+  void toggle_door();
+  void shut(Door& d);
+  void service();
+  void accept(Door& d);
+  void meet(Socket& s);
+  void take(Socket& s);
+  void write(Socket& s);
+  void read(Socket& s);
+  std::string at_fault(const Socket& s) const;
+  void act(uint64_t id);
+  void close(Socket& s, bool reset);
+  void half_close(Socket& s);
+  void end(Socket& s);
+  void vanish(Socket& s);
+  std::string census(unsigned host);
+
+  Prng rng_;
+  VirtualClock clock_;
+  Instant start_, looked_;
+  MemLink link_;
+  std::array<Host, 2> hosts_;
+  std::priority_queue<Event> calendar_;
+  uint64_t order_ = 0, next_id_ = 1;
+  bool is_busy_ = false;     ///< programs come and go
+  Instant cable_out_[2];     ///< by sender: until then nothing gets through
+  std::set<uint64_t> dead_;  ///< tuples that one end vanished from
+  /// By tuple and initial numbers.
+  std::map<std::tuple<uint64_t, uint32_t, uint32_t>, std::shared_ptr<Talk>> talks_;
+  std::map<uint64_t, std::unique_ptr<Socket>> sockets_;
+  std::vector<Socket*> told_;
+  std::vector<Door*> knocked_;
+  std::vector<std::byte> stream_;
+  std::string wrong_;
+  std::map<std::string, uint64_t> counts_;
+};
+
+}  // namespace vireo::sim
