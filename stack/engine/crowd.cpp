@@ -43,4 +43,13 @@ void Engine::widen_windows(Instant now) noexcept {
   shared_at_ = now;
 }
 
+/// The pool is down to what append() leaves of it.
+void Engine::run_short(Instant now) noexcept {
+  if (pool_->free_count() < 2 * low_water_)
+    share_windows(pool_->free_count(), now);
+  else if (pool_->window_share() != PacketPool::kNoShare)
+    widen_windows(now);
+  end_pinned(now);
+}
+
 }  // namespace vireo

@@ -73,8 +73,8 @@ bool Engine::turn(Instant now) noexcept {
     run_notes(lock_.take_work());
     is_worked = true;
   }
-  if (pool_->free_count() < 2 * low_water_) [[unlikely]]
-    share_windows(pool_->free_count(), now);
+  if (pool_->free_count() <= 2 * low_water_ + kBurst) [[unlikely]]
+    run_short(now);
   else if (pool_->window_share() != PacketPool::kNoShare) [[unlikely]]
     widen_windows(now);
   const bool is_due = now.ns() >= deadline_.load(std::memory_order_relaxed);

@@ -318,6 +318,10 @@ class Engine {
   void watch_crowd(const RxLevel& level, Instant now) noexcept;
   void share_windows(uint32_t frames, Instant now) noexcept;
   void widen_windows(Instant now) noexcept;
+  void run_short(Instant now) noexcept;
+
+  // pinned.cpp
+  void end_pinned(Instant now) noexcept;
 
   // receive.cpp
   unsigned receive_burst(Port& port, Queue& queue, Instant now) noexcept;
@@ -429,7 +433,10 @@ class Engine {
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   uint32_t low_water_ = 0;        ///< free frames below which queues grow no more
-  Instant shared_at_;             ///< when windows were last bounded or widened (crowd.cpp)
+  Instant pinned_looked_;         ///< of end_pinned(): when, how far, and whom it found
+  uint32_t pinned_next_ = 0;
+  SlabHandle pinned_;
+  Instant shared_at_;  ///< when windows were last bounded or widened (crowd.cpp)
 
   // Shared with other threads, each on a line of its own.
   alignas(64) EngineLock lock_;

@@ -132,6 +132,7 @@ void abort(Tcb& t, Instant) {
 }
 
 Effects fail(Tcb& t, int error) { return finish(t, error); }
+Effects evict(Tcb& t, int error) { return reset(t, error); }
 
 bool is_in_flight(const Tcb& t, Seq32 quoted) {
   return quoted.in_window(t.snd_seq(t.snd_una), static_cast<uint32_t>(t.snd_max - t.snd_una));

@@ -64,6 +64,9 @@ uint32_t unacked_bytes(const Tcb& t) {
   const StreamOffset end = t.snd_end + (t.fin_queued ? 1 : 0);
   return static_cast<uint32_t>(end > una ? end - una : 0);
 }
+uint8_t shut_doublings(const Tcb& t) {
+  return t.rtx_timer == RtxTimer::kPersist ? t.backoff : uint8_t{0};
+}
 uint16_t effective_mss(const Tcb& t) { return t.mss; }
 
 void set_nodelay(Tcb& t, bool on, Instant) {

@@ -232,6 +232,8 @@ void abort(Tcb& t, Instant now);
 /// Ends the connection at once without a word to the peer: the owner found that it cannot go on.
 /// @return its effects.
 Effects fail(Tcb& t, int error);
+/// As fail(), with an RST for the peer.
+Effects evict(Tcb& t, int error);
 
 // ---- urgent data (RFC 9293 §3.8.5, RFC 6093; urgent.cpp)
 /// What append() took last ends with an urgent byte. Before next_segment() is asked.
@@ -259,6 +261,9 @@ inline uint32_t unsent_bytes(const Tcb& t);  ///< SIOCOUTQNSD
 uint32_t unacked_bytes(const Tcb& t);        ///< queued and not acknowledged, the FIN too: SIOCOUTQ
 /// FIN received and everything before it is in recv_queue or read.
 inline bool peer_closed(const Tcb& t);
+/// How often the interval of window probes has doubled since the peer shut its window; 0: it is
+/// open.
+uint8_t shut_doublings(const Tcb& t);
 uint16_t effective_mss(
     const Tcb& t);  ///< payload bytes of a full segment, options counted (TCP_MAXSEG)
 
