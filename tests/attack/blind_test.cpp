@@ -69,7 +69,7 @@ TEST(Attack, Row04_BlindSynAndData) {
   });
 }
 
-// CVE-2016-5696: challenges of one connection say nothing of another.
+// TCP.md 4.60. CVE-2016-5696: challenges of one connection say nothing of another.
 TEST(Attack, Row05_ChallengeSideChannel) {
   Peer a(1000, 5000), b(2000, 7000);
   a.establish_passive();

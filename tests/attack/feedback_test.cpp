@@ -8,8 +8,8 @@
 namespace vireo::tcp {
 namespace {
 
-// MSS 0, 1, 8, 47, 48: 536 for none, else never less than 48 payload bytes a segment, options or
-// not.
+// TCP.md 4.60. MSS 0, 1, 8, 47, 48: 536 for none, else never less than 48 payload bytes a segment,
+// options or not.
 TEST(Attack, Row10_SmallMss) {
   for (const bool timestamps : {false, true}) {
     for (const uint16_t mss : std::initializer_list<uint16_t>{0, 1, 8, 47, 48}) {
@@ -113,7 +113,13 @@ TEST(Attack, Row14_DuplicateSpoofing) {
         }
         EXPECT_LE(p.t.outstanding(), 65'535u);
         // Nothing outstanding: duplicates are nothing.
-        p.in(kAck, 1, static_cast<uint32_t>(p.t.snd_nxt));
+        while (p.t.snd_una < p.t.snd_end) {
+          p.in(kAck, 1, static_cast<uint32_t>(p.t.snd_nxt));
+          p.out();
+        }
+        ASSERT_EQ(p.t.outstanding(), 0u);
+        for (int i = 0; i < 1000; ++i) p.in(kAck, 1, static_cast<uint32_t>(p.t.snd_end));
+        EXPECT_TRUE(p.out().empty());
       },
       4096);
 }

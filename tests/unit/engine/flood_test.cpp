@@ -52,7 +52,7 @@ constexpr unsigned kSyns = 100'000;
 constexpr unsigned kSyns = 1'000'000;
 #endif
 
-TEST(Flood, AClientConnectsThroughout) {
+TEST(Flood, AClientConnectsThroughout) {  // TCP.md 3.10 row 1
   const char* const wish = std::getenv("VIREO_FLOOD");
   const unsigned syns = wish == nullptr ? kSyns : static_cast<unsigned>(std::atol(wish));
   Host quiet;

@@ -267,7 +267,7 @@ TEST(Listen, NonsenseInListenIsDropped) {
 
 // ---- backlog: listen(2), gVisor #11535 and #11536
 
-TEST(Listen, AFullAcceptQueueIgnoresTheThirdSegment) {
+TEST(Listen, AFullAcceptQueueIgnoresTheThirdSegment) {  // TCP.md 4.42
   Host h;
   Listening& l = h.listen(80, 1);
   std::vector<std::unique_ptr<Peer>> peers;
@@ -620,7 +620,7 @@ TEST(Strangers, AreResetAtALimitedRate) {
   }
 }
 
-TEST(Strangers, NobodyAndEverybodyIsNotAnswered) {
+TEST(Strangers, NobodyAndEverybodyIsNotAnswered) {  // TCP.md 3.10 row 24
   Host h;
   Listening& l = h.listen(80);
   for (const char* from :

@@ -215,7 +215,7 @@ TEST(SynTable, AMillionChosenTuplesMakeNoLongChain) {
   EXPECT_LT(longest, 8u);
 }
 
-TEST(Demux, AMillionChosenTuplesMakeNoLongChain) {
+TEST(Demux, AMillionChosenTuplesMakeNoLongChain) {  // TCP.md 3.10 row 23
   struct Keys {
     static DemuxKey key(uint32_t i) {
       const SynTuple t = tuple(i);

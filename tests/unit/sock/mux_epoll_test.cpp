@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Sides, MuxEpoll, testing::Values(Side::kKernel, Side::k
                            return i.param == Side::kKernel ? "kernel" : "vireo";
                          });
 
-TEST_P(MuxEpoll, LevelReportsUntilRead) {
+TEST_P(MuxEpoll, LevelReportsUntilRead) {  // TCP.md 4.58
   const auto [c, s] = connection();
   EXPECT_EQ(m.add(ep, s, EPOLLIN, 7), 0);
   EXPECT_EQ(m.now(ep), "");
@@ -40,7 +40,7 @@ TEST_P(MuxEpoll, LevelReportsUntilRead) {
   a.close(c), b.close(s);
 }
 
-TEST_P(MuxEpoll, WaitSleepsUntilDataCome) {
+TEST_P(MuxEpoll, WaitSleepsUntilDataCome) {  // TCP.md 4.58
   const auto [c, s] = connection();
   EXPECT_EQ(m.add(ep, s, EPOLLIN, 7), 0);
   for (const int pause_ms : {1, 150}) {  // within the spin, and asleep
@@ -55,7 +55,7 @@ TEST_P(MuxEpoll, WaitSleepsUntilDataCome) {
   a.close(c), b.close(s);
 }
 
-TEST_P(MuxEpoll, EdgeReportsOncePerArrival) {
+TEST_P(MuxEpoll, EdgeReportsOncePerArrival) {  // TCP.md 4.58
   const auto [c, s] = connection();
   EXPECT_EQ(m.add(ep, s, EPOLLIN | EPOLLOUT | EPOLLET, 7), 0);
   EXPECT_EQ(m.now(ep), "7:OUT");
@@ -74,7 +74,7 @@ TEST_P(MuxEpoll, EdgeReportsOncePerArrival) {
   a.close(c), b.close(s);
 }
 
-TEST_P(MuxEpoll, OneshotIsSilentUntilModified) {
+TEST_P(MuxEpoll, OneshotIsSilentUntilModified) {  // TCP.md 4.58
   const auto [c, s] = connection();
   EXPECT_EQ(m.add(ep, s, EPOLLIN | EPOLLONESHOT, 7), 0);
   deliver(c, s);

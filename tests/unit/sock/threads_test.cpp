@@ -154,7 +154,7 @@ TEST(SpinPlaces, APreemptedSpinnerSleepsWhereOthersWait) {
 }
 
 // A File may be reused while another thread still holds the old Handle: it must be told, not served
-// from the new socket.
+// from the new socket. TCP.md 4.46.
 TEST_P(Threads, CloseRacesReceive) {
   if (!ours()) GTEST_SKIP() << "the kernel's own business";
   std::atomic<bool> stop{false};
@@ -180,7 +180,7 @@ TEST_P(Threads, CloseRacesReceive) {
   reader.join();
 }
 
-TEST_P(Threads, CloseWhileAnotherSleepsInReceive) {
+TEST_P(Threads, CloseWhileAnotherSleepsInReceive) {  // TCP.md 4.46
   const auto [c, s] = connection();
   std::thread reader([&, fd = c] { EXPECT_EQ(a.recv(fd), "late"); });
   ::usleep(50'000);
