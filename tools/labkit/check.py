@@ -245,7 +245,9 @@ class Checker:
             elif head.startswith(b"#!/bin/bash"):
                 done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True)
                 errors += [done.stderr] if done.returncode else []
-        return [Outcome("scripts parse", not errors, "\n".join(errors))]
+        missing = subprocess.run([ROOT / "tests" / "list", "--missing"], capture_output=True, text=True)
+        return [Outcome("scripts parse", not errors, "\n".join(errors)),
+                Outcome("every case and every row has a test", missing.returncode == 0, missing.stdout + missing.stderr)]
 
 
 def traces() -> dict[str, set[str]]:
