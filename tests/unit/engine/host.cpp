@@ -14,11 +14,15 @@ void on_tcp(TcpFlow& f, tcp::Effects e) { static_cast<Conn*>(f.owner)->effects |
 void on_accept(Listener& l) { ++static_cast<Listening*>(l.owner)->told; }
 void on_udp(UdpFlow&) {}
 
+/// Of this machine's clock, which an engine looks at when it is made.
+constexpr Instant kFarAhead = Instant::from_ns(int64_t{10} * 366 * 86'400 * 1'000'000'000);
+
 }  // namespace
 
 Host::Host(const HostOptions& options)
-    : clock_(Clock::now() + Duration::s(10)),
-      link_(1, options.from_host, options.to_host, clock_, options.device) {
+    : clock_(options.seed == 0 ? Clock::now() + Duration::s(10) : kFarAhead),
+      link_(std::max<uint64_t>(options.seed, 1), options.from_host, options.to_host, clock_,
+            options.device) {
   auto mirror = net::Mirror::open();
   VIREO_ASSERT(mirror.has_value());
   mirror_ = std::move(*mirror);
@@ -27,6 +31,7 @@ Host::Host(const HostOptions& options)
   config.arena_bytes = options.arena_bytes;
   config.huge_pages = false;
   config.time_wait = options.time_wait;
+  config.secret = {options.seed, ~options.seed};
   DeviceOpener opener = [this](const net::Link&, Arena&) -> Carried<std::unique_ptr<Device>> {
     return link_.release(MemEnd::kA);
   };

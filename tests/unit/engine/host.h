@@ -66,6 +66,7 @@ struct HostOptions {
   MemImpairments to_host{};    ///< what the wire does to frames towards the engine ...
   MemImpairments from_host{};  ///< ... and from it
   MemDeviceOptions device{};
+  uint64_t seed = 0;  ///< of the wire's harm; not 0: initial numbers and the clock repeat, too
   bool knows_router = true;  ///< false: its Ethernet address is still asked for
 };
 
