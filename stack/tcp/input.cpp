@@ -322,6 +322,22 @@ void step8_fin(Tcb& t, Arrival& a, StreamOffset fin_at, bool acked) {
   }
 }
 
+/// RFC 7413 §4.2.1: the SYN-ACK may acknowledge the data, a part of it or the SYN alone; in the
+/// first case it may have data of its own.
+Effects syn_data_answered(Tcb& t, Arrival& a) {
+  t.fast_open = t.outstanding() == 0;
+  if (!t.fast_open) {
+    take_back_syn_data(t);
+    return Effects::kNone;
+  }
+  if (a.length() > advertised(t)) a.s.payload.trim_back(a.length() - advertised(t));
+  if (a.length() == 0) return Effects::kNone;
+  ++t.data_segs_in;
+  t.last_received = a.now;
+  accept_data(t, std::move(a.s.payload), a.now);
+  return Effects::kReadable;
+}
+
 /// §3.10.7.3.
 Effects in_syn_sent(Tcb& t, Arrival& a) {
   Segment& s = a.s;
@@ -340,13 +356,14 @@ Effects in_syn_sent(Tcb& t, Arrival& a) {
   if (!a.is(SegFlags::kSyn)) return Effects::kNone;
   adopt_syn(t, s, a.now);
   if (!acked) {  // simultaneous open
+    if (t.syn_data) take_back_syn_data(t);
     t.state = State::kSynReceived;
     t.syn_due = true;
     return Effects::kTransmit;
   }
   t.snd_wl2 = s.ack;
   t.last_ack = a.now;
-  Effects e = on_ack(t, {.ack = 1,
+  Effects e = on_ack(t, {.ack = static_cast<StreamOffset>(s.ack - t.iss),
                          .sack = {},
                          .has_ts = a.options.has_timestamps,
                          .ts_echo = a.options.ts_ecr,
@@ -356,6 +373,7 @@ Effects in_syn_sent(Tcb& t, Arrival& a) {
   t.snd_edge = t.snd_una + s.window;  // the window of a SYN is never scaled
   t.max_wnd = s.window;
   ack_now(t, false);
+  if (t.syn_data) e |= syn_data_answered(t, a);
   return e | Effects::kConnected | Effects::kWritable | Effects::kTransmit;
 }
 

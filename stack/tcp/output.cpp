@@ -102,7 +102,7 @@ void plan_reset_reply(const Tcb& t, Instant now, Plan& p) {
   p.window = 0;
 }
 
-void plan_syn(const Tcb& t, Instant now, Plan& p) {
+void plan_syn(Tcb& t, Instant now, Plan& p) {
   const Config& c = t.config;
   const bool reply = t.state == State::kSynReceived;
   fill(t, now, kSyn, 0, p);
@@ -119,6 +119,7 @@ void plan_syn(const Tcb& t, Instant now, Plan& p) {
   o.ts_ecr = reply ? t.ts_recent : 0;
   if (reply ? t.wscale_on : c.window_scaling) o.window_scale = c.wscale;
   p.options_length = wire::emit_syn_options(p.options, o);
+  if (t.fast_asked && !reply && !p.retransmission) plan_fast_open(t, p);
   ecn_mark_syn(t, reply, p);
 }
 
@@ -449,6 +450,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       t.ecn.requested = has(p.flags, SegFlags::kCwr);
       if (p.retransmission) ++t.total_retrans;
       t.snd_nxt = std::max<StreamOffset>(t.snd_nxt, 1);
+      if (t.syn_data) syn_data_sent(t, p, now);
       t.snd_max = std::max(t.snd_max, t.snd_nxt);
       t.last_sent = now;
       if (t.state == State::kSynReceived) ack_sent(t, p);

@@ -9,6 +9,10 @@ namespace vireo::tcp {
 Effects path_shrunk(Tcb& t, uint16_t mss, Instant now) {
   const uint16_t before = t.mss;
   set_mss(t, mss);
+  if (t.state == State::kSynSent && t.syn_data && !t.syn_retried) {
+    t.syn_due = t.syn_retried = true;  // it was too large with its data (Linux)
+    return Effects::kTransmit;
+  }
   if (t.mss >= before || t.state < State::kEstablished || t.outstanding() == 0 || t.reset_due)
     return Effects::kNone;
   lose_oversized(t, now);

@@ -23,7 +23,7 @@ constexpr Duration kIdle = Duration::s(5);  ///< of silence, and the send ring i
 Duration measure(Tcb& t, const AckEvent& a, const Delivered& d, bool syn, bool advanced) {
   const Config& c = t.config;
   Duration r{};
-  const bool bare_syn = syn && t.data_segs_out == 0;  // RFC 7413: data may have followed it
+  const bool bare_syn = syn && (t.data_segs_out == 0 || t.syn_data);  // RFC 7413: data may follow
   if ((d.once && !d.twice) || (bare_syn && !t.syn_retried)) {
     r = std::max(a.now - (bare_syn ? t.last_sent : d.sent_at), Duration::us(1));
   } else if (t.ts_on && a.has_ts && a.ts_echo != 0 && advanced) {

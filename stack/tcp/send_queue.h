@@ -119,6 +119,10 @@ struct Scoreboard {
   /// counts, for the network duplicates segments, too.
   StreamOffset undo_log[16] = {};
 
+  // RFC 7413: the cookie that the SYN is to show.
+  uint8_t cookie_bytes = 0;
+  uint8_t cookie[16] = {};
+
   /// Stretches of whole descriptors that are all marked kSacked: what a repeated SACK block need
   /// not walk again.
   struct Run {
@@ -156,6 +160,8 @@ class SendQueue {
   bool has_next() const { return board_->next != board_->head + board_->count; }
   SendDesc& next() { return ring()[board_->next & board_->mask]; }
   void pass_next() { ++board_->next; }
+  /// Everything queued counts as unsent. Requires has_ring().
+  void rewind() { board_->next = board_->head; }
 
   /// To be written only if has_ring(), which it is while anything is queued.
   Scoreboard& board() { return *board_; }

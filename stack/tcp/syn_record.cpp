@@ -38,7 +38,7 @@ void plan_syn_ack(const SynRecord& r, const Config& c, Instant now, Plan& p) {
   p.options_length = wire::emit_syn_options(p.options, o);
 }
 
-void add_fast_open(Plan& p, std::span<const uint8_t, 8> cookie) {
+void add_fast_open(Plan& p, std::span<const uint8_t> cookie) {
   std::array<uint8_t, 40> option;
   wire::TcpOptionWriter w(option);
   w.fast_open(cookie);

@@ -49,8 +49,9 @@ static_assert(sizeof(SynRecord) == 64);
 void adopt_syn(SynRecord& r, const Config& c, const Segment& syn);
 /// The SYN-ACK. `c`: the listener's, with the path's MSS and the tuple's timestamp offset.
 void plan_syn_ack(const SynRecord& r, const Config& c, Instant now, Plan& p);
-/// To a SYN-ACK: the Fast Open cookie that the SYN asked for (RFC 7413 §4.1.1).
-void add_fast_open(Plan& p, std::span<const uint8_t, 8> cookie);
+/// To a SYN-ACK, the Fast Open cookie that the SYN asked for; to a SYN, the one it shows, or none
+/// to ask for one (RFC 7413 §4.1.1). Left out if there is no room.
+void add_fast_open(Plan& p, std::span<const uint8_t> cookie);
 /// An ACK of what we have, for a segment that does not fit (RFC 9293 §3.10.7.4, RFC 5961).
 void plan_record_ack(const SynRecord& r, const Config& c, Instant now, Plan& p);
 

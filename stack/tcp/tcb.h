@@ -126,7 +126,10 @@ struct Tcb {
   bool fin_seen : 1 = false;  ///< fin_offset is valid
   bool syn_retried : 1 = false;
   bool urgent_mode : 1 = false;  ///< snd_up is ahead of snd_una, or was when last looked at
-  bool fast_open : 1 = false;    ///< RFC 7413: we speak before the handshake is over
+  bool fast_open : 1 = false;    ///< RFC 7413: we speak before the handshake is over, or the data
+                                 ///< on our SYN was acknowledged with it
+  bool fast_asked : 1 = false;   ///< RFC 7413: our SYN asks for a cookie or has data
+  bool syn_data : 1 = false;     ///< the front of the queue goes, or went, with our first SYN
   bool suspects : 1 = false;     ///< something may be late or lost: Scoreboard::reorder_at
   bool tlp_due : 1 = false;      ///< a tail loss probe is to be sent
   bool tlp_out : 1 = false;      ///< one is outstanding: Scoreboard::tlp_end
@@ -285,6 +288,12 @@ inline uint32_t timestamp(const Tcb& t, Instant now) {
 constexpr uint16_t kDefaultMss = 536;  ///< of a peer that names none (RFC 9293 §3.7.1)
 /// The window shift to offer: a step that is coarse against the buffer would round it away.
 uint8_t fitting_wscale(const Config& c);
+/// Our first SYN: what Fast Open adds to it.
+void plan_fast_open(Tcb& t, Plan& p);
+/// That SYN left.
+void syn_data_sent(Tcb& t, const Plan& p, Instant now);
+/// What of the SYN's data was not acknowledged with it counts as never sent.
+void take_back_syn_data(Tcb& t);
 /// Negotiates options from the peer's SYN (RFC 7323 §2.2, §3.2; RFC 2018 §2).
 void adopt_syn(Tcb& t, const Segment& syn, Instant now);
 /// The urgent pointer of an acceptable segment, in `t` as offset of the marked byte (step six).

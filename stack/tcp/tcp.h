@@ -173,6 +173,25 @@ void open_passive(Tcb& t, const Config& c, PacketPool& pool, const Segment& syn,
 /// As open_passive(), from one that has shown its cookie: data on the SYN is in recv_queue, the
 /// SYN-ACK acknowledges it, and data may be sent behind that (RFC 7413 §4.2.2).
 void open_fast(Tcb& t, const Config& c, PacketPool& pool, Segment&& syn, Seq32 iss, Instant now);
+
+// Fast Open, the client's side (RFC 7413 §4.1.3, §4.2.1; fast_open.cpp). After open_active() and
+// before the SYN leaves.
+/// The SYN waits until begin_fast_open() is called (TCP_FASTOPEN_CONNECT).
+void defer_syn(Tcb& t);
+bool is_syn_deferred(const Tcb& t);
+/// The SYN may leave as it is.
+void let_syn_go(Tcb& t, Instant now);
+/// What a SYN carries.
+struct SynData {
+  std::span<const uint8_t> cookie;  ///< of the peer, 4 to 16 bytes; empty: ask for one
+  bool without_cookie = false;      ///< data goes without the option
+  uint16_t peer_mss = 536;          ///< as its SYN-ACK said when it gave the cookie
+  std::span<const iovec> data;
+};
+/// The SYN may leave: it asks for a cookie, or shows one and carries data. Repeated, it is a plain
+/// SYN; what its answer does not acknowledge of the data is sent at once.
+/// @return how much of the data is taken: what fits in one segment, 0 without a cookie.
+size_t begin_fast_open(Tcb& t, const SynData& d, Instant now);
 /// Frees every buffer that the Tcb holds; the Tcb is kClosed and may be reused.
 void release(Tcb& t);
 

@@ -111,12 +111,16 @@ class TcpOptionWriter {
     }
     return n;
   }
-  /// A cookie of 8 bytes, padded by NOPs.
-  void fast_open(std::span<const uint8_t, 8> cookie) noexcept {
-    uint8_t b[12] = {static_cast<uint8_t>(TcpOption::kFastOpen), 10};
-    std::memcpy(b + 2, cookie.data(), cookie.size());
-    b[10] = b[11] = static_cast<uint8_t>(TcpOption::kNop);
-    for (unsigned i = 0; i < 12; i += 4) {
+  /// A cookie of 4 to 16 bytes, or none to ask for one (RFC 7413 §4.1.1), padded by NOPs.
+  void fast_open(std::span<const uint8_t> cookie) noexcept {
+    uint8_t b[20];
+    const size_t length = 2 + cookie.size();
+    if (length > sizeof b) return;
+    std::memset(b, static_cast<uint8_t>(TcpOption::kNop), sizeof b);
+    b[0] = static_cast<uint8_t>(TcpOption::kFastOpen);
+    b[1] = static_cast<uint8_t>(length);
+    if (!cookie.empty()) std::memcpy(b + 2, cookie.data(), cookie.size());
+    for (size_t i = 0; i < length; i += 4) {
       be32 w;
       std::memcpy(static_cast<void*>(&w), b + i, 4);
       put(w);

@@ -102,8 +102,8 @@ bool Runner::call(const Event& e, const Call& c) {
       if (r > 0 && (flags & MSG_PEEK) == 0) read_ += static_cast<uint64_t>(r);
       return r;
     };
-  } else if (c.name == "write" || c.name == "send") {
-    const auto flags = static_cast<int>(c.name == "send" ? argument(3) : 0);
+  } else if (c.name == "write" || c.name == "send" || c.name == "sendto") {
+    const auto flags = static_cast<int>(c.name == "write" ? 0 : argument(3));
     act = [this, &h, fd, flags, n = static_cast<size_t>(argument(2))]() -> int64_t {
       std::string data(n, '\0');
       for (size_t i = 0; i < n; ++i) data[i] = stream_byte(1 + written_ + i, true);

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "stack/wire/tcp_options.h"
+
 namespace vireo::script {
 
 using tcp::Effects;
@@ -103,6 +105,14 @@ tcp::Segment Host::segment(const WireSegment& w) {
 void Host::deliver(const WireSegment& w) {
   tcp::Segment s = segment(w);
   if (is_live()) {
+    if (tcp::state(*tcb_) == State::kSynSent && has(s.flags, SegFlags::kSyn) &&
+        has(s.flags, SegFlags::kAck)) {
+      const auto o = wire::parse_tcp_options(s.options, true);
+      if (!o.fast_open.empty()) {
+        cookie_.assign(o.fast_open.begin(), o.fast_open.end());
+        cookie_mss_ = o.has_mss ? o.mss : tcp::kDefaultMss;
+      }
+    }
     effects(tcp::input(*tcb_, std::move(s), now_));
     pump();
     return;
@@ -310,9 +320,29 @@ int64_t Host::read(int fd, size_t n, int flags, std::string& out) {
   return -EAGAIN;
 }
 
+int64_t Host::send_fast_open(int fd, const std::string& data) {
+  Socket* s = at(fd);
+  if (s->kind != Socket::Kind::kFresh)
+    return is_live() && tcp::is_opening(*tcb_) ? -EALREADY : -EISCONN;
+  if (is_live() || has_time_wait_) return -EADDRNOTAVAIL;  // the one tuple is in use
+  s->kind = Socket::Kind::kConnection;
+  const tcp::Config c = socket_config(*s);
+  open(c);
+  fd_ = fd;
+  listener_ = -1;
+  const iovec v{const_cast<char*>(data.data()), data.size()};
+  tcp::open_active(*tcb_, c, pool_, next_iss_, now_);
+  const size_t n = tcp::begin_fast_open(
+      *tcb_, {.cookie = cookie_, .without_cookie = false, .peer_mss = cookie_mss_, .data = {&v, 1}},
+      now_);
+  pump();
+  return n > 0 ? static_cast<int64_t>(n) : -EINPROGRESS;
+}
+
 int64_t Host::write(int fd, const std::string& data, int flags) {
   Socket* s = at(fd);
   if (s == nullptr) return -EBADF;
+  if ((flags & MSG_FASTOPEN) != 0) return send_fast_open(fd, data);
   if (s->kind != Socket::Kind::kConnection || fd != fd_) return -EPIPE;
   if (const int e = take_error(*s)) return -e;
   if (tcp::state(*tcb_) == State::kSynSent || tcp::state(*tcb_) == State::kSynReceived)

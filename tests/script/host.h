@@ -52,6 +52,8 @@ class Host {
   int listen(int fd, int backlog);
   int accept(int fd);
   int connect(int fd);
+  /// sendto(2) with MSG_FASTOPEN.
+  int64_t send_fast_open(int fd, const std::string& data);
   int64_t read(int fd, size_t n, int flags, std::string& out);
   int64_t write(int fd, const std::string& data, int flags);
   int shutdown(int fd, int how);
@@ -107,6 +109,8 @@ class Host {
   bool waits_accept_ = false;  ///< complete, not yet accepted
   bool has_time_wait_ = false;
   tcp::TimeWait time_wait_;
+  std::vector<uint8_t> cookie_;  ///< the peer's for Fast Open, empty: not known
+  uint16_t cookie_mss_ = 0;      ///< of its SYN-ACK
   Instant time_wait_until_ = Instant::never();
 };
 

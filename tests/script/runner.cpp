@@ -278,7 +278,7 @@ bool Runner::options_match(const PacketSpec& want, const PacketSpec& got) const 
 
 /// Payload sent must be the bytes that were written at that place of the stream.
 bool Runner::payload_right(const WireSegment& w) const {
-  const uint32_t first = w.seq - iss_.value();
+  const uint32_t first = w.seq - iss_.value() + ((w.flags & kSyn) != 0 ? 1 : 0);
   for (uint32_t i = 0; i < w.payload.size(); ++i)
     if (w.payload[i] != stream_byte(first + i, true)) return false;
   return true;

@@ -1,6 +1,7 @@
-// TCP Fast Open, the server's side: RFC 7413 §4.2.2.
+// TCP Fast Open: the server's side, RFC 7413 §4.2.2, and the client's, §4.2.1.
 #include "stack/tcp/fast_open.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "tests/unit/tcp/peer.h"
@@ -105,6 +106,251 @@ TEST_P(FastOpen, AResetOrSilenceEndsIt) {
   open(p, "early");
   EXPECT_EQ(p.after(Duration::s(300)).size(), 6u);
   EXPECT_EQ(error(p.t), ETIMEDOUT);
+}
+
+/// The client's side.
+class FastOpenClient : public TcpTest {
+ protected:
+  static constexpr uint8_t kCookie[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+  static size_t begin(Peer& p, const std::string& data, uint16_t mss = 1460,
+                      bool without_cookie = false) {
+    const iovec v{const_cast<char*>(data.data()), data.size()};
+    open_active(p.t, p.config, p.pool, p.iss, p.now);
+    return begin_fast_open(
+        p.t,
+        {.cookie = mss == 0 || without_cookie ? std::span<const uint8_t>() : std::span(kCookie),
+         .without_cookie = without_cookie,
+         .peer_mss = mss,
+         .data = {&v, 1}},
+        p.now);
+  }
+  /// The SYN with `data`, seen.
+  static void open(Peer& p, const std::string& data) {
+    EXPECT_EQ(begin(p, data), data.size());
+    const auto syn = p.out();
+    ASSERT_EQ(syn.size(), 1u);
+    EXPECT_EQ(syn[0].flags, kSyn);
+    EXPECT_EQ(syn[0].seq, 0u);
+    EXPECT_EQ(syn[0].data, data);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Iss, FastOpenClient, ::testing::Range(0, 6));
+
+TEST_P(FastOpenClient, AsksForACookieWithoutData) {  // RFC 7413 §4.1.1
+  Peer p(ours(), theirs());
+  EXPECT_EQ(begin(p, "hello", 0), 0u);
+  Plan plan;
+  ASSERT_TRUE(next_segment(p.t, p.now, plan));
+  const auto o = wire::parse_tcp_options({plan.options, plan.options_length}, true);
+  EXPECT_TRUE(o.has_fast_open);
+  EXPECT_TRUE(o.fast_open.empty());
+  EXPECT_EQ(plan.length, 0);
+  p.out();
+  EXPECT_TRUE(has(p.in(kSyn | kAck, 0, 1), Effects::kConnected));
+  EXPECT_FALSE(info(p.t).syn_data);
+}
+
+TEST_P(FastOpenClient, DataGoesWithTheSynAndItsCookie) {
+  Peer p(ours(), theirs());
+  EXPECT_EQ(begin(p, "hello"), 5u);
+  EXPECT_TRUE(is_opening(p.t));
+  EXPECT_FALSE(can_send(p.t));
+  Plan plan;
+  ASSERT_TRUE(next_segment(p.t, p.now, plan));
+  const auto o = wire::parse_tcp_options({plan.options, plan.options_length}, true);
+  EXPECT_TRUE(std::ranges::equal(o.fast_open, kCookie));
+  const auto syn = p.out();
+  ASSERT_EQ(syn.size(), 1u);
+  EXPECT_EQ(syn[0].flags, kSyn);
+  EXPECT_EQ(syn[0].data, "hello");
+  p.now = p.now + Duration::ms(30);
+  EXPECT_TRUE(has(p.in(kSyn | kAck, 0, 6), Effects::kConnected));
+  EXPECT_EQ(unacked_bytes(p.t), 0u);
+  EXPECT_TRUE(info(p.t).syn_data);
+  EXPECT_EQ(p.t.rtt.srtt.ms(), 30);
+  EXPECT_EQ(info(p.t).total_retrans, 0u);
+  const auto ack = p.out();
+  ASSERT_EQ(ack.size(), 1u);
+  EXPECT_TRUE(ack[0].is(kAck));
+  EXPECT_EQ(ack[0].seq, 6u);
+  p.write("more");
+  const auto more = p.out();
+  ASSERT_EQ(more.size(), 1u);
+  EXPECT_EQ(more[0].seq, 6u);
+  EXPECT_EQ(more[0].data, "more");
+  p.in(kAck, 1, 10);
+  EXPECT_EQ(unacked_bytes(p.t), 0u);
+}
+
+TEST_P(FastOpenClient, WithoutACookieWhereTheProgramSaysSo) {  // tcp(7) TCP_FASTOPEN_NO_COOKIE
+  Peer p(ours(), theirs());
+  EXPECT_EQ(begin(p, "hello", 1460, true), 5u);
+  const auto syn = p.out();
+  ASSERT_EQ(syn.size(), 1u);
+  EXPECT_FALSE(syn[0].options.has_fast_open);
+  EXPECT_EQ(syn[0].data, "hello");
+}
+
+TEST_P(FastOpenClient, TheSynHoldsWhatOneSegmentDoes) {
+  Peer p(ours(), theirs());
+  p.config.timestamps = p.config.sack = p.config.window_scaling = true;
+  const std::string all = text(5000);
+  EXPECT_EQ(begin(p, all, 1000), 960u) << "by the peer's MSS, less the room for options";
+  const auto syn = p.out();
+  ASSERT_EQ(syn.size(), 1u);
+  EXPECT_EQ(syn[0].data, all.substr(0, 960));
+  Peer q(ours(), theirs());
+  EXPECT_EQ(begin(q, all, 9000), 1420u) << "by the path";
+}
+
+TEST_P(FastOpenClient, DataThatWasNotTakenFollowsAtOnce) {  // RFC 7413 §4.2.1
+  Peer p(ours(), theirs());
+  open(p, "hello");
+  p.now = p.now + Duration::ms(30);
+  EXPECT_TRUE(has(p.in(kSyn | kAck, 0, 1), Effects::kConnected));
+  EXPECT_FALSE(info(p.t).syn_data);
+  EXPECT_EQ(p.t.rtt.srtt.ms(), 30);
+  p.write(" world");
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(o[0].seq, 1u);
+  EXPECT_EQ(o[0].ack, 1u);
+  EXPECT_EQ(o[0].data, "hello world");
+  EXPECT_EQ(info(p.t).total_retrans, 1u);
+  p.in(kAck, 1, 12);
+  EXPECT_EQ(unacked_bytes(p.t), 0u);
+}
+
+TEST_P(FastOpenClient, OfDataThatWasTakenInPartTheRestFollows) {  // RFC 7413 §4.2.1
+  Peer p(ours(), theirs());
+  open(p, "hello");
+  p.in(kSyn | kAck, 0, 4);
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(o[0].seq, 4u);
+  EXPECT_EQ(o[0].data, "lo");
+  p.in(kAck, 1, 6);
+  EXPECT_EQ(unacked_bytes(p.t), 0u);
+}
+
+TEST_P(FastOpenClient, WhatFollowsIsCutForAPeerOfSmallSegments) {
+  Peer p(ours(), theirs());
+  const std::string all = text(1400);
+  open(p, all);
+  p.peer_mss = 600;
+  p.in(kSyn | kAck, 0, 1);
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 3u);
+  EXPECT_EQ(o[0].data + o[1].data + o[2].data, all);
+  EXPECT_EQ(o[0].data.size(), 600u);
+}
+
+TEST_P(FastOpenClient, WhatFollowsHeedsAShutWindow) {
+  Peer p(ours(), theirs());
+  open(p, "hello");
+  p.window = 0;
+  p.in(kSyn | kAck, 0, 1);
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_TRUE(o[0].data.empty());
+  p.window = 1000;
+  p.in(kAck, 1, 1);
+  const auto again = p.out();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].data, "hello");
+}
+
+TEST_P(FastOpenClient, ARepeatedSynIsAPlainOne) {  // RFC 7413 §4.2.1
+  Peer p(ours(), theirs());
+  open(p, "hello");
+  const auto again = p.after(Duration::ms(1000));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].flags, kSyn);
+  EXPECT_TRUE(again[0].data.empty());
+  EXPECT_FALSE(again[0].options.has_fast_open);
+  p.in(kSyn | kAck, 0, 1);
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(o[0].data, "hello");
+}
+
+TEST_P(FastOpenClient, TheDataMayBeAcknowledgedAfterARepeatedSyn) {
+  Peer p(ours(), theirs());
+  open(p, "hello");
+  p.after(Duration::ms(1000));
+  p.in(kSyn | kAck, 0, 6);
+  EXPECT_EQ(unacked_bytes(p.t), 0u);
+  EXPECT_TRUE(info(p.t).syn_data);
+  EXPECT_FALSE(p.t.rtt.has_sample()) << "Karn";
+}
+
+TEST_P(FastOpenClient, TheSynAckMayHaveData) {  // RFC 7413 §4.2.1
+  Peer p(ours(), theirs());
+  open(p, "hello");
+  EXPECT_TRUE(has(p.in(kSyn | kAck, 0, 6, "reply"), Effects::kReadable));
+  EXPECT_EQ(p.read(), "reply");
+  const auto o = p.out();
+  ASSERT_GE(o.size(), 1u);
+  EXPECT_EQ(o[0].ack, 6u);
+}
+
+TEST_P(FastOpenClient, RefusalAndSilenceEndIt) {
+  Peer p(ours(), theirs());
+  open(p, "hello");
+  EXPECT_TRUE(has(p.in(kRst | kAck, 0, 6), Effects::kError));
+  EXPECT_EQ(error(p.t), ECONNREFUSED);
+  Peer q(ours(), theirs());
+  open(q, "hello");
+  q.after(Duration::s(200));
+  EXPECT_EQ(error(q.t), ETIMEDOUT);
+}
+
+TEST_P(FastOpenClient, WhenOpensCrossTheDataWaits) {  // RFC 9293 §3.5
+  Peer p(ours(), theirs());
+  open(p, "hello");
+  p.in(kSyn, 0, 0);
+  const auto synack = p.out();
+  ASSERT_EQ(synack.size(), 1u);
+  EXPECT_EQ(synack[0].flags, kSyn | kAck);
+  EXPECT_TRUE(synack[0].data.empty());
+  p.in(kSyn | kAck, 0, 1);
+  EXPECT_EQ(state(p.t), State::kEstablished);
+  std::string got;
+  for (const Out& o : p.out()) got += o.data;
+  EXPECT_EQ(got, "hello");
+  p.in(kAck, 1, 6);
+  EXPECT_EQ(unacked_bytes(p.t), 0u);
+}
+
+TEST_P(FastOpenClient, ASynTooLargeForThePathIsRepeatedWithoutData) {  // RFC 1191
+  Peer p(ours(), theirs());
+  open(p, text(1400));
+  EXPECT_TRUE(has(path_shrunk(p.t, 1000, p.now), Effects::kTransmit));
+  const auto syn = p.out();
+  ASSERT_EQ(syn.size(), 1u);
+  EXPECT_EQ(syn[0].flags, kSyn);
+  EXPECT_TRUE(syn[0].data.empty());
+  p.in(kSyn | kAck, 0, 1);
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 1u) << "a SYN was repeated (RFC 5681 §3.1)";
+  EXPECT_EQ(o[0].data.size(), 1000u);
+}
+
+TEST_P(FastOpenClient, TheSynMayWaitForTheData) {  // tcp(7) TCP_FASTOPEN_CONNECT
+  Peer p(ours(), theirs());
+  open_active(p.t, p.config, p.pool, p.iss, p.now);
+  defer_syn(p.t);
+  EXPECT_TRUE(is_syn_deferred(p.t));
+  EXPECT_TRUE(p.after(Duration::s(300)).empty());
+  const iovec v{const_cast<char*>("hello"), 5};
+  EXPECT_EQ(begin_fast_open(p.t, {.cookie = kCookie, .peer_mss = 1460, .data = {&v, 1}}, p.now),
+            5u);
+  EXPECT_FALSE(is_syn_deferred(p.t));
+  const auto syn = p.out();
+  ASSERT_EQ(syn.size(), 1u);
+  EXPECT_EQ(syn[0].data, "hello");
+  EXPECT_FALSE(is_syn_deferred(p.t));
 }
 
 TEST(FastOpenCookie, IsOfTheAddressesAndADay) {  // RFC 7413 §4.1.2
