@@ -105,6 +105,7 @@ KernelDefaults KernelDefaults::read(const std::string& root) {
   net.read("ipv4/tcp_window_scaling", d.tcp_window_scaling);
   net.read("ipv4/tcp_ecn", d.tcp_ecn, 0, 5);
   net.read("ipv4/tcp_fastopen", d.tcp_fastopen, 0);
+  net.read_seconds("ipv4/tcp_fastopen_blackhole_timeout_sec", d.tcp_fastopen_blackhole, 0);
   const auto ports = net.numbers<2>("ipv4/ip_local_port_range", 1, 65'535);
   if (ports && (*ports)[0] <= (*ports)[1])
     d.ip_local_port_range = {static_cast<uint16_t>((*ports)[0]),

@@ -49,7 +49,10 @@ struct KernelDefaults {
   bool tcp_sack = true;
   bool tcp_window_scaling = true;
   int tcp_ecn = 2;  ///< 0 no, 1 ask and agree, 2 agree; higher ones are AccECN's, in this order
-  int tcp_fastopen = 1;  ///< bits: 1 client, 2 server, 0x200 no cookie needed, 0x400 every listener
+  /// Bits: 1 client, 2 server, 4 client without cookies, 0x200 no cookie needed, 0x400 every
+  /// listener
+  int tcp_fastopen = 1;
+  Duration tcp_fastopen_blackhole{};  ///< tcp_fastopen_blackhole_timeout_sec
   PortRange ip_local_port_range{32'768, 60'999};
 
   /// Reads the files under `root`, which is /proc/sys but in tests.

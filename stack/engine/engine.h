@@ -26,6 +26,7 @@
 #include "core/wheel.h"
 #include "dev/device.h"
 #include "stack/engine/demux.h"
+#include "stack/engine/fast_open_client.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/inbox.h"
 #include "stack/engine/reply_limit.h"
@@ -112,6 +113,13 @@ struct Route {
   Port* port = nullptr;
 };
 
+/// How a connection is to use TCP Fast Open (RFC 7413; tcp(7) MSG_FASTOPEN, TCP_FASTOPEN_CONNECT).
+struct FastConnect {
+  bool data_follows = false;    ///< the SYN waits for it, though no cookie may be known
+  bool without_cookie = false;  ///< TCP_FASTOPEN_NO_COOKIE; net.ipv4.tcp_fastopen, bit 4
+  Duration pause{};             ///< net.ipv4.tcp_fastopen_blackhole_timeout_sec
+};
+
 struct Sleeper;
 
 class Engine {
@@ -153,10 +161,13 @@ class Engine {
   Carried<Port*> port_of_address(const IpAddr& local);
 
   // ---- TCP. `stats` outlives the flow (a slot of shared memory). Errors: EADDRINUSE the 4-tuple
-  // is in use.
+  // is in use. With `fast` the SYN may wait for tcp_send_syn(): tcp::is_syn_deferred().
   Carried<TcpFlow*> tcp_connect(const Route& route, const Endpoint& local, const Endpoint& remote,
                                 const tcp::Config& config, const IpSettings& ip, void* owner,
-                                SocketStats& stats, Instant now);
+                                SocketStats& stats, Instant now, const FastConnect* fast = nullptr);
+  /// Sends the SYN that waits, with what of `data` may go with it. @return bytes taken.
+  size_t tcp_send_syn(TcpFlow& f, const FastConnect& wish, std::span<const iovec> data,
+                      Instant now) noexcept;
   /// `local` may be a wildcard; `v6only` as IPV6_V6ONLY. The kernel's own listener stays beneath
   /// for loopback.
   Carried<Listener*> tcp_listen(const Endpoint& local, bool v6only, uint32_t backlog,
@@ -381,6 +392,11 @@ class Engine {
   void grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
                        tcp::Plan& syn_ack, Instant now) noexcept;
 
+  // fast_connect.cpp
+  void begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now);
+  void hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept;
+  void watch_fast_open(TcpFlow& f, tcp::Effects e, Instant now) noexcept;
+
   // transmit.cpp
   void want_transmit(TcpFlow& f) noexcept;
   bool transmit(TcpFlow& f, Instant now) noexcept;
@@ -451,9 +467,10 @@ class Engine {
   Demux demux_;
   ip::PmtuTable pmtu_{FlowHashKey::random()};
   SynTable syns_;
-  ReplyLimit resets_;      ///< to strangers
-  ReplyLimit challenges_;  ///< to those who knock wrongly
-  Instant syn_asked_{};    ///< when a neighbour was asked for to answer a SYN
+  std::unique_ptr<FastOpenClient> fast_open_client_;  ///< null: nobody wished for it
+  ReplyLimit resets_;                                 ///< to strangers
+  ReplyLimit challenges_;                             ///< to those who knock wrongly
+  Instant syn_asked_{};  ///< when a neighbour was asked for to answer a SYN
   Instant flood_warned_ = Instant::from_ns(INT64_MIN / 2);
   RxDesc burst_[kBurst];
   PacketRef partial_;  ///< a packet whose further frames have not come yet

@@ -135,6 +135,8 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
     auto& t = at<TcpFlow>(found);
     t.stats->rx_packets.add();
     t.stats->rx_bytes.add(f.payload_bytes);
+    if (has(s.flags, tcp::SegFlags::kSyn)) [[unlikely]]
+      hear_syn_ack(t, s);
     note_effects(t, tcp::input(t.tcb, std::move(s), now));
     if (t.owner == nullptr) [[unlikely]]
       want_transmit(t);  // an orphan may be over: that is seen after the burst

@@ -42,7 +42,7 @@ void Engine::free_tcp(TcpFlow& f) noexcept {
 Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
                                       const Endpoint& remote, const tcp::Config& config,
                                       const IpSettings& ip, void* owner, SocketStats& stats,
-                                      Instant now) {
+                                      Instant now, const FastConnect* fast) {
   const FlowKey key{IpProto::kTcp, !local.addr.is_v4(), local, remote};
   drop_time_wait(key);  // the port was chosen anew: the kernel says that it is free
   TcpFlow* f = new_tcp(key);
@@ -69,6 +69,7 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
   c.mss = std::min(c.mss, mss_of(f->egress.mtu, key.v6));
   c.ts_offset = tcp::timestamp_offset(secret_, local, remote);
   tcp::open_active(f->tcb, c, *pool_, tcp::initial_sequence(secret_, local, remote, now), now);
+  if (fast != nullptr) begin_fast_connect(*f, *fast, now);
   stats_.tcp_connections.add();
   write_will(*f);
   tcp_progress(*f, now);
@@ -166,7 +167,10 @@ void Engine::deliver_events(Instant now) noexcept {
 void Engine::run_timers(Instant now) noexcept {
   wheel_.advance(now, kTimersPerPoll, [&](WheelNode& n) {
     TcpFlow& f = static_cast<TcpFlow&>(n);
-    note_effects(f, tcp::on_deadline(f.tcb, now));
+    const Effects e = tcp::on_deadline(f.tcb, now);
+    if (f.tcb.fast_asked) [[unlikely]]
+      watch_fast_open(f, e, now);
+    note_effects(f, e);
     want_transmit(f);
     arm_timer(f);
   });

@@ -1,8 +1,9 @@
 // Fast Open at a listener: cookies, and connections that are open by their SYN (RFC 7413 §4.1,
-// §5.1).
+// §5.1). And of connections of our own: whose SYN has data (§4.1.3, §4.2.1).
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tests/unit/engine/host.h"
 
@@ -133,6 +134,168 @@ TEST(FastOpen, AClosedListenerResetsThem) {
   ASSERT_TRUE(reset);
   EXPECT_TRUE(has(reset->flags, kRst));
   EXPECT_EQ(h.engine().live_flows(), 0u);
+}
+
+/// A server out there, and connections of the host to it.
+class FastConnects {
+ public:
+  explicit FastConnects(Host& h) : h_(h) {}
+
+  /// The next connection. What of `data` went with the SYN is in `taken`.
+  TcpFlow& open(const std::string& data, const FastConnect& wish = {.data_follows = true}) {
+    server.emplace(h_, "11.0.0.7", uint16_t{80}, ++port_);
+    Engine& e = h_.engine();
+    const auto route = e.route({.dst = server->here.addr, .src = {}});
+    VIREO_ASSERT(route.has_value());
+    tcp::Config c;
+    c.mss = 65'495;
+    const auto f = e.tcp_connect(*route, server->there, server->here, c, {}, &owner_, owner_.stats,
+                                 h_.now(), &wish);
+    VIREO_ASSERT(f.has_value());
+    owner_.flow = *f;
+    taken = 0;
+    const iovec v{const_cast<char*>(data.data()), data.size()};
+    if (tcp::is_syn_deferred((*f)->tcb)) taken = e.tcp_send_syn(**f, wish, {&v, 1}, h_.now());
+    h_.settle();
+    return **f;
+  }
+  /// Its answer to `syn`.
+  void answer(const Heard& syn, const std::vector<uint8_t>& cookie, uint32_t of_data) {
+    server->more_options = cookie.empty() ? std::vector<uint8_t>() : option(cookie);
+    server->ts_val = 77;
+    server->ts_ecr = syn.options.ts_val;
+    auto o = server->syn_options();
+    server->say(kSyn | kAck, server->iss, syn.seq + 1 + of_data, {.options = o});
+  }
+  /// Asks for a cookie and gets it.
+  void learn(const std::vector<uint8_t>& cookie) {
+    TcpFlow& f = open("hello");
+    EXPECT_EQ(taken, 0u);
+    const auto syn = server->hear();
+    ASSERT_TRUE(syn && syn->is(kSyn));
+    EXPECT_TRUE(syn->options.has_fast_open);
+    EXPECT_TRUE(cookie_of(*syn).empty());
+    EXPECT_EQ(syn->data, "");
+    answer(*syn, cookie, 0);
+    close(f);
+  }
+  void close(TcpFlow& f) {
+    h_.engine().tcp_close(f, UniqueFd(), true, h_.now());
+    h_.settle();
+    h_.forget_heard();
+  }
+
+  std::optional<Peer> server;
+  size_t taken = 0;
+
+ private:
+  Host& h_;
+  Conn owner_;
+  uint16_t port_ = 5000;
+};
+
+const std::vector<uint8_t> kCookie{1, 2, 3, 4, 5, 6, 7, 8};
+
+TEST(FastConnect, ACookieIsAskedForOnceAndShownThen) {  // RFC 7413 §4.1.3
+  Host h;
+  FastConnects c(h);
+  c.learn(kCookie);
+  TcpFlow& f = c.open("hello");
+  EXPECT_EQ(c.taken, 5u);
+  const auto syn = c.server->hear();
+  ASSERT_TRUE(syn && syn->is(kSyn));
+  EXPECT_EQ(syn->data, "hello");
+  EXPECT_EQ(cookie_of(*syn), kCookie);
+  c.answer(*syn, {}, 5);
+  EXPECT_EQ(tcp::state(f.tcb), tcp::State::kEstablished);
+  EXPECT_TRUE(tcp::info(f.tcb).syn_data);
+  c.close(f);
+  c.open("again");
+  EXPECT_EQ(c.taken, 5u);
+}
+
+TEST(FastConnect, TheSynWaitsOnlyIfItMayHaveData) {  // tcp(7) TCP_FASTOPEN_CONNECT
+  Host h;
+  FastConnects c(h);
+  TcpFlow& asks = c.open("hello", {});
+  EXPECT_EQ(tcp::state(asks.tcb), tcp::State::kSynSent);
+  const auto syn = c.server->hear();
+  ASSERT_TRUE(syn);
+  EXPECT_TRUE(syn->options.has_fast_open);
+  c.answer(*syn, kCookie, 0);
+  c.close(asks);
+  c.open("hello", {});
+  EXPECT_EQ(c.taken, 5u);
+}
+
+TEST(FastConnect, WithoutCookiesNothingIsAsked) {  // TCP_FASTOPEN_NO_COOKIE
+  Host h;
+  FastConnects c(h);
+  c.open("hello", {.without_cookie = true});
+  EXPECT_EQ(c.taken, 5u);
+  const auto syn = c.server->hear();
+  ASSERT_TRUE(syn);
+  EXPECT_FALSE(syn->options.has_fast_open);
+  EXPECT_EQ(syn->data, "hello");
+}
+
+TEST(FastConnect, ASynThatWasLostWithItsDataEndsIt) {  // RFC 7413 §4.1.3.1
+  Host h;
+  FastConnects c(h);
+  c.learn(kCookie);
+  TcpFlow& f = c.open("hello");
+  ASSERT_TRUE(c.server->hear());
+  h.pass(Duration::ms(1100));
+  const auto again = c.server->hear();
+  ASSERT_TRUE(again && again->is(kSyn));
+  EXPECT_EQ(again->data, "");
+  EXPECT_FALSE(again->options.has_fast_open);
+  c.answer(*again, {}, 0);
+  const auto data = c.server->hear();
+  ASSERT_TRUE(data);
+  EXPECT_EQ(data->data, "hello");
+  c.close(f);
+  c.open("hello");
+  EXPECT_EQ(c.taken, 0u) << "the cookie was forgotten";
+}
+
+TEST(FastConnect, SilencePausesItForAll) {  // net.ipv4.tcp_fastopen_blackhole_timeout_sec
+  Host h;
+  FastConnects c(h);
+  c.learn(kCookie);
+  const FastConnect wish{.data_follows = true, .pause = Duration::s(100)};
+  TcpFlow& f = c.open("hello", wish);
+  EXPECT_EQ(c.taken, 5u);
+  h.pass(Duration::s(8));  // three timeouts: after 1, 3 and 7 s
+  c.close(f);
+  TcpFlow& plain = c.open("hello", wish);
+  EXPECT_EQ(c.taken, 0u);
+  const auto syn = c.server->hear();
+  ASSERT_TRUE(syn);
+  EXPECT_FALSE(syn->options.has_fast_open);
+  c.close(plain);
+  h.pass(Duration::s(100));
+  TcpFlow& on = c.open("hello", wish);
+  EXPECT_EQ(c.taken, 5u);
+  c.close(on);
+  c.open("hello", {.data_follows = true});
+  EXPECT_EQ(c.taken, 5u) << "zero, the default: never";
+}
+
+TEST(FastOpenClient, TheNewestStay) {
+  FastOpenClient all(FlowHashKey{});
+  const IpAddr us = ip("10.0.0.1");
+  const auto server = [](unsigned i) {
+    return ip(("11.0." + std::to_string(i / 250) + "." + std::to_string(1 + i % 250)).c_str());
+  };
+  for (unsigned i = 0; i < 2000; ++i) all.learn(us, server(i), kCookie, 1460);
+  unsigned known = 0;
+  for (unsigned i = 0; i < 2000; ++i) known += all.find(us, server(i)) != nullptr ? 1 : 0;
+  EXPECT_EQ(known, FastOpenClient::kCapacity);
+  ASSERT_NE(all.find(us, server(1999)), nullptr);
+  EXPECT_EQ(all.find(ip("10.0.0.2"), server(1999)), nullptr);
+  all.forget(us, server(1999));
+  EXPECT_EQ(all.find(us, server(1999)), nullptr);
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+// TCP Fast Open of our own connections: whether the SYN may have data, what its answer tells, and
+// when to let be. What Linux does in tcp_fastopen_cookie_check(), tcp_fastopen_defer_connect() and
+// tcp_fastopen_active_detect_blackhole() (net/ipv4/tcp_fastopen.c).
+#include <cerrno>
+
+#include "stack/engine/engine.h"
+#include "stack/wire/tcp_options.h"
+
+namespace vireo {
+
+/// A new connection: the SYN waits for data if it may have some, else asks for a cookie.
+void Engine::begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now) {
+  if (fast_open_client_ == nullptr)
+    fast_open_client_ = std::make_unique<FastOpenClient>(FlowHashKey::random());
+  const bool paused = fast_open_client_->is_paused(wish.pause, now);
+  const bool may_have_data =
+      !paused && (wish.without_cookie ||
+                  fast_open_client_->find(f.key.local.addr, f.key.remote.addr) != nullptr);
+  if (wish.data_follows || may_have_data)
+    tcp::defer_syn(f.tcb);
+  else if (!paused)
+    tcp::begin_fast_open(f.tcb, {}, now);
+}
+
+size_t Engine::tcp_send_syn(TcpFlow& f, const FastConnect& wish, std::span<const iovec> data,
+                            Instant now) noexcept {
+  size_t taken = 0;
+  if (fast_open_client_->is_paused(wish.pause, now)) {
+    tcp::let_syn_go(f.tcb, now);
+  } else {
+    const FastOpenClient::Server* const s =
+        fast_open_client_->find(f.key.local.addr, f.key.remote.addr);
+    tcp::SynData d{.cookie = {},
+                   .without_cookie = wish.without_cookie,
+                   .peer_mss = f.tcb.config.mss,  // if its own is not known, as Linux
+                   .data = data};
+    if (s != nullptr) {
+      d.cookie = s->bytes_of_cookie();
+      d.peer_mss = s->mss;
+    }
+    taken = tcp::begin_fast_open(f.tcb, d, now);
+  }
+  tcp_progress(f, now);
+  publish_deadline(now);
+  return taken;
+}
+
+/// The answer to a SYN of ours, before TCP takes it: a cookie for the next time, or a sign that
+/// data on a SYN does not get through (RFC 7413 §4.1.3.1).
+void Engine::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
+  const tcp::Tcb& t = f.tcb;
+  if (!t.fast_asked || t.state != tcp::State::kSynSent || !has(s.flags, tcp::SegFlags::kAck) ||
+      has(s.flags, tcp::SegFlags::kRst))
+    return;
+  const int32_t acked = s.ack - t.iss;
+  if (acked <= 0 || static_cast<uint64_t>(acked) > t.snd_max) return;
+  const wire::TcpOptions o = wire::parse_tcp_options(s.options, true);
+  const bool took_data = acked > 1;
+  if (took_data) fast_open_client_->works();
+  if (o.has_fast_open && !o.fast_open.empty())
+    fast_open_client_->learn(f.key.local.addr, f.key.remote.addr, o.fast_open,
+                             o.has_mss ? o.mss : tcp::kDefaultMss);
+  else if (t.syn_data && t.syn_retried && !took_data)
+    fast_open_client_->forget(f.key.local.addr, f.key.remote.addr);
+}
+
+/// A timer of a connection by Fast Open fired: after the third timeout in a row, or the end, all
+/// others do without for a while.
+void Engine::watch_fast_open(TcpFlow& f, tcp::Effects e, Instant now) noexcept {
+  tcp::Tcb& t = f.tcb;
+  if (t.rtx_timer == tcp::RtxTimer::kPersist) return;
+  const bool expired = has(e, tcp::Effects::kError) && tcp::error(t) == ETIMEDOUT;
+  if (t.retransmits != 3 && !(expired && t.retransmits < 3)) return;
+  fast_open_client_->pause(now);
+  t.fast_asked = false;
+}
+
+}  // namespace vireo
