@@ -70,7 +70,8 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
     if (is_tcp_carried(h)) return fail(EISCONN, "connect");
     return from_kernel(libc().connect(h.fd, addr, len), "connect");
   }
-  return tcp_socket::connect(h, *to, addr, len);
+  return tcp_socket::connect(h, *to, addr, len,
+                             {.nonblock = h->nonblock.load(std::memory_order_relaxed)});
 }
 
 Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
@@ -188,7 +189,7 @@ Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const ti
 }
 
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
-  if (is_tcp_carried(h)) [[likely]]
+  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) [[likely]]
     return tcp_socket::send(h, iov, flags);
   return sendmsg(h, message(iov), flags);
 }
@@ -196,13 +197,16 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
 Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const sockaddr* addr,
                        socklen_t len) {
   // A connected stream ignores the address (net/ipv4/tcp.c).
-  if (is_tcp_carried(h)) return tcp_socket::send(h, iov, flags);
+  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) return tcp_socket::send(h, iov, flags);
   return sendmsg(h, message(iov, const_cast<sockaddr*>(addr), addr == nullptr ? 0 : len), flags);
 }
 
 Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
-  if (is_tcp_carried(h)) return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
+  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0)
+    return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
   if (is_void(h)) return fail(ENOTCONN, "send");
+  if ((flags & MSG_FASTOPEN) != 0 && kind(h) == FileKind::kTcp && h->stack->is_owner())
+    return tcp_socket::send_fast_open(h, msg, flags);
   if (kind(h) == FileKind::kUdp && h->stack->is_owner())
     return udp_socket::send(h, msg, flags, Doorbell::kNow);
   return kernel_sendmsg(h, msg, flags);

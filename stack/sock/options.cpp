@@ -68,6 +68,8 @@ constexpr Kept kKept[] = {
     {IPPROTO_TCP, TCP_LINGER2, &O::linger2},
     {IPPROTO_TCP, TCP_DEFER_ACCEPT, &O::defer_accept},
     {IPPROTO_TCP, TCP_FASTOPEN, &O::fastopen},
+    {IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &O::fastopen_connect},
+    {IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE, &O::fastopen_no_cookie},
     {IPPROTO_TCP, TCP_SYNCNT, &O::syncnt},
     {IPPROTO_TCP, TCP_WINDOW_CLAMP, &O::window_clamp},
     {IPPROTO_TCP, TCP_NOTSENT_LOWAT, &O::notsent_lowat},
@@ -394,7 +396,6 @@ bool is_kernel_only(int level, int name, const void* value, socklen_t len) {
         case TCP_MD5SIG_EXT:
         case TCP_REPAIR:
         case TCP_ULP:
-        case TCP_FASTOPEN_CONNECT:
           return true;
         default:
           return false;
@@ -736,6 +737,10 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
     return sock::set_congestion(f, h.fd, value, len);
   if (f.is_tcp() && level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
     return sock::set_pacing(f, h.fd, value, len);
+  // Before the connection only; the kernel's socket beneath has none.
+  if (f.is_tcp() && mode == Mode::kCarried && level == IPPROTO_TCP &&
+      (name == TCP_FASTOPEN_CONNECT || name == TCP_FASTOPEN_NO_COOKIE))
+    return fail(EINVAL, "setsockopt");
   if (is_kernel_only(level, name, value, len))
     return set_kernel_only(f, h.fd, level, name, value, len);
   if (f.placeholder) {

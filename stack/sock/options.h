@@ -68,6 +68,8 @@ struct SocketOptions {
   int linger2 = 60;
   int defer_accept = 0;
   int fastopen = 0;
+  int fastopen_connect = 0;
+  int fastopen_no_cookie = 0;
   int syncnt = 6;
   int window_clamp = 0;
   std::optional<tcp::CcKind> congestion;  ///< nullopt: never set

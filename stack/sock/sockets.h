@@ -149,7 +149,23 @@ void free_sockets(File& f);
 
 // ---- tcp_socket.cpp
 namespace tcp_socket {
-Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen_t len);
+/// Why a connection begins, and whether its end is waited for.
+struct Opening {
+  bool for_data = false;  ///< sendmsg(MSG_FASTOPEN): the SYN goes with what send() is given next; a
+                          ///< socket of the kernel's is left as it is
+  bool nonblock = false;
+};
+Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen_t len,
+                     Opening how);
+/// The end of what connect() began, by Linux's socket states. `first`: by this call. The engine's
+/// lock is held on entry and return.
+Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool first,
+                            bool nonblock, FilePin& pin);
+// fast_open.cpp
+/// sendmsg(2) with MSG_FASTOPEN.
+Result<ssize_t> send_fast_open(Handle h, const msghdr& msg, int flags);
+/// What the socket asks of Fast Open.
+FastConnect fast_connect(const File& f, bool data_follows) noexcept;
 Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len);
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);

@@ -225,6 +225,20 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
     } else if (!in_handshake(tcp::state(t))) {
       if (done != 0) break;
       return broken(f, flags);
+    } else if (tcp::is_syn_deferred(t)) {
+      const size_t n = e.tcp_send_syn(flow, fast_connect(f, true), iov, Clock::now());
+      const auto opened = finish_connect(h, e, signals, true, nonblock, pin);
+      if (!opened) {
+        // What went with the SYN is sent, unless it is known that the connection failed.
+        const bool failed = f.flow != &flow || tcp::state(t) == State::kClosed;
+        if (n != 0 && (!failed || opened.error().code == EINPROGRESS))
+          return static_cast<ssize_t>(n);
+        return std::unexpected(opened.error());
+      }
+      done += n;
+      from.advance(n);
+      if (done == want) break;
+      continue;
     }
     if (!polled) {
       polled = true;

@@ -59,6 +59,8 @@ ReadyBits readiness(const File& f) noexcept {
     if (tcp::has_readable(t, least)) bits |= kReadyIn;
     if (write_shut || tcp::is_writable(t)) bits |= kReadyOut;
   }
+  if (tcp::is_syn_deferred(t)) [[unlikely]]
+    bits |= kReadyOut;  // the SYN waits for what is written (tcp(7) TCP_FASTOPEN_CONNECT)
   if (!s.error_taken && tcp::error(t) != 0) bits |= EPOLLERR;
   return bits;
 }
@@ -88,7 +90,8 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
 }
 
 /// Route, port, rule, SYN. Control lock held, engine's not.
-Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const Endpoint& to) {
+Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const Endpoint& to,
+                    const FastConnect* fast) {
   TcpSocket& s = *f.tcp;
   const IpSettings ip = ip_settings(s.options, !to.addr.is_v4());
   e.lock().lock();
@@ -106,8 +109,8 @@ Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const End
 
   const EngineGuard guard(e);
   const Instant now = Clock::now();
-  const auto flow =
-      e.tcp_connect(*route, *from, to, tcp_config(*f.stack, s.options), ip, &f, *f.stats, now);
+  const auto flow = e.tcp_connect(*route, *from, to, tcp_config(*f.stack, s.options), ip, &f,
+                                  *f.stats, now, fast);
   if (!flow) return std::unexpected(flow.error());
   if (s.options.quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
   f.flow = *flow;
@@ -123,16 +126,20 @@ Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const End
   return {};
 }
 
-/// What a connect on a socket that is carried already answers, by Linux's socket states. The lock
-/// is held on entry and return.
+}  // namespace
+
 Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool first,
-                            FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+                            bool nonblock, FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
   TcpSocket& s = *f.tcp;
   const auto opening = [&] { return f.flow != nullptr && tcp::is_opening(f.tcp_flow().tcb); };
   if (s.link == Link::kConnected) return fail(EISCONN, "connect");
+  if (f.flow != nullptr && tcp::is_syn_deferred(f.tcp_flow().tcb)) {
+    if (first) return {};
+    return fail(EISCONN, "connect");
+  }
   if (opening()) {
-    if (f.nonblock.load(std::memory_order_relaxed)) {
+    if (nonblock) {
       e.poll(Clock::now());
       // As Linux: the call that begins a connection does not say how it ended, however fast that
       // was.
@@ -158,6 +165,8 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
   return {};
 }
 
+namespace {
+
 /// Ends the flow of a socket that goes on living. Control and engine's lock held.
 void drop_flow(File& f, Engine& e, UniqueFd holder, bool reset) {
   e.tcp_close(f.tcp_flow(), std::move(holder), reset, Clock::now());
@@ -169,7 +178,8 @@ void drop_flow(File& f, Engine& e, UniqueFd holder, bool reset) {
 
 }  // namespace
 
-Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen_t len) {
+Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen_t len,
+                     Opening how) {
   File& f = *h.file;
   const SignalMark signals;
   FilePin pin;
@@ -196,7 +206,9 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
       Carried<void> carried = may_carry(*f.stack, Role::kTcpClient, f.tcp->forced, local, to);
       if (carried) {
         const auto engine = f.stack->engine();
-        carried = engine ? carry(f, h.fd, **engine, local, to)
+        const FastConnect wish = fast_connect(f, how.for_data);
+        const bool fast = how.for_data || f.tcp->options.fastopen_connect != 0;
+        carried = engine ? carry(f, h.fd, **engine, local, to, fast ? &wish : nullptr)
                          : Carried<void>(std::unexpected(engine.error()));
       }
       if (!carried) {
@@ -212,6 +224,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
   }
   if (first) f.ready.notify(kModeChanged);
   if (f.mode.load(std::memory_order_acquire) == Mode::kKernel) {
+    if (how.for_data) return {};
     Result<int> done;
     {
       const KernelWait wait;
@@ -231,7 +244,8 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
   Engine& e = *engine;
   EngineGuard guard(e);
   if (!h.is_alive()) return fail(EBADF, "connect");
-  return finish_connect(h, e, signals, first, pin);
+  if (how.for_data && f.flow != nullptr && tcp::is_syn_deferred(f.tcp_flow().tcb)) return {};
+  return finish_connect(h, e, signals, first, how.nonblock, pin);
 }
 
 Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
