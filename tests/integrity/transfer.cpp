@@ -173,6 +173,7 @@ class Sender {
  private:
   bool blocked(const char* what) {
     if (errno != EAGAIN && errno != EINTR) {
+      flockfile(stderr);  // for good: who speaks first ends the process
       std::fprintf(stderr, "connection %llu, after %llu bytes sent: ",
                    static_cast<unsigned long long>(connection_),
                    static_cast<unsigned long long>(sent_));
@@ -248,6 +249,7 @@ class Receiver {
     received_ += got.size();
   }
   void say_where() const {
+    flockfile(stderr);
     std::fprintf(stderr,
                  "connection %llu, offset %llu: ", static_cast<unsigned long long>(connection_),
                  static_cast<unsigned long long>(received_));
