@@ -264,7 +264,7 @@ void plan_probe(Tcb& t, Instant now, Plan& p) {
 /// Data went out: the timer starts, or the probe waits anew for the last of it (RFC 8985 §7.2).
 void data_sent_timer(Tcb& t, Instant now) {
   if (t.rtx_timer == RtxTimer::kProbe)
-    t.rtx_at = std::min(now + tlp_timeout(t), t.rto_at);
+    t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
   else if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist)
     restart_timer(t, now);
 }

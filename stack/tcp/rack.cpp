@@ -126,13 +126,15 @@ void tlp_judge_delay(Tcb& t, const Delivered& d) {
     t.queue.board().tlp_prompt = t.snd_nxt;
 }
 
-Duration tlp_timeout(Tcb& t) {
+Duration tlp_timeout(Tcb& t, Instant now) {
   if (!t.rtt.has_sample()) return kFirstProbe;
-  Duration d = std::max(t.rtt.srtt * 2, RttEstimator::kGranularity * 2);
+  const Duration srtt = t.rtt.srtt;
+  const Duration d = std::max(srtt * 2, RttEstimator::kGranularity * 2);
+  if (t.outstanding() >= 2ULL * t.mss) return d;
   // A receiver may delay the ACK of less than two full segments.
-  if (t.outstanding() < 2ULL * t.mss && t.queue.board().tlp_prompt != t.snd_nxt)
-    d = d + kMaxAckDelay;
-  return d;
+  if (t.queue.board().tlp_prompt != t.snd_nxt) return d + kMaxAckDelay;
+  // It did, and waited in vain for what is left: that time counts.
+  return std::clamp(t.last_sent + srtt + d - now, d / 2, d);
 }
 
 void tlp_sent(Tcb& t, StreamOffset end, bool retransmitted) {

@@ -72,7 +72,7 @@ void rack_detect_loss(Tcb& t, Instant now);
 /// How long after its transmission, at the latest, something is taken for lost.
 Duration rack_patience(Tcb& t);
 /// How long to wait before a tail loss probe; may be sent only if tlp_allowed().
-Duration tlp_timeout(Tcb& t);
+Duration tlp_timeout(Tcb& t, Instant now);
 bool tlp_allowed(const Tcb& t);
 /// An ACK of one full segment alone: may the ACK of what it left in flight be delayed?
 void tlp_judge_delay(Tcb& t, const Delivered& d);

@@ -161,7 +161,7 @@ void choose_timer(Tcb& t, Instant now) {
     sync_timer(t, now);
   } else if (tlp_allowed(t)) [[likely]] {
     t.rtx_timer = RtxTimer::kProbe;
-    t.rtx_at = std::min(now + tlp_timeout(t), t.rto_at);
+    t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
   } else if (t.suspects && t.queue.board().reorder_at < t.rto_at) {
     t.rtx_timer = RtxTimer::kReorder;
     t.rtx_at = t.queue.board().reorder_at;

@@ -369,20 +369,24 @@ TEST_P(Tlp, OneSegmentWaitsForADelayedAck) {  // §7.2: FlightSize of one segmen
   EXPECT_EQ((o[0].at - start).ms(), 70);  // 2 SRTT + 50 ms
 }
 
-/// The receiver's delayed ACK came and the tail was not there, though it was sent right behind.
+/// The receiver's delayed ACK came and the tail was not there, though it was sent right behind: the
+/// receiver's waiting is part of the two round trips.
 TEST_P(Tlp, TheTailOfABurstWaitsForNoDelayedAck) {
-  SackPeer p(ours(), theirs());
-  p.establish();
-  ASSERT_EQ(p.send(4), 4u);
-  p.pass(kRtt);
-  p.ack(2);
-  p.pass(Duration::ms(5));
-  p.ack(3);
-  const Instant start = p.now;
-  const auto o = p.after(Duration::ms(60));
-  ASSERT_EQ(o.size(), 1u);
-  EXPECT_EQ(SackPeer::numbers(o), Numbers{3});
-  EXPECT_EQ(o[0].at - start, p.t.rtt.srtt * 2);
+  for (const int64_t delay : {0, 5, 15}) {
+    SackPeer p(ours(), theirs());
+    p.establish();
+    ASSERT_EQ(p.send(4), 4u);
+    const Instant sent = p.now;
+    p.pass(kRtt);
+    p.ack(2);
+    p.pass(Duration::ms(delay));
+    p.ack(3);
+    const Instant acked = p.now;
+    const auto o = p.after(Duration::ms(60));
+    ASSERT_EQ(o.size(), 1u);
+    EXPECT_EQ(SackPeer::numbers(o), Numbers{3});
+    EXPECT_EQ(o[0].at, std::max(sent + p.t.rtt.srtt * 3, acked + p.t.rtt.srtt)) << delay;
+  }
 }
 
 /// An ACK of two may be that of every second segment: what is left waits for its delayed ACK. So
