@@ -1,0 +1,63 @@
+#include "dev/softnic/completion.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dev/shm/kernel_calls.h"
+#include "dev/softnic/kernel_calls.h"
+#include "dev/softnic/strict.h"
+
+namespace vireo::softnic {
+
+bool Channel::watch(int of) noexcept {
+  epoll_event e{};
+  e.events = EPOLLIN;
+  e.data.fd = of;
+  return kernel::epoll_ctl(fd, EPOLL_CTL_ADD, of, &e) == 0;
+}
+
+void Channel::forget(int of) noexcept {
+  epoll_event e{};
+  (void)kernel::epoll_ctl(fd, EPOLL_CTL_DEL, of, &e);
+}
+
+void Channel::tell(Cq& cq) {
+  if (events.empty()) kernel::add_to_counter(counter.get());
+  events.push_back(&cq);
+}
+
+bool Cq::push(const Cqe& e, bool lose_event) {
+  if (tail - head == ring.size()) {
+    broken_rule("completion queue of %zu entries overflows: nobody polls it often enough",
+                ring.size());
+    return false;
+  }
+  ring[tail++ & (ring.size() - 1)] = e;
+  // Raw packets are never solicited; an error counts as if it were.
+  if (armed == Armed::kNo || (armed == Armed::kSolicited && e.wc.status == IBV_WC_SUCCESS))
+    return true;
+  armed = Armed::kNo;
+  if (to != nullptr && !lose_event) to->tell(*this);
+  return true;
+}
+
+unsigned Cq::poll(std::span<ibv_wc> out) {
+  const size_t n = std::min<size_t>(out.size(), tail - head);
+  for (size_t i = 0; i < n; ++i) {
+    const Cqe& e = ring[head++ & (ring.size() - 1)];
+    out[i] = e.wc;
+    *e.freed = e.posted;
+  }
+  return static_cast<unsigned>(n);
+}
+
+void Cq::purge(uint32_t qp_num) {
+  uint64_t to_at = head;
+  for (uint64_t at = head; at != tail; ++at) {
+    const Cqe e = ring[at & (ring.size() - 1)];
+    if (e.wc.qp_num != qp_num) ring[to_at++ & (ring.size() - 1)] = e;
+  }
+  tail = to_at;
+}
+
+}  // namespace vireo::softnic

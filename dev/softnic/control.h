@@ -1,0 +1,43 @@
+// What a test may do to the device beneath the program: in lock-step both ports are in this
+// process, do their work within the call that gives it to them, and can be held, harmed and
+// removed. Exported from our libibverbs.so.1 as SOFTNIC_1.
+// Owner: the test. Thread: any.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+
+struct softnic_counts {
+  uint64_t tx_frames;
+  uint64_t rx_frames;
+  uint64_t rx_no_rule;     ///< no flow rule wanted them
+  uint64_t rx_no_receive;  ///< dropped: no receive was posted
+  uint64_t tx_unplugged;   ///< sent while the link was down
+};
+
+/// The largest IP packet of devices that are opened from now on.
+void softnic_set_mtu(uint32_t mtu);
+/// A held device takes requests and does nothing about them: a slow doorbell, a stalled bus.
+void softnic_hold(ibv_device* device, bool held);
+/// Does the work of at most `requests` sends of a held device. @return how many it did.
+unsigned softnic_step(ibv_device* device, unsigned requests);
+/// Takes the cable out or plugs it in: frames sent meanwhile are lost, IBV_EVENT_PORT_ERR or
+/// IBV_EVENT_PORT_ACTIVE is told.
+void softnic_set_link(ibv_device* device, bool up);
+/// IBV_EVENT_DEVICE_FATAL: every request comes back flushed, nothing is carried any more until the
+/// device was closed by all.
+void softnic_remove(ibv_device* device);
+/// The next `sends` end with this error, and their queue pair in the error state.
+void softnic_fail_sends(ibv_device* device, unsigned sends, ibv_wc_status status);
+/// The next `frames` that would be received vanish.
+void softnic_drop(ibv_device* device, unsigned frames);
+/// The next `events` of completion queues are not told.
+void softnic_lose_events(ibv_device* device, unsigned events);
+softnic_counts softnic_counts_of(ibv_device* device);
+/// A frame comes in from the wire, as if the peer had sent it.
+void softnic_inject(ibv_device* device, const void* frame, size_t bytes);
+}

@@ -1,0 +1,165 @@
+#include "dev/softnic/flow.h"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace vireo::softnic {
+namespace {
+
+/// True if `value` and `want` agree in the bits of `mask`.
+template <class T>
+bool agrees(const T& value, const T& want, const T& mask) {
+  const auto* v = reinterpret_cast<const uint8_t*>(&value);
+  const auto* w = reinterpret_cast<const uint8_t*>(&want);
+  const auto* m = reinterpret_cast<const uint8_t*>(&mask);
+  for (size_t i = 0; i < sizeof(T); ++i)
+    if (((v[i] ^ w[i]) & m[i]) != 0) return false;
+  return true;
+}
+
+template <class T>
+T loaded(const std::array<uint8_t, 16>& from) {
+  T v;
+  std::memcpy(&v, from.data(), sizeof v);
+  return v;
+}
+
+bool matches(const ibv_flow_spec& s, const Headers& h) {
+  switch (s.hdr.type) {
+    case IBV_FLOW_SPEC_ETH: {
+      ibv_flow_eth_filter f{};
+      std::copy(h.dst_mac.begin(), h.dst_mac.end(), f.dst_mac);
+      std::copy(h.src_mac.begin(), h.src_mac.end(), f.src_mac);
+      f.ether_type = __builtin_bswap16(h.ether_type);
+      f.vlan_tag = __builtin_bswap16(h.vlan_tag);
+      return agrees(f, s.eth.val, s.eth.mask);
+    }
+    case IBV_FLOW_SPEC_IPV4: {
+      const ibv_flow_ipv4_filter f{loaded<uint32_t>(h.src), loaded<uint32_t>(h.dst)};
+      return h.ip == Ip::k4 && agrees(f, s.ipv4.val, s.ipv4.mask);
+    }
+    case IBV_FLOW_SPEC_IPV4_EXT: {
+      ibv_flow_ipv4_ext_filter f{};
+      f.src_ip = loaded<uint32_t>(h.src);
+      f.dst_ip = loaded<uint32_t>(h.dst);
+      f.proto = h.proto;
+      f.tos = h.tos;
+      f.ttl = h.ttl;
+      return h.ip == Ip::k4 && agrees(f, s.ipv4_ext.val, s.ipv4_ext.mask);
+    }
+    case IBV_FLOW_SPEC_IPV6: {
+      ibv_flow_ipv6_filter f{};  // compared by member: it ends in padding
+      std::copy(h.src.begin(), h.src.end(), f.src_ip);
+      std::copy(h.dst.begin(), h.dst.end(), f.dst_ip);
+      const ibv_flow_ipv6_filter &v = s.ipv6.val, &m = s.ipv6.mask;
+      return h.ip == Ip::k6 && agrees(f.src_ip, v.src_ip, m.src_ip) &&
+             agrees(f.dst_ip, v.dst_ip, m.dst_ip) &&
+             agrees(h.flow_label, v.flow_label, m.flow_label) &&
+             agrees(h.proto, v.next_hdr, m.next_hdr) &&
+             agrees(h.tos, v.traffic_class, m.traffic_class) &&
+             agrees(h.ttl, v.hop_limit, m.hop_limit);
+    }
+    case IBV_FLOW_SPEC_TCP:
+    case IBV_FLOW_SPEC_UDP: {
+      const uint8_t proto = s.hdr.type == IBV_FLOW_SPEC_TCP ? IPPROTO_TCP : IPPROTO_UDP;
+      const ibv_flow_tcp_udp_filter f{h.dst_port, h.src_port};
+      return h.l4_bytes > 0 && h.proto == proto && agrees(f, s.tcp_udp.val, s.tcp_udp.mask);
+    }
+    default:
+      return true;  // an action
+  }
+}
+
+/// Bytes of a spec of this type; 0: not one that we have.
+size_t size_of(ibv_flow_spec_type type) {
+  switch (type) {
+    case IBV_FLOW_SPEC_ETH:
+      return sizeof(ibv_flow_spec_eth);
+    case IBV_FLOW_SPEC_IPV4:
+      return sizeof(ibv_flow_spec_ipv4);
+    case IBV_FLOW_SPEC_IPV4_EXT:
+      return sizeof(ibv_flow_spec_ipv4_ext);
+    case IBV_FLOW_SPEC_IPV6:
+      return sizeof(ibv_flow_spec_ipv6);
+    case IBV_FLOW_SPEC_TCP:
+    case IBV_FLOW_SPEC_UDP:
+      return sizeof(ibv_flow_spec_tcp_udp);
+    case IBV_FLOW_SPEC_ACTION_DROP:
+      return sizeof(ibv_flow_spec_action_drop);
+    default:
+      return 0;  // tags among them: no completion queue here could report one
+  }
+}
+
+bool all_match(const Flow& f, const Headers& h) {
+  return std::all_of(f.specs.begin(), f.specs.end(),
+                     [&](const ibv_flow_spec& s) { return matches(s, h); });
+}
+
+}  // namespace
+
+std::expected<Flow*, int> FlowTable::add(Qp& qp, const ibv_flow_attr& attr) {
+  if (attr.port != 1 || attr.comp_mask != 0) return std::unexpected(EINVAL);
+  if (attr.flags != 0) return std::unexpected(EOPNOTSUPP);
+  if (attr.type != IBV_FLOW_ATTR_NORMAL && attr.num_of_specs != 0) return std::unexpected(EINVAL);
+  auto flow = std::make_unique<Flow>();
+  flow->qp = &qp;
+  flow->kind = attr.type;
+  flow->priority = attr.priority;
+  const auto* at = reinterpret_cast<const uint8_t*>(&attr + 1);
+  const auto* const end = reinterpret_cast<const uint8_t*>(&attr) + attr.size;
+  for (unsigned i = 0; i < attr.num_of_specs; ++i) {
+    ibv_flow_spec spec{};
+    if (end - at < static_cast<ptrdiff_t>(sizeof spec.hdr)) return std::unexpected(EINVAL);
+    std::memcpy(&spec.hdr, at, sizeof spec.hdr);
+    const size_t size = size_of(spec.hdr.type);
+    if (size == 0) return std::unexpected(EOPNOTSUPP);
+    if (spec.hdr.size != size || end - at < static_cast<ptrdiff_t>(size))
+      return std::unexpected(EINVAL);
+    std::memcpy(&spec, at, size);
+    at += size;
+    if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_DROP)
+      flow->drops = true;
+    else
+      flow->specs.push_back(spec);
+  }
+  const auto before =
+      std::upper_bound(flows_.begin(), flows_.end(), flow->priority,
+                       [](uint16_t priority, const auto& f) { return priority < f->priority; });
+  return flows_.insert(before, std::move(flow))->get();
+}
+
+void FlowTable::remove(Flow* flow) {
+  std::erase_if(flows_, [&](const auto& f) { return f.get() == flow; });
+}
+
+bool FlowTable::has_rules_of(const Qp& qp) const {
+  return std::any_of(flows_.begin(), flows_.end(), [&](const auto& f) { return f->qp == &qp; });
+}
+
+Receivers FlowTable::receivers(const Headers& h) const {
+  Receivers to;
+  bool found = false;
+  uint16_t priority = 0;
+  for (const auto& f : flows_) {
+    if (f->kind == IBV_FLOW_ATTR_SNIFFER) to.add(f->qp);
+    if (f->kind != IBV_FLOW_ATTR_NORMAL) continue;
+    if (found && (!h.is_multicast() || f->priority != priority)) continue;
+    if (!all_match(*f, h)) continue;
+    found = true;
+    priority = f->priority;
+    if (!f->drops) to.add(f->qp);
+  }
+  for (const auto& f : flows_) {
+    if (found) break;
+    const bool takes = f->kind == IBV_FLOW_ATTR_ALL_DEFAULT ||
+                       (f->kind == IBV_FLOW_ATTR_MC_DEFAULT && h.is_multicast());
+    if (takes) to.add(f->qp);
+  }
+  return to;
+}
+
+}  // namespace vireo::softnic

@@ -1,0 +1,51 @@
+// Flow rules of a port: which queue pairs a received frame goes to.
+// Owner: Port. Thread: holder of the port's lock. Source: ibv_create_flow(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <expected>
+#include <memory>
+#include <vector>
+
+#include "dev/softnic/frame.h"
+
+namespace vireo::softnic {
+
+struct Qp;
+
+struct Flow : ibv_flow {
+  Qp* qp = nullptr;
+  ibv_flow_attr_type kind = IBV_FLOW_ATTR_NORMAL;
+  uint16_t priority = 0;
+  bool drops = false;
+  std::vector<ibv_flow_spec> specs;
+};
+
+/// The receivers of one frame.
+struct Receivers {
+  static constexpr size_t kMost = 16;  ///< copies of one frame; more are not delivered
+  Qp* qp[kMost] = {};
+  size_t count = 0;
+  void add(Qp* q) {
+    for (size_t i = 0; i < count; ++i)
+      if (qp[i] == q) return;
+    if (count < kMost) qp[count++] = q;
+  }
+};
+
+class FlowTable {
+ public:
+  /// Errors: EINVAL the attribute contradicts itself, EOPNOTSUPP a spec or action of another kind.
+  std::expected<Flow*, int> add(Qp& qp, const ibv_flow_attr& attr);
+  void remove(Flow* flow);
+  bool has_rules_of(const Qp& qp) const;
+  /// Normal rules by ascending priority, the first that matches wins (for multicast: every rule of
+  /// that priority that matches); then the default rules. Sniffers see every frame.
+  Receivers receivers(const Headers& h) const;
+
+ private:
+  std::vector<std::unique_ptr<Flow>> flows_;  ///< by priority, then age
+};
+
+}  // namespace vireo::softnic

@@ -1,0 +1,106 @@
+// The one port of a device: does what was posted, moves frames between rings and wire.
+//
+// It has no thread of its own. A caller that posts, polls, arms or reads events does the device's
+// work in passing, under the lock; so a frame costs two copies and no hand-over between threads,
+// and what one thread sees is the same in every run. Frames that a full shared wire does not take
+// wait in their send queue (VERBS.md: a wire pushes back), and a timer in the channels brings a
+// sleeping program back to them.
+// Owner: Nic. Thread: any; `lock` guards all. In lock-step both ports share one.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "dev/softnic/control.h"
+#include "dev/softnic/flow.h"
+#include "dev/softnic/memory.h"
+#include "dev/softnic/queue_pair.h"
+#include "dev/softnic/wire.h"
+
+namespace vireo::softnic {
+
+/// Payload of one IBV_WR_TSO.
+inline constexpr uint32_t kMostSegmented = 65'536;
+
+/// Faults that a test has ordered.
+struct Faults {
+  bool held = false;
+  bool link_down = false;
+  bool removed = false;
+  unsigned fail_sends = 0;
+  ibv_wc_status fail_status = IBV_WC_GENERAL_ERR;
+  unsigned drops = 0;
+  unsigned lost_events = 0;
+};
+
+class Port {
+ public:
+  explicit Port(std::mutex& m);
+
+  // Everything below: holder of `lock`.
+
+  /// Plugs the wire in. In lock-step `peer` is the port at its other end, else nullptr.
+  void plug(std::unique_ptr<Wire> wire, Port* peer, uint32_t mtu);
+  /// How to come back to a shared wire whose other end has left, and who is told of it.
+  std::function<std::unique_ptr<Wire>()> rejoin;
+  std::function<void(ibv_event_type)> tell;
+  void unplug();
+  bool is_plugged() const { return wire_ != nullptr; }
+
+  void attach(Qp& qp) { qps_.push_back(&qp); }
+  void detach(Qp& qp);
+  void attach(Channel& c);
+  void detach(Channel& c);
+
+  /// Errors: as ibv_post_send(3).
+  int post(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad);
+  int post(Qp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+  /// Does what can be done now.
+  void work();
+  /// Sends at most `most` requests, even while held. @return how many.
+  unsigned step(unsigned most);
+  /// After a completion queue was armed: the next frame rings, or is taken now.
+  void arm();
+  /// After a wake-up.
+  void woken();
+  /// Every request comes back as WR_FLUSH_ERR, in order.
+  void enter_error(Qp& qp);
+  void enter_all_errors();
+  void inject(std::span<const std::byte> frame) { deliver(frame); }
+
+  std::mutex& lock;
+  MemoryTable memory;
+  FlowTable flows;
+  Faults faults;
+  softnic_counts counts{};
+
+ private:
+  enum class Sent : uint8_t { kDone, kWireFull, kFailed };
+  int accept(Qp& qp, const ibv_send_wr& wr);
+  int accept(Qp& qp, const ibv_recv_wr& wr);
+  unsigned send_some(Qp& qp, unsigned most);
+  Sent transmit(Qp& qp, SendRequest& r);
+  Sent transmit_segments(Qp& qp, SendRequest& r);
+  std::span<std::byte> room();
+  void complete_send(Qp& qp, const SendRequest& r, ibv_wc_status status);
+  void receive();
+  bool deliver(std::span<const std::byte> frame);
+  bool scatter(Qp& qp, std::span<const std::byte> frame, bool good);
+  void complete(Cq& cq, const Cqe& e);
+  void watch_peer();
+  bool anyone_is_armed() const;
+
+  std::unique_ptr<Wire> wire_;
+  Port* peer_ = nullptr;
+  uint32_t mtu_ = 0;
+  bool backlog_ = false;            ///< frames wait for room on the wire
+  unsigned idle_rounds_ = 0;        ///< calls that found nothing, since the peer was looked at
+  std::vector<std::byte> payload_;  ///< of a frame that is being segmented
+  UniqueFd timer_;
+  std::vector<Qp*> qps_;
+  std::vector<Channel*> channels_;
+};
+
+}  // namespace vireo::softnic

@@ -1,0 +1,43 @@
+// One end of what a port is plugged into. Frames keep their order; a full wire holds the sender
+// back and loses nothing. Owner: Port. Thread: holder of the port's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace vireo::softnic {
+
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  /// Room for one frame, or empty: the wire is full. Nothing has happened until publish().
+  virtual std::span<std::byte> reserve() noexcept = 0;
+  /// The first `bytes` of what reserve() gave are a frame.
+  virtual void publish(size_t bytes) noexcept = 0;
+  /// Wakes the peer if it sleeps and frames were published.
+  virtual void ring() noexcept {}
+  /// The oldest frame not yet popped; empty: none. Until pop().
+  virtual std::span<const std::byte> front() noexcept = 0;
+  virtual void pop() noexcept = 0;
+  /// Asks that bell_fd() become readable with the next frame. @return false: one is there.
+  virtual bool arm() noexcept = 0;
+  /// -1: frames come only by calls in this process.
+  virtual int bell_fd() const noexcept { return -1; }
+  virtual void clear_bell() noexcept {}
+  /// May cost a system call.
+  virtual bool peer_is_gone() noexcept { return false; }
+};
+
+/// The two ends of a wire within the process.
+struct LocalWire {
+  std::unique_ptr<Wire> end[2];
+};
+LocalWire make_local_wire(uint32_t mtu);
+
+/// One end of the shared-memory wire `name` (dev/shm). @return nullptr and errno: as take_seat().
+std::unique_ptr<Wire> join_shared_wire(const std::string& name, uint32_t mtu);
+
+}  // namespace vireo::softnic

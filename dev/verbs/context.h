@@ -1,0 +1,62 @@
+// What one open of an RDMA device holds: context, protection domain, the arena as a memory region.
+// Owner: the Device and its queues, together. Thread: setup any; constant afterwards.
+// Source: ibv_open_device(3), ibv_alloc_pd(3), ibv_reg_mr(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "core/arena.h"
+#include "core/result.h"
+#include "dev/verbs/verbs.h"
+
+namespace vireo::verbs {
+
+/// Memory that the device may read and write.
+class Region {
+ public:
+  Region() = default;
+  explicit Region(ibv_mr* mr) : mr_(mr) {}
+  Region(Region&& o) noexcept : mr_(std::exchange(o.mr_, nullptr)) {}
+  Region& operator=(Region&& o) noexcept {
+    std::swap(mr_, o.mr_);
+    return *this;
+  }
+  ~Region();
+  uint32_t lkey() const { return mr_->lkey; }
+  void abandon() { mr_ = nullptr; }
+
+ private:
+  ibv_mr* mr_ = nullptr;
+};
+
+class Context {
+ public:
+  /// Finds the port, opens its device, registers the arena.
+  static Result<std::shared_ptr<Context>> open(const VerbsTarget& target, Arena& arena);
+  Context(ibv_context* context, uint8_t port);
+  ~Context();
+
+  ibv_context* get() const { return context_; }
+  ibv_pd* domain() const { return domain_; }
+  uint8_t port() const { return port_; }
+  uint32_t arena_lkey() const { return arena_region_.lkey(); }
+  /// Zero where the device does not say.
+  const ibv_device_attr_ex& limits() const { return limits_; }
+  Result<Region> register_memory(std::span<std::byte> bytes);
+  /// False in the child of a fork, where nothing may be done to the device.
+  bool is_ours() const;
+
+ private:
+  ibv_context* context_;
+  uint8_t port_;
+  pid_t owner_;
+  ibv_pd* domain_ = nullptr;
+  ibv_device_attr_ex limits_{};
+  Region arena_region_;
+};
+
+}  // namespace vireo::verbs

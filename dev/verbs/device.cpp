@@ -1,0 +1,131 @@
+#include "dev/verbs/device.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "dev/verbs/late_libibverbs.h"
+#include "dev/verbs/queue.h"
+#include "dev/verbs/steer.h"
+
+namespace vireo {
+namespace verbs {
+namespace {
+
+bool sums_checksums(const ibv_device_attr_ex& a) {
+  return (a.orig_attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0 ||
+         (a.raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM) != 0;
+}
+
+bool segments(const ibv_device_attr_ex& a) {
+  return a.tso_caps.max_tso > 0 &&
+         ibv_is_qpt_supported(a.tso_caps.supported_qpts, IBV_QPT_RAW_PACKET);
+}
+
+}  // namespace
+
+VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& target, Arena& arena,
+                         const VerbsOptions& options)
+    : context_(std::move(context)), arena_(arena), options_(options), mac_(target.mac) {
+  const ibv_device_attr_ex& limits = context_->limits();
+  caps_.kind = DeviceKind::kVerbs;
+  caps_.mode = "verbs";
+  // One pair: the engine opens every queue there is and uses the one that rules name.
+  caps_.queues = 1;
+  caps_.mtu = target.mtu;
+  caps_.multi_frame = receive_segments(2048, caps_.mtu) > 1;
+  caps_.max_body_slices = static_cast<uint16_t>(send_segments(limits) - 1);
+  caps_.inline_bytes = static_cast<uint16_t>(options.inline_bytes);
+  if (sums_checksums(limits))
+    caps_.tx_l4 = caps_.rx_l4 = caps_.tx_ip = caps_.rx_ip = Checksum::kOffload;
+  if (segments(limits)) caps_.tso_max_bytes = limits.tso_caps.max_tso;
+}
+
+VerbsDevice::~VerbsDevice() {
+  VIREO_ASSERT(!open_);
+  if (!context_->is_ours()) return;
+  for (const Rule& r : rules_) ibv_destroy_flow(r.flow);
+}
+
+Result<std::unique_ptr<Queue>> VerbsDevice::open_queue(QueueId id, PacketPool& pool) {
+  const auto arena = arena_.bytes();
+  const auto frames = pool.memory();
+  if (id.value() != 0) return fail(EINVAL, "number of the queue");
+  if (frames.data() < arena.data() || frames.data() + frames.size() > arena.data() + arena.size())
+    return fail(EINVAL, "pool outside the arena of the device");
+  const std::lock_guard hold(lock_);
+  if (open_) return fail(EBUSY, "verbs queue is open");
+  auto made = VerbsQueue::create(*this, context_, arena, pool, caps_, options_);
+  if (!made) return std::unexpected(made.error());
+  caps_.inline_bytes = static_cast<uint16_t>((*made)->inline_bytes());
+  open_ = true;
+  return std::move(*made);
+}
+
+void VerbsDevice::close(VerbsQueue& queue) noexcept {
+  const std::lock_guard hold(lock_);
+  open_ = false;
+  std::erase_if(rules_, [&](const Rule& r) {
+    if (r.to != &queue) return false;
+    if (context_->is_ours()) ibv_destroy_flow(r.flow);
+    return true;
+  });
+}
+
+Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag, Queue& to) {
+  const std::lock_guard hold(lock_);
+  if (is_gone()) return fail(ENODEV, "RDMA device");
+  if (std::any_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.key == key; }))
+    return fail(EEXIST, "flow rule");
+  FlowRequest request = flow_request(key, context_->port(), mac_);
+  ibv_flow* flow = ibv_create_flow(static_cast<VerbsQueue&>(to).pair(), &request.attr);
+  if (flow == nullptr) {
+    // Tables that are full say so in several ways.
+    const int code = errno == ENOMEM || errno == EAGAIN ? ENOSPC : errno;
+    return fail(code == EOPNOTSUPP ? ENOTSUP : code, "ibv_create_flow");
+  }
+  rules_.push_back({++last_rule_, key, flow, &to});
+  return rule(last_rule_);
+}
+
+void VerbsDevice::unsteer(uint64_t rule_id) noexcept {
+  const std::lock_guard hold(lock_);
+  std::erase_if(rules_, [&](const Rule& r) {
+    if (r.id != rule_id) return false;
+    if (context_->is_ours()) ibv_destroy_flow(r.flow);
+    return true;
+  });
+}
+
+bool VerbsDevice::is_there() noexcept {
+  if (is_gone()) return false;
+  const std::lock_guard hold(lock_);
+  ibv_async_event e;
+  while (library().get_async_event(context_->get(), &e) == 0) {
+    switch (e.event_type) {
+      case IBV_EVENT_DEVICE_FATAL:
+      case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_CQ_ERR:
+        note_gone();
+        break;
+      default:
+        break;  // a port that is down is the link's matter, and comes back
+    }
+    library().ack_async_event(&e);
+  }
+  return !is_gone();
+}
+
+}  // namespace verbs
+
+Result<std::unique_ptr<Device>> open_verbs(const VerbsTarget& target, Arena& arena,
+                                           const VerbsOptions& options) {
+  if (options.rx_frames == 0 || options.tx_frames == 0 || options.signal_every == 0 ||
+      options.refill_receives == 0)
+    return fail(EINVAL, "verbs options");
+  if (auto loaded = verbs::load_libibverbs(); !loaded) return std::unexpected(loaded.error());
+  auto context = verbs::Context::open(target, arena);
+  if (!context) return std::unexpected(context.error());
+  return std::make_unique<verbs::VerbsDevice>(std::move(*context), target, arena, options);
+}
+
+}  // namespace vireo

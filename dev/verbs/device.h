@@ -1,0 +1,56 @@
+// An RDMA port as the contract's Device. Private to dev/verbs.
+// Owner: the engine. Thread: see verbs.h; `lock_` guards rules and events.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "dev/device.h"
+#include "dev/verbs/context.h"
+
+namespace vireo::verbs {
+
+class VerbsQueue;
+
+class VerbsDevice final : public Device {
+ public:
+  VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& target, Arena& arena,
+              const VerbsOptions& options);
+  ~VerbsDevice() override;
+
+  Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
+  Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
+
+  /// The queue ends: so do its rules, and its number is free.
+  void close(VerbsQueue& queue) noexcept;
+  /// Reads what the device has to tell. @return false: it is gone. May cost a system call.
+  bool is_there() noexcept;
+  /// A queue has seen an error that only a dead device gives.
+  void note_gone() noexcept { gone_.store(true, std::memory_order_relaxed); }
+  /// What is_there() found last.
+  bool is_gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
+
+ private:
+  void unsteer(uint64_t rule_id) noexcept override;
+  struct Rule {
+    uint64_t id;
+    FlowKey key;
+    ibv_flow* flow;
+    const Queue* to;
+  };
+  std::shared_ptr<Context> context_;
+  Arena& arena_;
+  VerbsOptions options_;
+  std::optional<std::array<uint8_t, 6>> mac_;
+  std::atomic<bool> gone_{false};
+  std::mutex lock_;
+  std::vector<Rule> rules_;
+  uint64_t last_rule_ = 0;
+  bool open_ = false;  ///< the queue is
+};
+
+}  // namespace vireo::verbs

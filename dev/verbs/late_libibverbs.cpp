@@ -1,0 +1,41 @@
+#include "dev/verbs/late_libibverbs.h"
+
+#include <dlfcn.h>
+
+#include "core/log.h"
+
+namespace vireo::verbs {
+namespace {
+
+constinit Libibverbs g_library{};
+
+bool bind() {
+  void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+  bool all = library != nullptr;
+#define VIREO_BIND(name)                                                                       \
+  if (all) {                                                                                   \
+    g_library.name = reinterpret_cast<decltype(g_library.name)>(dlsym(library, "ibv_" #name)); \
+    all = g_library.name != nullptr;                                                           \
+  }
+  VIREO_LIBIBVERBS_FUNCTIONS(VIREO_BIND)
+#undef VIREO_BIND
+  if (!all) {
+    log<LogLevel::kDebug>("{}", dlerror());
+    return false;
+  }
+  g_library.query_gid_table =
+      reinterpret_cast<decltype(g_library.query_gid_table)>(dlsym(library, "_ibv_query_gid_table"));
+  return true;
+}
+
+}  // namespace
+
+Result<void> load_libibverbs() {
+  static const bool bound = bind();
+  if (!bound) return fail(ENOENT, "libibverbs.so.1 (install rdma-core)");
+  return {};
+}
+
+const Libibverbs& library() { return g_library; }
+
+}  // namespace vireo::verbs

@@ -1,0 +1,95 @@
+#include "dev/verbs/pair.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "core/own_fds.h"
+#include "dev/verbs/late_libibverbs.h"
+
+namespace vireo::verbs {
+namespace {
+constexpr uint16_t kMostHeader = 128;  // Ethernet and a tag, IPv6, TCP with all options: 118
+}
+
+Result<Pair> Pair::create(std::shared_ptr<Context> context, const PairShape& shape) {
+  Pair p(std::move(context));
+  if (auto ok = p.create_completion_queues(shape); !ok) return std::unexpected(ok.error());
+  if (auto ok = p.create_pair(shape); !ok) return std::unexpected(ok.error());
+  if (auto ok = p.make_ready(); !ok) return std::unexpected(ok.error());
+  return p;
+}
+
+Pair::Pair(Pair&& o) noexcept
+    : context_(o.context_),
+      channel_(std::exchange(o.channel_, nullptr)),
+      sent_(std::exchange(o.sent_, nullptr)),
+      received_(std::exchange(o.received_, nullptr)),
+      pair_(std::exchange(o.pair_, nullptr)),
+      granted_(o.granted_) {}
+
+Pair::~Pair() {
+  if (channel_ != nullptr) remove_own_fd(channel_->fd);
+  if (!context_->is_ours()) return;
+  if (pair_ != nullptr) library().destroy_qp(pair_);
+  if (received_ != nullptr) library().destroy_cq(received_);
+  if (sent_ != nullptr) library().destroy_cq(sent_);
+  if (channel_ != nullptr) library().destroy_comp_channel(channel_);
+}
+
+Result<void> Pair::create_completion_queues(const PairShape& shape) {
+  channel_ = library().create_comp_channel(context_->get());
+  if (channel_ == nullptr) return fail_errno("ibv_create_comp_channel");
+  add_own_fd(channel_->fd);
+  const long flags = syscall(SYS_fcntl, channel_->fd, F_GETFL, 0);
+  syscall(SYS_fcntl, channel_->fd, F_SETFL, flags | O_NONBLOCK);
+  received_ =
+      library().create_cq(context_->get(), static_cast<int>(shape.receives), nullptr, channel_, 0);
+  if (received_ == nullptr) return fail_errno("ibv_create_cq");
+  sent_ = library().create_cq(context_->get(), static_cast<int>(shape.sends), nullptr, nullptr, 0);
+  if (sent_ == nullptr) return fail_errno("ibv_create_cq");
+  return {};
+}
+
+Result<void> Pair::create_pair(const PairShape& shape) {
+  ibv_qp_init_attr_ex attr{};
+  attr.qp_type = IBV_QPT_RAW_PACKET;
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+  attr.pd = context_->domain();
+  attr.send_cq = sent_;
+  attr.recv_cq = received_;
+  if (shape.segments) {
+    attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    attr.max_tso_header = kMostHeader;
+  }
+  // A device that has less room for inline data refuses instead of granting less.
+  for (uint32_t inline_bytes = shape.inline_bytes;; inline_bytes /= 2) {
+    attr.cap = {shape.sends, shape.receives, shape.send_segments, shape.receive_segments,
+                inline_bytes};
+    pair_ = ibv_create_qp_ex(context_->get(), &attr);
+    if (pair_ != nullptr || inline_bytes == 0) break;
+    if (errno != EINVAL && errno != ENOMEM) break;
+  }
+  granted_ = attr.cap;
+  if (pair_ != nullptr) return {};
+  if (errno == EPERM) return fail(EPERM, "raw-packet queue pair: CAP_NET_RAW");
+  if (errno == EOPNOTSUPP || errno == ENOSYS) return fail(ENOTSUP, "raw-packet queue pair");
+  return fail_errno("ibv_create_qp");
+}
+
+Result<void> Pair::make_ready() {
+  ibv_qp_attr attr{};
+  attr.port_num = context_->port();
+  for (const ibv_qp_state to : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    attr.qp_state = to;
+    const int mask = to == IBV_QPS_INIT ? IBV_QP_STATE | IBV_QP_PORT : IBV_QP_STATE;
+    if (const int error = library().modify_qp(pair_, &attr, mask); error != 0)
+      return fail(error, "ibv_modify_qp");
+  }
+  return {};
+}
+
+}  // namespace vireo::verbs

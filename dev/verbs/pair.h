@@ -1,0 +1,50 @@
+// A raw-packet queue pair with its completion queues and channel, ready to send.
+// Owner: VerbsQueue. Thread: setup any, then holder of the engine's lock.
+// Source: ibv_create_qp(3), ibv_modify_qp(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+
+#include "dev/verbs/context.h"
+
+namespace vireo::verbs {
+
+struct PairShape {
+  uint32_t sends, send_segments, inline_bytes;
+  uint32_t receives, receive_segments;
+  bool segments;  ///< IBV_WR_TSO is wanted
+};
+
+class Pair {
+ public:
+  /// What the device grants is in granted(): not less than asked, save the inline bytes.
+  /// Errors: EPERM CAP_NET_RAW is missing; ENOTSUP no raw-packet queue pairs; ENOMEM, EBUSY.
+  static Result<Pair> create(std::shared_ptr<Context> context, const PairShape& shape);
+  Pair(Pair&& o) noexcept;
+  Pair& operator=(Pair&&) = delete;
+  ~Pair();
+
+  ibv_qp* get() const { return pair_; }
+  ibv_cq* sent() const { return sent_; }
+  ibv_cq* received() const { return received_; }
+  ibv_comp_channel* channel() const { return channel_; }  ///< of received()
+  const ibv_qp_cap& granted() const { return granted_; }
+  bool is_ours() const { return context_->is_ours(); }
+
+ private:
+  explicit Pair(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  Result<void> create_completion_queues(const PairShape& shape);
+  Result<void> create_pair(const PairShape& shape);
+  Result<void> make_ready();
+
+  std::shared_ptr<Context> context_;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* sent_ = nullptr;
+  ibv_cq* received_ = nullptr;
+  ibv_qp* pair_ = nullptr;
+  ibv_qp_cap granted_{};
+};
+
+}  // namespace vireo::verbs

@@ -1,0 +1,370 @@
+#include "dev/verbs/queue.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "dev/verbs/late_libibverbs.h"
+
+namespace vireo::verbs {
+namespace {
+constexpr uint32_t kLinkOverhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
+}
+
+uint32_t receive_segments(uint32_t frame_bytes, uint32_t mtu) {
+  const uint32_t room = frame_bytes - PacketPool::kHeadroom;
+  return (mtu + kLinkOverhead + room - 1) / room;
+}
+
+uint32_t send_segments(const ibv_device_attr_ex& limits) {
+  constexpr int kMost = 16;
+  return static_cast<uint32_t>(std::clamp(limits.orig_attr.max_sge, 2, kMost));
+}
+
+Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(VerbsDevice& device,
+                                                       const std::shared_ptr<Context>& context,
+                                                       std::span<std::byte> arena, PacketPool& pool,
+                                                       const DeviceCaps& caps,
+                                                       const VerbsOptions& options) {
+  const ibv_device_attr& limits = context->limits().orig_attr;
+  const auto most = static_cast<uint32_t>(std::max(limits.max_qp_wr, 1));
+  Setup s{};
+  s.rx_segments = receive_segments(pool.frame_bytes(), caps.mtu);
+  if (s.rx_segments > kMostSegments || s.rx_segments > static_cast<uint32_t>(limits.max_sge))
+    return fail(ENOTSUP, "MTU needs more receive segments than the device has");
+  s.tx_slots = std::min(options.tx_frames, most);
+  s.tx_segments = send_segments(context->limits());
+  // Half of the frames at most: the others are for sending and for what is read late.
+  s.rx_slots = std::max(1U, std::min({options.rx_frames, most, pool.size() / 2 / s.rx_segments}));
+  s.signal_every = std::max(1U, std::min(options.signal_every, s.tx_slots / 4));
+  s.refill = std::min(options.refill_receives, kBatch);
+  s.checksums = caps.tx_l4 == Checksum::kOffload;
+  auto pair =
+      Pair::create(context, {s.tx_slots, s.tx_segments, std::min(options.inline_bytes, kOwnBytes),
+                             s.rx_slots, s.rx_segments, caps.tso_max_bytes > 0});
+  if (!pair) return std::unexpected(pair.error());
+  auto memory = Arena::create(size_t{s.tx_slots} * kOwnBytes, false);
+  if (!memory) return std::unexpected(memory.error());
+  auto region = context->register_memory(memory->bytes());
+  if (!region) return std::unexpected(region.error());
+  return std::unique_ptr<VerbsQueue>(new VerbsQueue(
+      device, context, std::move(*pair), std::move(*memory), std::move(*region), arena, pool, s));
+}
+
+VerbsQueue::VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& context, Pair pair,
+                       Arena own_memory, Region own_region, std::span<std::byte> arena,
+                       PacketPool& pool, const Setup& setup)
+    : device_(device),
+      context_(context),
+      arena_(arena),
+      pool_(pool),
+      setup_(setup),
+      inline_bytes_(std::min(pair.granted().max_inline_data, kOwnBytes)),
+      rx_frames_(size_t{setup.rx_slots} * setup.rx_segments),
+      tx_slots_(setup.tx_slots),
+      own_memory_(std::move(own_memory)),
+      own_region_(std::move(own_region)),
+      pair_(std::move(pair)) {
+  for (uint32_t i = setup.rx_slots; i-- > 0;) rx_free_.push_back(i);
+  stash_.reserve(kBatch);
+  rx_refill();
+}
+
+VerbsQueue::~VerbsQueue() {
+  device_.close(*this);
+  if (context_->is_ours()) {
+    wake_ack();
+    // Until it is reset, the device may still read and write what is about to be free.
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    (void)library().modify_qp(pair_.get(), &attr, IBV_QP_STATE);
+  } else {
+    own_region_.abandon();
+  }
+  while (tx_head_ != tx_tail_) release(static_cast<uint32_t>(tx_head_++ % setup_.tx_slots));
+  for (PacketBuf* p : rx_frames_)
+    if (p != nullptr) PacketPool::drop(p);
+}
+
+// ---- receiving ----------------------------------------------------------------------------------
+
+void VerbsQueue::rx_refill() noexcept {
+  ibv_recv_wr wr[kBatch];
+  ibv_sge sge[kBatch * kMostSegments];
+  while (!rx_free_.empty() && !device_.is_gone()) {
+    uint32_t n = 0;
+    for (; n < setup_.refill && n < rx_free_.size(); ++n) {
+      if (pool_.free_count() < setup_.rx_segments) break;
+      const uint32_t slot = rx_free_[rx_free_.size() - 1 - n];
+      ibv_sge* const first = &sge[size_t{n} * setup_.rx_segments];
+      for (uint32_t i = 0; i < setup_.rx_segments; ++i) {
+        PacketBuf* p = pool_.take();
+        rx_frames_[size_t{slot} * setup_.rx_segments + i] = p;
+        first[i] = {reinterpret_cast<uintptr_t>(p->data()),
+                    pool_.frame_bytes() - PacketPool::kHeadroom, context_->arena_lkey()};
+      }
+      wr[n] = {slot, nullptr, first, static_cast<int>(setup_.rx_segments)};
+      if (n > 0) wr[n - 1].next = &wr[n];
+    }
+    if (n == 0) {
+      if (rx_free_.size() == setup_.rx_slots) ++losses_.rx_starved;
+      return;
+    }
+    ibv_recv_wr* bad = nullptr;
+    rx_free_.resize(rx_free_.size() - n);
+    if (ibv_post_recv(pair_.get(), wr, &bad) != 0) [[unlikely]]
+      return device_.note_gone();  // the frames go back when the queue ends
+    if (n < setup_.refill) return;
+  }
+}
+
+/// @return descriptors written; 0: there are not enough of them.
+unsigned VerbsQueue::deliver(const ibv_wc& wc, std::span<RxDesc> out) noexcept {
+  const uint32_t room = pool_.frame_bytes() - PacketPool::kHeadroom;
+  const uint32_t used = std::max(1U, (wc.byte_len + room - 1) / room);
+  if (used > out.size()) return 0;
+  const auto slot = static_cast<uint32_t>(wc.wr_id);
+  PacketBuf** frames = &rx_frames_[size_t{slot} * setup_.rx_segments];
+  RxFlags flags = RxFlags::kNone;
+  // Of a raw packet: header of IPv4, and TCP or UDP, both found good by the device.
+  if ((wc.wc_flags & IBV_WC_IP_CSUM_OK) != 0) flags = RxFlags::kIpOk | RxFlags::kL4Ok;
+  for (uint32_t i = 0; i < setup_.rx_segments; ++i) {
+    PacketBuf* p = std::exchange(frames[i], nullptr);
+    if (i >= used) {
+      PacketPool::drop(p);
+      continue;
+    }
+    p->length = static_cast<uint16_t>(std::min(room, wc.byte_len - i * room));
+    __builtin_prefetch(p->data());
+    out[i] = {PacketRef(p), i + 1 < used ? flags | RxFlags::kMore : flags, FlowTag()};
+  }
+  rx_free_.push_back(slot);
+  return used;
+}
+
+/// A request that came back without a frame.
+void VerbsQueue::drop_receive(const ibv_wc& wc) noexcept {
+  const auto slot = static_cast<uint32_t>(wc.wr_id);
+  for (uint32_t i = 0; i < setup_.rx_segments; ++i)
+    PacketPool::drop(std::exchange(rx_frames_[size_t{slot} * setup_.rx_segments + i], nullptr));
+  rx_free_.push_back(slot);
+  ++losses_.rx_refused;
+  device_.note_gone();  // the pair is in the error state now, whatever the first cause was
+}
+
+unsigned VerbsQueue::rx_burst(std::span<RxDesc> out) noexcept {
+  unsigned n = 0;
+  while (n < out.size()) {
+    if (stash_at_ == stash_.size()) {
+      stash_.resize(std::min<size_t>(out.size() - n, kBatch));
+      const int polled =
+          ibv_poll_cq(pair_.received(), static_cast<int>(stash_.size()), stash_.data());
+      stash_.resize(static_cast<size_t>(std::max(polled, 0)));
+      stash_at_ = 0;
+      if (polled <= 0) {
+        if (polled < 0) [[unlikely]]
+          device_.note_gone();
+        break;
+      }
+    }
+    const ibv_wc& wc = stash_[stash_at_];
+    if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
+      drop_receive(wc);
+      ++stash_at_;
+      continue;
+    }
+    const unsigned used = deliver(wc, out.subspan(n));
+    if (used == 0) break;
+    ++stash_at_;
+    n += used;
+  }
+  return n;
+}
+
+Result<bool> VerbsQueue::arm() noexcept {
+  if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
+  if (stash_at_ != stash_.size()) return false;
+  wake_ack();  // an old event would end the sleep before it began
+  if (ibv_req_notify_cq(pair_.received(), 0) != 0) {
+    device_.note_gone();
+    return fail(ENODEV, "RDMA queue");
+  }
+  ever_armed_ = true;
+  // What came before the request is not told of: look once more.
+  stash_.resize(kBatch);
+  const int polled = ibv_poll_cq(pair_.received(), static_cast<int>(kBatch), stash_.data());
+  stash_.resize(static_cast<size_t>(std::max(polled, 0)));
+  stash_at_ = 0;
+  return polled == 0;
+}
+
+void VerbsQueue::wake_ack() noexcept {
+  if (!ever_armed_) return;
+  ibv_cq* cq;
+  void* cookie;
+  while (library().get_cq_event(pair_.channel(), &cq, &cookie) == 0) library().ack_cq_events(cq, 1);
+}
+
+bool VerbsQueue::alive() const noexcept { return device_.is_there(); }
+
+// ---- sending ------------------------------------------------------------------------------------
+
+bool VerbsQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
+  if (tx_tail_ - tx_head_ == setup_.tx_slots || device_.is_gone()) [[unlikely]] {
+    tx_flush();
+    return false;
+  }
+  size_t total = frame.head.size();
+  for (const PacketSlice& s : frame.body) total += s.length;
+  const auto slot = static_cast<uint32_t>(tx_tail_ % setup_.tx_slots);
+  ibv_send_wr& wr = wr_[staged_];
+  wr = {};
+  wr.wr_id = tx_tail_;
+  wr.sg_list = sge_[staged_];
+  wr.opcode = IBV_WR_SEND;
+  if (setup_.checksums) wr.send_flags = IBV_SEND_IP_CSUM;
+  if (frame.mss > 0) {
+    // The caller keeps to caps(): a TCP header, slices of the arena, no more than one send has.
+    VIREO_ASSERT(frame.head.size() <= kOwnBytes && can_lie(frame));
+    put_in_place(frame, slot);
+    wr.opcode = IBV_WR_TSO;
+    wr.tso.hdr = own_bytes(slot);
+    wr.tso.hdr_sz = static_cast<uint16_t>(frame.head.size());
+    wr.tso.mss = frame.mss;
+    ++wr.sg_list;
+    --wr.num_sge;
+  } else if (total <= inline_bytes_) {
+    put_inline(frame, slot, static_cast<uint32_t>(total));
+  } else if (can_lie(frame)) {
+    put_in_place(frame, slot);
+  } else if (!put_gathered(frame, slot, static_cast<uint32_t>(total))) {
+    return false;
+  }
+  if (staged_ > 0) wr_[staged_ - 1].next = &wr;
+  ++staged_;
+  ++tx_tail_;
+  if (++since_signal_ >= setup_.signal_every) {
+    wr.send_flags |= IBV_SEND_SIGNALED;
+    since_signal_ = 0;
+    holds_unsignaled_ = false;
+  }
+  if (bell == Doorbell::kNow || staged_ == kBatch) tx_flush();
+  return true;
+}
+
+/// Head into the slot's own bytes, body where it is.
+bool VerbsQueue::can_lie(const TxFrame& frame) const noexcept {
+  bool can = frame.head.size() <= kOwnBytes && frame.body.size() < setup_.tx_segments;
+  for (const PacketSlice& s : frame.body)
+    can &= s.packet->frame >= arena_.data() && s.packet->frame < arena_.data() + arena_.size();
+  return can;
+}
+
+ibv_sge& VerbsQueue::add_segment(const void* at, uint32_t bytes, uint32_t lkey) noexcept {
+  ibv_send_wr& wr = wr_[staged_];
+  ibv_sge& s = wr.sg_list[wr.num_sge++];
+  s = {reinterpret_cast<uintptr_t>(at), bytes, lkey};
+  return s;
+}
+
+void VerbsQueue::hold(uint32_t slot, PacketBuf* p) noexcept {
+  SendSlot& s = tx_slots_[slot];
+  s.held[s.held_count++] = p;
+  ++p->device_refs;
+  holds_unsignaled_ = true;
+}
+
+void VerbsQueue::put_inline(const TxFrame& frame, uint32_t slot, uint32_t total) noexcept {
+  std::byte* to = own_bytes(slot);
+  std::memcpy(to, frame.head.data(), frame.head.size());
+  to += frame.head.size();
+  for (const PacketSlice& s : frame.body) {
+    std::memcpy(to, s.packet->frame + s.at, s.length);
+    to += s.length;
+  }
+  add_segment(own_bytes(slot), total, own_region_.lkey());
+  wr_[staged_].send_flags |= IBV_SEND_INLINE;
+}
+
+void VerbsQueue::put_in_place(const TxFrame& frame, uint32_t slot) noexcept {
+  std::memcpy(own_bytes(slot), frame.head.data(), frame.head.size());
+  add_segment(own_bytes(slot), static_cast<uint32_t>(frame.head.size()), own_region_.lkey());
+  for (const PacketSlice& s : frame.body) {
+    add_segment(s.packet->frame + s.at, s.length, context_->arena_lkey());
+    ++s.packet->refs;
+    hold(slot, s.packet);
+  }
+}
+
+/// Copied tightly into fresh frames. @return false: there are not enough.
+bool VerbsQueue::put_gathered(const TxFrame& frame, uint32_t slot, uint32_t total) noexcept {
+  const uint32_t frame_bytes = pool_.frame_bytes();
+  const uint32_t n = (total + frame_bytes - 1) / frame_bytes;
+  VIREO_ASSERT(n <= setup_.tx_segments);  // longer than the MTU the caps told
+  if (pool_.free_count() < n) return false;
+  PacketBuf* p = nullptr;
+  uint32_t used = frame_bytes;
+  const auto append = [&](const std::byte* from, size_t length) {
+    while (length > 0) {
+      if (used == frame_bytes) {
+        p = pool_.take();
+        hold(slot, p);
+        add_segment(p->frame, 0, context_->arena_lkey());
+        used = 0;
+      }
+      const auto part = static_cast<uint32_t>(std::min<size_t>(length, frame_bytes - used));
+      std::memcpy(p->frame + used, from, part);
+      used += part;
+      from += part;
+      length -= part;
+      wr_[staged_].sg_list[wr_[staged_].num_sge - 1].length = used;
+    }
+  };
+  append(frame.head.data(), frame.head.size());
+  for (const PacketSlice& s : frame.body) append(s.packet->frame + s.at, s.length);
+  return true;
+}
+
+void VerbsQueue::tx_flush() noexcept {
+  if (staged_ == 0) return;
+  if (holds_unsignaled_) {
+    wr_[staged_ - 1].send_flags |= IBV_SEND_SIGNALED;
+    since_signal_ = 0;
+    holds_unsignaled_ = false;
+  }
+  ibv_send_wr* bad = nullptr;
+  staged_ = 0;
+  if (ibv_post_send(pair_.get(), &wr_[0], &bad) != 0) [[unlikely]] {
+    ++losses_.tx_refused;
+    device_.note_gone();  // the packets go back when the queue ends
+  }
+}
+
+void VerbsQueue::release(uint32_t slot) noexcept {
+  SendSlot& s = tx_slots_[slot];
+  for (uint32_t i = 0; i < s.held_count; ++i) {
+    --s.held[i]->device_refs;
+    PacketPool::drop(s.held[i]);
+  }
+  s.held_count = 0;
+}
+
+unsigned VerbsQueue::tx_reap() noexcept {
+  ibv_wc wc[kBatch];
+  unsigned reaped = 0;
+  const int polled = ibv_poll_cq(pair_.sent(), static_cast<int>(kBatch), wc);
+  for (int i = 0; i < polled; ++i) {
+    if (wc[i].status != IBV_WC_SUCCESS) [[unlikely]] {
+      ++losses_.tx_refused;
+      device_.note_gone();
+    }
+    // A completion speaks for all requests before it as well.
+    for (; tx_head_ <= wc[i].wr_id; ++tx_head_, ++reaped)
+      release(static_cast<uint32_t>(tx_head_ % setup_.tx_slots));
+  }
+  if (polled < 0) [[unlikely]]
+    device_.note_gone();
+  return reaped;
+}
+
+}  // namespace vireo::verbs

@@ -1,0 +1,26 @@
+// A flow key as a rule of ibv_create_flow(3).
+// Owner: none (values). Thread: any.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <optional>
+
+#include "core/address.h"
+
+namespace vireo::verbs {
+
+/// Laid out as the kernel reads it: the attribute, then one specification for each layer.
+struct FlowRequest {
+  ibv_flow_attr attr;
+  std::byte
+      specs[sizeof(ibv_flow_spec_eth) + sizeof(ibv_flow_spec_ipv6) + sizeof(ibv_flow_spec_tcp_udp)];
+};
+
+/// Exact flows go first, then local address and port, then port alone. A multicast group is asked
+/// for by its own MAC (RFC 1112 §6.4, RFC 2464 §7), unicast by `mac` if it is given.
+FlowRequest flow_request(const FlowKey& key, uint8_t port,
+                         const std::optional<std::array<uint8_t, 6>>& mac);
+
+}  // namespace vireo::verbs
