@@ -1,0 +1,139 @@
+// Connect, one byte there and back, close; one at a time by blocking calls, or `count` at a time by
+// epoll. The client closes first, so the TIME_WAIT entries are its own. What was done in each
+// twentieth of the time tells whether the rate falls as they gather.
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <vector>
+
+#include "echo.h"
+#include "histogram.h"
+
+namespace plain {
+namespace {
+
+constexpr size_t kSlots = 20;
+
+struct Tally {
+  explicit Tally(const Options& o)
+      : begin(ticks()), slot(std::max<uint64_t>(1, rate.of_seconds(o.seconds / kSlots))) {}
+  /// One connection, opened at `start`, is closed.
+  void add(uint64_t start) {
+    const uint64_t now = ticks();
+    const uint64_t i = (now - begin) / slot;
+    if (i < kSlots) ++slots[i];
+    took.add(now - start);
+  }
+  bool is_over() const { return ticks() - begin >= slot * kSlots; }
+  void print() const {
+    std::printf("{\"slot_s\":%.6f,\"slots\":[",
+                static_cast<double>(slot) * rate.ns_per_tick() / 1e9);
+    uint64_t all = 0;
+    for (size_t i = 0; i < kSlots; ++i) {
+      std::printf("%s%llu", i == 0 ? "" : ",", static_cast<unsigned long long>(slots[i]));
+      all += slots[i];
+    }
+    std::printf("],\"connections\":%llu,", static_cast<unsigned long long>(all));
+    took.print("connection", rate.ns_per_tick());
+    std::printf("}\n");
+  }
+
+  TickRate rate;
+  uint64_t begin;
+  uint64_t slot;
+  std::array<uint64_t, kSlots> slots{};
+  Histogram took;
+};
+
+void one_by_one(const Options& o) {
+  Tally tally(o);
+  for (uint32_t i = 0; !tally.is_over() && g_stop == 0; ++i) {
+    const uint64_t start = ticks();
+    const int fd = connected(o, true, i % o.ports);
+    char byte = 'c';
+    write_all(fd, {&byte, 1});
+    if (recv(fd, &byte, 1, 0) != 1) fail("the answer");
+    close(fd);
+    tally.add(start);
+  }
+  tally.print();
+}
+
+/// `count` connections at a time, each in one of two states.
+class Crowd {
+ public:
+  explicit Crowd(const Options& o)
+      : o_(o), epoll_(must(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")), members_(o.count) {}
+
+  void run() {
+    Tally tally(o_);
+    for (uint32_t i = 0; i < o_.count; ++i) open(i);
+    std::array<epoll_event, 256> events;
+    const int timeout = o_.way == Way::kSpin ? 0 : -1;
+    while (!tally.is_over() && g_stop == 0) {
+      const int n = wait_events(epoll_, events, timeout);
+      for (const epoll_event& e : std::span(events).first(static_cast<size_t>(n)))
+        step(static_cast<uint32_t>(e.data.u64), tally);
+    }
+    tally.print();
+  }
+
+ private:
+  struct Member {
+    int fd = -1;
+    bool has_asked = false;
+    uint64_t start = 0;
+  };
+
+  void open(uint32_t i) {
+    Member& m = members_[i];
+    m = {.fd = must(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket"),
+         .start = ticks()};
+    set_no_delay(m.fd);
+    const sockaddr_in to = with_port(o_.address, opened_++ % o_.ports);
+    if (connect(m.fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0 &&
+        errno != EINPROGRESS)
+      fail("connect");
+    watch(epoll_, m.fd, EPOLLOUT, i);
+  }
+
+  void step(uint32_t i, Tally& tally) {
+    Member& m = members_[i];
+    char byte = 'c';
+    if (!m.has_asked) {
+      write_all(m.fd, {&byte, 1});
+      m.has_asked = true;
+      watch(epoll_, m.fd, EPOLLIN, i, EPOLL_CTL_MOD);
+      return;
+    }
+    const ssize_t n = recv(m.fd, &byte, 1, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n != 1) fail("the answer");
+    close(m.fd);
+    tally.add(m.start);
+    open(i);
+  }
+
+  const Options& o_;
+  int epoll_;
+  uint32_t opened_ = 0;
+  std::vector<Member> members_;
+};
+
+}  // namespace
+
+void connects(const Options& o) {
+  if (o.is_server) return serve_echo(o);
+  allow_descriptors(o.count);
+  if (o.count == 1 && o.way == Way::kBlock)
+    one_by_one(o);
+  else
+    Crowd(o).run();
+}
+
+}  // namespace plain
