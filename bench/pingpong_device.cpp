@@ -1,9 +1,12 @@
-// Bare ping-pong of frames between two AF_XDP queues: what the wire, the kernel's XDP path and our
-// rings cost without any protocol. The yardstick for everything built on top.
+// Bare frames between two AF_XDP queues, or the two ends of a shared-memory wire: what the wire,
+// the kernel's XDP path and our rings cost without any protocol. The yardstick for everything built
+// on top.
 //
-//   pingpong_device pair                            both ends over a veth pair of its own, needs
-//   root pingpong_device server --if vb1 --local 10.0.0.2 --remote 10.0.0.1 pingpong_device client
-//   --if vb0 --local 10.0.0.1 --remote 10.0.0.2
+//   pingpong_device pair               both ends over a veth pair of its own; needs root
+//   pingpong_device server --if vb1 --local 10.0.0.2 --remote 10.0.0.1
+//   pingpong_device client --if vb0 --local 10.0.0.1 --remote 10.0.0.2
+//   pingpong_device sink|source ...    the same, one way (device_stream.cpp)
+//   with --shm NAME in the place of --if
 //
 // Each end polls on a core of its own; the client prints the round-trip times in nanoseconds.
 #include <fmt/format.h>
@@ -24,103 +27,24 @@
 #include <string_view>
 #include <vector>
 
-#include "core/arena.h"
-#include "core/clock.h"
-#include "dev/xdp/xdp.h"
+#include "bench/plain/histogram.h"
+#include "device_end.h"
 
 namespace vireo::bench {
 namespace {
-
-constexpr uint16_t kPort = 11111;
-constexpr uint32_t kFrames = 1024;
-constexpr uint32_t kFrameBytes = 2048;
-
-struct Options {
-  std::string command;
-  std::string ifname;
-  IpAddr local = *IpAddr::parse("10.99.0.1");
-  IpAddr remote = *IpAddr::parse("10.99.0.2");
-  std::array<uint8_t, 6> peer_mac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-  uint32_t size = 64;  ///< bytes of the frame, Ethernet header included, FCS not
-  uint32_t warmup = 20'000;
-  uint32_t count = 200'000;
-  int cpu = -1;
-  int peer_cpu = -1;  ///< of the server that `pair` starts
-  bool json = false;
-  XdpOptions xdp{.rx_frames = 256, .tx_frames = 256};
-};
-
-/// Ethernet, IPv4, UDP and a number: the fields that the ping-pong needs.
-struct Frame {
-  uint8_t to_mac[6], from_mac[6];
-  be16 ether_type = 0x0800;
-  uint8_t version_ihl = 0x45, tos = 0;
-  be16 ip_length, id = 0, fragment = 0x4000;
-  uint8_t ttl = 64, proto = 17;
-  be16 ip_sum;
-  be32 from, to;
-  be16 from_port, to_port, udp_length, udp_sum = 0;  // 0: none, RFC 768
-  be32 number;
-};
-static_assert(sizeof(Frame) == 46);
-
-[[noreturn]] void die(std::string_view what) {
-  fmt::print(stderr, "pingpong_device: {}\n", what);
-  std::exit(1);
-}
-
-template <class T>
-T must(Result<T> r) {
-  if (!r) die(fmt::format("{}: {}", r.error().where, std::strerror(r.error().code)));
-  return std::move(*r);
-}
-
-void pin(int cpu) {
-  if (cpu < 0) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<size_t>(cpu), &set);
-  if (sched_setaffinity(0, sizeof set, &set) != 0) die("cannot pin to that core");
-}
-
-void fill_ip_sum(Frame& f) {
-  f.ip_sum = 0;
-  uint32_t sum = 0;
-  const auto* p = reinterpret_cast<const std::byte*>(&f) + 14;
-  for (int i = 0; i < 20; i += 2)
-    sum += std::to_integer<uint32_t>(p[i]) << 8 | std::to_integer<uint32_t>(p[i + 1]);
-  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  f.ip_sum = static_cast<uint16_t>(~sum);
-}
-
-/// One open end: its memory, device, queue and rule.
-struct End {
-  explicit End(const Options& o)
-      : arena(must(Arena::create(size_t{kFrames} * kFrameBytes, true))),
-        pool(arena.bytes().first(size_t{kFrames} * kFrameBytes), kFrameBytes),
-        device(must(open_xdp(IfIndex(if_nametoindex(o.ifname.c_str())), arena, o.xdp))),
-        queue(must(device->open_queue(QueueId(0), pool))) {
-    FlowKey key;
-    key.proto = IpProto::kUdp;
-    key.local = {o.local, kPort, 0};
-    key.remote = {o.remote, kPort, 0};
-    rule = must(device->steer(key, FlowTag(1), *queue));
-  }
-  Arena arena;
-  PacketPool pool;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Queue> queue;
-  FlowRule rule;
-};
 
 void serve(const Options& o) {
   pin(o.cpu);
   End end(o);
   Queue& q = *end.queue;
   RxDesc in[16];
-  for (;;) {
+  uint32_t idle = 0;
+  while (g_stop == 0) {
     const unsigned n = q.rx_burst(in);
-    if (n == 0) continue;
+    if (n == 0) {
+      if ((++idle & 0xffff) == 0 && !q.alive()) break;
+      continue;
+    }
     for (RxDesc& d : std::span(in).first(n)) {
       auto* f = reinterpret_cast<Frame*>(d.packet->data());
       std::swap(f->to_mac, f->from_mac);
@@ -140,7 +64,10 @@ struct Times {
   uint64_t lost = 0;
 };
 
-void print(const Options& o, const char* mode, Times& t) {
+void print(const Options& o, std::string_view mode, Times& t) {
+  if (t.ns.empty()) die("no answer at all");
+  plain::Histogram histogram;
+  for (const uint32_t v : t.ns) histogram.add(v);
   std::sort(t.ns.begin(), t.ns.end());
   uint64_t sum = 0;
   for (const uint32_t v : t.ns) sum += v;
@@ -151,9 +78,12 @@ void print(const Options& o, const char* mode, Times& t) {
     fmt::print(
         "{{\"bench\":\"pingpong_device\",\"mode\":\"{}\",\"frame_bytes\":{},\"count\":{},\"lost\":{"
         "},\"min_ns\":{},"
-        "\"mean_ns\":{},\"median_ns\":{},\"p99_ns\":{},\"p999_ns\":{},\"max_ns\":{}}}\n",
+        "\"mean_ns\":{},\"median_ns\":{},\"p99_ns\":{},\"p999_ns\":{},\"max_ns\":{},",
         mode, o.size, t.ns.size(), t.lost, t.ns.front(), sum / t.ns.size(), at(0.5), at(0.99),
         at(0.999), t.ns.back());
+    std::fflush(stdout);
+    histogram.print("round_trip", 1);
+    std::printf("}\n");
   } else {
     fmt::print(
         "{}, {} B, {} round trips, {} lost: min {} mean {} median {} p99 {} p99.9 {} max {} ns\n",
@@ -169,24 +99,20 @@ void ping(const Options& o) {
   Queue& q = *end.queue;
 
   std::vector<std::byte> bytes(o.size);
-  auto* f = new (bytes.data()) Frame;
-  std::memcpy(f->to_mac, o.peer_mac.data(), 6);
-  const uint8_t from_mac[6] = {2, 0, 0, 0, 0, 1};
-  std::memcpy(f->from_mac, from_mac, 6);
-  f->ip_length = static_cast<uint16_t>(o.size - 14);
-  f->udp_length = static_cast<uint16_t>(o.size - 34);
-  f->from = o.local.as_v4();
-  f->to = o.remote.as_v4();
-  f->from_port = kPort;
-  f->to_port = kPort;
-  fill_ip_sum(*f);
+  auto* f = new (bytes.data()) Frame(frame_to_peer(o));
 
   Times times;
   times.ns.reserve(o.count);
   RxDesc in[16];
   const Duration patience = Duration::ms(200);
   uint32_t lost_in_a_row = 0;
-  for (uint32_t i = 0; times.ns.size() < o.count; ++i) {
+  const Instant begin = Clock::now();
+  const Instant over = begin + Duration::us(static_cast<int64_t>(o.seconds * 1e6));
+  const Instant warm = begin + (over - begin) / 10;
+  const auto is_over = [&] {
+    return o.seconds > 0 ? Clock::now() >= over : times.ns.size() >= o.count;
+  };
+  for (uint32_t i = 0; !is_over(); ++i) {
     f->number = i;
     const Instant start = Clock::now();
     while (!q.tx({bytes, {}}, Doorbell::kNow)) q.tx_reap();
@@ -213,9 +139,10 @@ void ping(const Options& o) {
       continue;
     }
     lost_in_a_row = 0;
-    if (i >= o.warmup) times.ns.push_back(static_cast<uint32_t>(took->ns()));
+    if (o.seconds > 0 ? start >= warm : i >= o.warmup)
+      times.ns.push_back(static_cast<uint32_t>(took->ns()));
   }
-  print(o, end.device->caps().mode, times);
+  print(o, wire_of(o, end), times);
 }
 
 void shell(const std::string& command) {
@@ -272,8 +199,10 @@ XdpMode mode_named(std::string_view text) {
 
 [[noreturn]] void usage() {
   fmt::print(
-      "pingpong_device pair|server|client [--if NAME] [--local IP] [--remote IP] [--peer-mac MAC]\n"
-      "  [--size BYTES] [--warmup N] [--count N] [--cpu N] [--peer-cpu N]\n"
+      "pingpong_device pair|server|client|source|sink [--if NAME | --shm NAME] [--local IP] "
+      "[--remote IP] [--peer-mac MAC]\n"
+      "  [--size BYTES] [--seconds S] [--batch N] [--warmup N] [--count N] [--cpu N] [--peer-cpu "
+      "N]\n"
       "  [--mode auto|zerocopy|native|generic] [--tags] [--busy-poll US] [--json]\n");
   std::exit(2);
 }
@@ -282,7 +211,7 @@ Options parse(int argc, char** argv) {
   Options o;
   if (argc < 2) usage();
   o.command = argv[1];
-  if (o.command == "server") std::swap(o.local, o.remote);
+  if (o.command == "server" || o.command == "sink") std::swap(o.local, o.remote);
   const auto address = [](std::string_view text) {
     const auto a = IpAddr::parse(text);
     if (!a || !a->is_v4()) die(fmt::format("not an IPv4 address: {}", text));
@@ -308,6 +237,12 @@ Options parse(int argc, char** argv) {
         die("--peer-mac aa:bb:cc:dd:ee:ff");
     } else if (name == "--size") {
       o.size = number(value());
+    } else if (name == "--shm") {
+      o.shm = value();
+    } else if (name == "--seconds") {
+      o.seconds = std::atof(std::string(value()).c_str());
+    } else if (name == "--batch") {
+      o.batch = std::max(1U, number(value()));
     } else if (name == "--warmup") {
       o.warmup = number(value());
     } else if (name == "--count") {
@@ -328,7 +263,11 @@ Options parse(int argc, char** argv) {
       usage();
     }
   }
-  if (o.size < sizeof(Frame) || o.size > 1514) die("--size 46 to 1514");
+  const bool is_stream = o.command == "source" || o.command == "sink";
+  if (o.size <= sizeof(Frame) || o.size > (is_stream ? 9014 : 1514))
+    die("--size 47 to 1514, of a stream to 9014");
+  if (is_stream) o.xdp.rx_frames = o.xdp.tx_frames = 2048;
+  if (is_stream && o.seconds <= 0) o.seconds = 1;
   if (o.count == 0) die("--count 1 or more");
   return o;
 }
@@ -339,12 +278,17 @@ Options parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace vireo::bench;
   const Options o = parse(argc, argv);
+  std::signal(SIGTERM, [](int) { g_stop = 1; });
   if (o.command == "pair") {
     pair(o);
   } else if (o.command == "server") {
     serve(o);
   } else if (o.command == "client") {
     ping(o);
+  } else if (o.command == "source") {
+    source(o);
+  } else if (o.command == "sink") {
+    sink(o);
   } else {
     usage();
   }
