@@ -71,7 +71,7 @@ std::string_view wire_of(const Options& o, const End& end);
 
 /// Sends frames of one size as fast as they are taken, for `o.seconds`.
 void source(const Options& o);
-/// Counts what arrives, after the first tenth of a second, until SIGTERM.
+/// Counts what arrives after the first tenth of `o.seconds`, until SIGTERM.
 void sink(const Options& o);
 
 }  // namespace vireo::bench

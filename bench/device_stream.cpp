@@ -90,6 +90,8 @@ void sink(const Options& o) {
   Clock::calibrate();
   End end(o);
   Queue& q = *end.queue;
+  fmt::print(stderr, "ready\n");
+  const Duration warm_up = Duration::us(static_cast<int64_t>(o.seconds * 1e5));
   RxDesc in[64];
   uint64_t all = 0, counted = 0, bytes = 0;
   Instant first, start, last;
@@ -110,7 +112,7 @@ void sink(const Options& o) {
       is_begun = true;
       first = now;
     }
-    if (now - first < Duration::ms(100)) continue;
+    if (now - first < warm_up) continue;
     if (!is_counting) {
       is_counting = true;
       start = now;

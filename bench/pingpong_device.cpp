@@ -37,6 +37,7 @@ void serve(const Options& o) {
   pin(o.cpu);
   End end(o);
   Queue& q = *end.queue;
+  fmt::print(stderr, "ready\n");
   RxDesc in[16];
   uint32_t idle = 0;
   while (g_stop == 0) {
@@ -106,9 +107,9 @@ void ping(const Options& o) {
   RxDesc in[16];
   const Duration patience = Duration::ms(200);
   uint32_t lost_in_a_row = 0;
-  const Instant begin = Clock::now();
-  const Instant over = begin + Duration::us(static_cast<int64_t>(o.seconds * 1e6));
-  const Instant warm = begin + (over - begin) / 10;
+  // The time runs from the first answer: a queue that was just opened may lose a frame.
+  const Duration whole = Duration::us(static_cast<int64_t>(o.seconds * 1e6));
+  Instant warm = Instant::never(), over = Instant::never();
   const auto is_over = [&] {
     return o.seconds > 0 ? Clock::now() >= over : times.ns.size() >= o.count;
   };
@@ -139,6 +140,10 @@ void ping(const Options& o) {
       continue;
     }
     lost_in_a_row = 0;
+    if (over == Instant::never()) {
+      warm = start + whole / 10;
+      over = start + whole;
+    }
     if (o.seconds > 0 ? start >= warm : i >= o.warmup)
       times.ns.push_back(static_cast<uint32_t>(took->ns()));
   }
