@@ -8,7 +8,6 @@ same pair is the floor. `tools/demo` builds all and calls this.
 import argparse
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+from benchkit import device, sockperf  # noqa: E402
 from labkit import counters  # noqa: E402
 from labkit.build import build_dir  # noqa: E402
 from labkit.lab import Lab, LabError, raise_exit  # noqa: E402
@@ -26,20 +26,8 @@ from labkit.process import Failed  # noqa: E402
 from labkit.runner import Case, Test  # noqa: E402
 
 PORT = 5001
-PERCENTILES = {"median": "50.000", "p99": "99.000", "p99.9": "99.900"}
 STACKS = ("kernel", "vireo")
-FRAMES = {"tcp": 14 + 20 + 32 + 14, "udp": 14 + 20 + 8 + 14}  # Ethernet, IPv4, TCP with timestamps or UDP, message
-
-
-def plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
-
-
-def number(pattern: str, text: str, what: str) -> float:
-    found = re.search(pattern, text)
-    if not found:
-        raise Failed(f"sockperf printed no {what}:\n{text[-1500:]}")
-    return float(found[1])
+FRAMES = {protocol: head + 14 for protocol, head in device.FRAMES.items()}
 
 
 class Session:
@@ -54,7 +42,7 @@ class Session:
     def _exchange(self, stack: str, protocol: str, mode: str, *options: str) -> tuple[str, str]:
         """One client against a fresh server. @return what client and server printed."""
         t, address = self.test, self.test.lab.address("B")
-        common = (*(["--tcp"] if protocol == "tcp" else []), "-i", address, "-p", str(PORT))
+        common = sockperf.common(protocol, address, PORT)
         before = {h: counters.kernel_counters(t.lab, h) for h in "AB"}
         server = t.start("B", "sockperf", "server", *common, stack=stack, cpu=0, name=f"{stack}-{protocol}-server")
         t.await_port("B", PORT, protocol)
@@ -73,42 +61,32 @@ class Session:
                 self.engine[host][0] += rx
                 self.engine[host][1] += tx
                 self.refused.update(counters.not_carried(seen))
-        return plain(client.stdout + client.stderr), plain(server.stdout + server.stderr)
+        return sockperf.plain(client.stdout + client.stderr), sockperf.plain(server.stdout + server.stderr)
 
     def latency(self, stack: str, protocol: str) -> dict[str, float]:
         """Round trip in microseconds."""
         text, _ = self._exchange(stack, protocol, "ping-pong", "-m", "14", "--full-rtt")
-        row = {name: number(rf"percentile {re.escape(p)} =\s+([\d.]+)", text, f"percentile {p}") for name, p in PERCENTILES.items()}
-        row["messages"] = number(r"\[Valid Duration\].*ReceivedMessages=(\d+)", text, "message count")
-        for what in ("dropped", "duplicated", "out-of-order"):
-            row[what] = number(rf"# {what} messages = (\d+)", text, f"count of {what} messages")
-        return row
+        return sockperf.latency(text)
 
     def throughput(self, stack: str, protocol: str, size: int) -> dict[str, float]:
         """What arrived, in Mbit/s of payload: the server's count, for a datagram sent is not yet one received."""
         text, server = self._exchange(stack, protocol, "throughput", "-m", str(size), "--mps=max")
-        sent = number(r"Total of (\d+) messages sent", text, "count of sent messages")
-        took = number(r"messages sent in ([\d.]+) sec", text, "duration")
-        arrived = number(r"Total (\d+) messages received", server, "count of received messages")
-        return {"Mbit/s": min(arrived, sent) * size * 8 / took / 1e6, "arrived %": min(100.0, 100 * arrived / sent)}
+        return sockperf.throughput(text, server, size)
 
 
 def bare_pingpong(lab: Lab, frame_bytes: int) -> float | None:
     """Median round trip of the device alone on the same pair, in microseconds; None if the program was not built."""
-    program = build_dir() / "bench" / "pingpong_device"
-    if not program.exists():
+    if not device.program().exists():
         return None
 
-    def command(host: str, peer: str, role: str, cpu: int) -> list[str]:
-        mac = json.loads(lab.run(peer, "ip", "-j", "link", "show", lab.device).stdout)[0]["address"]
-        return lab.wrap(host, [str(program), role, "--if", lab.device, "--local", lab.address(host), "--remote", lab.address(peer),
-                               "--peer-mac", mac, "--size", str(frame_bytes), "--cpu", str(cpu), "--json"])
+    def command(host: str, role: str, cpu: int) -> list[str]:
+        return lab.wrap(host, device.command(lab, host, role, "--size", str(frame_bytes), "--cpu", str(cpu), "--json"))
 
-    server = subprocess.Popen(command("B", "A", "server", 0), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    server = subprocess.Popen(command("B", "server", 0), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True)
     try:
         time.sleep(0.5)  # it says nothing when it is ready
-        client = subprocess.run(command("A", "B", "client", 1 % (os.cpu_count() or 1)), capture_output=True, text=True, timeout=60,
+        client = subprocess.run(command("A", "client", 1 % (os.cpu_count() or 1)), capture_output=True, text=True, timeout=60,
                                 stdin=subprocess.DEVNULL)
         return json.loads(client.stdout.strip().splitlines()[-1])["median_ns"] / 1000
     except (ValueError, KeyError, IndexError, subprocess.TimeoutExpired) as error:
@@ -130,7 +108,7 @@ def print_table(results: dict, bare: dict[str, list[float]], stacks: tuple[str, 
     for protocol in ("tcp", "udp"):
         rows = {s: results["latency", protocol, s] for s in stacks}
         print(f"{protocol.upper()} ping-pong, 14 bytes, round trip")
-        for name in PERCENTILES:
+        for name in sockperf.PERCENTILES:
             print_row(f"  {name}, us", [middle(rows[s], name) for s in stacks], lower_is_better=True)
         faults = {s: int(sum(r["dropped"] + r["duplicated"] + r["out-of-order"] for r in rows[s])) for s in stacks}
         print_row("  lost, doubled, out of order", [faults[s] for s in stacks], digits=0, ratio=False)

@@ -86,14 +86,13 @@ void ask(const Options& o) {
               static_cast<unsigned long long>(took.total()));
   took.print("round_trip", rate.ns_per_tick());
   std::printf("}\n");
-  std::fflush(stdout);
-  _exit(0);  // 100 000 closes are not measured here
+  for (const int fd : fds) close(fd);
 }
 
 }  // namespace
 
 void serve_echo(const Options& o) {
-  allow_descriptors(o.count * 2);
+  allow_descriptors(o.count);
   const int epoll = must(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
   for (uint32_t i = 0; i < o.ports; ++i) {
     const int listener = serving(o, i);

@@ -1,0 +1,259 @@
+"""The cases of the suite. Both sides of each are bench/plain, the bare device's program, or sockperf."""
+from __future__ import annotations
+
+from . import device, sockperf, workloads
+from .case import Case, Figure, Point, Round
+from .contestants import Contestant
+from .exchange import PORT, Hosts, plain_program
+from .histogram import Histogram
+
+LATENCY = (Figure("median_us", "median", "us"), Figure("p99_us", "p99", "us"), Figure("p999_us", "p99.9", "us"))
+SEGMENT, FRAME = 1448, 1514  # MTU 1500: payload of a TCP segment with time stamps, and its frame
+JUMBO_SEGMENT, JUMBO_FRAME = 8948, 9014
+
+
+def _plain(hosts: Hosts, contestant: Contestant, case: str, words: list[object], seconds: float, **kwargs):
+    """bench/plain on both sides, with the same words."""
+    address = hosts.lab(contestant).address("B")
+    more = [str(w) for w in (*words, "--seconds", seconds)]
+    return hosts.exchange(contestant, [str(plain_program()), case, "server", address, str(PORT), *more],
+                          [str(plain_program()), case, "client", address, str(PORT), *more], seconds=seconds + 20, **kwargs)
+
+
+def _way(contestant: Contestant, way: str = "block") -> list[object]:
+    return ["--way", "spin" if contestant.spins and way in ("block", "epoll") else way]
+
+
+def _device(hosts: Hosts, contestant: Contestant, roles: tuple[str, str], words: list[object], seconds: float):
+    lab, shm = hosts.lab(contestant), hosts.shm_name() if contestant.wire == "shm" else ""
+    more = [str(w) for w in (*words, "--seconds", seconds, "--json")]
+    return hosts.exchange(contestant, device.command(lab, "B", roles[0], *more, shm=shm), device.command(lab, "A", roles[1], *more, shm=shm),
+                          seconds=seconds + 20)
+
+
+def _latency(outcome, printed: dict, name: str = "round_trip") -> Round:
+    histogram = Histogram.read(printed[name])
+    return Round({**outcome.figures, **histogram.summary()}, {"": histogram})
+
+
+# ---- round trips
+def round_trip(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    protocol = point["protocol"]
+    if contestant.stack == "device":
+        size = max(device.SMALLEST, device.FRAMES[protocol] + 1)
+        outcome = _device(hosts, contestant, ("server", "client"), ["--size", size], seconds)
+        return _latency(outcome, outcome.client_json())
+    words = ["--proto", protocol, *_way(contestant, point["way"])]
+    outcome = _plain(hosts, contestant, "round_trip", words, seconds, protocol=protocol)
+    printed = outcome.client_json()
+    row = _latency(outcome, printed)
+    row.figures["lost"] = printed["lost"]
+    return row
+
+
+# ---- streams and datagrams
+def stream(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    size = point["size"]
+    if contestant.stack == "device":
+        frame, segment = (JUMBO_FRAME, JUMBO_SEGMENT) if contestant.lab == "jumbo" else (FRAME, SEGMENT)
+        outcome = _device(hosts, contestant, ("sink", "source"), ["--size", frame, "--batch", 32], seconds)
+        seen = outcome.server_json()
+        rate = seen["frames"] * segment / seen["seconds"]
+    else:
+        words = ["--size", size, "--no-delay", int(point["no_delay"]), *_way(contestant)]
+        outcome = _plain(hosts, contestant, "stream", words, seconds)
+        seen = outcome.server_json()
+        rate = seen["bytes"] / seen["seconds"]
+    return Round({**outcome.figures, "gbit": rate * 8e-9, "million": rate / size / 1e6})
+
+
+def datagrams(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    batch = point["batch"]
+    if contestant.stack == "device":
+        outcome = _device(hosts, contestant, ("sink", "source"), ["--size", device.FRAMES["udp"] + 64, "--batch", batch], seconds)
+        seen, sent = outcome.server_json(), outcome.client_json()["sent"]
+        return Round({**outcome.figures, "million": seen["frames"] / seen["seconds"] / 1e6, "sent": sent, "received": seen["received"],
+                      "arrived_percent": 100 * seen["received"] / max(1, sent)})
+    outcome = _plain(hosts, contestant, "datagrams", ["--proto", "udp", "--size", 64, "--batch", batch, *_way(contestant)], seconds,
+                     protocol="udp")
+    seen, sent = outcome.server_json(), outcome.client_json()["sent"]
+    row = {**outcome.figures, "million": seen["datagrams"] / seen["seconds"] / 1e6, "sent": sent, "received": seen["received"],
+           "arrived_percent": 100 * seen["received"] / max(1, sent)}
+    if contestant.stack == "vireo":
+        row["uncounted"] = sent - seen["received"] - counted_losses(outcome.engine["B"]) - counted_losses(outcome.engine["A"])
+    return Round(row)
+
+
+def counted_losses(processes: list[dict]) -> int:
+    """Datagrams that Vireo says were lost: in the rings, for want of packets, and before a full socket."""
+    lost = 0
+    for process in processes:
+        engine = process.get("engine") or {}
+        lost += sum(engine.get(name, 0) for name in ("rx_lost_ring_full", "rx_lost_no_frame", "rx_refused", "tx_refused"))
+        # Closed sockets are listed too, and summed up in "closed" besides.
+        counted = [s for s in process.get("sockets", []) if not s.get("closed")] + list((process.get("closed") or {}).values())
+        lost += sum(s.get("rx_drops", 0) for s in counted)
+    return lost
+
+
+# ---- connections
+def connects(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    outcome = _plain(hosts, contestant, "connects", ["--count", point["count"], "--ports", 8, *_way(contestant)], seconds)
+    printed = outcome.client_json()
+    row = _latency(outcome, printed, "connection")
+    slots, each = printed["slots"], printed["slot_s"]
+    quarter = len(slots) // 4
+    early, late = sum(slots[:quarter]), sum(slots[-quarter:])
+    row.figures |= {"thousand": sum(slots) / (each * len(slots)) / 1e3, "closed": printed["connections"],
+                    "late_percent": 100 * late / early if early else 0.0}
+    return row
+
+
+def echo(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    outcome = _plain(hosts, contestant, "echo", ["--count", point["count"], "--ports", 8, *_way(contestant, "epoll")],
+                     seconds, descriptors=point["count"] + 4000)
+    row = _latency(outcome, outcome.client_json())
+    row.figures["open_thousand"] = point["count"] / outcome.client_json()["open_seconds"] / 1e3
+    return row
+
+
+# ---- open-loop load
+CONNECTIONS = 8
+
+
+def load(workload: str) -> tuple[float, float]:
+    """(messages a second, mean bytes): 1 Gbit/s of payload, or 20 000 messages a second where they are small."""
+    mean = max(16.0, workloads.mean(workloads.points(workload)))
+    return min(20_000.0, 1e9 / 8 / mean), mean
+
+
+def messages(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    workload = point["workload"]
+    path = hosts.logs / f"sizes-{workload or 'unloaded'}"
+    path.write_text(workloads.text(workloads.points(workload) if workload else workloads.every_size()))
+    rate, count = (load(workload)[0], CONNECTIONS) if workload else (0, 1)
+    outcome = _plain(hosts, contestant, "messages", ["--count", count, "--rate", rate, "--sizes", path, "--way", "epoll"], seconds)
+    printed = outcome.client_json()
+    classes = {int(size): Histogram.read(h) for size, h in printed["classes"].items()}
+    together = sum(classes.values(), Histogram())
+    return Round({**outcome.figures, **together.summary(), "unanswered": printed["unanswered"], "most_pending": printed["most_pending"],
+                  "classes": {str(size): h.summary() for size, h in classes.items()}},
+                 {"": together, **{str(size): h for size, h in classes.items()}})
+
+
+# ---- processor time, start-up
+def paced(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    outcome = _plain(hosts, contestant, "paced", ["--rate", point["rate"]], seconds)
+    printed = outcome.client_json()
+    row = _latency(outcome, printed)
+    row.figures |= {"server_percent": 100 * outcome.server_json()["cpu"], "client_percent": 100 * printed["cpu"]}
+    # Who sleeps by design is not to be thrown out for what others did meanwhile: its time is counted, not its share.
+    row.figures["discarded"] = False
+    return row
+
+
+def first(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    outcome = _plain(hosts, contestant, "first", ["--count", 10], seconds, exec_with=str(plain_program()))
+    printed = outcome.client_json()
+    return Round({**outcome.figures, "first_byte_ms": printed["first_byte_ms"], "main_ms": printed["main_ms"],
+                  "resident_mib": printed["resident_KiB"] / 1024, "huge_mib": printed["huge_KiB"] / 1024})
+
+
+# ---- sockperf
+def sockperf_latency(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    common = sockperf.common(point["protocol"], hosts.lab(contestant).address("B"), PORT)
+    # 3.7 asks no faster than 600 000 times a second unless told how often; 2 000 000 is its most.
+    outcome = hosts.exchange(contestant, ["sockperf", "server", *common],
+                             ["sockperf", "ping-pong", *common, "-t", f"{max(1, seconds):.0f}", "-m", "14", "--mps=2000000", "--full-rtt"],
+                             protocol=point["protocol"], seconds=seconds + 20)
+    row = sockperf.latency(sockperf.plain(outcome.clients[0] + outcome.errors[0]))
+    return Round({**outcome.figures, "median_us": row["median"], "p99_us": row["p99"], "p999_us": row["p99.9"], "messages": row["messages"],
+                  "faults": sum(row[what] for what in sockperf.FAULTS)})
+
+
+def sockperf_throughput(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    common = sockperf.common(point["protocol"], hosts.lab(contestant).address("B"), PORT)
+    outcome = hosts.exchange(contestant, ["sockperf", "server", *common],
+                             ["sockperf", "throughput", *common, "-t", f"{max(1, seconds):.0f}", "-m", str(point["size"]), "--mps=max"],
+                             protocol=point["protocol"], seconds=seconds + 20)
+    row = sockperf.throughput(sockperf.plain(outcome.clients[0] + outcome.errors[0]), sockperf.plain(outcome.server + outcome.errors[-1]), point["size"])
+    return Round({**outcome.figures, "mbit": row["Mbit/s"], "million": row["messages/s"] / 1e6, "arrived_percent": row["arrived %"]})
+
+
+# ---- the list
+def _sized(size: int) -> str:
+    return f"{size} B" if size < 1024 else f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
+
+
+def _streams(sizes: tuple[int, ...], no_delay: bool, devices_at: tuple[int, ...], devices: tuple[str, ...],
+             others: tuple[str, ...], quick: tuple[int, ...]) -> tuple[Point, ...]:
+    return tuple(Point(_sized(s), s, (("size", s), ("no_delay", no_delay)), others + (devices if s in devices_at else ()), quick=s in quick)
+                 for s in sizes)
+
+
+SIZES = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+LARGE = (4096, 65536, 1048576)
+STREAM = (Figure("gbit", "payload", "Gbit/s"), Figure("million", "messages", "M/s", 3))
+
+
+def all_cases() -> list[Case]:
+    both = ("vireo", "kernel", "vireo-shm")
+    yardsticks = ("device", "vireo", "kernel", "kernel-spin", "device-shm", "vireo-shm")
+    ways = tuple(Point(f"{protocol.upper()} {way}", 0, (("protocol", protocol), ("way", way)), quick=way == "epoll")
+                 for protocol in ("tcp", "udp") for way in ("spin", "poll", "select", "epoll"))
+    return [
+        Case("round-trip-tcp", "TCP round trip of 1 byte", "One byte there and one back by blocking send and recv, one at a time. The bare device "
+             "sends frames of the same length.", LATENCY, True, yardsticks, (Point("1 B", 1, (("protocol", "tcp"), ("way", "block"))),),
+             round_trip, "distribution"),
+        Case("round-trip-udp", "UDP round trip of 1 byte", f"The same with datagrams; the bare device's frames have {device.SMALLEST} bytes, its least.",
+             LATENCY, True, yardsticks, (Point("1 B", 1, (("protocol", "udp"), ("way", "block"))),), round_trip, "distribution"),
+        Case("round-trip-ways", "Round trips by the way of waiting", "The same byte where both sides ask without blocking (spin), or wait by "
+             "poll, select or epoll_wait before they receive.", LATENCY, True, both, ways, round_trip, "bars", seconds=0.5),
+        Case("stream", "One-way TCP stream", "One connection, messages of one size as fast as send takes them; what arrives at the receiver counts, "
+             "after the first tenth of the time. The bare device sends full frames in batches of 32 and is shown by the TCP payload they "
+             "could carry. TSO: segmentation offload on the veth pair, where segments of 64 KiB cross unsegmented; no wire does that.",
+             STREAM, False, ("device", "vireo", "kernel", "kernel-offload", "device-shm", "vireo-shm"),
+             _streams(SIZES, False, LARGE, ("device", "device-shm"), ("vireo", "kernel", "kernel-offload", "vireo-shm"),
+                      (64, 1024, 4096, 65536, 1048576)), stream, "lines", "message, bytes", seconds=0.8),
+        Case("stream-nodelay", "One-way TCP stream with TCP_NODELAY", "The same, where each send may become a segment of its own.", STREAM, False,
+             both, _streams((64, 1024), True, (), (), both, (64,)), stream, "bars", seconds=0.8),
+        Case("stream-jumbo", "One-way TCP stream, MTU 9000", "The same between hosts with an MTU of 9000; frames span several of the device's buffers.",
+             STREAM, False, ("device-jumbo", "vireo-jumbo", "kernel-jumbo"),
+             _streams(LARGE, False, (65536,), ("device-jumbo",), ("vireo-jumbo", "kernel-jumbo"), (65536,)), stream, "lines", "message, bytes",
+             seconds=0.8, preload=False),
+        Case("datagrams", "UDP datagrams of 64 bytes, one way", "As fast as they are taken, by send and recv, and by sendmmsg and recvmmsg of 32. The "
+             "receiver's count is the rate.", (Figure("million", "received", "M/s", 3), Figure("arrived_percent", "arrived", "%", 1),
+                                              Figure("uncounted", "lost uncounted", "", 0)), False,
+             ("device", "vireo", "kernel", "device-shm", "vireo-shm"),
+             (Point("send", 0, (("batch", 1),)), Point("sendmmsg", 1, (("batch", 32),))), datagrams, "bars", seconds=0.8),
+        Case("connects", "Connect, exchange a byte, close", "One at a time by blocking calls, and 64 at a time by epoll; the client closes first, so "
+             "its TIME_WAIT entries gather. Last quarter: connections of the run's last quarter for 100 of its first.",
+             (Figure("thousand", "connections", "k/s"), Figure("late_percent", "last quarter", "%", 0), Figure("median_us", "median", "us"),
+              Figure("p99_us", "p99", "us")), False, ("vireo", "kernel", "kernel-spin", "vireo-shm"),
+             (Point("1 at a time", 1, (("count", 1),)), Point("64 at a time", 64, (("count", 64),))), connects, "bars"),
+        Case("echo", "Echo over open connections", "All connections are watched by one epoll on each side; one byte goes there and back on one of "
+             "them, chosen at random.", (*LATENCY, Figure("open_thousand", "opened", "k/s", 1)), True, both,
+             (Point("1", 1, (("count", 1),)), Point("100", 100, (("count", 100),)), Point("10 000", 10_000, (("count", 10_000),)),
+              Point("100 000", 100_000, (("count", 100_000),), quick=False, most_rounds=2)), echo, "lines", "open connections", takes=2.5),
+        Case("messages", "Messages under load", "Open loop: messages arrive by a Poisson process, with the sizes of five published workloads, on "
+             f"{CONNECTIONS} connections; each is answered when all of it is there. Time counts from when a message was due. Slowdown: by the "
+             "least median that any contestant on the same wire needed for that class of size, one message at a time, unloaded.",
+             LATENCY, True, both, (Point("unloaded", 0, (("workload", ""),)),
+                                   *(Point(w, i, (("workload", w),), quick=w in ("W2", "W4")) for i, w in enumerate(workloads.SIZES, 1))),
+             messages, "slowdown", "message, bytes"),
+        Case("processor", "Processor time at a fixed rate", "A byte there and back by blocking calls at a fixed rate; the client sleeps until each is "
+             "due. User and system time of each program, all its threads, by the clock. Idle: both wait for a byte that comes at the end.",
+             (Figure("server_percent", "server", "%", 1), Figure("client_percent", "client", "%", 1), Figure("median_us", "median", "us"),
+              Figure("p99_us", "p99", "us")), True, ("vireo", "vireo-adaptive", "vireo-interrupt", "kernel"),
+             (Point("idle", 0, (("rate", 0),)), Point("100 a second", 100, (("rate", 100),)), Point("10 000 a second", 10_000, (("rate", 10_000),))),
+             paced, "bars", y_scale="linear", preload=False),
+        Case("start", "Start-up and memory", "From exec to the first byte back, and the memory of a process with ten connections.",
+             (Figure("first_byte_ms", "first byte", "ms"), Figure("main_ms", "main reached", "ms"), Figure("resident_mib", "resident", "MiB", 1),
+              Figure("huge_mib", "huge pages", "MiB", 0)), True, both, (Point("10 connections", 10),), first, "bars"),
+        Case("sockperf-latency", "sockperf ping-pong, 14 bytes", "sockperf ping-pong --mps=2000000 --full-rtt -m 14, its own percentiles.",
+             LATENCY, True, both, tuple(Point(p.upper(), 0, (("protocol", p),)) for p in ("tcp", "udp")), sockperf_latency, "bars", takes=1.5),
+        Case("sockperf-throughput", "sockperf throughput", "sockperf throughput --mps=max, what arrived by the server's count.",
+             (Figure("mbit", "payload", "Mbit/s", 0), Figure("million", "messages", "M/s", 3), Figure("arrived_percent", "arrived", "%", 1)), False,
+             both, tuple(Point(f"{p.upper()} {s} B", s, (("protocol", p), ("size", s)), quick=s == 64) for p in ("tcp", "udp") for s in (64, 1400)),
+             sockperf_throughput, "bars", takes=1.5),
+    ]

@@ -1,0 +1,61 @@
+"""Who is measured, on which wire."""
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    name: str
+    label: str
+    wire: str  # "veth" or "shm"
+    stack: str = "kernel"  # "kernel", "vireo", "device", or "preload": another library
+    spins: bool = False  # where a case blocks, it asks again and again instead
+    lab: str = "plain"  # the hosts: LABS
+    spec: str | None = "latency"  # VMA_SPEC
+    env: tuple[tuple[str, str], ...] = ()
+    library: Path | None = None  # of "preload"
+
+    @property
+    def rival(self) -> str:
+        """The contestant that ratios compare this one with: Vireo on the same wire."""
+        return "vireo-shm" if self.wire == "shm" else "vireo-jumbo" if self.lab == "jumbo" else "vireo"
+
+
+LABS: dict[str, dict] = {
+    "plain": {},  # MTU 1500, no offloads
+    "offload": {"tx_offload": True},  # segments of 64 KiB cross the veth pair, with unfinished checksums
+    "jumbo": {"mtu": 9000},
+}
+
+_ALL = (
+    Contestant("device", "bare AF_XDP", "veth", "device"),
+    Contestant("vireo", "Vireo", "veth", "vireo"),
+    Contestant("kernel", "kernel", "veth"),
+    Contestant("kernel-spin", "kernel, spinning", "veth", spins=True),
+    Contestant("kernel-offload", "kernel, TSO", "veth", lab="offload"),
+    Contestant("device-jumbo", "bare AF_XDP, MTU 9000", "veth", "device", lab="jumbo"),
+    Contestant("vireo-jumbo", "Vireo, MTU 9000", "veth", "vireo", lab="jumbo"),
+    Contestant("kernel-jumbo", "kernel, MTU 9000", "veth", lab="jumbo"),
+    Contestant("vireo-adaptive", "Vireo, no profile", "veth", "vireo", spec=None),
+    Contestant("vireo-interrupt", "Vireo, low_cpu", "veth", "vireo", spec="low_cpu"),
+    Contestant("device-shm", "bare shm", "shm", "device"),
+    Contestant("vireo-shm", "Vireo on shm", "shm", "vireo", env=(("VIREO_DEVICE", "shm"),)),
+)
+CONTESTANTS = {c.name: c for c in _ALL}
+
+
+def preloaded(words: list[str]) -> dict[str, Contestant]:
+    """From the options --preload NAME=PATH. Errors: ValueError for what is not that, or a name that is taken."""
+    found: dict[str, Contestant] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not name or not equals or not path:
+            raise ValueError(f"--preload {word}: it is NAME=PATH")
+        if name in CONTESTANTS or name in found:
+            raise ValueError(f"--preload {word}: there is a contestant of that name")
+        if not Path(path).is_file():
+            raise ValueError(f"--preload {word}: no such file")
+        found[name] = Contestant(name, name, "veth", "preload", library=Path(path).resolve())
+    return found
