@@ -291,6 +291,7 @@ def main() -> int:
         "apps": ("web server, asyncio", lambda c: c.suites("apps", 400)),
         "integrity": ("byte-compared transfers", lambda c: c.suites("integrity", 1500)),
         "abi": ("preloading is free, exported names", lambda c: c.suites("abi", 300)),
+        "bench": ("statistics and report of bench/run, its programs over loopback", lambda c: c.suites("bench", 120)),
         "asan": ("all unit tests under ASan and UBSan", lambda c: c.sanitized(
             "asan", 1200, env={"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"})),
         "tsan": ("the tests labelled `threads` under TSan", lambda c: c.sanitized(
@@ -335,7 +336,7 @@ def main() -> int:
             started = time.monotonic()
             got = function(checker)
             for o in got:
-                if not o.passed and not name in ("interop", "apps", "integrity", "abi"):  # those have shown theirs
+                if not o.passed and not name in ("interop", "apps", "integrity", "abi", "bench"):  # those have shown theirs
                     print(f"  FAIL {o.case}\n    " + o.error.strip().replace("\n", "\n    "), flush=True)
             failed = sum(not o.passed for o in got)
             print(f"   {name}: {len(got) - failed} passed, {failed} failed, {time.monotonic() - started:.0f} s", flush=True)
