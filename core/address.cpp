@@ -6,13 +6,6 @@
 
 namespace vireo {
 
-IpAddr IpAddr::v4(be32 a) {
-  IpAddr r;
-  r.b_[10] = r.b_[11] = 0xff;
-  std::memcpy(r.b_.data() + 12, &a, 4);
-  return r;
-}
-
 IpAddr IpAddr::v6(const uint8_t (&bytes)[16]) {
   IpAddr r;
   std::memcpy(r.b_.data(), bytes, 16);
@@ -30,32 +23,16 @@ std::optional<IpAddr> IpAddr::parse(std::string_view text) {
   return std::nullopt;
 }
 
-be32 IpAddr::as_v4() const {
-  be32 a;
-  std::memcpy(&a, b_.data() + 12, 4);
-  return a;
-}
-
 in6_addr IpAddr::as_in6() const {
   in6_addr a;
   std::memcpy(&a, b_.data(), 16);
   return a;
 }
 
-bool IpAddr::is_unspecified() const { return *this == IpAddr() || *this == any_v4(); }
-
 bool IpAddr::is_loopback() const {
   if (is_v4()) return b_[12] == 127;
   return std::all_of(b_.begin(), b_.end() - 1, [](uint8_t b) { return b == 0; }) && b_[15] == 1;
 }
-
-bool IpAddr::is_multicast() const { return is_v4() ? (b_[12] & 0xf0) == 0xe0 : b_[0] == 0xff; }
-
-bool IpAddr::is_link_local() const {
-  return is_v4() ? b_[12] == 169 && b_[13] == 254 : b_[0] == 0xfe && (b_[1] & 0xc0) == 0x80;
-}
-
-bool IpAddr::is_limited_broadcast() const { return is_v4() && as_v4() == be32(0xffffffff); }
 
 bool IpAddr::in_prefix(const IpAddr& net, unsigned bits) const {
   if (is_v4() != net.is_v4()) return false;

@@ -22,7 +22,12 @@ namespace vireo {
 class IpAddr {
  public:
   constexpr IpAddr() = default;
-  static IpAddr v4(be32 a);  ///< e.g. 10.0.0.1 from `be32(0x0a000001)`
+  static IpAddr v4(be32 a) {  ///< e.g. 10.0.0.1 from `be32(0x0a000001)`
+    IpAddr r;
+    const uint64_t low = uint64_t{a.raw()} << 32 | be32(0xffff).raw();
+    std::memcpy(r.b_.data() + 8, &low, 8);
+    return r;
+  }
   static IpAddr v6(const uint8_t (&bytes)[16]);
   static IpAddr v6(const in6_addr& a) { return v6(a.s6_addr); }
   static IpAddr any_v4() { return v4(be32(0)); }
@@ -30,24 +35,36 @@ class IpAddr {
   static std::optional<IpAddr> parse(std::string_view text);
 
   bool is_v4() const { return lo32(0) == 0 && lo32(4) == 0 && lo32(8) == be32(0xffff).raw(); }
-  be32 as_v4() const;  ///< requires is_v4()
+  be32 as_v4() const { return std::bit_cast<be32>(lo32(12)); }  ///< requires is_v4()
   const std::array<uint8_t, 16>& bytes() const { return b_; }
   in6_addr as_in6() const;
   int family() const { return is_v4() ? AF_INET : AF_INET6; }
 
-  bool is_unspecified() const;  ///< 0.0.0.0 or ::
-  bool is_loopback() const;     ///< 127/8 or ::1
-  bool is_multicast() const;
-  bool is_link_local() const;         ///< fe80::/10 or 169.254/16
-  bool is_limited_broadcast() const;  ///< 255.255.255.255
+  bool is_unspecified() const {  ///< 0.0.0.0 or ::
+    return lo32(12) == 0 && (is_v4() || (lo32(0) | lo32(4) | lo32(8)) == 0);
+  }
+  bool is_loopback() const;  ///< 127/8 or ::1
+  bool is_multicast() const { return is_v4() ? (b_[12] & 0xf0) == 0xe0 : b_[0] == 0xff; }
+  bool is_link_local() const {  ///< fe80::/10 or 169.254/16
+    return is_v4() ? b_[12] == 169 && b_[13] == 254 : b_[0] == 0xfe && (b_[1] & 0xc0) == 0x80;
+  }
+  bool is_limited_broadcast() const { return is_v4() && lo32(12) == UINT32_MAX; }
   /// True if the first `bits` bits (of 32 for IPv4, of 128 for IPv6) equal those of `net`; families
   /// must match.
   bool in_prefix(const IpAddr& net, unsigned bits) const;
 
   std::string str() const;  ///< inet_ntop(3) form
   auto operator<=>(const IpAddr&) const = default;
+  bool operator==(const IpAddr& o) const {  // inline, which memcmp() of 16 bytes is not
+    return ((half(0) ^ o.half(0)) | (half(8) ^ o.half(8))) == 0;
+  }
 
  private:
+  uint64_t half(unsigned at) const {
+    uint64_t v;
+    std::memcpy(&v, b_.data() + at, 8);
+    return v;
+  }
   uint32_t lo32(unsigned at) const {
     uint32_t v;
     std::memcpy(&v, b_.data() + at, 4);
