@@ -44,7 +44,7 @@ struct PacketSlice {  // no defaults: an array of them on the stack is not to be
 
 /// One frame to send: header bytes (copied before tx() returns), then the body.
 /// The device may write `head` into the headroom right before a body that has one slice and no
-/// device_refs.
+/// device_refs; it may lie there already.
 struct TxFrame {
   std::span<const std::byte> head;
   std::span<const PacketSlice> body;

@@ -176,7 +176,8 @@ bool XdpQueue::tx_in_place(const TxFrame& frame) noexcept {
     return false;
   const PacketSlice& s = frame.body[0];
   const auto head = static_cast<uint32_t>(frame.head.size());
-  std::memcpy(s.packet->frame + s.at - head, frame.head.data(), head);
+  std::byte* const to = s.packet->frame + s.at - head;
+  if (frame.head.data() != to) std::memcpy(to, frame.head.data(), head);
   ++s.packet->refs;
   post(0, *s.packet, s.at - head, head + s.length, false);
   xsk_.tx.publish(1);
@@ -218,7 +219,8 @@ bool XdpQueue::tx_chained(const TxFrame& frame, uint32_t total) noexcept {
   const auto head = static_cast<uint32_t>(frame.head.size());
   if (head_fits) {
     const PacketSlice& s = rest[0];
-    std::memcpy(s.packet->frame + s.at - head, frame.head.data(), head);
+    std::byte* const to = s.packet->frame + s.at - head;
+    if (frame.head.data() != to) std::memcpy(to, frame.head.data(), head);
     ++s.packet->refs;
     post(at++, *s.packet, s.at - head, head + s.length, n > 1);
     rest = rest.subspan(1);

@@ -71,7 +71,7 @@ bool Engine::turn(Instant now) noexcept {
   bool is_worked = frames != 0;
   if (lock_.has_work()) [[unlikely]] {
     run_notes(lock_.take_work());
-    is_worked = true;
+    deadlines_moved_ = is_worked = true;
   }
   if (pool_->free_count() <= 2 * low_water_ + kBurst) [[unlikely]]
     run_short(now);
@@ -84,6 +84,7 @@ bool Engine::turn(Instant now) noexcept {
     return false;
   }
   if (is_due) [[unlikely]] {
+    deadlines_moved_ = true;
     run_timers(now);
     expire_time_waits(now);
     expire_records(now);
@@ -99,7 +100,7 @@ bool Engine::turn(Instant now) noexcept {
     reap_and_refill();
   if (!pending_.empty()) flush_pending(now);
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
-  publish_deadline(now);
+  if (deadlines_moved_ || !is_worked) publish_deadline(now);
   return is_worked;
 }
 
@@ -125,6 +126,7 @@ void Engine::reap_and_refill() noexcept {
 }
 
 void Engine::publish_deadline(Instant now) noexcept {
+  deadlines_moved_ = false;
   Instant d = std::min(wheel_.next_deadline(), pmtu_.first_expiry());
   if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
   d = std::min(d, syns_.next_deadline());

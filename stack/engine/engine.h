@@ -38,6 +38,7 @@
 #include "stack/tcp/isn.h"
 #include "stack/tcp/tcp.h"
 #include "stack/wire/parse.h"
+#include "stack/wire/plain.h"
 
 namespace vireo {
 
@@ -336,7 +337,7 @@ class Engine {
 
   // receive.cpp
   unsigned receive_burst(Port& port, Queue& queue, Instant now) noexcept;
-  void receive_buffer(Port& port, RxDesc& desc, Instant now) noexcept;
+  void receive_buffer(Port& port, RxDesc& desc, bool alone, Instant now) noexcept;
   void receive_frame(Port& port, RxDesc& desc, PacketChain rest, Instant now) noexcept;
   void receive_tcp(Port& port, const wire::ParsedFrame& frame, const std::byte* eth,
                    PacketChain packet, Instant now) noexcept;
@@ -350,6 +351,12 @@ class Engine {
   void reply(const Incoming& in, const tcp::Plan& plan) noexcept;
   void send_alone(Port& port, const wire::HeaderTemplate& header, const tcp::Plan& plan) noexcept;
 
+  // plain.cpp
+  bool receive_plain(RxDesc& desc, bool alone, Instant now) noexcept;
+  bool receive_expected(RxDesc& desc, const wire::PlainIp& ip, bool alone, Instant now) noexcept;
+  bool receive_datagram(RxDesc& desc, const wire::PlainIp& ip, bool alone) noexcept;
+  bool send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept;
+
   // tcp_flows.cpp
   TcpFlow* new_tcp(const FlowKey& key);
   void free_tcp(TcpFlow& f) noexcept;
@@ -358,6 +365,7 @@ class Engine {
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;
   void arm_timer(TcpFlow& f) noexcept;
+  void arm_timer_by(TcpFlow& f, Instant at) noexcept;
 
   // last_will.cpp
   LastWillEntry* will_entry(const TcpFlow& f) const noexcept;
@@ -423,6 +431,7 @@ class Engine {
 
   // udp_flows.cpp
   void note_udp(UdpFlow& u) noexcept;
+  bool keep_datagram(UdpFlow& u, PacketChain packet) noexcept;
   void deliver_udp(UdpFlow& u, PacketChain packet) noexcept;
   void deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain packet) noexcept;
   struct Datagram;
@@ -448,6 +457,8 @@ class Engine {
   std::unique_ptr<PacketPool> pool_;
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
+  bool deadlines_moved_ = false;  ///< deadline_ may be late
+  TcpFlow* heard_ = nullptr;      ///< whose segment took the short way last
   uint32_t low_water_ = 0;        ///< free frames below which queues grow no more
   Instant pinned_looked_;         ///< of end_pinned(): when, how far, and whom it found
   uint32_t pinned_next_ = 0;

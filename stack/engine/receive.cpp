@@ -53,7 +53,7 @@ unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noexcept {
   for (;;) {
     const unsigned n = queue.rx_burst(burst_);
     frames += n;
-    for (unsigned i = 0; i < n; ++i) receive_buffer(port, burst_[i], now);
+    for (unsigned i = 0; i < n; ++i) receive_buffer(port, burst_[i], n == 1, now);
     if (n == kBurst && frames == kBurst) [[unlikely]]
       watch_crowd(queue.rx_level(), now);
     if (partial_ && n != 0) continue;  // the rest of a packet is there already: it came as one
@@ -69,10 +69,10 @@ unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noexcept {
 }
 
 /// A whole packet, or one buffer of a packet that lies in several.
-void Engine::receive_buffer(Port& port, RxDesc& d, Instant now) noexcept {
+void Engine::receive_buffer(Port& port, RxDesc& d, bool alone, Instant now) noexcept {
   if (!partial_) [[likely]] {
     if (!has(d.flags, RxFlags::kMore)) [[likely]] {
-      receive_frame(port, d, {}, now);
+      if (!receive_plain(d, alone, now)) receive_frame(port, d, {}, now);
       return;
     }
     partial_ = std::move(d.packet);
@@ -86,6 +86,7 @@ void Engine::receive_buffer(Port& port, RxDesc& d, Instant now) noexcept {
 }
 
 void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now) noexcept {
+  deadlines_moved_ = true;
   PacketBuf& p = *d.packet;
   PacketRef owned = std::move(d.packet);
   stats_.rx_packets.add();

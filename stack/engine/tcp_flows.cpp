@@ -31,6 +31,7 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
 }
 
 void Engine::free_tcp(TcpFlow& f) noexcept {
+  if (heard_ == &f) heard_ = nullptr;
   strike_will(f);
   wheel_.cancel(f);
   tcp::release(f.tcb);
@@ -80,6 +81,8 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
 // ---- the program's calls
 
 size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
+  if (data.size() == 1 && !more && send_lone(f, data[0], now)) [[likely]]
+    return data[0].iov_len;
   const size_t n = tcp::append(f.tcb, data, more, now);
   if (n != 0) tcp_progress(f, now);
   return n;
@@ -176,8 +179,14 @@ void Engine::run_timers(Instant now) noexcept {
   });
 }
 
+/// The flow's deadline may have come to be `at`, or is later than it was. It may fire in vain then.
+void Engine::arm_timer_by(TcpFlow& f, Instant at) noexcept {
+  if (at < f.deadline()) arm_timer(f);
+}
+
 void Engine::arm_timer(TcpFlow& f) noexcept {
   lull_ = 0;
+  deadlines_moved_ = true;
   const Instant d = tcp::deadline(f.tcb);
   wheel_.arm(f, d);
   ring_helper_before(d);  // a send by a program that then does something else

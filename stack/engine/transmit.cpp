@@ -59,10 +59,16 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
 }
 
 bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
-  alignas(16) std::byte head[wire::HeaderTemplate::kMaxBytes];
+  alignas(16) std::byte room[wire::HeaderTemplate::kMaxBytes];
   checksum::Sum sum = 0;
-  if (plan.length != 0)
-    sum = plan.sum_known ? plan.sum : checksum::sum(plan.packet->frame + plan.at, plan.length);
+  std::byte* head = room;
+  if (plan.length != 0) {
+    PacketBuf& b = *plan.packet;
+    sum = plan.sum_known ? plan.sum : checksum::sum(b.frame + plan.at, plan.length);
+    // Right before the payload, where the device may leave it, unless it still reads that.
+    if (plan.at == b.data_at && b.device_refs == 0 && b.data_at >= sizeof room) [[likely]]
+      head = b.data() - (f.egress.header.size() + plan.options_length);
+  }
   const size_t n = f.egress.header.emit_tcp(head, {.seq = plan.seq.value(),
                                                    .ack = plan.ack.value(),
                                                    .flags = static_cast<uint8_t>(plan.flags),

@@ -90,7 +90,8 @@ void Engine::note_udp(UdpFlow& u) noexcept {
   if (!u.notify_hook.is_linked()) notify_udp_.push_back(u);
 }
 
-void Engine::deliver_udp(UdpFlow& u, PacketChain packet) noexcept {
+/// @return false: there is no room, and it is lost.
+bool Engine::keep_datagram(UdpFlow& u, PacketChain packet) noexcept {
   uint32_t cost = 0;
   for (PacketBuf* p = packet.front(); p != nullptr; p = p->next) {
     cost += truesize(*p);
@@ -100,13 +101,17 @@ void Engine::deliver_udp(UdpFlow& u, PacketChain packet) noexcept {
   const bool is_full = u.queue_truesize + cost > u.rcv_buf || pool_->free_count() < low_water_;
   if (is_full && !u.queue.empty()) {
     u.stats->rx_drops.add();
-    return;
+    return false;
   }
   u.queue_truesize += cost;
   u.stats->rx_packets.add();
   u.stats->rx_bytes.add(packet.bytes());
   u.queue.append(std::move(packet));
-  note_udp(u);
+  return true;
+}
+
+void Engine::deliver_udp(UdpFlow& u, PacketChain packet) noexcept {
+  if (keep_datagram(u, std::move(packet))) note_udp(u);
 }
 
 /// A copy for every member of the group but the last, which gets the frame itself.
@@ -151,11 +156,21 @@ IpSettings ip_to(const UdpFlow& u, const Endpoint& dst) {
 }  // namespace
 
 Result<void> Engine::make_datagram(std::span<const iovec> data, Datagram& d) noexcept {
+  const uint32_t room = pool_->frame_bytes() - PacketPool::kHeadroom;
+  if (data.size() == 1 && data[0].iov_len <= room) [[likely]] {
+    if (PacketBuf* const p = pool_->take(); p != nullptr) [[likely]] {
+      const auto n = static_cast<uint16_t>(data[0].iov_len);
+      d.sum = checksum::copy_and_sum(p->data(), data[0].iov_base, n);
+      p->length = n;
+      d.body.push_back(PacketRef(p));
+      return {};
+    }
+  }
   PacketRef p;
   uint32_t total = 0;
   for (const iovec& v : data) {
     for (size_t at = 0; at < v.iov_len;) {
-      if (!p || p->length == pool_->frame_bytes() - PacketPool::kHeadroom) {
+      if (!p || p->length == room) {
         if (p) d.body.push_back(std::move(p));
         p.reset(pool_->take());
         if (!p) {
@@ -167,8 +182,7 @@ Result<void> Engine::make_datagram(std::span<const iovec> data, Datagram& d) noe
           return fail(ENOBUFS, "packet pool");
         }
       }
-      const size_t n = std::min<size_t>(v.iov_len - at,
-                                        pool_->frame_bytes() - PacketPool::kHeadroom - p->length);
+      const size_t n = std::min<size_t>(v.iov_len - at, room - p->length);
       const checksum::Sum s = checksum::copy_and_sum(
           p->data() + p->length, static_cast<const std::byte*>(v.iov_base) + at, n);
       d.sum = checksum::combine(d.sum, s, total % 2 != 0);
@@ -182,7 +196,11 @@ Result<void> Engine::make_datagram(std::span<const iovec> data, Datagram& d) noe
 }
 
 Result<void> Engine::emit_udp(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept {
-  alignas(16) std::byte head[wire::HeaderTemplate::kMaxBytes];
+  alignas(16) std::byte room[wire::HeaderTemplate::kMaxBytes];
+  std::byte* head = room;
+  // Right before the payload, where the device may leave it.
+  if (d.body.buffers() == 1 && d.body.front()->device_refs == 0) [[likely]]
+    head = d.body.front()->data() - u.egress.header.size();
   const size_t h =
       u.egress.header.emit_udp(head, {.payload_bytes = d.body.bytes(), .payload_sum = d.sum});
   PacketSlice slices[kMaxFrames];

@@ -203,11 +203,18 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   tcp::Tcb& t = flow.tcb;
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
   const size_t want = iov_bytes(iov);
-  IovCursor from(iov);
   size_t done = 0;
+  if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && tcp::can_send(t)) [[likely]] {
+    done = e.tcp_send(flow, iov, false, Clock::now());
+    if (done == want && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]]
+      return static_cast<ssize_t>(done);
+  }
+  IovCursor from(iov);
+  from.advance(done);
   bool polled = false;
   std::optional<Deadline> deadline;
   for (;;) {
+    if (done != 0 && done == want) break;
     if (tcp::can_send(t)) [[likely]] {
       // The vector as it stands the first time, its rest after a part was taken.
       size_t n = 0;

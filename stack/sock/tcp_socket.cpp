@@ -26,6 +26,10 @@ ReadyBits bits_of(tcp::Effects e) {
 void on_effects(TcpFlow& flow, tcp::Effects e) {
   File& f = *static_cast<File*>(flow.owner);
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
+  if (e == tcp::Effects::kReadable) [[likely]] {
+    f.ready.notify(kReadyIn);
+    return;
+  }
   if (has(e, tcp::Effects::kUrgent)) [[unlikely]]
     send_sigurg(f);
   if (const ReadyBits bits = bits_of(e); bits != 0) f.ready.notify(bits);

@@ -6,6 +6,7 @@
 
 #include "stack/sock/sockets.h"
 #include "stack/wire/parse.h"
+#include "stack/wire/plain.h"
 
 namespace vireo::udp_socket {
 namespace {
@@ -94,32 +95,22 @@ bool wants_control(const SocketOptions& o) {
           o.v6_recvhops | o.v6_recvtclass) != 0;
 }
 
-/// The first datagram of the queue goes to the caller. Holder of the engine's lock.
-ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
-  UdpFlow& u = f.udp_flow();
-  msg.msg_flags = 0;
-  size_t total = 0;
-  for (const PacketBuf* p = u.queue.front();; p = p->next) {
-    total += p->length;
-    if (p->offset == 0) break;  // 1: the datagram goes on in the next buffer
-  }
-  const bool control = msg.msg_control != nullptr && wants_control(f.udp->options);
-  if (msg.msg_name != nullptr || control) {
-    const PacketBuf& first = *u.queue.front();
-    const auto parsed = wire::parse_frame(
-        {first.data() - first.cookie, first.cookie + first.length}, total - first.length);
-    if (msg.msg_name != nullptr && parsed) {
-      const uint32_t scope =
-          parsed.src().is_link_local() ? static_cast<uint32_t>(ifindex_of(e, u)) : 0;
-      give_address({parsed.src(), parsed.src_port, scope}, f.domain.load(std::memory_order_relaxed),
-                   static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
-    }
-    if (control)
-      put_control(f, e, u, parsed, msg);
-    else
-      msg.msg_controllen = 0;
-  } else {
-    msg.msg_controllen = 0;
+void give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr& src, uint16_t port,
+                 msghdr& msg) {
+  const uint32_t scope = src.is_link_local() ? static_cast<uint32_t>(ifindex_of(e, u)) : 0;
+  give_address({src, port, scope}, f.domain.load(std::memory_order_relaxed),
+               static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
+}
+
+/// Copies the first datagram, of `total` bytes. @return what recvmsg does.
+ssize_t hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
+  if (msg.msg_iovlen == 1 && u.queue.front()->offset == 0 && (flags & MSG_PEEK) == 0) [[likely]] {
+    const PacketRef p = u.queue.pop_front();
+    const size_t n = std::min<size_t>(p->length, msg.msg_iov[0].iov_len);
+    if (n != 0) std::memcpy(msg.msg_iov[0].iov_base, p->data(), n);
+    Engine::udp_received(u, *p);
+    if (n < total) msg.msg_flags |= MSG_TRUNC;
+    return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : n);
   }
   IovCursor to({msg.msg_iov, msg.msg_iovlen});
   size_t copied = 0;
@@ -138,6 +129,38 @@ ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
   }
   if (copied < total) msg.msg_flags |= MSG_TRUNC;
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : copied);
+}
+
+/// The first datagram of the queue goes to the caller. Holder of the engine's lock.
+ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
+  UdpFlow& u = f.udp_flow();
+  msg.msg_flags = 0;
+  size_t total = 0;
+  for (const PacketBuf* p = u.queue.front();; p = p->next) {
+    total += p->length;
+    if (p->offset == 0) break;  // 1: the datagram goes on in the next buffer
+  }
+  const bool control = msg.msg_control != nullptr && wants_control(f.udp->options);
+  if (msg.msg_name != nullptr || control) {
+    const PacketBuf& first = *u.queue.front();
+    if (first.cookie == wire::PlainUdp::kHeaders4 && !control) [[likely]] {
+      wire::PlainIp plain;
+      plain.read(first.data() - first.cookie, first.cookie + total);
+      give_source(f, e, u, plain.src(), plain.src_port(), msg);
+      msg.msg_controllen = 0;
+      return hand_over(u, msg, total, flags);
+    }
+    const auto parsed = wire::parse_frame(
+        {first.data() - first.cookie, first.cookie + first.length}, total - first.length);
+    if (msg.msg_name != nullptr && parsed) give_source(f, e, u, parsed.src(), parsed.src_port, msg);
+    if (control)
+      put_control(f, e, u, parsed, msg);
+    else
+      msg.msg_controllen = 0;
+  } else {
+    msg.msg_controllen = 0;
+  }
+  return hand_over(u, msg, total, flags);
 }
 
 /// Time to look at the kernel's queue although ours may have something.

@@ -40,7 +40,6 @@ void measure_by_echo(Tcb& t, uint32_t echo, Instant now) {
 
 void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
   Config& c = t.config;
-  if (c.rcv_buf >= c.rcv_buf_max) return;
   BufferTuning& b = t.tuning;
   if (!t.ts_on) measure_by_window(t, now);
   b.copied += bytes;

@@ -21,7 +21,7 @@ void drop_work(Tcb& t) {
   t.suspects = t.tlp_due = t.tlp_out = t.new_first = false;
   t.acks_due = 0;
   t.sacked_out = t.lost_out = t.retrans_out = t.rtx_due = 0;
-  t.predictable = false;
+  t.predictable = t.terse = false;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "core/checksum.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
+#include "stack/tcp/window.h"
 #include "stack/wire/tcp_options.h"
 
 namespace vireo::tcp {
@@ -277,40 +278,6 @@ void ack_sent(Tcb& t, const Plan& p) {
 }
 
 }  // namespace
-
-StreamOffset receive_edge(const Tcb& t) {
-  const uint32_t queued = t.recv_queue.bytes();
-  uint64_t room = t.config.rcv_buf > queued ? t.config.rcv_buf - queued : 0;
-  room = std::min(room, uint64_t{65535} << t.rcv_wscale);  // what the field can say
-  if (t.config.window_clamp != 0) [[unlikely]]
-    room = std::min<uint64_t>(room, t.config.window_clamp);
-  if (t.pool != nullptr) {
-    // Frames pinned by small payloads count too: at twice the buffer in frames nothing new fits.
-    room = std::min(room, uint64_t{t.pool->window_share()} * t.config.mss);
-    const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
-    const uint64_t limit = 2ULL * t.config.rcv_buf;
-    if (pinned >= limit) [[unlikely]]
-      room = 0;
-  }
-  return t.rcv_nxt + room;
-}
-
-uint16_t window_field(const Tcb& t) {
-  // RFC 9293 §3.8.6.2.2: the edge advances by a segment or half the buffer, or not at all.
-  const StreamOffset old = std::max(t.rcv_adv, t.rcv_nxt);
-  const StreamOffset fresh = receive_edge(t);
-  const uint64_t step = std::min<uint64_t>(t.config.mss, t.config.rcv_buf / 2);
-  const uint64_t keep = old - t.rcv_nxt;
-  const uint64_t unit = 1ULL << t.rcv_wscale;
-  uint64_t field = keep >> t.rcv_wscale;
-  if (fresh >= old + step) field = (fresh - t.rcv_nxt) >> t.rcv_wscale;
-  // Rounding must not move the advertised edge left, so round up; but small segments would then
-  // creep past the buffer a unit at a time, so at most a unit beyond it (RFC 7323 §2.4 allows the
-  // peer to see an edge that falls back by less than a unit; what was advertised is still
-  // accepted).
-  if (field * unit < keep && t.rcv_nxt + (field + 1) * unit < fresh + unit) ++field;
-  return static_cast<uint16_t>(std::min<uint64_t>(field, 65535));
-}
 
 bool window_blocks(const Tcb& t) {
   if (t.snd_nxt >= t.snd_end) return t.fin_unsent() && t.snd_edge <= t.snd_nxt;

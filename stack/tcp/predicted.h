@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "stack/tcp/lone.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
@@ -32,62 +33,93 @@ inline void schedule_ack(Tcb& t, Instant now) {
   }
 }
 
-/// @return the effects, or nullopt: nothing was changed, walk the full way.
-inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
-  const uint32_t length = s.payload.bytes();
+/// What header prediction compares of a segment that has ACK, perhaps PSH, and of options none or
+/// the timestamps alone.
+struct PlainSegment {
+  Seq32 seq;
+  Seq32 ack;
+  uint32_t ts_val = 0;
+  uint32_t ts_echo = 0;
+  uint32_t length = 0;  ///< payload bytes
+  uint16_t window = 0;  ///< as on the wire, unscaled
+  bool has_ts = false;
+  bool is_marked = false;  ///< congestion experienced
+};
+
+/// True if `s` is what comes next, and nothing unusual goes on.
+inline bool is_predicted(const Tcb& t, const PlainSegment& s) {
   const auto acked = static_cast<uint32_t>(s.ack - t.snd_seq(t.snd_una));
   // Differences, all zero on a hit: one branch.
-  const uint32_t miss =
-      (static_cast<uint32_t>(s.flags & ~SegFlags::kPsh) ^ static_cast<uint32_t>(SegFlags::kAck)) |
-      (s.seq.value() ^ t.rcv_seq(t.rcv_nxt).value()) |
-      static_cast<uint32_t>(acked > t.snd_nxt - t.snd_una) |
-      static_cast<uint32_t>(length > t.rcv_adv - t.rcv_nxt) |
-      static_cast<uint32_t>((length | acked) == 0) |
-      static_cast<uint32_t>(((s.ecn == wire::Ecn::kCe) & t.ecn_on) != t.ecn_expect_ce) |
-      (static_cast<uint32_t>(s.options.size()) ^ (t.ts_on ? 12U : 0U));
-  if (!t.predictable || miss != 0) return std::nullopt;
-  uint32_t ts_echo = 0;
-  if (t.ts_on) {
-    uint32_t ts_val;
-    if (!wire::parse_aligned_timestamps(s.options, ts_val, ts_echo) ||
-        static_cast<int32_t>(ts_val - t.ts_recent) < 0)
-      return std::nullopt;
-    if (t.rcv_nxt == t.rcv_acked) {  // RFC 7323 §4.3: SEG.SEQ <= Last.ACK.sent
-      t.ts_recent = ts_val;
-      t.ts_recent_s = seconds(now);
-    }
+  const uint32_t miss = (s.seq.value() ^ t.rcv_seq(t.rcv_nxt).value()) |
+                        static_cast<uint32_t>(acked > t.snd_nxt - t.snd_una) |
+                        static_cast<uint32_t>(s.length > t.rcv_adv - t.rcv_nxt) |
+                        static_cast<uint32_t>((s.length | acked) == 0) |
+                        static_cast<uint32_t>((s.is_marked & t.ecn_on) != t.ecn_expect_ce) |
+                        static_cast<uint32_t>(s.has_ts != t.ts_on) |
+                        (s.has_ts ? (s.ts_val - t.ts_recent) >> 31 : 0);
+  return t.predictable && miss == 0;
+}
+
+/// Takes `s`, which is_predicted(). `payload` is all of its `length`.
+inline Effects take_predicted(Tcb& t, const PlainSegment& s, PacketChain&& payload, Instant now) {
+  const auto acked = static_cast<uint32_t>(s.ack - t.snd_seq(t.snd_una));
+  if (t.ts_on && t.rcv_nxt == t.rcv_acked) {  // RFC 7323 §4.3: SEG.SEQ <= Last.ACK.sent
+    t.ts_recent = s.ts_val;
+    t.ts_recent_s = seconds(now);
   }
   ++t.segs_in;
   t.last_ack = now;
   t.keep_probes = 0;
   Effects e = Effects::kNone;
-  if (acked != 0)
-    e = on_ack(t, {.ack = t.snd_una + acked,
-                   .sack = {},
-                   .has_ts = t.ts_on,
-                   .ts_echo = ts_echo,
-                   .duplicate = false,
-                   .now = now});
+  if (acked != 0) {
+    if (is_lone(t, t.snd_una + acked)) [[likely]]
+      take_lone(t, now);
+    else
+      e = on_ack(t, {.ack = t.snd_una + acked,
+                     .sack = {},
+                     .has_ts = t.ts_on,
+                     .ts_echo = s.ts_echo,
+                     .duplicate = false,
+                     .now = now});
+  }
   const uint32_t window = static_cast<uint32_t>(s.window) << t.snd_wscale;
   t.snd_edge = t.snd_una + window;  // this ACK is the newest there is: RFC 9293 window update rule
   t.snd_wl1 = s.seq;
   t.snd_wl2 = s.ack;
   if (window > t.max_wnd) t.max_wnd = window;
-  if (length != 0) {
+  if (s.length != 0) {
     ++t.data_segs_in;
     t.last_received = now;
-    if (length > t.rcv_mss)
-      t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(length, t.config.mss));
-    if (t.ts_on && ts_echo != t.tuning.echo) measure_by_echo(t, ts_echo, now);
-    t.rcv_nxt += length;
+    if (s.length > t.rcv_mss)
+      t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(s.length, t.config.mss));
+    if (t.ts_on && s.ts_echo != t.tuning.echo) measure_by_echo(t, s.ts_echo, now);
+    t.rcv_nxt += s.length;
     const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
-    append_chain(t.recv_queue, std::move(s.payload), pinned > t.config.rcv_buf);
+    if (pinned > t.config.rcv_buf) [[unlikely]]
+      append_chain(t.recv_queue, std::move(payload), true);
+    else
+      t.recv_queue.append(std::move(payload));
     schedule_ack(t, now);
     e |= Effects::kReadable;
   }
   if (t.snd_nxt == t.snd_una && (t.snd_end > t.snd_nxt || t.rtx_timer != RtxTimer::kNone))
     sync_timer(t, now);  // the window may have opened or shut
   return e | transmit_wish(t);
+}
+
+/// input()'s first try. @return the effects, or nullopt: nothing was changed, walk the full way.
+inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
+  if ((s.flags & ~SegFlags::kPsh) != SegFlags::kAck) return std::nullopt;
+  PlainSegment plain{.seq = s.seq,
+                     .ack = s.ack,
+                     .length = s.payload.bytes(),
+                     .window = s.window,
+                     .has_ts = !s.options.empty(),
+                     .is_marked = s.ecn == wire::Ecn::kCe};
+  if (plain.has_ts && !wire::parse_aligned_timestamps(s.options, plain.ts_val, plain.ts_echo))
+    return std::nullopt;
+  if (!is_predicted(t, plain)) return std::nullopt;
+  return take_predicted(t, plain, std::move(s.payload), now);
 }
 
 }  // namespace vireo::tcp

@@ -11,13 +11,12 @@
 
 #include <algorithm>
 
+#include "stack/tcp/lone.h"
 #include "stack/tcp/prr.h"
 
 namespace vireo::tcp {
 
 namespace {
-
-constexpr Duration kIdle = Duration::s(5);  ///< of silence, and the send ring is given back
 
 /// @return the sample, zero: none.
 Duration measure(Tcb& t, const AckEvent& a, const Delivered& d, bool syn, bool advanced) {
@@ -254,41 +253,11 @@ Effects writable(Tcb& t, uint32_t room_before) {
   return Effects::kWritable;
 }
 
-/// The only segment in flight is acknowledged, it is a small one, and nothing else waits: what
-/// every message of a request and answer protocol meets.
-bool is_lone(Tcb& t, const AckEvent& a) {
-  const uint64_t flight = t.outstanding();
-  return a.ack == t.snd_end && t.snd_nxt == t.snd_end && t.queue.count() == 1 && t.snd_una != 0 &&
-         t.is_orderly() && !a.duplicate && a.sack.empty() && !t.queue.front().is_tainted() &&
-         t.queue.front().packet != nullptr && !t.ecn_on && !t.write_blocked &&
-         t.cc.kind != CcKind::kDctcp && flight < t.mss && 2 * flight < t.cc.cwnd &&
-         2 * flight < t.config.snd_buf && 2ULL * t.cc.cwnd <= t.config.snd_buf;
-}
-
-/// All that on_ack() comes to for it.
-void take_lone(Tcb& t, const AckEvent& a) {
-  const Instant sent_at = t.queue.front().sent_at;
-  t.queue.pop_front();
-  t.snd_una = a.ack;
-  t.rtt.sample(a.now - sent_at, t.config.rto_min, t.config.rto_max);
-  t.backoff = 0;
-  t.dupacks = 0;
-  t.retransmits = 0;
-  t.probe_due = false;
-  t.tlp_due = false;
-  t.partial_acked = false;
-  Scoreboard& b = t.queue.board();
-  t.delivery.on_ack(b.delivery, t.snd_una, t.snd_nxt, true, a.now);
-  t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.rto_at = Instant::never();
-  b.idle_at = a.now + kIdle;
-}
-
 }  // namespace
 
 Effects on_ack(Tcb& t, const AckEvent& a) {
-  if (is_lone(t, a)) [[likely]] {
-    take_lone(t, a);
+  if (!a.duplicate && a.sack.empty() && is_lone(t, a.ack)) {
+    take_lone(t, a.now);
     return Effects::kNone;
   }
   const bool syn = t.snd_una == 0;

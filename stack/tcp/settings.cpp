@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "stack/tcp/tcb.h"
+#include "stack/tcp/window.h"
 
 namespace vireo::tcp {
 
@@ -9,10 +10,11 @@ bool consumed(Tcb& t, uint32_t bytes, Instant now) {
   if (t.urgent != Urgent::kNone) [[unlikely]]
     pass_mark(t);
   if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return false;
-  tune_receive(t, bytes, now);
+  if (t.config.rcv_buf < t.config.rcv_buf_max) tune_receive(t, bytes, now);
   // The window reopened: said at once if the peer sees less than half of what it could have and the
   // step is worth a packet (RFC 9293 §3.8.6.2.2).
   const uint64_t seen = t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0;
+  if (2 * seen >= t.config.rcv_buf) return false;  // and so no further look
   const uint64_t open = receive_edge(t) - t.rcv_nxt;
   const uint64_t step = std::min<uint64_t>(2ULL * t.config.mss, t.config.rcv_buf / 2);
   if (open < 2 * seen || open < seen + step) return false;
@@ -79,6 +81,7 @@ void set_cork(Tcb& t, bool on, Instant now) {
   t.config.cork = on;
   // What it did not send it never will: no timer.
   if (t.state == State::kClosed || t.reset_due) return;
+  refresh_prediction(t);
   if (on) {
     Scoreboard& b = t.queue.board();
     if (t.snd_nxt < t.snd_end && b.cork_at.is_never()) b.cork_at = now + Duration::ms(200);
@@ -110,6 +113,7 @@ void set_snd_buf(Tcb& t, uint32_t bytes) { t.config.snd_buf = t.config.snd_buf_m
 void set_max_pacing_rate(Tcb& t, uint64_t bytes_per_second) {
   t.config.max_pacing_rate = bytes_per_second;
   t.paced = Pacer::is_bound(bytes_per_second);
+  refresh_prediction(t);
 }
 void set_rto_min(Tcb& t, Duration d) {
   t.config.rto_min = d;
@@ -121,6 +125,7 @@ void set_congestion(Tcb& t, CcKind kind) {
   t.config.congestion = kind;
   t.ecn_ect_all = t.ecn_on && kind == CcKind::kDctcp;
   if (t.state >= State::kEstablished) cc_change(t.cc, kind);
+  refresh_prediction(t);
 }
 void set_fin_timeout(Tcb& t, Duration d) { t.config.fin_timeout = d; }
 void set_rto_max(Tcb& t, Duration d) {
@@ -133,6 +138,7 @@ void set_window_clamp(Tcb& t, uint32_t bytes) { t.config.window_clamp = bytes; }
 Effects set_notsent_lowat(Tcb& t, uint32_t bytes) {
   const bool was = is_writable(t);
   t.config.notsent_lowat = bytes;
+  refresh_prediction(t);
   return !was && is_writable(t) ? Effects::kWritable : Effects::kNone;
 }
 

@@ -67,6 +67,7 @@ struct Tcb {
   uint32_t ts_recent = 0;
   State state = State::kClosed;
   bool predictable : 1 = false;    ///< nothing unusual goes on: header prediction may be tried
+  bool terse : 1 = false;          ///< nor with what we say: may_send_lone() may be asked
   bool ecn_on : 1 = false;         ///< agreed upon
   bool ecn_expect_ce : 1 = false;  ///< DCTCP: the latest data came marked
   uint8_t snd_wscale = 0;          ///< shift of windows we receive
@@ -238,7 +239,7 @@ inline bool has_output(const Tcb& t) {
 constexpr Duration kTimeWaitLength = Duration::s(60);  ///< 2 MSL, as Linux
 constexpr uint8_t kQuickAcks = 16;  ///< segments acknowledged at once after open or idle
 
-/// Recomputes Tcb::predictable after anything rare happened.
+/// Recomputes Tcb::predictable and Tcb::terse after anything rare happened.
 void refresh_prediction(Tcb& t);
 /// Keeps the one of {retransmission timer, persist timer, nothing outstanding} that is true.
 void sync_timer(Tcb& t, Instant now);
@@ -262,10 +263,6 @@ inline uint16_t first_window(const Config& c) {
   const uint32_t most = c.window_clamp != 0 ? std::min(c.rcv_buf, c.window_clamp) : c.rcv_buf;
   return static_cast<uint16_t>(std::min<uint32_t>(most, 65535));
 }
-/// Window field for a segment sent now (not for a SYN).
-uint16_t window_field(const Tcb& t);
-/// Right edge that the receive buffer allows now; may lie left of rcv_adv.
-StreamOffset receive_edge(const Tcb& t);
 /// True if the peer's window alone keeps unsent data or FIN back.
 bool window_blocks(const Tcb& t);
 /// Takes in-order payload at rcv_nxt and what reassembly held behind it; schedules the ACK.

@@ -1,5 +1,6 @@
 // TIME-WAIT after the control block is gone, and the answer to segments of no connection.
 #include "stack/tcp/tcb.h"
+#include "stack/tcp/window.h"
 #include "stack/wire/tcp_options.h"
 
 namespace vireo::tcp {

@@ -62,6 +62,7 @@ void mark_urgent(Tcb& t) {
   if (!t.queue.has_ring()) return;  // nothing was taken
   t.queue.board().snd_up = t.snd_end;
   t.urgent_mode = true;
+  t.terse = false;
 }
 
 uint64_t bytes_to_mark(const Tcb& t) { return t.urgent_mark - read_offset(t); }

@@ -67,8 +67,8 @@ class HeaderTemplate {
     uint16_t ip_id = 0;             ///< IPv4: with DF set it may stay 0 (RFC 6864 §4.1)
     Ecn ecn = Ecn::kNotEct;         ///< added to the class of service
   };
-  /// Writes the complete header into kMaxBytes of room. @return its bytes; what lies behind them is
-  /// of no meaning.
+  /// Writes the complete header: size() bytes and those of the options, none behind them.
+  /// @return how many.
   size_t emit_tcp(std::byte* out, const TcpFields& f, L4Sum mode = L4Sum::kFull) const noexcept {
     copy_fixed(out);
     const size_t options = f.options.size();
@@ -123,8 +123,15 @@ class HeaderTemplate {
  private:
   static constexpr size_t kTimestampBytes = 12;  ///< as nearly every segment has (RFC 7323 §A)
 
-  /// All there is room for: without a look at size_ it is five loads and stores.
-  void copy_fixed(std::byte* out) const noexcept { std::memcpy(out, bytes_.data(), bytes_.size()); }
+  /// From 42 bytes to 78: three pieces that overlap, for a copy of unknown length is a call.
+  void copy_fixed(std::byte* out) const noexcept {
+    const std::byte* const from = bytes_.data();
+    const size_t middle = size_ / 2U - 8;
+    const size_t last = size_ - 32U;
+    std::memcpy(out, from, 32);
+    std::memcpy(out + middle, from + middle, 16);
+    std::memcpy(out + last, from + last, 32);
+  }
   static void put_sum(std::byte* field, uint64_t sum, L4Sum mode, bool udp) noexcept {
     be16 v;
     if (mode == L4Sum::kFull)

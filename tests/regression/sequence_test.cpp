@@ -1,6 +1,7 @@
 // Cases 1-10: sequence numbers and windows.
 #include <gtest/gtest.h>
 
+#include "stack/tcp/window.h"
 #include "tests/regression/each_iss.h"
 #include "tests/script/play.h"
 #include "tests/sim/two_hosts.h"

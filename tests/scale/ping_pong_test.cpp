@@ -57,7 +57,7 @@ TEST(Scale, PingPong) {
   std::sort(steps.begin() + 150, steps.end());
   std::printf("%lu instructions a message\n", steps[175]);
 #ifndef VIREO_DEBUG  // debug builds check and sanitize as they go
-  EXPECT_LE(steps[175], 7500);
+  EXPECT_LE(steps[175], 5000);
 #endif
 }
 

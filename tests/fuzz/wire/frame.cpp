@@ -1,10 +1,12 @@
 // Fuzzes the frame parser: what it accepts lies within the frame, and every accessor may be used.
+// What the short way takes, both read alike.
 // Input: first byte, how much of the packet lies in further buffers (in 64-byte steps); then the
 // frame.
 #include <cstdlib>
 
 #include "core/assert.h"
 #include "stack/wire/parse.h"
+#include "tests/unit/wire/plain_agrees.h"
 
 using namespace vireo;
 
@@ -12,6 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const size_t beyond = size_t{data[0]} * 64;
   const std::span<const std::byte> frame(reinterpret_cast<const std::byte*>(data + 1), size - 1);
+  bool is_plain = false;
+  VIREO_ASSERT(wire::plain_disagrees(frame, is_plain) == nullptr);
   const wire::ParsedFrame f = wire::parse_frame(frame, beyond);
   if (!f) {
     VIREO_ASSERT(wire::parse_error_name(f.error)[0] != '?');

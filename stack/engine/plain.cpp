@@ -1,0 +1,120 @@
+// The short ways of a plain TCP segment: in, from the frame to the receive queue; out, from the
+// program's bytes to the doorbell. Whatever is not as it nearly always is goes the full way, in
+// receive.cpp and transmit.cpp, and nothing here has happened to it.
+#include "stack/wire/plain.h"
+#include "stack/engine/engine.h"
+#include "stack/tcp/lone.h"
+#include "stack/tcp/predicted.h"
+
+namespace vireo {
+
+/// A frame in one buffer, `alone` in its burst. @return false: nothing was done.
+bool Engine::receive_plain(RxDesc& d, bool alone, Instant now) noexcept {
+  wire::PlainIp ip;
+  switch (ip.read(d.packet->data(), d.packet->length)) {
+    case static_cast<unsigned>(IpProto::kTcp):
+      return receive_expected(d, ip, alone, now);
+    case static_cast<unsigned>(IpProto::kUdp):
+      return receive_datagram(d, ip, alone);
+    default:
+      return false;
+  }
+}
+
+/// The segment that a connection expects next.
+bool Engine::receive_expected(RxDesc& d, const wire::PlainIp& ip, bool alone,
+                              Instant now) noexcept {
+  PacketBuf& p = *d.packet;
+  wire::PlainTcp s(ip);
+  if (!s.read_tcp()) return false;
+  TcpFlow* f = heard_;
+  if (f == nullptr || !s.is_between(f->key.local, f->key.remote)) {
+    const Demux::Ref found =
+        demux_.find(DemuxKey::exact(IpProto::kTcp, s.dst(), s.dst_port(), s.src(), s.src_port()));
+    if (kind_of(found) != FlowKind::kTcp) return false;
+    f = heard_ = &at<TcpFlow>(found);
+  }
+  tcp::PlainSegment segment{.seq = s.seq(),
+                            .ack = s.ack(),
+                            .length = s.payload_bytes(),
+                            .window = s.window(),
+                            .has_ts = s.has_timestamps(),
+                            .is_marked = s.is_marked()};
+  if (segment.has_ts) [[likely]] {
+    segment.ts_val = s.ts_val();
+    segment.ts_echo = s.ts_echo();
+  }
+  if (!tcp::is_predicted(f->tcb, segment) || f->owner == nullptr) return false;
+  if (!has(d.flags, RxFlags::kIpOk) && !s.is_ip_sum_good()) [[unlikely]]
+    return false;
+  if (!has(d.flags, RxFlags::kL4Ok) && !s.is_l4_sum_good(IpProto::kTcp)) [[unlikely]]
+    return false;
+
+  stats_.rx_packets.add();
+  stats_.rx_bytes.add(p.length);
+  f->stats->rx_packets.add();
+  f->stats->rx_bytes.add(segment.length);
+  PacketChain payload;
+  if (segment.length != 0) {
+    p.cookie = s.payload_at();
+    p.data_at = static_cast<uint16_t>(p.data_at + s.payload_at());
+    p.length = static_cast<uint16_t>(segment.length);
+    payload.push_back(std::move(d.packet));
+  }
+  d.packet.reset();
+  const tcp::Effects e = tcp::take_predicted(f->tcb, segment, std::move(payload), now);
+  if (e == tcp::Effects::kReadable && alone && !f->notify_hook.is_linked()) [[likely]]
+    events_.tcp(*f, e);  // there is nothing to gather
+  else
+    note_effects(*f, e);
+  arm_timer_by(*f, std::min({f->tcb.delack_at, f->tcb.rtx_at, now + tcp::kIdle}));
+  return true;
+}
+
+/// A datagram for the one socket that is bound to where it goes.
+bool Engine::receive_datagram(RxDesc& d, const wire::PlainIp& ip, bool alone) noexcept {
+  PacketBuf& p = *d.packet;
+  const wire::PlainUdp u(ip);
+  if (!u.read_udp()) return false;
+  const Demux::Ref found =
+      demux_.find(DemuxKey::exact(IpProto::kUdp, u.dst(), u.dst_port(), u.src(), u.src_port()));
+  if (kind_of(found) != FlowKind::kUdp) return false;
+  const auto& flows = at<UdpBinding>(found).flows;
+  if (flows.size() != 1) return false;
+  if (!has(d.flags, RxFlags::kIpOk) && !u.is_ip_sum_good()) [[unlikely]]
+    return false;
+  if (!has(d.flags, RxFlags::kL4Ok) &&
+      !(u.has_sum() ? u.is_l4_sum_good(IpProto::kUdp) : !u.is_v6())) [[unlikely]]
+    return false;
+  stats_.rx_packets.add();
+  stats_.rx_bytes.add(p.length);
+  p.cookie = u.payload_at();
+  p.data_at = static_cast<uint16_t>(p.data_at + u.payload_at());
+  p.length = static_cast<uint16_t>(u.payload_bytes());
+  UdpFlow& flow = *flows.front();
+  if (!keep_datagram(flow, PacketChain(std::move(d.packet)))) return true;
+  if (alone && flow.owner != nullptr && !flow.notify_hook.is_linked()) [[likely]]
+    events_.udp(flow);
+  else
+    note_udp(flow);
+  return true;
+}
+
+/// One segment that leaves at once, the only one in flight. @return false: nothing was done.
+bool Engine::send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
+  if (!tcp::may_send_lone(f.tcb, data.iov_len, now) || f.is_stalled || f.pending_hook.is_linked() ||
+      f.egress.generation != reader_.generation())
+    return false;
+  tcp::Plan plan;
+  tcp::append_lone(f.tcb, data.iov_base, data.iov_len, now, plan);
+  if (!emit(f, plan, Doorbell::kNow)) [[unlikely]] {
+    tcp_progress(f, now);  // it is queued, and waits for the ring as others do
+    return true;
+  }
+  tcp::sent_lone(f.tcb, plan, now);
+  lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
+  arm_timer_by(f, f.tcb.rtx_at);
+  return true;
+}
+
+}  // namespace vireo
