@@ -1,6 +1,8 @@
 """The cases of the suite. Both sides of each are bench/plain, the bare device's program, or sockperf."""
 from __future__ import annotations
 
+from labkit.process import Failed
+
 from . import device, sockperf, workloads
 from .case import Case, Figure, Point, Round
 from .contestants import Contestant
@@ -52,18 +54,25 @@ def round_trip(hosts: Hosts, contestant: Contestant, point: Point, seconds: floa
 
 
 # ---- streams and datagrams
+def _rate(counted: float, seen: dict) -> float:
+    """A second, of what a receiver saw."""
+    if seen["seconds"] <= 0 or counted <= 0:
+        raise Failed(f"the receiver counted nothing: {seen}")
+    return counted / seen["seconds"]
+
+
 def stream(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
     size = point["size"]
     if contestant.stack == "device":
         frame, segment = (JUMBO_FRAME, JUMBO_SEGMENT) if contestant.lab == "jumbo" else (FRAME, SEGMENT)
         outcome = _device(hosts, contestant, ("sink", "source"), ["--size", frame, "--batch", 32], seconds)
         seen = outcome.server_json()
-        rate = seen["frames"] * segment / seen["seconds"]
+        rate = _rate(seen["frames"] * segment, seen)
     else:
         words = ["--size", size, "--no-delay", int(point["no_delay"]), *_way(contestant)]
         outcome = _plain(hosts, contestant, "stream", words, seconds)
         seen = outcome.server_json()
-        rate = seen["bytes"] / seen["seconds"]
+        rate = _rate(seen["bytes"], seen)
     return Round({**outcome.figures, "gbit": rate * 8e-9, "million": rate / size / 1e6})
 
 
@@ -72,12 +81,12 @@ def datagrams(hosts: Hosts, contestant: Contestant, point: Point, seconds: float
     if contestant.stack == "device":
         outcome = _device(hosts, contestant, ("sink", "source"), ["--size", device.FRAMES["udp"] + 64, "--batch", batch], seconds)
         seen, sent = outcome.server_json(), outcome.client_json()["sent"]
-        return Round({**outcome.figures, "million": seen["frames"] / seen["seconds"] / 1e6, "sent": sent, "received": seen["received"],
+        return Round({**outcome.figures, "million": _rate(seen["frames"], seen) / 1e6, "sent": sent, "received": seen["received"],
                       "arrived_percent": 100 * seen["received"] / max(1, sent)})
     outcome = _plain(hosts, contestant, "datagrams", ["--proto", "udp", "--size", 64, "--batch", batch, *_way(contestant)], seconds,
                      protocol="udp")
     seen, sent = outcome.server_json(), outcome.client_json()["sent"]
-    row = {**outcome.figures, "million": seen["datagrams"] / seen["seconds"] / 1e6, "sent": sent, "received": seen["received"],
+    row = {**outcome.figures, "million": _rate(seen["datagrams"], seen) / 1e6, "sent": sent, "received": seen["received"],
            "arrived_percent": 100 * seen["received"] / max(1, sent)}
     if contestant.stack == "vireo":
         row["uncounted"] = sent - seen["received"] - counted_losses(outcome.engine["B"]) - counted_losses(outcome.engine["A"])

@@ -149,7 +149,7 @@ def _shown(results: Results) -> str:
         parts.append(f"<tr><td>{escape(row.what)}</td><td>{escape(row.value)}</td><td>{escape(row.bound)}</td><td>{verdict}</td></tr>")
     if not parts:
         return ""
-    return ('<h2 id="shows">What it shows</h2><p>Ratios are of medians, round by round: median (least..most).</p><div class="scroll"><table>'
+    return ('<h2 id="shows">What it shows</h2><p>Ratios are of medians, round by round: median (least..most); in brackets where no round counts.</p><div class="scroll"><table>'
             "<tr><th></th><th>measured</th><th>bound</th><th></th></tr>" + "".join(parts) + "</table></div>")
 
 
@@ -157,7 +157,10 @@ def page(results: Results) -> str:
     about, (gone, rounds) = results.about, results.discarded()
     facts = "".join(f"<tr><td>{escape(k)}</td><td style='text-align:left'>{escape(str(v))}</td></tr>" for k, v in about.get("machine", {}).items())
     links = "\n".join(f'<a href="#{c.name}">{escape(c.title)}</a>' for c in results.cases if table.rows(results, c))
-    failed = "".join(f'<p class="short">Failed: {escape(f)}</p>' for f in results.failures)
+    failed = ""
+    if results.failures:
+        failed = (f'<details class="small"><summary class="short">{len(results.failures)} runs failed</summary>'
+                  + "".join(f"<p>{escape(f)}</p>" for f in results.failures) + "</details>")
     failed += "".join(f"<p>Not measured: {escape(what)}: {escape(why)}.</p>" for what, why in results.skipped.items())
     note = (f"{about.get('summary', '')} Medians over rounds; whiskers reach from the least round to the most. {rounds} rounds were run, "
             f"{gone} do not count because a side got less than {stats.LEAST_SHARE:.0%} of its core; figures in parentheses have no other. "

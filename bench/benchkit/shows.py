@@ -32,19 +32,27 @@ class _List:
     def ratio(self, what: str, case: str, point: str, above: str, below: str, figure: str, bound: str = "", holds=None) -> None:
         got = self.results.ratio(case, point, above, below, figure)
         if got:
-            self.rows.append(Shown(what, str(got), bound, holds(got.median) if holds else None))
+            self.add(what, str(got), got.median, bound, holds, self.is_doubtful((case, point, above), (case, point, below)))
 
     def figure(self, what: str, case: str, point: str, contestant: str, figure: str, unit: str, bound: str = "", holds=None) -> None:
         rounds = self.results.of(case, point, contestant)
         middle = stats.middle(rounds, figure)
         if middle is not None:
             least, most = stats.spread(rounds, figure)
-            self.rows.append(Shown(what, f"{middle:.4g} {unit} ({least:.4g}..{most:.4g})", bound, holds(middle) if holds else None))
+            self.add(what, f"{middle:.4g} {unit} ({least:.4g}..{most:.4g})", middle, bound, holds, self.is_doubtful((case, point, contestant)))
 
-    def computed(self, what: str, values: list[float], unit: str, bound: str = "", holds=None) -> None:
+    def computed(self, what: str, values: list[float], unit: str, of: tuple[tuple[str, str, str], ...], bound: str = "", holds=None) -> None:
+        """`of`: the (case, point, contestant)s that the values were computed from."""
         if values:
             middle = statistics.median(values)
-            self.rows.append(Shown(what, f"{middle:.4g} {unit} ({min(values):.4g}..{max(values):.4g})", bound, holds(middle) if holds else None))
+            self.add(what, f"{middle:.4g} {unit} ({min(values):.4g}..{max(values):.4g})", middle, bound, holds, self.is_doubtful(*of))
+
+    def is_doubtful(self, *of: tuple[str, str, str]) -> bool:
+        return any(stats.is_doubtful(self.results.of(*key)) for key in of)
+
+    def add(self, what: str, value: str, middle: float, bound: str, holds, doubtful: bool) -> None:
+        """A figure of which no round counts is shown in brackets, and judged by nobody."""
+        self.rows.append(Shown(what, f"[{value}]" if doubtful else value, bound, holds(middle) if holds and not doubtful else None))
 
     def pairs(self, case_a: str, point_a: str, a: str, case_b: str, point_b: str, b: str) -> list[tuple[dict, dict]]:
         rows = list(zip(self.results.of(case_a, point_a, a), self.results.of(case_b, point_b, b)))
@@ -53,7 +61,7 @@ class _List:
 
 
 def shows(results: Results) -> list[Shown]:
-    """Ratios are of medians, round by round: median (least..most)."""
+    """Ratios are of medians, round by round: median (least..most); in brackets where no round counts."""
     s = _List(results)
     for protocol, bare, above_ns in (("tcp", 1.15, 85), ("udp", 1.08, 55)):
         case, name = f"round-trip-{protocol}", protocol.upper()
@@ -65,14 +73,14 @@ def shows(results: Results) -> list[Shown]:
                 "at least 10" if protocol == "tcp" else "", _at_least(10) if protocol == "tcp" else None)
         s.computed(f"{name} on shm: above the bare wire, for each side and direction",
                    [(v["median_us"] - d["median_us"]) * 1000 / 4 for v, d in s.pairs(case, "1 B", "vireo-shm", case, "1 B", "device-shm")],
-                   "ns", f"at most {above_ns} ns", _at_most(above_ns))
+                   "ns", ((case, "1 B", "vireo-shm"), (case, "1 B", "device-shm")), f"at most {above_ns} ns", _at_most(above_ns))
         s.computed(f"{name} on shm: p99.9 by the median", [r["p999_us"] / r["median_us"] for r in stats.valid(results.of(case, "1 B", "vireo-shm"))],
-                   "", "at most 3" if protocol == "tcp" else "", _at_most(3) if protocol == "tcp" else None)
+                   "", ((case, "1 B", "vireo-shm"),), "at most 3" if protocol == "tcp" else "", _at_most(3) if protocol == "tcp" else None)
     for wire, contestant in (("AF_XDP", "vireo"), ("shm", "vireo-shm")):
         s.computed(f"epoll_wait + recv + send by recv + send on {wire}: more for each side",
                    [(e["median_us"] - r["median_us"]) * 1000 / 2 for e, r in
                     s.pairs("round-trip-ways", "TCP epoll", contestant, "round-trip-tcp", "1 B", contestant)],
-                   "ns", "at most 60 ns", _at_most(60))
+                   "ns", (("round-trip-ways", "TCP epoll", contestant), ("round-trip-tcp", "1 B", contestant)), "at most 60 ns", _at_most(60))
     for point in ("4 KiB", "64 KiB", "1 MiB"):
         s.ratio(f"Stream of {point} on AF_XDP: Vireo by the bare device's bytes", "stream", point, "vireo", "device", "gbit", "at least 0.85", _at_least(0.85))
     s.ratio("Stream of 64 KiB, MTU 9000: Vireo by the bare device's bytes", "stream-jumbo", "64 KiB", "vireo-jumbo", "device-jumbo", "gbit",
@@ -100,10 +108,11 @@ def shows(results: Results) -> list[Shown]:
     for wire, contestant in (("AF_XDP", "vireo"), ("shm", "vireo-shm")):
         s.computed(f"Echo with 10 000 connections by that with one, {wire}",
                    [many["median_us"] / one["median_us"] for many, one in s.pairs("echo", "10 000", contestant, "echo", "1", contestant)],
-                   "", "at most 1.1", _at_most(1.1))
+                   "", (("echo", "10 000", contestant), ("echo", "1", contestant)), "at most 1.1", _at_most(1.1))
     s.figure("First byte after exec, AF_XDP", "start", "10 connections", "vireo", "first_byte_ms", "ms", "at most 30 ms", _at_most(30))
     s.computed("Memory of a process with ten connections, huge pages included",
-               [r["resident_mib"] + r["huge_mib"] for r in stats.valid(results.of("start", "10 connections", "vireo"))], "MiB", "under 64 MiB",
+               [r["resident_mib"] + r["huge_mib"] for r in stats.valid(results.of("start", "10 connections", "vireo"))], "MiB",
+               (("start", "10 connections", "vireo"),), "under 64 MiB",
                lambda value: value < 64)
     s.figure("Processor time of an idle server without a profile", "processor", "idle", "vireo-adaptive", "server_percent", "%", "at most 5 %", _at_most(5))
     s.ratio("Round trip after sleeping: Vireo without a profile by the kernel", "processor", "100 a second", "vireo-adaptive", "kernel", "median_us",
@@ -118,13 +127,13 @@ def _stream_of_1_kib(s: _List) -> None:
     rate = stats.middle(s.results.of("stream", "1 KiB", "vireo"), "gbit")
     by_kernel = s.results.ratio("stream", "1 KiB", "vireo", "kernel", "gbit")
     if rate is not None and by_kernel:
-        s.rows.append(Shown("Stream of 1 KiB on AF_XDP, and by the kernel's", f"{rate:.3g} Gbit/s, {by_kernel} times", "at least 9 Gbit/s or 2 times",
-                            rate >= 9 or by_kernel.median >= 2))
+        s.add("Stream of 1 KiB on AF_XDP, and by the kernel's", f"{rate:.3g} Gbit/s, {by_kernel} times", rate, "at least 9 Gbit/s or 2 times",
+               lambda value: value >= 9 or by_kernel.median >= 2, s.is_doubtful(("stream", "1 KiB", "vireo"), ("stream", "1 KiB", "kernel")))
 
 
 def _monotone_on_shm(s: _List) -> None:
-    rates = [stats.middle(s.results.of("stream", point, "vireo-shm"), "gbit") for point in ("4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB")]
-    known = [rate for rate in rates if rate is not None]
+    of = [("stream", point, "vireo-shm") for point in ("4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB")]
+    known = [rate for rate in (stats.middle(s.results.of(*key), "gbit") for key in of) if rate is not None]
     if len(known) > 1:
         worst = min(b / max(known[:i + 1]) for i, b in enumerate(known[1:]))
-        s.rows.append(Shown("Stream on shm from 4 KiB up: least by the best before it", f"{worst:.2f}", "at least 0.95", worst >= 0.95))
+        s.add("Stream on shm from 4 KiB up: least by the best before it", f"{worst:.2f}", worst, "at least 0.95", _at_least(0.95), s.is_doubtful(*of))

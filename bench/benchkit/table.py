@@ -22,7 +22,10 @@ def ratio_cell(results: Results, case: Case, point: Point, contestant: str) -> s
     if contestant == rival or contestant.startswith("vireo"):
         return ""
     got = results.ratio(case.name, point.name, contestant, rival, case.figures[0].key)
-    return f"{got.median:.2f}" if got else ""
+    if not got:
+        return ""
+    doubtful = any(stats.is_doubtful(results.of(case.name, point.name, c)) for c in (contestant, rival))
+    return f"({got.median:.2f})" if doubtful else f"{got.median:.2f}"
 
 
 def rows(results: Results, case: Case) -> list[tuple[str, list[str]]]:
@@ -59,7 +62,7 @@ def text(results: Results) -> str:
             lines += slowdown_text(results)
     shown = shows(results)
     if shown:
-        lines += ["", "What it shows (ratios of medians, round by round: median (least..most))"]
+        lines += ["", "What it shows (ratios of medians, round by round: median (least..most); in brackets where no round counts)"]
         for row in shown:
             verdict = "" if row.holds is None else "  holds" if row.holds else "  FALLS SHORT"
             lines.append(f"  {row.what:76}{row.value:>34}   {row.bound}{verdict}")
