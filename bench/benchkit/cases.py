@@ -242,8 +242,8 @@ def all_cases() -> list[Case]:
              (Point("1 at a time", 1, (("count", 1),)), Point("64 at a time", 64, (("count", 64),))), connects, "bars"),
         Case("echo", "Echo over open connections", "All connections are watched by one epoll on each side; one byte goes there and back on one of "
              "them, chosen at random.", (*LATENCY, Figure("open_thousand", "opened", "k/s", 1)), True, both,
-             (Point("1", 1, (("count", 1),)), Point("100", 100, (("count", 100),)), Point("10 000", 10_000, (("count", 10_000),)),
-              Point("100 000", 100_000, (("count", 100_000),), quick=False, most_rounds=2)), echo, "lines", "open connections", takes=2.5),
+             (Point("1 open", 1, (("count", 1),)), Point("100 open", 100, (("count", 100),)), Point("10 000 open", 10_000, (("count", 10_000),)),
+              Point("100 000 open", 100_000, (("count", 100_000),), quick=False, most_rounds=2)), echo, "lines", "open connections", takes=2.5),
         Case("messages", "Messages under load", "Open loop: messages arrive by a Poisson process, with the sizes of five published workloads, on "
              f"{CONNECTIONS} connections; each is answered when all of it is there. Time counts from when a message was due. Slowdown: by the "
              "least median that any contestant on the same wire needed for that class of size, one message at a time, unloaded.",

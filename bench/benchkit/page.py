@@ -137,7 +137,7 @@ def _baseline(results: Results) -> str:
     parts = ["<h3>Baseline of the slowdowns</h3><p>Least median of one message at a time, unloaded, us.</p>"]
     for wire in ("veth", "shm"):
         if least := slowdown.baseline(results, wire):
-            parts.append(f'<div class="scroll"><table><tr><th>{wire}: bytes from</th>' + "".join(f"<th>{svg.short(s)}</th>" for s in least)
+            parts.append(f'<div class="scroll"><table><tr><th>{wire}: bytes from</th>' + "".join(f"<th>{svg.size(s)}</th>" for s in least)
                          + "</tr><tr><td>us</td>" + "".join(f"<td>{v:.1f}</td>" for v in least.values()) + "</tr></table></div>")
     return "".join(parts)
 

@@ -53,6 +53,13 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
+def size(value: float) -> str:
+    """A number of bytes: 64, 4 Ki, 1 Mi; what is no power of two as any other number."""
+    if value >= 1024 and value == int(value) and int(value) & (int(value) - 1) == 0:
+        return f"{int(value) >> 10} Ki" if value < 1 << 20 else f"{int(value) >> 20} Mi"
+    return short(value)
+
+
 def linear_axis(values: list[float], title: str) -> Axis:
     """From 0, at most seven round steps."""
     most = max([*values, 0]) or 1.0
@@ -80,16 +87,10 @@ def log_axis(values: list[float], title: str) -> Axis:
 def size_axis(values: list[float], title: str) -> Axis:
     """Logarithmic, with the measured values themselves as ticks (sizes in binary steps, counts)."""
     shown = sorted(set(values))
-
-    def text(v: float) -> str:
-        if v >= 1024 and v == int(v) and int(v) & (int(v) - 1) == 0:
-            return f"{int(v) >> 10} Ki" if v < 1 << 20 else f"{int(v) >> 20} Mi"
-        return short(v)
-
     low, high = shown[0], shown[-1]
     if low == high:
         low, high = low / 2, high * 2
-    return Axis(title, "log", low / 1.15, high * 1.15, [(v, text(v)) for v in shown])
+    return Axis(title, "log", low / 1.15, high * 1.15, [(v, size(v)) for v in shown])
 
 
 def nines_axis(title: str, most: float) -> Axis:
@@ -131,7 +132,7 @@ class _Canvas:
 
     def x_ticks(self, ticks: list[tuple[float, str]]) -> None:
         """Labels that would run into one another stand slanted."""
-        slanted = sum(len(label) * 7 + 8 for _, label in ticks) > WIDTH - LEFT - RIGHT
+        slanted = sum(len(label) * 7 + 12 for _, label in ticks) > WIDTH - LEFT - RIGHT
         for part, label in ticks:
             x, y = self.x(part), self.height - BOTTOM
             self.parts.append(f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 5}"/>')
@@ -139,6 +140,8 @@ class _Canvas:
             self.parts.append(_text(x, y + 18, label, "end" if slanted else "middle", turn))
 
     def whisker(self, x: float, least: float, most: float) -> None:
+        if least == most:  # one round
+            return
         top, bottom = self.y(most), self.y(least)
         self.parts.append(f'<path class="whisker" d="M{x - 3:.1f} {top:.1f}h6M{x:.1f} {top:.1f}V{bottom:.1f}M{x - 3:.1f} {bottom:.1f}h6"/>')
 

@@ -25,7 +25,7 @@ suite = Suite("bench")
 
 
 def pure(name: str):
-    return suite.case(name, lab=None, seconds=20)
+    return suite.case(name, lab=None, seconds=60)
 
 
 def equal(seen, wanted, what: str = "") -> None:
@@ -161,7 +161,7 @@ def inside(plot: str) -> None:
 def made_up() -> Results:
     """Rounds of every case by every contestant, with a discarded and a failed one."""
     results = Results(cases.all_cases(), dict(CONTESTANTS), about={"machine": {"Kernel": "6.<x>"}, "summary": "2 rounds."})
-    histogram = Histogram({float(v): 1000 // v for v in range(3, 1000)})
+    histogram = Histogram({float(v): 1000 // v for v in range(3, 200)})
     for number, case in enumerate(results.cases):
         for point in case.points:
             for who, name in enumerate(case.contestants_of(point, ())):
@@ -173,7 +173,7 @@ def made_up() -> Results:
                     results.add(case, point, name, Round(figures, {"": histogram}))
     results.rounds["round-trip-tcp", "1 B", "kernel"][0] = {"discarded": True, "failed": True}
     for contestant in ("vireo", "kernel"):  # all rounds failed
-        results.rounds["echo", "10 000", contestant] = [{"discarded": True, "failed": True}] * 3
+        results.rounds["echo", "10 000 open", contestant] = [{"discarded": True, "failed": True}] * 3
     results.failures.append("round-trip-tcp 1 B: kernel, round 1: <no answer>")
     return results
 
@@ -295,7 +295,10 @@ def _(t):
             if not 0 < client["messages"] <= server["answered"]:
                 raise Failed(f"{protocol} {way}: {client['messages']} of {server['answered']} answered")
             equal(sum(n for _, n in client["round_trip"]["buckets"]), client["messages"], "the histogram's count")
-            near(Histogram.read(client["round_trip"]).at(0.5), 20, 50, "a round trip over loopback, us")
+            took = Histogram.read(client["round_trip"])
+            row = took.summary()  # one after the other, for a tenth of a second and the last to its end
+            if not 1 < row["least_us"] or not row["mean_us"] * row["messages"] <= 1.02 * (100_000 + row["most_us"]):
+                raise Failed(f"{protocol} {way}: {row}")
 
 
 @suite.case("plain: streams, datagrams, connects, echo, messages, a fixed rate, the first byte", lab=None, seconds=60)
@@ -319,7 +322,7 @@ def _(t):
         if client["unanswered"] or not client["begun"] or not client["classes"]:
             raise Failed(f"messages at {rate}: {client}")
     client, server = loopback("paced", "--rate", "500")(t)
-    near(client["messages"], 49, 0.3, "messages at a rate of 500 in 0.1 s")
+    near(client["messages"], 49, 0.1, "messages at a rate of 500 in 0.1 s")
     if not 0 <= server["cpu"] < 1:
         raise Failed(f"a server that sleeps used {server['cpu']} of a core")
     client, server = loopback("first", "--count", "3")(t)
