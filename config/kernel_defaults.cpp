@@ -96,6 +96,7 @@ KernelDefaults KernelDefaults::read(const std::string& root) {
   net.read("ipv4/tcp_abort_on_overflow", d.tcp_abort_on_overflow);
   net.read("ipv4/tcp_retries2", d.tcp_retries2, 0, 255);
   net.read_seconds("ipv4/tcp_fin_timeout", d.tcp_fin_timeout, 0);
+  net.read("ipv4/tcp_max_orphans", d.tcp_max_orphans, 0);
   net.read("ipv4/tcp_mtu_probing", d.tcp_mtu_probing, 0, 2);
   net.read("ipv4/tcp_base_mss", d.tcp_base_mss, 48, 65'535);
   net.read("ipv4/tcp_retries1", d.tcp_retries1, 0, 255);

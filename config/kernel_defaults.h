@@ -41,6 +41,7 @@ struct KernelDefaults {
   bool tcp_abort_on_overflow = false;
   int tcp_retries2 = 15;
   Duration tcp_fin_timeout = Duration::s(60);
+  int tcp_max_orphans = 65'536;
   int tcp_mtu_probing = 0;  ///< 1: after a black hole was met; 2: always
   int tcp_base_mss = 1024;  ///< with which probing begins
   int tcp_retries1 = 3;

@@ -71,6 +71,7 @@ struct EngineConfig {
   uint32_t frame_bytes = 2048;
   Duration time_wait = Duration::s(60);
   Duration helper_grace = Duration::ms(1);
+  uint32_t max_orphans = 65'536;      ///< net.ipv4.tcp_max_orphans, TIME-WAIT not counted
   std::span<PortStats> port_stats{};  ///< where open interfaces are told; what has no room is not
   LastWill* will = nullptr;           ///< null: nobody reads it
   tcp::IsnSecret secret{};            ///< zero: drawn at random, as all but a simulation wants it
@@ -362,6 +363,7 @@ class Engine {
   void free_tcp(TcpFlow& f) noexcept;
   void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
+  void end_surplus(TcpFlow& f) noexcept;
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;
   void arm_timer(TcpFlow& f) noexcept;
@@ -493,6 +495,7 @@ class Engine {
   TcpPending stalled_;
   HookList<UdpFlow, &UdpFlow::held_hook> held_;
   HookList<TcpFlow, &TcpFlow::unowned_hook> orphans_;
+  uint32_t orphan_count_ = 0;
   std::vector<SlabHandle> fast_opens_;  ///< connections whose handshake may not be over (RFC 7413)
   HookList<TimeWaitEntry, &TimeWaitEntry::hook> time_wait_queue_;
   Instant waiters_retried_{};  ///< last retry of those who wait for a neighbour

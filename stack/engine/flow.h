@@ -63,6 +63,11 @@ struct TcpFlow : Flow, WheelNode {
   Instant stalled_since{};       ///< first time the way was not known; default: it is known
   ListHook unowned_hook;         ///< Listener::ready, later perhaps Engine::orphans_
   Listener* listener = nullptr;  ///< until accepted: stands in its `ready`
+
+  /// Closed by its program: stands in Engine::orphans_.
+  bool is_orphan() const {
+    return owner == nullptr && listener == nullptr && unowned_hook.is_linked();
+  }
 };
 static_assert(sizeof(Flow) + sizeof(WheelNode) == 128 && alignof(tcp::Tcb) <= 16);
 /// With the slab's words 15 lines: with its place in the demux, less than 1 KiB an idle connection

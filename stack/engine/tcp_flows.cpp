@@ -32,6 +32,7 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
 
 void Engine::free_tcp(TcpFlow& f) noexcept {
   if (heard_ == &f) heard_ = nullptr;
+  if (f.is_orphan()) --orphan_count_;
   strike_will(f);
   wheel_.cancel(f);
   tcp::release(f.tcb);
@@ -108,9 +109,18 @@ void Engine::tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now
     tcp::abort(f.tcb, now);
   else
     tcp::close(f.tcb, now);
+  if (++orphan_count_ > config_.max_orphans) end_surplus(f);
   tcp_progress(f, now);
   publish_deadline(now);
   orphan_effects(f, now);
+}
+
+/// One orphan more than there may be: what a program has closed must not hold memory for as long
+/// as its peer likes. Reset at once, as Linux does it (tcp(7) tcp_max_orphans).
+void Engine::end_surplus(TcpFlow& f) noexcept {
+  const tcp::State s = tcp::state(f.tcb);
+  if (s == tcp::State::kClosed || s == tcp::State::kTimeWait) return;
+  (void)tcp::evict(f.tcb, 0);
 }
 
 /// A connection that the program has closed: is it over?

@@ -95,6 +95,7 @@ Carried<Engine*> Stack::make_engine() {
   config.huge_pages = settings_.mem_alloc_type == MemAlloc::kHuge;
   config.time_wait = settings_.tcp_timewait;
   config.helper_grace = settings_.helper_grace;
+  config.max_orphans = static_cast<uint32_t>(defaults_.tcp_max_orphans);
   config.port_stats = stats().ports;
   if (want_mourner_) mourner_ = Mourner::create();
   if (mourner_) config.will = &mourner_->will();

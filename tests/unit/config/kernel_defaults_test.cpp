@@ -52,6 +52,7 @@ TEST_F(KernelDefaultsTest, ReadsEachFile) {
   put("ipv4/tcp_synack_retries", "20\n");
   put("ipv4/tcp_retries2", "21\n");
   put("ipv4/tcp_fin_timeout", "22\n");
+  put("ipv4/tcp_max_orphans", "23\n");
   put("ipv4/tcp_timestamps", "0\n");
   put("ipv4/tcp_sack", "0\n");
   put("ipv4/tcp_window_scaling", "0\n");
@@ -75,6 +76,7 @@ TEST_F(KernelDefaultsTest, ReadsEachFile) {
   EXPECT_EQ(d.tcp_synack_retries, 20);
   EXPECT_EQ(d.tcp_retries2, 21);
   EXPECT_EQ(d.tcp_fin_timeout, Duration::s(22));
+  EXPECT_EQ(d.tcp_max_orphans, 23);
   EXPECT_FALSE(d.tcp_timestamps);
   EXPECT_FALSE(d.tcp_sack);
   EXPECT_FALSE(d.tcp_window_scaling);

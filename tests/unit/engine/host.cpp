@@ -31,6 +31,7 @@ Host::Host(const HostOptions& options)
   config.arena_bytes = options.arena_bytes;
   config.huge_pages = false;
   config.time_wait = options.time_wait;
+  config.max_orphans = options.max_orphans;
   config.secret = {options.seed, ~options.seed};
   DeviceOpener opener = [this](const net::Link&, Arena&) -> Carried<std::unique_ptr<Device>> {
     return link_.release(MemEnd::kA);

@@ -63,6 +63,7 @@ struct Listening {
 struct HostOptions {
   size_t arena_bytes = size_t{8} << 20;
   Duration time_wait = Duration::s(60);
+  uint32_t max_orphans = 65'536;
   MemImpairments to_host{};    ///< what the wire does to frames towards the engine ...
   MemImpairments from_host{};  ///< ... and from it
   MemDeviceOptions device{};
