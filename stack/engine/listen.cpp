@@ -296,6 +296,7 @@ tcp::Config Engine::child_config(const Listener& l, const SynTuple& t,
   if (mtu != 0) c.mss = std::min(c.mss, mss_of(mtu, !t.remote.is_v4()));
   c.ts_offset =
       tcp::timestamp_offset(secret_, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
+  c.spread_rto = true;
   return c;
 }
 

@@ -70,6 +70,7 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
   tcp::Config c = config;
   c.mss = std::min(c.mss, mss_of(f->egress.mtu, key.v6));
   c.ts_offset = tcp::timestamp_offset(secret_, local, remote);
+  c.spread_rto = true;
   tcp::open_active(f->tcb, c, *pool_, tcp::initial_sequence(secret_, local, remote, now), now);
   if (fast != nullptr) begin_fast_connect(*f, *fast, now);
   stats_.tcp_connections.add();

@@ -137,8 +137,9 @@ struct Config {
   bool window_scaling : 1 = true;
   bool timestamps : 1 = true;
   bool sack : 1 = true;
-  bool tlp : 1 = true;   ///< tail loss probes (Linux tcp_early_retrans)
-  bool frto : 1 = true;  ///< RFC 5682 (Linux tcp_frto)
+  bool tlp : 1 = true;          ///< tail loss probes (Linux tcp_early_retrans)
+  bool frto : 1 = true;         ///< RFC 5682 (Linux tcp_frto)
+  bool spread_rto : 1 = false;  ///< repeated timeouts by 5 % either way, by ts_offset
   bool nodelay : 1 = false;
   bool cork : 1 = false;
   bool quickack : 1 = false;

@@ -30,6 +30,18 @@ void end_persist(Tcb& t) {
   t.backoff = 0;
 }
 
+/// A timeout that follows another, 5 % longer or shorter by connection and turn: those whom one
+/// outage silenced do not all come back in the same moments. Never above the largest.
+Duration spread(const Tcb& t, Duration d) {
+  if (!t.config.spread_rto) return d;
+  uint32_t h = (t.config.ts_offset + t.retransmits) * 0x9e3779b1U;
+  h = (h ^ h >> 15) * 0x85ebca77U;
+  const int64_t share = int64_t{h >> 16} - 32'768;  // of the twentieth part
+  const Duration s = d + d / 20 * share / 32'768;
+  const Duration most = t.config.rto_max;
+  return s > most ? most * 2 - s : s;
+}
+
 Instant clamp_to_user_timeout(const Tcb& t, Instant at) {
   if (t.config.user_timeout == Duration{} || t.retransmits == 0) return at;
   return std::min(at, t.stuck_since + t.config.user_timeout);
@@ -69,7 +81,8 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   suspect_black_hole(t);
   lose_all(t, now);
   back_off(t);
-  t.rto_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));
+  const Duration wait = spread(t, t.rtt.backed_off(t.backoff, t.config.rto_max));
+  t.rto_at = clamp_to_user_timeout(t, now + wait);
   choose_timer(t, now);
   return Effects::kTransmit;
 }

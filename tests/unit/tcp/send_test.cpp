@@ -1,5 +1,6 @@
 // Sending: Nagle, cork, silly windows, probes, the retransmission timer, fast recovery, keepalive.
 #include <cerrno>
+#include <set>
 
 #include "tests/unit/tcp/peer.h"
 
@@ -397,6 +398,46 @@ TEST_P(Send, TimeoutResendsTheFirstSegmentAndBacksOff) {  // RFC 6298 §5
     EXPECT_EQ(o[i].data.size(), 1460u);
     EXPECT_TRUE(o[i].retransmission);
   }
+}
+
+/// TCP.md 3.10 row 17: those whom one outage silenced do not come back together. The first timeout
+/// is as RFC 6298 computes it, those after it lie within 5 % of its doublings, by connection.
+TEST_P(Send, RepeatedTimeoutsAreSpread) {
+  std::set<int64_t> second, third;
+  for (uint32_t n = 1; n <= 200; ++n) {
+    int64_t again = 0;
+    for (int run = 0; run < 2; ++run) {  // the same connection does the same again
+      Peer p(ours(), theirs());
+      p.config.ts_offset = n * 7919;
+      p.config.spread_rto = true;
+      p.config.rto_max = Duration::ms(1000);
+      p.establish_active();
+      p.write("x");
+      p.out();
+      const Instant start = p.now;
+      const auto o = p.after(Duration::s(4));
+      ASSERT_GE(o.size(), 5u);
+      EXPECT_EQ(o[0].at - start, Duration::ms(200));
+      const int64_t waits[] = {(o[1].at - o[0].at).us(), (o[2].at - o[1].at).us(),
+                               (o[4].at - o[3].at).us()};
+      EXPECT_GE(waits[0], 380'000);
+      EXPECT_LE(waits[0], 420'000);
+      EXPECT_GE(waits[1], 760'000);
+      EXPECT_LE(waits[1], 840'000);
+      EXPECT_GE(waits[2], 950'000);
+      EXPECT_LE(waits[2], 1'000'000);  // TCP_RTO_MAX_MS is the most
+      second.insert(waits[0]);
+      third.insert(waits[1]);
+      if (run == 1) {
+        EXPECT_EQ(waits[0], again);
+      }
+      again = waits[0];
+    }
+  }
+  EXPECT_GE(second.size(), 190u);
+  EXPECT_GE(third.size(), 190u);
+  EXPECT_LE(*second.begin(), 382'000);
+  EXPECT_GE(*second.rbegin(), 418'000);
 }
 
 TEST_P(Send, DataThatIsNeverAcknowledgedTimesOut) {
