@@ -135,7 +135,7 @@ TEST(PathMtu, OnlyASegmentInFlightIsBelieved) {  // RFC 5927 §4.1, §7.2
   EXPECT_EQ(s.mss(), 1448u);
 }
 
-TEST(PathMtu, NothingGetsBelowTheFloor) {  // attack 20
+TEST(Attack, Row20_ForgedPacketTooBig) {  // RFC 5927 §7.2, RFC 1191 §3
   Sending four;
   four.report(68, four.heard[0].seq);
   EXPECT_EQ(four.mss(), 552u - 40 - 12);
