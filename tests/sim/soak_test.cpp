@@ -1,7 +1,8 @@
 // An hour of virtual time on two engines: random opens, closes, resets, half closes, dead peers, a
-// cable that is pulled, listeners that come and go, over a wire that loses, reorders and
-// duplicates. After every quarter of an hour all is closed, and nothing may be left: no packet, no
-// timer, no key. What each state is bound to is in soak_bounds.cpp.
+// cable that is pulled, listeners that come and go, datagrams beside them, over a wire that loses,
+// reorders and duplicates, and whose path carries less for a while. After every quarter of an hour
+// all is closed, and nothing may be left: no packet, no timer, no key. What each state is bound to
+// is in soak_bounds.cpp.
 //   VIREO_SOAK_SEED=<n>    that seed alone        VIREO_SOAK_SEEDS=<n>   so many seeds, from 1
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -39,6 +40,8 @@ void soak(uint64_t seed) {
     EXPECT_LE(heap(), at_rest + kHeapMayGrow) << "VIREO_SOAK_SEED=" << seed;
   }
   std::printf("%s\n", w.story().c_str());
+  for (const char* what : {"bytes read", "datagrams heard", "reports of routers", "cable pulls"})
+    EXPECT_NE(w.story().find(what), std::string::npos) << "there were none: " << what;
 }
 
 TEST(Soak, AnHourLeavesNothingBehind) {

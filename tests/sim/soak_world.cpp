@@ -19,9 +19,6 @@ namespace {
 constexpr uint16_t kFirstDoor = 80, kFirstPort = 40'000, kCrossingPort = 50'000;
 constexpr unsigned kPorts = 250;  ///< few: tuples come again while TIME-WAIT remembers them
 constexpr Duration kLookEvery = Duration::ms(50);
-constexpr const char* kV4[] = {"10.0.0.1", "10.0.0.2"};
-constexpr const char* kV6[] = {"fd00::1", "fd00::2"};
-constexpr net::Mac kMac[] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}};
 
 /// Both ends of a connection in one number: family, port of host 0, port of host 1.
 uint64_t tuple(bool v6, uint16_t port0, uint16_t port1) {
@@ -69,7 +66,7 @@ World::World(uint64_t seed)
       return link_.release(end);
     };
     auto engine = Engine::create(EngineId(static_cast<uint8_t>(i)), config, std::move(opener),
-                                 *h.mirror, {on_tcp, on_accept, nullptr}, h.stats);
+                                 *h.mirror, {on_tcp, on_accept, on_udp}, h.stats);
     VIREO_ASSERT(engine.has_value());
     h.engine = std::move(*engine);
     VIREO_ASSERT(h.engine->open_all_ports().has_value());
@@ -112,8 +109,9 @@ void World::settle() {
       h.engine->unlock();
       is_worked |= h.engine->next_deadline() <= now();
     }
-    is_worked |= !told_.empty() || !knocked_.empty();
+    is_worked |= !told_.empty() || !knocked_.empty() || !spoken_to_.empty() || !too_big_.empty();
     for (unsigned i = 0; i < 2; ++i) answer_for_kernel(i);
+    answer_for_router();
     service();
     link_.step(now());
     if (!is_worked) return;
@@ -163,6 +161,9 @@ std::string World::round(Duration d) {
   const auto crossings = again(Duration::s(20), &World::open_crossing);
   const auto doors = again(Duration::s(8), &World::toggle_door);
   const auto cables = again(Duration::s(120), &World::pull_cable);
+  const auto paths = again(Duration::s(60), &World::move_path);
+  const auto mouths = again(Duration::s(5), &World::toggle_mouth);
+  const auto words = again(Duration::ms(100), &World::speak);
   pass_to(now() + d);
 
   is_busy_ = false;
@@ -170,6 +171,7 @@ std::string World::round(Duration d) {
     for (Door& door : h.doors)
       if (door.listener != nullptr) shut(door);
   while (!sockets_.empty()) close(*sockets_.begin()->second, rng_.below(4) == 0);
+  close_mouths();
   // The longest of soak_bounds.cpp: an orphan with a slow path, then TIME-WAIT.
   const Instant most = now() + Duration::s(30 * 60);
   const auto is_quiet = [this] {
@@ -179,7 +181,8 @@ std::string World::round(Duration d) {
     pass_to(now() + Duration::s(1));
     if (now() >= most) wrong("not over half an hour after all was closed");
   }
-  pass_to(now() + Duration::s(5));  // what is on the wire arrives, windows are wide again
+  // What is on the wire arrives, windows are wide again, and what routers said is forgotten.
+  pass_to(now() + Duration::s(601));
   calendar_ = {};
   talks_.clear();
   dead_.clear();
@@ -217,8 +220,8 @@ std::string World::census(unsigned host) {
 
 // ---- what befalls the link
 
-MemVerdict World::befalls(unsigned from, std::span<const std::byte> frame) const {
-  if (now() < cable_out_[from]) return MemVerdict::kDrop;
+MemVerdict World::befalls(unsigned from, std::span<const std::byte> frame) {
+  if (now() < cable_out_[from] || is_too_big(from, frame)) return MemVerdict::kDrop;
   if (dead_.empty()) return MemVerdict::kPass;
   const auto key = flow_of(frame);  // as the receiver names it
   if (!key) return MemVerdict::kPass;
@@ -362,6 +365,7 @@ void World::shut(Door& d) {
 
 /// What the engines told: the programs' part.
 void World::service() {
+  for (const auto all = std::exchange(spoken_to_, {}); Mouth * m : all) hear(*m);
   while (!knocked_.empty()) {
     Door& d = *knocked_.back();
     knocked_.pop_back();

@@ -5,6 +5,7 @@
 //   Host      an engine and its listeners
 //   Socket    what a program holds of a connection
 //   Talk      a connection as both programs know it: what each has said
+//   Mouth     a UDP socket; datagrams go both ways beside the connections (soak_beside.cpp)
 //
 // Owner: the test. Thread: one.
 #pragma once
@@ -24,6 +25,10 @@
 #include "tests/sim/soak_bounds.h"
 
 namespace vireo::sim {
+
+inline constexpr const char* kV4[] = {"10.0.0.1", "10.0.0.2"};
+inline constexpr const char* kV6[] = {"fd00::1", "fd00::2"};
+inline constexpr net::Mac kMac[] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}};
 
 class World {
  public:
@@ -65,6 +70,18 @@ class World {
     SocketStats stats;
     bool is_told = false;
   };
+  struct Mouth {
+    World* world = nullptr;
+    unsigned host = 0;
+    UdpFlow* flow = nullptr;
+    SocketStats stats;
+    bool is_told = false;
+  };
+  /// A frame that the path does not carry, for the router to tell of (RFC 1191 §4).
+  struct TooBig {
+    unsigned from;
+    std::vector<std::byte> frame;
+  };
   static constexpr unsigned kDoors = 8;
   struct Host {
     std::unique_ptr<net::Mirror> mirror;
@@ -85,6 +102,7 @@ class World {
 
   static void on_tcp(TcpFlow& f, tcp::Effects);
   static void on_accept(Listener& l);
+  static void on_udp(UdpFlow& u);
 
   // ---- time
   Instant now() const { return clock_.now(); }
@@ -97,9 +115,12 @@ class World {
   void wrong(const std::string& what);
 
   // ---- what befalls the link
-  MemVerdict befalls(unsigned from, std::span<const std::byte> frame) const;
+  MemVerdict befalls(unsigned from, std::span<const std::byte> frame);
   void answer_for_kernel(unsigned host);
   void pull_cable();
+  void move_path();
+  bool is_too_big(unsigned from, std::span<const std::byte> frame);
+  void answer_for_router();
 
   // ---- programs
   tcp::Config config();
@@ -122,6 +143,10 @@ class World {
   void half_close(Socket& s);
   void end(Socket& s);
   void vanish(Socket& s);
+  void toggle_mouth();
+  void speak();
+  void hear(Mouth& m);
+  void close_mouths();
   std::string census(unsigned host);
 
   Prng rng_;
@@ -131,8 +156,12 @@ class World {
   std::array<Host, 2> hosts_;
   std::priority_queue<Event> calendar_;
   uint64_t order_ = 0, next_id_ = 1;
-  bool is_busy_ = false;     ///< programs come and go
-  Instant cable_out_[2];     ///< by sender: until then nothing gets through
+  bool is_busy_ = false;                             ///< programs come and go
+  Instant cable_out_[2];                             ///< by sender: until then nothing gets through
+  uint16_t path_mtu_[2] = {UINT16_MAX, UINT16_MAX};  ///< of the way from a host, IPv4 alone
+  std::vector<TooBig> too_big_;
+  std::map<std::pair<unsigned, uint16_t>, std::unique_ptr<Mouth>> mouths_;  ///< by host and port
+  std::vector<Mouth*> spoken_to_;
   std::set<uint64_t> dead_;  ///< tuples that one end vanished from
   /// By tuple and initial numbers.
   std::map<std::tuple<uint64_t, uint32_t, uint32_t>, std::shared_ptr<Talk>> talks_;
