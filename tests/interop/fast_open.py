@@ -12,7 +12,7 @@ suite = Suite("fast_open")
 
 SERVER = """
 import socket, sys, time
-s = socket.socket()
+s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
 s.bind((sys.argv[1], int(sys.argv[2])))
@@ -34,7 +34,7 @@ import errno, select, socket, sys
 to = (sys.argv[1], int(sys.argv[2]))
 TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_NO_COOKIE = 30, 34
 def new(*options):
-    s = socket.socket()
+    s = socket.socket(socket.AF_INET6 if ":" in to[0] else socket.AF_INET)
     for o in options:
         s.setsockopt(socket.IPPROTO_TCP, o, 1)
     return s
@@ -58,9 +58,9 @@ def end(s, n, *said):
 
 
 def run(t: Test, client: str, count: int, server_bits: int = 3, client_bits: int = 1,
-        least: int = 6, allow: int = 0) -> tuple[list[str], list[str]]:
+        least: int = 6, allow: int = 0, family: int = 4) -> tuple[list[str], list[str]]:
     """@return what the server and the client printed."""
-    address = t.lab.address("B")
+    address = t.lab.address("B", family)
     t.lab.run("B", "sysctl", "-qw", f"net.ipv4.tcp_fastopen={server_bits}")
     t.lab.run("A", "sysctl", "-qw", f"net.ipv4.tcp_fastopen={client_bits}")
     server = t.start("B", "/usr/bin/python3", "-c", SERVER, address, str(PORT), str(count), name="server")
@@ -80,8 +80,8 @@ for word in (b"one..", b"two..", b"three."):
 """
 
 
-def three(t: Test, server_bits: int, on_syn: int) -> None:
-    server, client = run(t, THREE, 3, server_bits)
+def three(t: Test, server_bits: int, on_syn: int, family: int = 4) -> None:
+    server, client = run(t, THREE, 3, server_bits, family=family)
     t.expect(server == ["5 one.. 0", f"5 two.. {on_syn}", f"6 three {on_syn}"], f"the server printed {server}")
     t.expect(client == ["5 ONE.. 0", f"5 TWO.. {on_syn}", f"6 THREE {on_syn}"], f"the client printed {client}")
 
@@ -91,6 +91,10 @@ for ends in ENDS[:3]:
     @suite.case(f"{ends[0]} to {ends[1]}: the second SYN has data", ends)
     def _(t: Test) -> None:
         three(t, 3, 32)
+
+    @suite.case(f"{ends[0]} to {ends[1]}: the second SYN has data, IPv6", ends)
+    def _(t: Test) -> None:
+        three(t, 3, 32, 6)
 
     @suite.case(f"{ends[0]} to {ends[1]}: the default, client only: the listener does not", ends)
     def _(t: Test) -> None:
@@ -153,14 +157,15 @@ ANSWERS = [
     "ECONNREFUSED", "14", "after a refusal 14 THEN  32",
 ]
 
-for ends in ENDS:
-    @suite.case(f"{ends[0]} to {ends[1]}: what the calls answer", ends)
-    def _(t: Test) -> None:
-        server, client = run(t, CALLS, 9, allow=2)  # the SYN that is refused, and its RST
+for ends, family in [(ends, family) for ends in ENDS for family in (4, 6)]:
+    @suite.case(f"{ends[0]} to {ends[1]}: what the calls answer" + (", IPv6" if family == 6 else ""), ends)
+    def _(t: Test, family: int = family) -> None:
+        server, client = run(t, CALLS, 9, allow=2, family=family)  # the SYN that is refused, and its RST
         wrong = [f"{w!r} instead of {r!r}" for w, r in zip(client, ANSWERS) if w != r]
         t.expect(client == ANSWERS, f"the client printed {'; '.join(wrong) or client}")
         t.expect(len(server) == 9, f"the server printed {server}")
 
+for ends in ENDS:
     @suite.case(f"{ends[0]} to {ends[1]}: data without cookies where both operators say so", ends)
     def _(t: Test) -> None:
         server, client = run(t, THREE, 3, 0x203, 5)

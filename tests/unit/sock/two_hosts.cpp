@@ -51,7 +51,8 @@ class Network {
     for (const std::string& ns : {a, b}) {
       const std::string i = std::to_string(n++);
       run("ip netns exec " + ns +
-          " sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0");
+          " sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0"
+          " net.ipv4.tcp_fastopen=3");
       run("ip -n " + ns + " link set lo up && ip -n " + ns + " link set eth0 up");
       run("ip -n " + ns + " addr add 10.77.0." + i + "/24 dev eth0");
       run("ip -n " + ns + " addr add fd77::" + i + "/64 dev eth0 nodad");
@@ -96,8 +97,10 @@ Hosts& hosts() { return *Environment::hosts_; }
 
 Host::Host(int which, const Settings& settings)
     : netns_(name(which == 1 ? "-a" : "-b")),
-      ns_(::open(("/var/run/netns/" + netns_).c_str(), O_RDONLY | O_CLOEXEC)),
-      stack_(std::make_unique<Stack>(Stack::Parts{settings, open_wire, true})) {}
+      ns_(::open(("/var/run/netns/" + netns_).c_str(), O_RDONLY | O_CLOEXEC)) {
+  enter();  // the Stack reads this host's sysctls
+  stack_ = std::make_unique<Stack>(Stack::Parts{settings, open_wire, true});
+}
 Host::~Host() {
   enter();
   stack_.reset();
