@@ -62,6 +62,41 @@ TEST(Sim, AnOverflowedQueueIsRepairedHoleByHole) {
   EXPECT_LT((o.end - o.start).ms(), 800) << "6 MiB at line rate take 0.52 s";
 }
 
+/// The same on other links, with what arrives taken in bursts, and with acknowledgments lost or
+/// overtaking each other a little: SACK tells what arrived, and nothing else is sent again.
+TEST(Sim, AfterAnOverflowOnlyWhatWasDroppedIsSentAgain) {
+  constexpr struct {
+    int64_t one_way_ms;
+    uint64_t rate;
+    uint32_t queue;
+  } kLinks[] = {{5, 5'000'000, 50'000}, {5, 12'500'000, 31'250}, {25, 12'500'000, 156'250}};
+  for (const auto& link : kLinks) {
+    for (const uint32_t ack_loss : {0U, 50'000U}) {
+      for (const auto cc : {tcp::CcKind::kReno, tcp::CcKind::kCubic}) {
+        Scenario s = base(1);
+        for (unsigned i = 0; i < 2; ++i) {
+          s.wire[i].delay = Duration::ms(link.one_way_ms);
+          s.config[i].rcv_buf = s.config[i].snd_buf = 4 << 20;
+          s.config[i].wscale = 8;
+          s.config[i].congestion = cc;
+        }
+        s.wire[0].bytes_per_second = link.rate;
+        s.wire[0].queue_bytes = link.queue;
+        s.wire[1].loss_ppm = ack_loss;
+        s.burst_input = true;
+        s.frames = 8192;
+        s.app[0] = {.to_send = 6 << 20, .max_write = 200'000, .max_read = 200'000};
+        s.app[1] = {.to_send = 0, .max_write = 1, .max_read = 400'000};
+        const Outcome o = run(s);
+        EXPECT_EQ(o.failure, "") << s.str();
+        EXPECT_GT(o.overflowed, 15u) << s.str();
+        EXPECT_EQ(o.retransmissions, o.overflowed) << s.str();
+        EXPECT_EQ(o.timeouts, 0u) << s.str();
+      }
+    }
+  }
+}
+
 TEST(Sim, SimultaneousOpen) {
   for (unsigned i = 0; i < 6; ++i) {
     Scenario s = base(i);
