@@ -310,7 +310,7 @@ def _(t):
         if not 0 < server["received"] <= client["sent"]:
             raise Failed(f"{server['received']} datagrams of {client['sent']}")
     for count, way in (("1", "block"), ("16", "epoll"), ("16", "spin")):
-        client, server = loopback("connects", "--count", count, "--ports", "2", "--way", way)(t)
+        client, server = loopback("connects", "--count", count, "--ports", "2", "--way", way, "--seconds", "0.5")(t)
         if not 0 < client["connections"] <= server["accepted"]:
             raise Failed(f"{client['connections']} connections of {server['accepted']}")
     client, server = loopback("echo", "--count", "50", "--ports", "2", "--way", "epoll")(t)
