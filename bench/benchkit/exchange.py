@@ -145,6 +145,9 @@ class Hosts:
             self._labs[name] = lab
             for host in "AB":
                 lab.run(host, "sysctl", "-qw", *SYSCTLS, check=True)
+            # Neighbours are known before the first run, as between hosts that have spoken before.
+            for host, peer in ("AB", "BA"):
+                lab.run(host, "bash", "-c", f"echo > /dev/udp/{lab.address(peer)}/9", check=True)
         return self._labs[name]
 
     def _test(self, contestant: Contestant, logs: Path) -> Test:
