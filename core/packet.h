@@ -9,6 +9,7 @@
 // that engine's lock.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -72,6 +73,14 @@ class PacketPool {
     p->hw_time = 0;
     return p;
   }
+  /// take() for a device to receive into: the last 32nd is left to those who send, who else could
+  /// never answer a program that reads nothing until it has sent.
+  PacketBuf* take_for_rx() noexcept { return rx_count() != 0 ? take() : nullptr; }
+  /// As many take_for_rx() would give.
+  uint32_t rx_count() const { return free_count_ - std::min(free_count_, size() / 32); }
+  /// May a connection take a buffer to send? The last eighth is for receiving, for what is sent
+  /// only drains by ACKs; but who has none in flight waits for no ACK.
+  bool may_send(bool has_none) const { return free_count_ > size() / (has_none ? 64 : 8); }
   /// Drops one reference; the last one returns the buffer.
   static void drop(PacketBuf* p) noexcept {
     VIREO_DEBUG_ASSERT(p->refs > 0);

@@ -38,7 +38,7 @@ RxLevel MemQueue::rx_level() const noexcept {
 void MemQueue::rx_refill() noexcept {
   device_.catch_up();
   while (rx_empty_.size() + rx_ready_.size() < device_.options_.rx_ring) {
-    PacketBuf* p = pool_.take();
+    PacketBuf* p = pool_.take_for_rx();
     if (p == nullptr) return;
     rx_empty_.push_back(p);
   }

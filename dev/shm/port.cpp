@@ -79,7 +79,7 @@ ShmQueue::~ShmQueue() {
 unsigned ShmQueue::copy_out(WireSlot& slot, uint32_t length, std::span<RxDesc> out) noexcept {
   const uint32_t room = pool_.frame_bytes() - PacketPool::kHeadroom;
   const uint32_t buffers = (length + room - 1) / room;
-  if (buffers > out.size() || buffers > pool_.free_count()) return 0;
+  if (buffers > out.size() || buffers > pool_.rx_count()) return 0;
   const std::byte* from = slot.bytes();
   for (uint32_t i = 0; i < buffers; ++i) {
     PacketBuf* p = pool_.take();

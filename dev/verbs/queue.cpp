@@ -94,7 +94,7 @@ void VerbsQueue::rx_refill() noexcept {
   while (!rx_free_.empty() && !device_.is_gone()) {
     uint32_t n = 0;
     for (; n < setup_.refill && n < rx_free_.size(); ++n) {
-      if (pool_.free_count() < setup_.rx_segments) break;
+      if (pool_.rx_count() < setup_.rx_segments) break;
       const uint32_t slot = rx_free_[rx_free_.size() - 1 - n];
       ibv_sge* const first = &sge[size_t{n} * setup_.rx_segments];
       for (uint32_t i = 0; i < setup_.rx_segments; ++i) {

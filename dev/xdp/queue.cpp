@@ -126,7 +126,7 @@ void XdpQueue::rx_refill() noexcept {
   uint32_t want = std::min(fill_target_ - rx_held_count_, xsk_.fill.size() - xsk_.fill.waiting());
   uint32_t n = 0;
   for (; n < want; ++n) {
-    PacketBuf* p = pool_.take();
+    PacketBuf* p = pool_.take_for_rx();
     if (p == nullptr) [[unlikely]]
       break;
     rx_held_[p->index] = 1;

@@ -44,7 +44,9 @@ bool Engine::receive_expected(RxDesc& d, const wire::PlainIp& ip, bool alone,
     segment.ts_val = s.ts_val();
     segment.ts_echo = s.ts_echo();
   }
-  if (!tcp::is_predicted(f->tcb, segment) || f->owner == nullptr) return false;
+  if (!tcp::is_predicted(f->tcb, segment) || f->owner == nullptr ||
+      pool_->free_count() < low_water_)
+    return false;
   if (!has(d.flags, RxFlags::kIpOk) && !s.is_ip_sum_good()) [[unlikely]]
     return false;
   if (!has(d.flags, RxFlags::kL4Ok) && !s.is_l4_sum_good(IpProto::kTcp)) [[unlikely]]

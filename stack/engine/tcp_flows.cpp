@@ -154,6 +154,7 @@ void Engine::note_effects(TcpFlow& f, Effects e) noexcept {
   if (e == Effects::kNone) return;
   f.gathered |= e;
   lull_ = 0;
+  deadlines_moved_ = true;
   if (!f.notify_hook.is_linked()) notify_.push_back(f);
 }
 

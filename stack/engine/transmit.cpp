@@ -20,6 +20,7 @@ constexpr Duration kNeighbourPatience = Duration::s(3);
 
 void Engine::want_transmit(TcpFlow& f) noexcept {
   lull_ = 0;
+  deadlines_moved_ = true;  // whoever sleeps or helps must know that something waits
   if (!f.pending_hook.is_linked()) pending_.push_back(f);
 }
 

@@ -87,6 +87,7 @@ void Engine::udp_leave(UdpFlow& u, const IpAddr& group, IfIndex) {
 
 void Engine::note_udp(UdpFlow& u) noexcept {
   lull_ = 0;
+  deadlines_moved_ = true;
   if (!u.notify_hook.is_linked()) notify_udp_.push_back(u);
 }
 

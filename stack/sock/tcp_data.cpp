@@ -1,5 +1,7 @@
 // Bytes to and from a carried TCP connection. The hot path: no allocation, no system call, one
 // engine lock. Order of checks as net/ipv4/tcp.c tcp_recvmsg_locked and tcp_sendmsg_locked.
+#include <sched.h>
+
 #include <cstring>
 
 #include "stack/sock/sockets.h"
@@ -229,6 +231,19 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
       if (done == want) break;
       // A part of the vector, or TCP_NOTSENT_LOWAT and some of it has left meanwhile.
       if (n != 0 && tcp::send_room(t) != 0) continue;
+      if (n == 0 && polled && !nonblock && tcp::send_room(t) != 0) [[unlikely]] {
+        // No frame is to be had, and nobody says when one is.
+        pin.pin(f);
+        guard.unlock();
+        ::sched_yield();
+        guard.lock();
+        if (f.flow != &flow) return fail(EPIPE, "send");
+        const bool over = deadline && deadline->passed(Clock::now());
+        if (over || signals.pending()) {
+          if (done != 0) break;
+          return fail(over ? EAGAIN : EINTR, "send");
+        }
+      }
     } else if (!in_handshake(tcp::state(t))) {
       if (done != 0) break;
       return broken(f, flags);

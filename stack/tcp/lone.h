@@ -52,10 +52,9 @@ inline void take_lone(Tcb& t, Instant now) {
 /// waits to be said but an ACK, which rides on it.
 inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
   return t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() && t.queue.has_ring() &&
-         n - 1 < t.mss && t.snd_una == t.snd_end && t.snd_edge - t.snd_nxt >= n && n <= t.cc.cwnd &&
+         n - 1 < t.mss && t.snd_una == t.snd_end && t.snd_nxt + n <= t.snd_edge && n <= t.cc.cwnd &&
          n <= t.config.snd_buf && n <= t.pool->frame_bytes() - PacketPool::kHeadroom &&
-         t.backoff == 0 && now - t.last_sent <= t.rtt.rto &&
-         t.pool->free_count() > t.pool->size() / 8;
+         t.backoff == 0 && now - t.last_sent <= t.rtt.rto && t.pool->may_send(true);
 }
 
 /// Queues `n` bytes and says how they leave. Requires may_send_lone(). Then either sent_lone(), or

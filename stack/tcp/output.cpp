@@ -456,8 +456,7 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
       const uint32_t most =
           std::min<uint32_t>(t.mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
       if (b == nullptr || b->length >= most) {
-        // The last eighth of the pool is for receiving: what is sent only drains by ACKs.
-        b = t.pool->free_count() > t.pool->size() / 8 ? t.pool->take() : nullptr;
+        b = t.pool->may_send(t.queue.empty()) ? t.pool->take() : nullptr;
         if (b == nullptr || !t.queue.push_back(t.snd_end, b)) [[unlikely]] {
           if (b != nullptr) PacketPool::drop(b);
           t.write_blocked = true;
