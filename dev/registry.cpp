@@ -1,8 +1,15 @@
 #include "dev/registry.h"
 
-#include <algorithm>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <string>
+
+#include "core/log.h"
 #include "dev/shm/shm_device.h"
+#include "dev/verbs/verbs.h"
 #include "dev/xdp/xdp.h"
 
 namespace vireo {
@@ -34,12 +41,38 @@ bool is_plain(const net::Link& l) {
          l.master.value() == 0;
 }
 
+Result<std::unique_ptr<Device>> open_verbs_of(const Settings& s, const net::Link& link,
+                                              Arena& arena) {
+  const auto count = [](auto v) { return static_cast<uint32_t>(v); };
+  return open_verbs(
+      {.ifindex = link.index, .interface = link.name, .mtu = link.mtu, .mac = link.mac}, arena,
+      {.rx_frames = count(s.rx_wre),
+       .tx_frames = count(s.tx_wre),
+       .inline_bytes = count(s.tx_max_inline),
+       .signal_every = count(s.tx_wre_batching),
+       .refill_receives = count(s.rx_wre_batching)});
+}
+
+/// Sysfs shows an RDMA device beneath the interface.
+bool has_rdma(const net::Link& link) {
+  const std::string path = "/sys/class/net/" + link.name + "/device/infiniband";
+  return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
+}
+
 Carried<std::unique_ptr<Device>> open(const Settings& s, const net::Link& link, Arena& arena) {
   if (auto may = may_open(s, link); !may) return std::unexpected(may.error());
   Result<std::unique_ptr<Device>> device;
   if (s.device == DeviceChoice::kShm) {
     device = open_shm(s.shm_wire, {.slots = 1024, .mtu = link.mtu});
+  } else if (s.device == DeviceChoice::kVerbs) {
+    device = open_verbs_of(s, link, arena);
   } else {
+    if (s.device == DeviceChoice::kAuto && has_rdma(link)) {
+      device = open_verbs_of(s, link, arena);
+      if (device) return std::move(*device);
+      log<LogLevel::kInfo>("{}: not by verbs: {} ({})", link.name, device.error().where,
+                           device.error().code);
+    }
     const auto ring = static_cast<uint32_t>(s.xdp_ring);
     device = open_xdp(link.index, arena,
                       {.mode = mode_of(s.xdp_mode),

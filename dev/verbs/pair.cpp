@@ -13,7 +13,18 @@
 namespace vireo::verbs {
 namespace {
 constexpr uint16_t kMostHeader = 128;  // Ethernet and a tag, IPv6, TCP with all options: 118
+
+/// As ibv_create_qp_ex(), which verbs.h has inline and bound to the library.
+ibv_qp* create_pair_ex(ibv_context* context, ibv_qp_init_attr_ex& attr) {
+  if (attr.comp_mask == IBV_QP_INIT_ATTR_PD)  // the shorter structure is its beginning
+    return library().create_qp(attr.pd, reinterpret_cast<ibv_qp_init_attr*>(&attr));
+  const verbs_context* extended = verbs_get_ctx_op(context, create_qp_ex);
+  if (extended != nullptr) return extended->create_qp_ex(context, &attr);
+  errno = EOPNOTSUPP;
+  return nullptr;
 }
+
+}  // namespace
 
 Result<Pair> Pair::create(std::shared_ptr<Context> context, const PairShape& shape) {
   Pair p(std::move(context));
@@ -69,7 +80,7 @@ Result<void> Pair::create_pair(const PairShape& shape) {
   for (uint32_t inline_bytes = shape.inline_bytes;; inline_bytes /= 2) {
     attr.cap = {shape.sends, shape.receives, shape.send_segments, shape.receive_segments,
                 inline_bytes};
-    pair_ = ibv_create_qp_ex(context_->get(), &attr);
+    pair_ = create_pair_ex(context_->get(), attr);
     if (pair_ != nullptr || inline_bytes == 0) break;
     if (errno != EINVAL && errno != ENOMEM) break;
   }

@@ -9,7 +9,9 @@
 namespace vireo::verbs {
 namespace {
 constexpr uint32_t kLinkOverhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
-}
+// Receives are used in turn: the fewer they are, the warmer their frames are in the caches.
+constexpr uint32_t kCalmReceives = 512;
+}  // namespace
 
 uint32_t receive_segments(uint32_t frame_bytes, uint32_t mtu) {
   const uint32_t room = frame_bytes - PacketPool::kHeadroom;
@@ -61,6 +63,7 @@ VerbsQueue::VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& cont
       setup_(setup),
       inline_bytes_(std::min(pair.granted().max_inline_data, kOwnBytes)),
       rx_frames_(size_t{setup.rx_slots} * setup.rx_segments),
+      fill_target_(std::min(kCalmReceives, setup.rx_slots)),
       tx_slots_(setup.tx_slots),
       own_memory_(std::move(own_memory)),
       own_region_(std::move(own_region)),
@@ -91,9 +94,13 @@ VerbsQueue::~VerbsQueue() {
 void VerbsQueue::rx_refill() noexcept {
   ibv_recv_wr wr[kBatch];
   ibv_sge sge[kBatch * kMostSegments];
-  while (!rx_free_.empty() && !device_.is_gone()) {
+  uint32_t posted = setup_.rx_slots - static_cast<uint32_t>(rx_free_.size());
+  if (posted < fill_target_ / 2 && fill_primed_)
+    fill_target_ = std::min(2 * fill_target_, setup_.rx_slots);
+  fill_primed_ = true;
+  while (posted < fill_target_ && !device_.is_gone()) {
     uint32_t n = 0;
-    for (; n < setup_.refill && n < rx_free_.size(); ++n) {
+    for (; n < setup_.refill && posted < fill_target_; ++n, ++posted) {
       if (pool_.rx_count() < setup_.rx_segments) break;
       const uint32_t slot = rx_free_[rx_free_.size() - 1 - n];
       ibv_sge* const first = &sge[size_t{n} * setup_.rx_segments];

@@ -87,8 +87,10 @@ class VerbsQueue final : public Queue {
   uint32_t inline_bytes_;
 
   std::vector<PacketBuf*> rx_frames_;  ///< rx_segments of each slot
-  std::vector<uint32_t> rx_free_;      ///< slots, a stack
-  std::vector<ibv_wc> stash_;          ///< polled and not yet handed over, oldest first
+  uint32_t fill_target_;               ///< receives to have posted now
+  bool fill_primed_ = false;
+  std::vector<uint32_t> rx_free_;  ///< slots, a stack
+  std::vector<ibv_wc> stash_;      ///< polled and not yet handed over, oldest first
   size_t stash_at_ = 0;
   bool ever_armed_ = false;  ///< since then the channel may hold events
   QueueLosses losses_;

@@ -132,7 +132,8 @@ TEST(Values, RangesAreSpelledOut) {
             "1ms to 5s");
   EXPECT_EQ(describe(static_cast<Duration*>(nullptr), time_in(kMicrosecond, -1, 10)).range,
             "-1 (for ever), or 0 to 10us");
-  EXPECT_EQ(describe(static_cast<DeviceChoice*>(nullptr), any()).range, "auto, xdp, shm, off");
+  EXPECT_EQ(describe(static_cast<DeviceChoice*>(nullptr), any()).range,
+            "auto, xdp, verbs, shm, off");
   EXPECT_EQ(describe(static_cast<TcpTimestamps*>(nullptr), any()).range, "off (0), on (1), os (2)");
 }
 
