@@ -10,6 +10,11 @@ FileKind kind(Handle h) { return h->kind.load(std::memory_order_relaxed); }
 Mode mode(Handle h) { return h->mode.load(std::memory_order_acquire); }
 bool is_tcp_carried(Handle h) { return mode(h) == Mode::kCarried && kind(h) == FileKind::kTcp; }
 
+/// What is carried is carried in no child (fork.cpp); else the question costs a system call.
+bool is_udp_ours(Handle h) {
+  return kind(h) == FileKind::kUdp && (h->is_carried() || h->stack->is_owner());
+}
+
 /// A carried connection in the child of a fork.
 bool is_void(Handle h) { return mode(h) == Mode::kVoid; }
 
@@ -162,7 +167,7 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
     return n;
   }
   if (is_void(h)) return fail(ENOTCONN, "recv");
-  if (kind(h) == FileKind::kUdp && h->stack->is_owner()) return udp_socket::recv(h, msg, flags);
+  if (is_udp_ours(h)) return udp_socket::recv(h, msg, flags);
   return kernel_recvmsg(h, msg, flags);
 }
 
@@ -207,13 +212,12 @@ Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
   if (is_void(h)) return fail(ENOTCONN, "send");
   if ((flags & MSG_FASTOPEN) != 0 && kind(h) == FileKind::kTcp && h->stack->is_owner())
     return tcp_socket::send_fast_open(h, msg, flags);
-  if (kind(h) == FileKind::kUdp && h->stack->is_owner())
-    return udp_socket::send(h, msg, flags, Doorbell::kNow);
+  if (is_udp_ours(h)) return udp_socket::send(h, msg, flags, Doorbell::kNow);
   return kernel_sendmsg(h, msg, flags);
 }
 
 Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
-  const bool udp = kind(h) == FileKind::kUdp && h->stack->is_owner();
+  const bool udp = is_udp_ours(h);
   unsigned done = 0;
   for (; done < count; ++done) {
     // One doorbell for all but the last.
