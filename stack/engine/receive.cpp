@@ -138,7 +138,7 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
     t.stats->rx_bytes.add(f.payload_bytes);
     if (has(s.flags, tcp::SegFlags::kSyn)) [[unlikely]]
       hear_syn_ack(t, s);
-    if (pool_->free_count() < low_water_ && !tcp::recv_queue(t.tcb).empty()) [[unlikely]] {
+    if (pool_->free_count() < low_water_ && tcp::may_wait(t.tcb, s)) [[unlikely]] {
       // Queues grow no more, as with datagrams: the peer says it again, its ACK counts.
       if (!s.payload.empty()) t.stats->rx_drops.add();
       s.payload.clear();

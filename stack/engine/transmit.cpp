@@ -172,6 +172,7 @@ void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
   }
   f.is_stalled = true;
   stalled_.push_back(f);
+  deadlines_moved_ = true;
 }
 
 void Engine::flush_pending(Instant now) noexcept {

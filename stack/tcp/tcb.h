@@ -229,6 +229,10 @@ inline bool can_send(const Tcb& t) {
   return (t.state == State::kEstablished || t.state == State::kCloseWait || fast) &&
          !t.fin_queued && !t.reset_due;
 }
+/// Who has something to read is not helped by more, nor who waits for what comes before it.
+inline bool may_wait(const Tcb& t, const Segment& s) {
+  return !t.recv_queue.empty() || s.seq != t.rcv_seq(t.rcv_nxt);
+}
 inline bool has_output(const Tcb& t) {
   return t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_due != 0 || t.tlp_due || t.syn_due ||
          t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();

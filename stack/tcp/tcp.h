@@ -236,6 +236,8 @@ inline PacketChain& recv_queue(Tcb& t);
 /// `least` bytes (SO_RCVLOWAT) wait, or fewer but the peer may send no more: its window is about
 /// shut, and waiting for the rest would be for ever.
 bool has_readable(const Tcb& t, uint32_t least);
+/// Where frames are short: the text of `s` may be left for the peer to say again.
+inline bool may_wait(const Tcb& t, const Segment& s);
 /// The program took `bytes` from recv_queue: opens the window. @return true: an update of it is
 /// due.
 bool consumed(Tcb& t, uint32_t bytes, Instant now);
