@@ -5,13 +5,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/checksum.h"
+#include "stack/tcp/output.h"
 #include "stack/tcp/recovery.h"
-#include "stack/tcp/tcb.h"
-#include "stack/tcp/window.h"
-#include "stack/wire/tcp_options.h"
 
 namespace vireo::tcp {
 
@@ -59,57 +56,29 @@ inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
 
 /// Queues `n` bytes and says how they leave. Requires may_send_lone(). Then either sent_lone(), or
 /// nothing: they wait as append() would have left them.
-inline void append_lone(Tcb& t, const void* data, size_t n, Instant now, Plan& p) {
+/// This and sent_lone() have one caller and shall be part of it, whatever a compiler thinks of it.
+[[gnu::always_inline]] inline void append_lone(Tcb& t, const void* data, size_t n, Instant now,
+                                               Plan& p) {
   PacketBuf* const b = t.pool->take();
-  t.queue.push_back(t.snd_end, b);  // there is a ring, and nothing in it
   b->offset = t.snd_end;
   b->sum = checksum::copy_and_sum(b->data(), data, n);
   b->length = static_cast<uint16_t>(n);
-  t.queue.back().length = static_cast<uint32_t>(n);
+  t.queue.push_back(t.snd_end, b);  // there is a ring, and nothing in it
+  plan_plain(t, now, t.snd_end, p);
+  p.flags |= SegFlags::kPsh;
+  attach(b, 0, b->length, p);
   t.snd_end += n;
-  p.seq = t.snd_seq(t.snd_nxt);
-  p.ack = t.rcv_seq(t.rcv_nxt);
-  p.window = window_field(t);
-  p.flags = SegFlags::kAck | SegFlags::kPsh;
-  p.urgent = 0;
-  p.options_length = 0;
-  if (t.ts_on) [[likely]] {
-    wire::TcpOptionWriter w(p.options);
-    w.timestamps(timestamp(t, now), t.ts_recent);
-    p.options_length = w.size();
-  }
-  p.packet = b;
-  p.at = b->data_at;
-  p.length = b->length;
-  p.sum = b->sum;
-  p.sum_known = true;
-  p.retransmission = false;
-  p.ecn = wire::Ecn::kNotEct;
 }
 
 /// The segment left.
-inline void sent_lone(Tcb& t, const Plan& p, Instant now) {
-  SendDesc& d = t.queue.next();
-  d.sent_at = now;
-  t.queue.pass_next();
-  Scoreboard& b = t.queue.board();
-  if (p.length < t.mss) b.snd_sml = t.snd_end;
+[[gnu::always_inline]] inline void sent_lone(Tcb& t, const Plan& p, Instant now) {
   ++t.segs_out;
-  ++t.data_segs_out;
-  t.bytes_sent += p.length;
-  t.last_sent = now;
-  // An answer within the time of a delayed ACK, whether or not that was still owed (Linux).
-  if (now - t.last_received < t.config.delack_max && t.data_segs_in > 0) t.interactive = true;
-  t.snd_nxt = t.snd_end;
-  t.snd_max = std::max(t.snd_max, t.snd_end);
-  t.push = t.more = t.probe_due = t.keep_due = false;
+  text_sent(t, p, now);
+  sent_up_to(t, t.snd_end, p);
+  t.more = false;
   t.rto_at = now + std::min(t.rtt.rto, t.config.rto_max.get());
   t.rtx_timer = RtxTimer::kProbe;
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
-  t.rcv_acked = t.rcv_nxt;
-  t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt + (uint64_t{p.window} << t.rcv_wscale));
-  t.delack_at = Instant::never();
-  t.acks_due = 0;
 }
 
 }  // namespace vireo::tcp

@@ -1,11 +1,10 @@
 // What to say now: next_segment() decides and changes nothing, sent() commits.
+#include "stack/tcp/output.h"
+
 #include <algorithm>
 
 #include "core/checksum.h"
 #include "stack/tcp/recovery.h"
-#include "stack/tcp/tcb.h"
-#include "stack/tcp/window.h"
-#include "stack/wire/tcp_options.h"
 
 namespace vireo::tcp {
 
@@ -25,26 +24,10 @@ enum Kind : uint8_t {
 
 /// Everything of a segment in a synchronized state but its payload.
 void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
-  p.seq = t.snd_seq(offset);
-  p.ack = t.rcv_seq(t.rcv_nxt);
-  p.window = window_field(t);
-  p.flags = t.ecn_ece ? SegFlags::kAck | SegFlags::kEce : SegFlags::kAck;
-  p.ecn = t.ecn_ect_all ? wire::Ecn::kEct0 : wire::Ecn::kNotEct;
-  p.urgent = 0;
-  p.options_length = 0;
-  if (t.ts_on) [[likely]] {
-    wire::TcpOptionWriter w(p.options);
-    w.timestamps(timestamp(t, now), t.ts_recent);
-    p.options_length = w.size();
-  }
-  p.packet = nullptr;
-  p.at = 0;
-  p.length = 0;
-  p.sum = 0;
-  p.sum_known = false;
-  p.retransmission = false;
+  plan_plain(t, now, offset, p);
+  if (t.ecn_ece) p.flags |= SegFlags::kEce;
+  if (t.ecn_ect_all) p.ecn = wire::Ecn::kEct0;
   p.kind = kind;
-  p.offset = offset;
   if (t.urgent_mode) [[unlikely]]
     plan_urgent(t, offset, p);
 }
@@ -124,16 +107,6 @@ void plan_syn(Tcb& t, Instant now, Plan& p) {
   ecn_mark_syn(t, reply, p);
 }
 
-/// Payload [offset, offset + length) of `d` into the plan.
-void attach(const SendDesc& d, StreamOffset offset, uint32_t length, Plan& p) {
-  PacketBuf* b = d.packet;
-  p.packet = b;
-  p.at = static_cast<uint16_t>(b->data_at + (offset - d.offset));
-  p.length = static_cast<uint16_t>(length);
-  p.sum = b->sum;
-  p.sum_known = length == b->length;
-}
-
 /// True if the pacer holds back what comes next; pace_at wakes it.
 bool is_held(Tcb& t, Instant now) {
   if (!t.paced || t.queue.board().pacer.next() <= now) [[likely]]
@@ -152,7 +125,7 @@ void plan_again(Tcb& t, uint32_t index, StreamOffset at, Instant now, Plan& p) {
     return;
   }
   const StreamOffset end = std::min(d.end(), t.snd_nxt);
-  attach(d, at, static_cast<uint32_t>(std::min<uint64_t>(end - at, t.mss)), p);
+  attach(d.packet, at - d.offset, static_cast<uint32_t>(std::min<uint64_t>(end - at, t.mss)), p);
   if (at + p.length != t.snd_end) return;
   p.flags |= SegFlags::kPsh;
   if (t.snd_nxt > t.snd_end && !t.queue[index + 1].is(kSacked)) p.flags |= SegFlags::kFin;
@@ -222,7 +195,7 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
       return false;  // Nagle, by Minshall's rule
   }
   fill(t, now, kData, at, p);
-  attach(d, at, length, p);
+  attach(d.packet, at - d.offset, length, p);
   p.retransmission = at < t.snd_max;
   if (t.ecn_on) [[unlikely]]
     ecn_mark_data(t, p);
@@ -239,7 +212,8 @@ void plan_probe(Tcb& t, Instant now, Plan& p) {
   fill(t, now, kProbe, t.snd_nxt, p);
   p.retransmission = t.snd_nxt < t.snd_max;
   if (t.snd_nxt < t.snd_end) {
-    attach(t.queue.next(), t.snd_nxt, 1, p);
+    const SendDesc& d = t.queue.next();
+    attach(d.packet, t.snd_nxt - d.offset, 1, p);
     if (t.snd_nxt + 1 == t.snd_end) p.flags |= SegFlags::kPsh;
   } else {
     p.flags |= SegFlags::kFin;
@@ -268,13 +242,6 @@ void data_sent_timer(Tcb& t, Instant now) {
     t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
   else if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist)
     restart_timer(t, now);
-}
-
-void ack_sent(Tcb& t, const Plan& p) {
-  t.rcv_acked = t.rcv_nxt;
-  const unsigned shift = has(p.flags, SegFlags::kSyn) ? 0U : t.rcv_wscale;
-  t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt + (static_cast<uint64_t>(p.window) << shift));
-  t.delack_at = Instant::never();
 }
 
 }  // namespace
@@ -333,17 +300,10 @@ void sent(Tcb& t, const Plan& p, Instant now) {
     case kData: {
       if (p.length > 0) [[likely]] {
         SendDesc& d = t.queue.next();
-        d.sent_at = now;
         if (p.retransmission) ++d.retransmits;
         if (d.marks != 0) [[unlikely]]
           count_more(t, d, p.length);
-        if (end >= d.end()) t.queue.pass_next();
-        if (p.length < t.mss) t.queue.board().snd_sml = p.offset + p.length;
-        ++t.data_segs_out;
-        t.bytes_sent += p.length;
-        t.last_sent = now;
-        // An answer within the time of a delayed ACK, whether or not that was still owed (Linux).
-        if (now - t.last_received < t.config.delack_max && t.data_segs_in > 0) t.interactive = true;
+        text_sent(t, p, now);
         if (has(p.flags, SegFlags::kCwr)) t.ecn_cwr_due = false;
       }
       if (has(p.flags, SegFlags::kFin)) [[unlikely]] {
@@ -352,18 +312,12 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         if (t.snd_max > t.snd_end) ++fin.retransmits;
         t.queue.pass_next();
       }
-      t.snd_nxt = end;
-      t.snd_max = std::max(t.snd_max, end);
-      if (t.snd_nxt >= t.snd_end) t.push = false;
-      t.probe_due = false;
+      sent_up_to(t, end, p);
       if (t.recovery == Recovery::kFast) [[unlikely]]
         t.queue.board().prr_out += p.length;
       if (t.tlp_due) [[unlikely]]
         tlp_sent(t, end, false);
       data_sent_timer(t, now);
-      ack_sent(t, p);
-      t.acks_due = 0;
-      t.keep_due = false;
       return;
     }
     case kRetransmit: {
@@ -386,7 +340,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist ||
           (t.recovery == Recovery::kFast && index == t.queue.first()))
         restart_timer(t, now);
-      ack_sent(t, p);
+      ack_sent(t, p, t.rcv_wscale);
       t.acks_due = 0;
       return;
     }
@@ -394,7 +348,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       ++t.queue.next().retransmits;  // its round trip says nothing (Karn)
       t.snd_max = std::max(t.snd_max, end);
       t.probe_due = false;
-      ack_sent(t, p);
+      ack_sent(t, p, t.rcv_wscale);
       t.acks_due = 0;
       return;
     case kAck:
@@ -403,14 +357,14 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         t.rcv_acked = t.ecn_old_offset();
         return;
       }
-      ack_sent(t, p);
+      ack_sent(t, p, t.rcv_wscale);
       --t.acks_due;
       t.dsack = false;
       if (t.acks_due == 0) t.ack_bare = false;
       return;
     case kKeepalive:
       t.keep_due = false;
-      ack_sent(t, p);
+      ack_sent(t, p, t.rcv_wscale);
       return;
     case kSyn:
       t.syn_due = false;
@@ -420,7 +374,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       if (t.syn_data) syn_data_sent(t, p, now);
       t.snd_max = std::max(t.snd_max, t.snd_nxt);
       t.last_sent = now;
-      if (t.state == State::kSynReceived) ack_sent(t, p);
+      if (t.state == State::kSynReceived) ack_sent(t, p, 0);
       if (t.rtx_timer == RtxTimer::kNone) restart_timer(t, now);
       return;
     case kResetReply:

@@ -1,0 +1,83 @@
+// What both ways out of a segment share, the full one (output.cpp) and that of a lone one (lone.h):
+// its Plan, and the books of what left.
+// Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8,
+// RFC 7323 §3.2.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "stack/tcp/tcb.h"
+#include "stack/tcp/window.h"
+#include "stack/wire/tcp_options.h"
+
+namespace vireo::tcp {
+
+// ---- before: into the plan
+
+/// A segment at `offset` that says no more than what is received and may come.
+inline void plan_plain(const Tcb& t, Instant now, StreamOffset offset, Plan& p) {
+  p.seq = t.snd_seq(offset);
+  p.ack = t.rcv_seq(t.rcv_nxt);
+  p.window = window_field(t);
+  p.flags = SegFlags::kAck;
+  p.ecn = wire::Ecn::kNotEct;
+  p.urgent = 0;
+  p.options_length = 0;
+  if (t.ts_on) [[likely]] {
+    wire::TcpOptionWriter w(p.options);
+    w.timestamps(timestamp(t, now), t.ts_recent);
+    p.options_length = w.size();
+  }
+  p.packet = nullptr;
+  p.at = 0;
+  p.length = 0;
+  p.sum = 0;
+  p.sum_known = false;
+  p.retransmission = false;
+  p.offset = offset;
+}
+
+/// Payload: the `length` bytes of `b` from its byte `skip`.
+inline void attach(PacketBuf* b, uint64_t skip, uint32_t length, Plan& p) {
+  p.packet = b;
+  p.at = static_cast<uint16_t>(b->data_at + skip);
+  p.length = static_cast<uint16_t>(length);
+  p.sum = b->sum;
+  p.sum_known = length == b->length;
+}
+
+// ---- after: it left
+
+/// Its payload, of the descriptor next().
+inline void text_sent(Tcb& t, const Plan& p, Instant now) {
+  const StreamOffset end = p.offset + p.length;
+  SendDesc& d = t.queue.next();
+  d.sent_at = now;
+  if (end >= d.end()) t.queue.pass_next();
+  if (p.length < t.mss) t.queue.board().snd_sml = end;
+  ++t.data_segs_out;
+  t.bytes_sent += p.length;
+  t.last_sent = now;
+  // An answer within the time of a delayed ACK, whether or not that was still owed (Linux).
+  if (now - t.last_received < t.config.delack_max && t.data_segs_in > 0) t.interactive = true;
+}
+
+/// Its ACK and window, of which `shift` bits are not on the wire (none of a SYN's).
+inline void ack_sent(Tcb& t, const Plan& p, unsigned shift) {
+  t.rcv_acked = t.rcv_nxt;
+  t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt + (uint64_t{p.window} << shift));
+  t.delack_at = Instant::never();
+}
+
+/// All of it, and what is sent ends at `end` now.
+inline void sent_up_to(Tcb& t, StreamOffset end, const Plan& p) {
+  t.snd_nxt = end;
+  t.snd_max = std::max(t.snd_max, end);
+  if (end >= t.snd_end) t.push = false;
+  t.probe_due = t.keep_due = false;
+  ack_sent(t, p, t.rcv_wscale);
+  t.acks_due = 0;
+}
+
+}  // namespace vireo::tcp
