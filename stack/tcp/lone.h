@@ -68,6 +68,7 @@ inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
   p.flags |= SegFlags::kPsh;
   attach(b, 0, b->length, p);
   t.snd_end += n;
+  t.more = false;
 }
 
 /// The segment left.
@@ -75,7 +76,6 @@ inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
   ++t.segs_out;
   text_sent(t, p, now);
   sent_up_to(t, t.snd_end, p);
-  t.more = false;
   t.rto_at = now + std::min(t.rtt.rto, t.config.rto_max.get());
   t.rtx_timer = RtxTimer::kProbe;
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);

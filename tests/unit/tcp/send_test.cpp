@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <set>
 
+#include "stack/tcp/lone.h"
 #include "tests/unit/tcp/peer.h"
 
 namespace vireo::tcp {
@@ -74,6 +75,22 @@ TEST_P(Send, AWriteWithoutRoomHoldsNothingBack) {  // MSG_MORE that ends in EAGA
   const auto o = p.out();
   ASSERT_EQ(o.size(), 1u);
   EXPECT_EQ(o[0].data.size(), 39u);
+}
+
+TEST_P(Send, ALoneSegmentThatCouldNotLeaveIsNotHeldByAnEarlierMsgMore) {
+  Peer p(ours(), theirs());
+  p.config.sack = p.config.tlp = true;
+  p.establish_active();
+  p.write(text(1460), true);  // a full segment goes whatever may follow
+  EXPECT_EQ(p.out().size(), 1u);
+  p.now = p.now + Duration::ms(1);
+  p.in(kAck, 1, 1461);
+  ASSERT_TRUE(may_send_lone(p.t, 1, p.now));
+  Plan plan;
+  append_lone(p.t, "x", 1, p.now, plan);  // the device's ring is full: no sent_lone()
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(o[0].data, "x");
 }
 
 TEST_P(Send, CorkHoldsAPartialSegmentFor200Milliseconds) {  // tcp(7)
