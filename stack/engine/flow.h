@@ -108,16 +108,22 @@ struct ListenGroup {
   std::vector<Listener*> members;
 };
 
-/// One received datagram in UdpFlow::queue: the buffer's valid bytes are the payload; the headers
-/// still lie before it. PacketBuf::cookie = bytes from the payload back to the Ethernet header, so
-/// parse_frame() can be asked again.
+/// From here the valid bytes of `p`, a received frame, are `bytes` of payload, the first at `at`.
+/// The headers lie before them for as long as the buffer is held: PacketBuf::cookie = bytes from
+/// the payload back to the Ethernet header, so that parse_frame() can be asked again.
+inline void strip_headers(PacketBuf& p, unsigned at, unsigned bytes) noexcept {
+  p.cookie = at;
+  p.data_at = static_cast<uint16_t>(p.data_at + at);
+  p.length = static_cast<uint16_t>(bytes);
+}
+
 struct UdpGroup {
   IpAddr group;
   IfIndex carrier;
 };
 
 struct UdpFlow : Flow {
-  PacketChain queue;
+  PacketChain queue;  ///< received, see strip_headers()
   uint32_t queue_truesize = 0;
   uint32_t rcv_buf = 212992;  ///< bytes of frames, as Linux's SO_RCVBUF counts truesize
   IpSettings ip;

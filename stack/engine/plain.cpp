@@ -1,6 +1,7 @@
-// The short ways of a plain TCP segment: in, from the frame to the receive queue; out, from the
-// program's bytes to the doorbell. Whatever is not as it nearly always is goes the full way, in
-// receive.cpp and transmit.cpp, and nothing here has happened to it.
+// The short ways of a plain TCP segment and a plain datagram: in, from the frame to the receive
+// queue; out, of a segment, from the program's bytes to the doorbell. Whatever is not as it nearly
+// always is goes the full way, in receive.cpp and transmit.cpp, and nothing here has happened to
+// it.
 #include "stack/wire/plain.h"
 #include "stack/engine/engine.h"
 #include "stack/tcp/lone.h"
@@ -58,9 +59,7 @@ bool Engine::receive_expected(RxDesc& d, const wire::PlainIp& ip, bool alone,
   f->stats->rx_bytes.add(segment.length);
   PacketChain payload;
   if (segment.length != 0) {
-    p.cookie = s.payload_at();
-    p.data_at = static_cast<uint16_t>(p.data_at + s.payload_at());
-    p.length = static_cast<uint16_t>(segment.length);
+    strip_headers(p, s.payload_at(), segment.length);
     payload.push_back(std::move(d.packet));
   }
   d.packet.reset();
@@ -90,9 +89,7 @@ bool Engine::receive_datagram(RxDesc& d, const wire::PlainIp& ip, bool alone) no
     return false;
   stats_.rx_packets.add();
   stats_.rx_bytes.add(p.length);
-  p.cookie = u.payload_at();
-  p.data_at = static_cast<uint16_t>(p.data_at + u.payload_at());
-  p.length = static_cast<uint16_t>(u.payload_bytes());
+  strip_headers(p, u.payload_at(), u.payload_bytes());
   UdpFlow& flow = *flows.front();
   if (!keep_datagram(flow, PacketChain(std::move(d.packet)))) return true;
   if (alone && flow.owner != nullptr && !flow.notify_hook.is_linked()) [[likely]]

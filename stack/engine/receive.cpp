@@ -108,12 +108,7 @@ void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now)
     return;
   }
   const std::byte* const eth = p.data();
-  // From here the valid bytes are the payload; the headers lie before it for as long as the buffer
-  // is held.
-  const uint32_t here = std::min<uint32_t>(f.payload_bytes, p.length - f.payload_at);
-  p.cookie = f.payload_at;
-  p.data_at = static_cast<uint16_t>(p.data_at + f.payload_at);
-  p.length = static_cast<uint16_t>(here);
+  strip_headers(p, f.payload_at, std::min<uint32_t>(f.payload_bytes, p.length - f.payload_at));
   PacketChain packet(std::move(d.packet));
   packet.append(std::move(rest));
   if (packet.bytes() > f.payload_bytes) packet.trim_back(packet.bytes() - f.payload_bytes);
