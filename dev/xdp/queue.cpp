@@ -171,15 +171,20 @@ bool XdpQueue::takes_head(const TxFrame& frame) const noexcept {
          (s.at >= frame.head.size());
 }
 
-bool XdpQueue::tx_in_place(const TxFrame& frame) noexcept {
-  if (tx_room() == 0) [[unlikely]]
-    return false;
+/// The first descriptor: the head, where it may lie there already, and the first slice behind it.
+void XdpQueue::post_with_head(const TxFrame& frame, bool more) noexcept {
   const PacketSlice& s = frame.body[0];
   const auto head = static_cast<uint32_t>(frame.head.size());
   std::byte* const to = s.packet->frame + s.at - head;
   if (frame.head.data() != to) std::memcpy(to, frame.head.data(), head);
   ++s.packet->refs;
-  post(0, *s.packet, s.at - head, head + s.length, false);
+  post(0, *s.packet, s.at - head, head + s.length, more);
+}
+
+bool XdpQueue::tx_in_place(const TxFrame& frame) noexcept {
+  if (tx_room() == 0) [[unlikely]]
+    return false;
+  post_with_head(frame, false);
   xsk_.tx.publish(1);
   return true;
 }
@@ -214,22 +219,17 @@ bool XdpQueue::tx_chained(const TxFrame& frame, uint32_t total) noexcept {
   const bool head_fits = takes_head(frame);
   const auto n = static_cast<uint32_t>(frame.body.size()) + (head_fits ? 0 : 1);
   if (tx_room() < n) return false;
-  uint32_t at = 0;
   auto rest = frame.body;
-  const auto head = static_cast<uint32_t>(frame.head.size());
   if (head_fits) {
-    const PacketSlice& s = rest[0];
-    std::byte* const to = s.packet->frame + s.at - head;
-    if (frame.head.data() != to) std::memcpy(to, frame.head.data(), head);
-    ++s.packet->refs;
-    post(at++, *s.packet, s.at - head, head + s.length, n > 1);
+    post_with_head(frame, n > 1);
     rest = rest.subspan(1);
   } else {
     PacketBuf* p = pool_.take();
     if (p == nullptr) return false;
-    std::memcpy(p->frame, frame.head.data(), head);
-    post(at++, *p, 0, head, true);
+    std::memcpy(p->frame, frame.head.data(), frame.head.size());
+    post(0, *p, 0, static_cast<uint32_t>(frame.head.size()), true);
   }
+  uint32_t at = 1;
   for (const PacketSlice& s : rest) {
     ++s.packet->refs;
     post(at, *s.packet, s.at, s.length, at + 1 < n);

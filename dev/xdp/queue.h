@@ -67,6 +67,7 @@ class XdpQueue final : public Queue {
   bool tx_gathered(const TxFrame& frame, uint32_t total) noexcept;
   bool tx_chained(const TxFrame& frame, uint32_t total) noexcept;
   bool gather(const TxFrame& frame, uint32_t total) noexcept;
+  void post_with_head(const TxFrame& frame, bool more) noexcept;
   void post(uint32_t ahead, PacketBuf& p, uint32_t at, uint32_t length, bool more) noexcept;
   uint32_t tx_room() const { return xsk_.tx.size() - in_flight_; }
   void ring_bell(Doorbell bell) noexcept;
