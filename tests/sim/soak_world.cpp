@@ -169,7 +169,7 @@ std::string World::round(Duration d) {
   is_busy_ = false;
   for (Host& h : hosts_)
     for (Door& door : h.doors)
-      if (door.listener != nullptr) shut(door);
+      if (door.flow != nullptr) shut(door);
   while (!sockets_.empty()) close(*sockets_.begin()->second, rng_.below(4) == 0);
   close_mouths();
   // The longest of soak_bounds.cpp: an orphan with a slow path, then TIME-WAIT.
@@ -344,8 +344,8 @@ void World::open_crossing() {
 void World::toggle_door() {
   Host& h = hosts_[rng_.below(2)];
   Door& d = h.doors[rng_.below(kDoors)];
-  if (d.listener != nullptr && rng_.below(3) != 0) return shut(d);
-  if (d.listener != nullptr) return;
+  if (d.flow != nullptr && rng_.below(3) != 0) return shut(d);
+  if (d.flow != nullptr) return;
   const auto port = static_cast<uint16_t>(kFirstDoor + (&d - h.doors.data()));
   static constexpr uint32_t kBacklogs[] = {0, 1, 4, 64};
   const auto l = h.engine->tcp_listen(
@@ -354,13 +354,13 @@ void World::toggle_door() {
        .syncookies = static_cast<uint8_t>(rng_.below(3)),
        .abort_on_overflow = rng_.below(4) == 0});
   if (!l) return wrong("cannot listen again on a port whose listener was closed");
-  d.listener = *l;
+  d.flow = *l;
   ++counts_["listeners"];
 }
 
 void World::shut(Door& d) {
-  hosts_[d.host].engine->tcp_close_listener(*d.listener, now());
-  d.listener = nullptr;
+  hosts_[d.host].engine->tcp_close_listener(*d.flow, now());
+  d.flow = nullptr;
 }
 
 /// What the engines told: the programs' part.
@@ -380,8 +380,8 @@ void World::service() {
 }
 
 void World::accept(Door& d) {
-  if (d.listener == nullptr) return;
-  while (TcpFlow* f = hosts_[d.host].engine->tcp_accept(*d.listener)) {
+  if (d.flow == nullptr) return;
+  while (TcpFlow* f = hosts_[d.host].engine->tcp_accept(*d.flow)) {
     ++counts_["accepts"];
     Socket& s = own(d.host, *f);
     s.to_write = rng_.below(2) * rng_.below(20'000);

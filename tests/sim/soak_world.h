@@ -5,6 +5,7 @@
 //   Host      an engine and its listeners
 //   Socket    what a program holds of a connection
 //   Talk      a connection as both programs know it: what each has said
+//   Door      a listener
 //   Mouth     a UDP socket; datagrams go both ways beside the connections (soak_beside.cpp)
 //
 // Owner: the test. Thread: one.
@@ -63,20 +64,17 @@ class World {
     uint64_t to_write = 0, read = 0;
     bool is_paused = false, is_told = false, is_ended = false, is_dying = false;
   };
-  struct Door {
+  /// What a program holds of a socket without a connection.
+  template <class Of>
+  struct Unconnected {
     World* world = nullptr;
     unsigned host = 0;
-    Listener* listener = nullptr;
+    Of* flow = nullptr;
     SocketStats stats;
     bool is_told = false;
   };
-  struct Mouth {
-    World* world = nullptr;
-    unsigned host = 0;
-    UdpFlow* flow = nullptr;
-    SocketStats stats;
-    bool is_told = false;
-  };
+  using Door = Unconnected<Listener>;
+  using Mouth = Unconnected<UdpFlow>;
   /// A frame that the path does not carry, for the router to tell of (RFC 1191 §4).
   struct TooBig {
     unsigned from;
