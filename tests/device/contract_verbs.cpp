@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <optional>
 #include <string>
 
 #include "contract.h"
-#include "core/arena.h"
 #include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
+#include "opened_ends.h"
 
 namespace vireo::test {
 namespace {
@@ -25,26 +24,15 @@ class VerbsPair final : public DevicePair {
     softnic_set_mtu(mtu);
     options.tx_frames = o.tx_ring;
     options.rx_frames = o.rx_ring;
-    for (int side : {0, 1}) {
-      const size_t bytes = o.pool_frames * size_t{2048};
-      auto arena = Arena::create(bytes, false);
-      if (!arena) return;
-      arenas_[side] = std::move(*arena);
-      pools_[side].emplace(arenas_[side].bytes().first(bytes), 2048U);
+    ready_ = ends_.open(o.pool_frames, [&](int side, Arena& arena) {
       const std::string name = "softnic" + std::to_string(side);
-      auto device = open_verbs({.device = name, .mtu = mtu}, arenas_[side], options);
-      if (!device) {
-        ADD_FAILURE() << device.error().where << ": " << strerror(device.error().code);
-        return;
-      }
-      devices_[side] = std::move(*device);
-    }
-    ready_ = true;
+      return open_verbs({.device = name, .mtu = mtu}, arena, options);
+    });
   }
 
   bool ready() const { return ready_; }
-  Device& device(int side) override { return *devices_[side]; }
-  PacketPool& pool(int side) override { return *pools_[side]; }
+  Device& device(int side) override { return *ends_.devices[side]; }
+  PacketPool& pool(int side) override { return *ends_.pools[side]; }
   bool progress() override { return world_ == World::kSharedWire; }
   Milliseconds quiet() const override { return Milliseconds(5); }
   bool unplug(int side) override {
@@ -56,9 +44,7 @@ class VerbsPair final : public DevicePair {
 
  private:
   const World world_;
-  Arena arenas_[2];
-  std::optional<PacketPool> pools_[2];
-  std::unique_ptr<Device> devices_[2];
+  OpenedEnds ends_;
   bool ready_ = false;
 };
 

@@ -1,9 +1,7 @@
 // The contract on AF_XDP over a veth pair, in each mode that a veth has.
-#include <optional>
-
 #include "contract.h"
-#include "core/arena.h"
 #include "dev/xdp/xdp.h"
+#include "opened_ends.h"
 #include "xdp/lab.h"
 
 namespace vireo::test {
@@ -15,24 +13,14 @@ class XdpPair final : public DevicePair {
     if (!veth_.made()) return;
     options.rx_frames = o.rx_ring;
     options.tx_frames = o.tx_ring;
-    for (int side : {0, 1}) {
-      auto arena = Arena::create(o.pool_frames * size_t{2048}, false);
-      if (!arena) return;
-      arenas_[side] = std::move(*arena);
-      pools_[side].emplace(arenas_[side].bytes().first(o.pool_frames * size_t{2048}), 2048U);
-      auto device = open_xdp(veth_.index(side), arenas_[side], options);
-      if (!device) {
-        ADD_FAILURE() << device.error().where << ": " << strerror(device.error().code);
-        return;
-      }
-      devices_[side] = std::move(*device);
-    }
-    ready_ = true;
+    ready_ = ends_.open(o.pool_frames, [&](int side, Arena& arena) {
+      return open_xdp(veth_.index(side), arena, options);
+    });
   }
 
   bool ready() const { return ready_; }
-  Device& device(int side) override { return *devices_[side]; }
-  PacketPool& pool(int side) override { return *pools_[side]; }
+  Device& device(int side) override { return *ends_.devices[side]; }
+  PacketPool& pool(int side) override { return *ends_.pools[side]; }
   bool unplug(int) override {
     veth_.remove();
     return true;
@@ -40,9 +28,7 @@ class XdpPair final : public DevicePair {
 
  private:
   Veth veth_;
-  Arena arenas_[2];
-  std::optional<PacketPool> pools_[2];
-  std::unique_ptr<Device> devices_[2];
+  OpenedEnds ends_;
   bool ready_ = false;
 };
 
