@@ -97,6 +97,7 @@ class ConsumerRing : public Ring<Entry> {
   uint32_t waiting() const {
     return std::atomic_ref(*this->producer_).load(std::memory_order_relaxed) - next_;
   }
+  uint32_t consumed() const { return next_; }
   const Entry& front(uint32_t ahead) const { return (*this)[next_ + ahead]; }
   void release(uint32_t n) {
     next_ += n;
