@@ -190,19 +190,23 @@ ReadyBits readiness(const File& f) noexcept {
   return bits;
 }
 
+// As net/ipv4/af_inet.c inet_shutdown: a socket without a peer is shut all the same, beside
+// ENOTCONN.
 Result<void> shutdown(Handle h, int how) {
   File& f = *h.file;
+  Result<void> done;
   {
     const ControlGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "shutdown");
-    if (libc().shutdown(h.fd, how) != 0) return fail_errno("shutdown");
-    if (!f.is_carried()) return {};
+    if (libc().shutdown(h.fd, how) != 0) done = fail_errno("shutdown");
+    if (!done && done.error().code != ENOTCONN) return done;
+    if (!f.is_carried()) return done;
     const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
     if (how != SHUT_WR) f.udp->shut |= kShutRead;
     if (how != SHUT_RD) f.udp->shut |= kShutWrite;
   }
   f.ready.notify(kReadyIn | EPOLLRDHUP | EPOLLHUP);
-  return {};
+  return done;
 }
 
 }  // namespace vireo::udp_socket
