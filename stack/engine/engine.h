@@ -219,9 +219,14 @@ class Engine {
   /// ENOENT: ask route() first.
   Result<void> udp_send_cached(UdpFlow& f, const Endpoint& dst, std::span<const iovec> data,
                                Doorbell bell, Instant now) noexcept;
+  /// The same for a piece that fits one frame. @return false: nothing was done, ask
+  /// udp_send_cached().
+  bool send_datagram(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
   void tx_flush() noexcept;
   /// A datagram was taken from f.queue.
-  static void udp_received(UdpFlow& f, const PacketBuf& p) noexcept;
+  static void udp_received(UdpFlow& f, const PacketBuf& p) noexcept {
+    f.queue_truesize -= std::min(f.queue_truesize, truesize(p));
+  }
 
   // ---- sleeping
   /// Before a thread of the program sleeps: arms all queues and counts the sleeper. @return false:
@@ -433,12 +438,19 @@ class Engine {
 
   // udp_flows.cpp
   void note_udp(UdpFlow& u) noexcept;
+  bool take_room(UdpFlow& u, uint32_t cost) const noexcept;
   bool keep_datagram(UdpFlow& u, PacketChain packet) noexcept;
   void deliver_udp(UdpFlow& u, PacketChain packet) noexcept;
   void deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain packet) noexcept;
   struct Datagram;
   Result<void> make_datagram(std::span<const iovec> data, Datagram& d) noexcept;
   Result<void> emit_udp(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept;
+  void count_sent(UdpFlow& u, size_t head, size_t payload) noexcept {
+    stats_.tx_packets.add();
+    stats_.tx_bytes.add(head + payload);
+    u.stats->tx_packets.add();
+    u.stats->tx_bytes.add(payload);
+  }
   void send_held(UdpFlow& u, Instant now) noexcept;
 
   static constexpr unsigned kBurst = 16;

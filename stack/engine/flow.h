@@ -122,6 +122,11 @@ struct UdpGroup {
   IfIndex carrier;
 };
 
+/// What a buffer costs in a receive buffer: the whole frame and its metadata, as Linux's truesize.
+inline uint32_t truesize(const PacketBuf& p) {
+  return p.pool->frame_bytes() + static_cast<uint32_t>(sizeof(PacketBuf));
+}
+
 struct UdpFlow : Flow {
   PacketChain queue;  ///< received, see strip_headers()
   uint32_t queue_truesize = 0;

@@ -91,11 +91,41 @@ bool Engine::receive_datagram(RxDesc& d, const wire::PlainIp& ip, bool alone) no
   stats_.rx_bytes.add(p.length);
   strip_headers(p, u.payload_at(), u.payload_bytes());
   UdpFlow& flow = *flows.front();
-  if (!keep_datagram(flow, PacketChain(std::move(d.packet)))) return true;
+  PacketRef packet = std::move(d.packet);
+  if (!take_room(flow, truesize(p))) return true;
+  flow.stats->rx_packets.add();
+  flow.stats->rx_bytes.add(p.length);
+  p.offset = 0;  // the datagram ends in this buffer
+  flow.queue.push_back(std::move(packet));
   if (alone && flow.owner != nullptr && !flow.notify_hook.is_linked()) [[likely]]
     events_.udp(flow);
   else
     note_udp(flow);
+  return true;
+}
+
+/// A datagram in one frame, by the way of the one before. @return false: nothing was done.
+bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcept {
+  const Egress& way = u.egress;
+  const size_t n = data.iov_len;
+  if (way.generation != reader_.generation() || !u.held.empty() ||
+      n > pool_->frame_bytes() - PacketPool::kHeadroom ||
+      n + way.header.size() > way.mtu + way.header.l3_at()) [[unlikely]]
+    return false;
+  const PacketRef p(pool_->take());
+  if (!p) [[unlikely]]
+    return false;
+  p->length = static_cast<uint16_t>(n);
+  const checksum::Sum sum = checksum::copy_and_sum(p->data(), data.iov_base, n);
+  // Right before the payload, where the device may leave it.
+  std::byte* const head = p->data() - way.header.size();
+  const size_t h =
+      way.header.emit_udp(head, {.payload_bytes = static_cast<uint32_t>(n), .payload_sum = sum});
+  const PacketSlice slice{p.get(), p->data_at, p->length};
+  if (!way.port->queue().tx({{head, h}, {&slice, 1}, 0}, bell)) [[unlikely]]
+    return false;
+  lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
+  count_sent(u, h, n);
   return true;
 }
 

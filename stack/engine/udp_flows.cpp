@@ -11,12 +11,6 @@ constexpr uint32_t kMaxHeldDatagrams =
     64;  ///< per flow, while its neighbour is resolved (Linux: unres_qlen)
 constexpr Duration kHoldPatience = Duration::s(3);
 
-/// What a datagram costs in the receive buffer: whole frames and their metadata, as Linux's
-/// truesize.
-uint32_t truesize(const PacketBuf& p) {
-  return p.pool->frame_bytes() + static_cast<uint32_t>(sizeof(PacketBuf));
-}
-
 }  // namespace
 
 /// A payload copied into frames, with its sum.
@@ -91,6 +85,18 @@ void Engine::note_udp(UdpFlow& u) noexcept {
   if (!u.notify_hook.is_linked()) notify_udp_.push_back(u);
 }
 
+/// As Linux: an empty queue takes any one datagram. When the pool runs low, queues grow no more.
+/// @return false: the datagram is lost.
+bool Engine::take_room(UdpFlow& u, uint32_t cost) const noexcept {
+  const bool is_full = u.queue_truesize + cost > u.rcv_buf || pool_->free_count() < low_water_;
+  if (is_full && !u.queue.empty()) [[unlikely]] {
+    u.stats->rx_drops.add();
+    return false;
+  }
+  u.queue_truesize += cost;
+  return true;
+}
+
 /// @return false: there is no room, and it is lost.
 bool Engine::keep_datagram(UdpFlow& u, PacketChain packet) noexcept {
   uint32_t cost = 0;
@@ -98,13 +104,7 @@ bool Engine::keep_datagram(UdpFlow& u, PacketChain packet) noexcept {
     cost += truesize(*p);
     p->offset = p->next != nullptr ? 1 : 0;  // 1: the datagram goes on in the next buffer
   }
-  // As Linux: an empty queue takes any one datagram. When the pool runs low, queues grow no more.
-  const bool is_full = u.queue_truesize + cost > u.rcv_buf || pool_->free_count() < low_water_;
-  if (is_full && !u.queue.empty()) {
-    u.stats->rx_drops.add();
-    return false;
-  }
-  u.queue_truesize += cost;
+  if (!take_room(u, cost)) return false;
   u.stats->rx_packets.add();
   u.stats->rx_bytes.add(packet.bytes());
   u.queue.append(std::move(packet));
@@ -138,10 +138,6 @@ void Engine::deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain
     if (!copy.empty()) deliver_udp(*members[i], std::move(copy));
   }
   deliver_udp(*members.back(), std::move(packet));
-}
-
-void Engine::udp_received(UdpFlow& u, const PacketBuf& p) noexcept {
-  u.queue_truesize -= std::min(u.queue_truesize, truesize(p));
 }
 
 // ---- out
@@ -219,10 +215,7 @@ Result<void> Engine::emit_udp(UdpFlow& u, const Datagram& d, Doorbell bell) noex
       return fail(EAGAIN, "transmit ring");
     }
   }
-  stats_.tx_packets.add();
-  stats_.tx_bytes.add(h + d.body.bytes());
-  u.stats->tx_packets.add();
-  u.stats->tx_bytes.add(d.body.bytes());
+  count_sent(u, h, d.body.bytes());
   return {};
 }
 

@@ -104,14 +104,6 @@ void give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr&
 
 /// Copies the first datagram, of `total` bytes. @return what recvmsg does.
 ssize_t hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
-  if (msg.msg_iovlen == 1 && u.queue.front()->offset == 0 && (flags & MSG_PEEK) == 0) [[likely]] {
-    const PacketRef p = u.queue.pop_front();
-    const size_t n = std::min<size_t>(p->length, msg.msg_iov[0].iov_len);
-    if (n != 0) std::memcpy(msg.msg_iov[0].iov_base, p->data(), n);
-    Engine::udp_received(u, *p);
-    if (n < total) msg.msg_flags |= MSG_TRUNC;
-    return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : n);
-  }
   IovCursor to({msg.msg_iov, msg.msg_iovlen});
   size_t copied = 0;
   if ((flags & MSG_PEEK) != 0) {
@@ -131,8 +123,40 @@ ssize_t hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : copied);
 }
 
+/// The first datagram of the queue, if it came in one buffer over IPv4 and nothing but its bytes
+/// and its source is asked for: what nearly every one is. @return false: nothing was done.
+bool deliver_plain(File& f, msghdr& msg, int flags, ssize_t& received) {
+  UdpFlow& u = f.udp_flow();
+  const PacketBuf& front = *u.queue.front();
+  if (front.offset != 0 || front.cookie != wire::PlainUdp::kHeaders4 || msg.msg_iovlen != 1 ||
+      msg.msg_control != nullptr || (flags & (MSG_PEEK | MSG_TRUNC)) != 0)
+    return false;
+  if (msg.msg_name != nullptr) {
+    if (msg.msg_namelen < sizeof(sockaddr_in) ||
+        f.domain.load(std::memory_order_relaxed) != AF_INET)
+      return false;
+    const sockaddr_in from{.sin_family = AF_INET,
+                           .sin_port = wire::PlainUdp::raw_src_port4(front.data()),
+                           .sin_addr = {wire::PlainUdp::raw_src4(front.data())},
+                           .sin_zero = {}};
+    std::memcpy(msg.msg_name, &from, sizeof from);
+    msg.msg_namelen = sizeof from;
+  }
+  const PacketRef p = u.queue.pop_front();
+  const size_t n = std::min<size_t>(p->length, msg.msg_iov->iov_len);
+  if (n != 0) std::memcpy(msg.msg_iov->iov_base, p->data(), n);
+  Engine::udp_received(u, *p);
+  msg.msg_controllen = 0;
+  msg.msg_flags = n < p->length ? MSG_TRUNC : 0;
+  received = static_cast<ssize_t>(n);
+  return true;
+}
+
 /// The first datagram of the queue goes to the caller. Holder of the engine's lock.
 ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
+  ssize_t plain = 0;
+  if (deliver_plain(f, msg, flags, plain)) [[likely]]
+    return plain;
   UdpFlow& u = f.udp_flow();
   msg.msg_flags = 0;
   size_t total = 0;
@@ -143,13 +167,6 @@ ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
   const bool control = msg.msg_control != nullptr && wants_control(f.udp->options);
   if (msg.msg_name != nullptr || control) {
     const PacketBuf& first = *u.queue.front();
-    if (first.cookie == wire::PlainUdp::kHeaders4 && !control) [[likely]] {
-      wire::PlainIp plain;
-      plain.read(first.data() - first.cookie, first.cookie + total);
-      give_source(f, e, u, plain.src(), plain.src_port(), msg);
-      msg.msg_controllen = 0;
-      return hand_over(u, msg, total, flags);
-    }
     const auto parsed = wire::parse_frame(
         {first.data() - first.cookie, first.cookie + first.length}, total - first.length);
     if (msg.msg_name != nullptr && parsed) give_source(f, e, u, parsed.src(), parsed.src_port, msg);
@@ -199,7 +216,7 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) {
   std::optional<Deadline> deadline;
   const socklen_t name_room = msg.msg_namelen;
   const size_t control_room = msg.msg_controllen;
-  bool look = false;
+  bool look = h.is_alive() && is_kernels_turn(f, ratio, Clock::now());
   for (;;) {
     if (!h.is_alive()) return fail(EBADF, "recv");
     if (f.flow == nullptr) {
@@ -207,8 +224,6 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) {
       return kernel_recvmsg(h, msg, flags);
     }
     UdpFlow& u = f.udp_flow();
-    const Instant now = Clock::now();
-    if (!look) look = is_kernels_turn(f, ratio, now);
     if (look) {
       look = false;
       pin.pin(f);
@@ -223,7 +238,7 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) {
       guard.lock();
       continue;
     }
-    if (u.queue.empty()) e.poll(now);
+    if (u.queue.empty()) e.poll(Clock::now());
     if (const int error = take_error(f); error != 0) return fail(error, "recv");
     if (!u.queue.empty()) return deliver(f, e, msg, flags);
     if ((f.udp->shut & kShutRead) != 0) return 0;

@@ -27,9 +27,10 @@ std::optional<Endpoint> destination(const File& f, const msghdr& msg) {
   return to;
 }
 
+constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
+
 bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& to) {
-  if (msg.msg_controllen != 0 || (flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM)) != 0)
-    return true;
+  if (msg.msg_controllen != 0 || (flags & ~kPlainFlags) != 0) return true;
   if (to.addr.is_limited_broadcast()) return true;
   // The kernel loops a copy to members on this host; ours goes to the wire alone.
   const SocketOptions& o = f.udp->options;
@@ -87,6 +88,31 @@ void let_kernel_cut(Handle h) {
     (void)libc().setsockopt(h.fd, IPPROTO_IPV6, IPV6_MTU, &mtu, sizeof mtu);
   else
     (void)libc().setsockopt(h.fd, IPPROTO_IP, IP_MTU_DISCOVER, &off, sizeof off);
+}
+
+/// In one piece, without anything beside it, and where the last one went, by unicast over IPv4:
+/// what nearly every datagram is. Holder of the engine's lock.
+bool is_as_before(const File& f, const msghdr& msg, int flags) {
+  const Endpoint& before = f.udp_flow().egress_to;
+  if (msg.msg_iovlen != 1 || msg.msg_controllen != 0 || (flags & ~kPlainFlags) != 0 ||
+      !before.addr.is_v4() || before.addr.is_multicast() || before.addr.is_limited_broadcast())
+    return false;
+  if (msg.msg_name == nullptr) return f.udp->connected && f.udp->remote == before;
+  sockaddr_in to;
+  if (msg.msg_namelen < sizeof to) return false;
+  std::memcpy(&to, msg.msg_name, sizeof to);
+  return to.sin_family == AF_INET && f.domain.load(std::memory_order_relaxed) == AF_INET &&
+         to.sin_port == htons(before.port) && to.sin_addr.s_addr == before.addr.as_v4().raw();
+}
+
+/// @return false: nothing was done.
+bool send_as_before(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+  File& f = *h.file;
+  Engine* const e = f.engine.load(std::memory_order_acquire);
+  if (e == nullptr) return false;
+  const EngineGuard guard(*e);
+  return h.is_alive() && f.flow != nullptr && f.udp->shut == 0 && f.udp_flow().soft_error == 0 &&
+         is_as_before(f, msg, flags) && e->send_datagram(f.udp_flow(), *msg.msg_iov, bell);
 }
 
 /// One try under the engine's lock.
@@ -153,7 +179,12 @@ void flush(Handle h) {
 Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
   File& f = *h.file;
   const Mode mode = f.mode.load(std::memory_order_acquire);
-  if (mode != Mode::kCarried && mode != Mode::kUndecided) return kernel_sendmsg(h, msg, flags);
+  if (mode == Mode::kCarried) [[likely]] {
+    if (send_as_before(h, msg, flags, bell)) [[likely]]
+      return static_cast<ssize_t>(msg.msg_iov->iov_len);
+  } else if (mode != Mode::kUndecided) {
+    return kernel_sendmsg(h, msg, flags);
+  }
   const auto to = destination(f, msg);
   if (!to || is_for_kernel(f, msg, flags, *to)) return kernel_sendmsg(h, msg, flags);
   if (mode == Mode::kUndecided && !first_send(h, *to)) return kernel_sendmsg(h, msg, flags);

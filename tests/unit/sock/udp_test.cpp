@@ -1,9 +1,6 @@
 // UDP sockets, the same script on the kernel's and on ours.
 #include <netinet/in.h>
 
-#include <algorithm>
-#include <cstring>
-
 #include "tests/unit/sock/two_hosts.h"
 
 namespace vireo::test {
@@ -139,6 +136,100 @@ TEST_P(Udp, TruncatesAndPeeks) {
   b.close(r);
 }
 
+// Each goes where it is sent, whatever way the one before it took.
+TEST_P(Udp, PeersInTurn) {
+  const auto [one, to_one] = receiver();
+  const auto [two, to_two] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(a.sendto(s, "1", to_one), 1);
+    EXPECT_EQ(a.sendto(s, "1", to_one), 1);
+    EXPECT_EQ(a.sendto(s, "2", to_two), 1);
+  }
+  EXPECT_EQ(a.connect(s, sockaddr_of(to_two), length(to_two)), 0);
+  EXPECT_EQ(a.sendto(s, "1", to_one), 1);
+  EXPECT_EQ(a.sendto(s, "1", to_one), 1);
+  EXPECT_EQ(a.send(s, "2"), 1);
+  EXPECT_EQ(a.send(s, "2"), 1);
+  EXPECT_EQ(a.is_carried(s), ours());
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(b.recv(one), "1");
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(b.recv(two), "2");
+  EXPECT_EQ(b.recv(one, 16, MSG_DONTWAIT), "!EAGAIN");
+  EXPECT_EQ(b.recv(two, 16, MSG_DONTWAIT), "!EAGAIN");
+  for (const int fd : {one, two}) b.close(fd);
+  a.close(s);
+}
+
+// An option that changes the header holds from the next datagram on.
+TEST_P(Udp, OptionsBetweenDatagrams) {
+  const auto [r, to] = receiver();
+  ASSERT_EQ(b.setsockopt(r, IPPROTO_IP, IP_RECVTTL, 1), 0);
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  for (const int ttl : {9, 9, 33}) {
+    ASSERT_EQ(a.setsockopt(s, IPPROTO_IP, IP_TTL, ttl), 0);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(a.sendto(s, "x", to), 1);
+      const Received got = receive(b, r, 16, 0, CMSG_SPACE(sizeof(int)));
+      ASSERT_EQ(got.control.size(), CMSG_SPACE(sizeof(int)));
+      int seen = 0;
+      std::memcpy(&seen, got.control.data() + CMSG_LEN(0), sizeof seen);
+      EXPECT_EQ(seen, ttl);
+    }
+  }
+  a.close(s);
+  b.close(r);
+}
+
+// shutdown(2): without a peer it says ENOTCONN, and holds.
+TEST_P(Udp, ShutHoldsFromTheNextDatagramOn) {
+  const auto [r, to] = receiver();
+  for (const bool connected : {false, true}) {
+    const int s = a.socket(AF_INET, SOCK_DGRAM);
+    if (connected) {
+      EXPECT_EQ(a.connect(s, sockaddr_of(to), length(to)), 0);
+    }
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(a.sendto(s, "x", to), 1);
+    EXPECT_EQ(a.is_carried(s), ours());
+    EXPECT_EQ(a.shutdown(s, SHUT_WR), connected ? 0 : -ENOTCONN);
+    EXPECT_EQ(a.sendto(s, "x", to, MSG_NOSIGNAL), -EPIPE);
+    EXPECT_EQ(a.shutdown(s, SHUT_RD), connected ? 0 : -ENOTCONN);
+    char none[1];
+    EXPECT_EQ(a.recv(s, none, 1, 0), 0);
+    a.close(s);
+  }
+  b.close(r);
+}
+
+// recvfrom(2): an address that does not fit is cut, and its whole length is told.
+TEST_P(Udp, ShortRoomForTheAddress) {
+  const auto [r, to] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  for (const socklen_t room : {0U, 4U, 15U, 16U, 100U}) {
+    ASSERT_EQ(a.sendto(s, "abc", to), 3);
+    sockaddr_storage from;
+    std::memset(&from, 0x5a, sizeof from);
+    char bytes[8];
+    iovec v{bytes, sizeof bytes};
+    msghdr m{};
+    m.msg_name = &from;
+    m.msg_namelen = room;
+    m.msg_iov = &v;
+    m.msg_iovlen = 1;
+    ASSERT_EQ(b.recvmsg(r, m, 0), 3);
+    EXPECT_EQ(m.msg_namelen, sizeof(sockaddr_in));
+    const auto* raw = reinterpret_cast<const unsigned char*>(&from);
+    const size_t written = std::min<size_t>(room, sizeof(sockaddr_in));
+    for (size_t i = written; i < sizeof from; ++i) ASSERT_EQ(raw[i], 0x5a) << "room " << room;
+    sockaddr_in whole{};
+    whole.sin_family = AF_INET;
+    whole.sin_port = htons(port_of(a.getsockname(s)));
+    whole.sin_addr = a.host().address();
+    EXPECT_EQ(std::memcmp(&from, &whole, written), 0) << "room " << room;
+  }
+  a.close(s);
+  b.close(r);
+}
+
 TEST_P(Udp, EmptyDatagram) {
   const auto [r, to] = receiver();
   const int s = a.socket(AF_INET, SOCK_DGRAM);
@@ -218,56 +309,6 @@ TEST_P(Udp, WorksOverIpv6) {
   a.close(s);
   a.close(s4);
   b.close(r);
-}
-
-// recvfrom(2): the address is cut to the room there is, its length is told whole, and what lies
-// beyond is left alone.
-TEST_P(Udp, SourceAddressByteForByte) {
-  const int r4 = b.socket(AF_INET, SOCK_DGRAM);
-  const int r6 = b.socket(AF_INET6, SOCK_DGRAM);
-  ASSERT_EQ(b.bind(r4, 0), 0);
-  ASSERT_EQ(b.bind6(r6, 0), 0);
-  EXPECT_EQ(b.is_carried(r4) && b.is_carried(r6), ours());
-  const int s4 = a.socket(AF_INET, SOCK_DGRAM);
-  const int s6 = a.socket(AF_INET6, SOCK_DGRAM);
-  ASSERT_EQ(a.bind(s4, 0, false), 0);
-  ASSERT_EQ(a.bind6(s6, 0), 0);
-  const uint16_t port4 = port_of(b.getsockname(r4)), port6 = port_of(b.getsockname(r6));
-  const auto from4 = address(a.host(), port_of(a.getsockname(s4)));
-  const auto from6 = address6(a.host(), port_of(a.getsockname(s6)));
-  sockaddr_storage mapped{};
-  auto& in6 = reinterpret_cast<sockaddr_in6&>(mapped);
-  in6.sin6_family = AF_INET6;
-  in6.sin6_port = reinterpret_cast<const sockaddr_in&>(from4).sin_port;
-  in6.sin6_addr.s6_addr[10] = in6.sin6_addr.s6_addr[11] = 0xff;
-  std::memcpy(&in6.sin6_addr.s6_addr[12], &reinterpret_cast<const sockaddr_in&>(from4).sin_addr, 4);
-  const struct {
-    int from, at;
-    sockaddr_storage to, expected;
-  } cases[] = {{s4, r4, address(b.host(), port4), from4},
-               {s4, r6, address(b.host(), port6), mapped},
-               {s6, r6, address6(b.host(), port6), from6}};
-  for (const auto& c : cases)
-    for (const socklen_t room : {0, 1, 2, 7, 8, 15, 16, 17, 24, 27, 28, 29, 128}) {
-      ASSERT_EQ(a.sendto(c.from, "x", c.to), 1);
-      ASSERT_TRUE(b.await(c.at, POLLIN));
-      sockaddr_storage got, left;
-      std::memset(&got, 0xa5, sizeof got);
-      left = got;
-      char byte;
-      iovec v{&byte, 1};
-      msghdr m{};
-      m.msg_name = &got;
-      m.msg_namelen = room;
-      m.msg_iov = &v;
-      m.msg_iovlen = 1;
-      ASSERT_EQ(b.recvmsg(c.at, m, 0), 1);
-      EXPECT_EQ(m.msg_namelen, length(c.expected));
-      std::memcpy(&left, &c.expected, std::min(room, length(c.expected)));
-      EXPECT_EQ(std::memcmp(&got, &left, sizeof got), 0) << room;
-    }
-  for (const int fd : {s4, s6}) a.close(fd);
-  for (const int fd : {r4, r6}) b.close(fd);
 }
 
 TEST_P(Udp, ErrnoOfMalformedCalls) {
