@@ -71,23 +71,20 @@ std::optional<Endpoint> Endpoint::from_sockaddr(const sockaddr* sa, socklen_t le
   return std::nullopt;
 }
 
+sockaddr_in6 Endpoint::as_sockaddr_in6() const {
+  return {.sin6_family = AF_INET6,
+          .sin6_port = htons(port),
+          .sin6_flowinfo = 0,
+          .sin6_addr = addr.as_in6(),
+          .sin6_scope_id = scope};
+}
+
 socklen_t Endpoint::to_sockaddr(sockaddr_storage& out, int family) const {
-  out = {};
-  if (family == AF_INET) {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_port = htons(port);
-    in.sin_addr.s_addr = addr.as_v4().raw();
-    std::memcpy(&out, &in, sizeof in);
-    return sizeof in;
-  }
-  sockaddr_in6 in6{};
-  in6.sin6_family = AF_INET6;
-  in6.sin6_port = htons(port);
-  in6.sin6_addr = addr.as_in6();
-  in6.sin6_scope_id = scope;
-  std::memcpy(&out, &in6, sizeof in6);
-  return sizeof in6;
+  const auto put = [&](const auto& sa) -> socklen_t {
+    std::memcpy(&out, &sa, sizeof sa);
+    return sizeof sa;
+  };
+  return family == AF_INET ? put(as_sockaddr_in()) : put(as_sockaddr_in6());
 }
 
 std::string Endpoint::str() const {

@@ -82,8 +82,15 @@ struct Endpoint {
   /// From AF_INET or AF_INET6; nullopt for other families or too short a length.
   static std::optional<Endpoint> from_sockaddr(const sockaddr* sa, socklen_t len);
   /// Writes a sockaddr of `family` (an IPv4 address becomes v4-mapped for AF_INET6). @return its
-  /// length.
+  /// length: what lies beyond stays as it is.
   socklen_t to_sockaddr(sockaddr_storage& out, int family) const;
+  sockaddr_in as_sockaddr_in() const {  ///< requires addr.is_v4()
+    return {.sin_family = AF_INET,
+            .sin_port = htons(port),
+            .sin_addr = {.s_addr = addr.as_v4().raw()},
+            .sin_zero = {}};
+  }
+  sockaddr_in6 as_sockaddr_in6() const;
   std::string str() const;  ///< 10.0.0.1:80 or [fe80::1]:80
   auto operator<=>(const Endpoint&) const = default;
 };

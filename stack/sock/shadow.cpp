@@ -26,19 +26,17 @@ Result<Endpoint> kernel_peer(int fd) {
 
 void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len) {
   if (addr == nullptr || len == nullptr) return;
-  if (family == AF_INET && *len >= sizeof(sockaddr_in)) [[likely]] {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_port = htons(e.port);
-    in.sin_addr.s_addr = e.addr.as_v4().raw();
-    std::memcpy(addr, &in, sizeof in);
-    *len = sizeof in;
-    return;
-  }
-  sockaddr_storage sa{};
-  const socklen_t full = e.to_sockaddr(sa, family);
-  std::memcpy(addr, &sa, std::min(*len, full));
-  *len = full;
+  const auto give = [&](const auto& sa) {
+    if (*len >= sizeof sa) [[likely]]
+      std::memcpy(addr, &sa, sizeof sa);
+    else
+      std::memcpy(addr, &sa, *len);
+    *len = sizeof sa;
+  };
+  if (family == AF_INET)
+    give(e.as_sockaddr_in());
+  else
+    give(e.as_sockaddr_in6());
 }
 
 UniqueFd dup_shadow(int fd) noexcept {

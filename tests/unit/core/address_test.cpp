@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 namespace vireo {
 namespace {
 
@@ -67,6 +69,13 @@ TEST(Endpoint, SockaddrBothWays) {
   EXPECT_EQ(v4.to_sockaddr(ss, AF_INET6), sizeof(sockaddr_in6));
   EXPECT_EQ(*Endpoint::from_sockaddr(reinterpret_cast<sockaddr*>(&ss), sizeof(sockaddr_in6)), v4)
       << "v4-mapped";
+  std::memset(&ss, 0xa5, sizeof ss);
+  ASSERT_EQ(v4.to_sockaddr(ss, AF_INET), sizeof(sockaddr_in));
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(1);
+  in.sin_addr.s_addr = htonl(0x0a000001);
+  EXPECT_EQ(std::memcmp(&ss, &in, sizeof in), 0) << "sin_zero too";
   EXPECT_FALSE(Endpoint::from_sockaddr(nullptr, 16));
   EXPECT_EQ((Endpoint{ip("::1"), 80, 0}).str(), "[::1]:80");
   EXPECT_EQ(v4.str(), "10.0.0.1:1");

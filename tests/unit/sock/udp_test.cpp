@@ -1,6 +1,9 @@
 // UDP sockets, the same script on the kernel's and on ours.
 #include <netinet/in.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "tests/unit/sock/two_hosts.h"
 
 namespace vireo::test {
@@ -309,6 +312,56 @@ TEST_P(Udp, WorksOverIpv6) {
   a.close(s);
   a.close(s4);
   b.close(r);
+}
+
+// recvfrom(2): the address is cut to the room there is, its length is told whole, and what lies
+// beyond is left alone.
+TEST_P(Udp, SourceAddressByteForByte) {
+  const int r4 = b.socket(AF_INET, SOCK_DGRAM);
+  const int r6 = b.socket(AF_INET6, SOCK_DGRAM);
+  ASSERT_EQ(b.bind(r4, 0), 0);
+  ASSERT_EQ(b.bind6(r6, 0), 0);
+  EXPECT_EQ(b.is_carried(r4) && b.is_carried(r6), ours());
+  const int s4 = a.socket(AF_INET, SOCK_DGRAM);
+  const int s6 = a.socket(AF_INET6, SOCK_DGRAM);
+  ASSERT_EQ(a.bind(s4, 0, false), 0);
+  ASSERT_EQ(a.bind6(s6, 0), 0);
+  const uint16_t port4 = port_of(b.getsockname(r4)), port6 = port_of(b.getsockname(r6));
+  const auto from4 = address(a.host(), port_of(a.getsockname(s4)));
+  const auto from6 = address6(a.host(), port_of(a.getsockname(s6)));
+  sockaddr_storage mapped{};
+  auto& in6 = reinterpret_cast<sockaddr_in6&>(mapped);
+  in6.sin6_family = AF_INET6;
+  in6.sin6_port = reinterpret_cast<const sockaddr_in&>(from4).sin_port;
+  in6.sin6_addr.s6_addr[10] = in6.sin6_addr.s6_addr[11] = 0xff;
+  std::memcpy(&in6.sin6_addr.s6_addr[12], &reinterpret_cast<const sockaddr_in&>(from4).sin_addr, 4);
+  const struct {
+    int from, at;
+    sockaddr_storage to, expected;
+  } cases[] = {{s4, r4, address(b.host(), port4), from4},
+               {s4, r6, address(b.host(), port6), mapped},
+               {s6, r6, address6(b.host(), port6), from6}};
+  for (const auto& c : cases)
+    for (const socklen_t room : {0U, 1U, 2U, 7U, 8U, 15U, 16U, 17U, 24U, 27U, 28U, 29U, 128U}) {
+      ASSERT_EQ(a.sendto(c.from, "x", c.to), 1);
+      ASSERT_TRUE(b.await(c.at, POLLIN));
+      sockaddr_storage got, left;
+      std::memset(&got, 0xa5, sizeof got);
+      left = got;
+      char byte;
+      iovec v{&byte, 1};
+      msghdr m{};
+      m.msg_name = &got;
+      m.msg_namelen = room;
+      m.msg_iov = &v;
+      m.msg_iovlen = 1;
+      ASSERT_EQ(b.recvmsg(c.at, m, 0), 1);
+      EXPECT_EQ(m.msg_namelen, length(c.expected));
+      std::memcpy(&left, &c.expected, std::min(room, length(c.expected)));
+      EXPECT_EQ(std::memcmp(&got, &left, sizeof got), 0) << room;
+    }
+  for (const int fd : {s4, s6}) a.close(fd);
+  for (const int fd : {r4, r6}) b.close(fd);
 }
 
 TEST_P(Udp, ErrnoOfMalformedCalls) {
