@@ -101,12 +101,12 @@ void XdpQueue::fit_fill(uint32_t waiting) noexcept {
 }
 
 /// Asks for what the next frame will lie in: the kernel writes descriptor and frame some time
-/// before it shows the producer, and most of the way from its cache to ours is over by then. It
-/// takes frames in the order in which they were given; where it did not, nothing is lost. In
-/// busy-poll mode the driver's interrupts are off and only the call moves frames.
+/// before it shows the producer, and most of the way from its cache to ours is over by then. Where
+/// it copies it takes frames in the order in which they were given. In busy-poll mode the driver's
+/// interrupts are off and only the call moves frames.
 unsigned XdpQueue::idle() noexcept {
   prefetch(&xsk_.rx.front(0));
-  if (rx_held_count_ != 0) [[likely]] {
+  if (rx_held_count_ != 0 && !xsk_.is_zero_copy()) [[likely]] {
     const uint64_t next = xsk_.fill[xsk_.rx.consumed()];
     const std::byte* const data = pool_.memory().data() - pool_at_ + next + kKernelHeadroom;
     prefetch(data);

@@ -219,7 +219,7 @@ class Engine {
   /// ENOENT: ask route() first.
   Result<void> udp_send_cached(UdpFlow& f, const Endpoint& dst, std::span<const iovec> data,
                                Doorbell bell, Instant now) noexcept;
-  /// The same for a piece that fits one frame. @return false: nothing was done, ask
+  /// One piece that fits a frame, to f.egress_to. @return false: nothing was done, ask
   /// udp_send_cached().
   bool send_datagram(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
   void tx_flush() noexcept;

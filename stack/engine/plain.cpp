@@ -1,5 +1,5 @@
 // The short ways of a plain TCP segment and a plain datagram: in, from the frame to the receive
-// queue; out, of a segment, from the program's bytes to the doorbell. Whatever is not as it nearly
+// queue; out, from the program's bytes to the doorbell. Whatever is not as it nearly
 // always is goes the full way, in receive.cpp and transmit.cpp, and nothing here has happened to
 // it.
 #include "stack/wire/plain.h"

@@ -150,7 +150,7 @@ Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockad
     return n;
   }
   msghdr m = message(iov, addr, len == nullptr ? 0 : *len);
-  auto n = is_udp_ours(h) ? udp_socket::recv(h, m, flags) : recvmsg(h, m, flags);
+  auto n = recvmsg(h, m, flags);
   if (n && len != nullptr) *len = m.msg_namelen;
   return n;
 }
@@ -203,10 +203,7 @@ Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const so
                        socklen_t len) {
   // A connected stream ignores the address (net/ipv4/tcp.c).
   if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) return tcp_socket::send(h, iov, flags);
-  const msghdr m = message(iov, const_cast<sockaddr*>(addr), addr == nullptr ? 0 : len);
-  if (is_udp_ours(h)) [[likely]]
-    return udp_socket::send(h, m, flags, Doorbell::kNow);
-  return sendmsg(h, m, flags);
+  return sendmsg(h, message(iov, const_cast<sockaddr*>(addr), addr == nullptr ? 0 : len), flags);
 }
 
 Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {

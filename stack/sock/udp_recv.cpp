@@ -97,7 +97,8 @@ bool wants_control(const SocketOptions& o) {
 
 void give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr& src, uint16_t port,
                  msghdr& msg) {
-  const uint32_t scope = src.is_link_local() ? static_cast<uint32_t>(ifindex_of(e, u)) : 0;
+  const uint32_t scope =
+      !src.is_v4() && src.is_link_local() ? static_cast<uint32_t>(ifindex_of(e, u)) : 0;
   give_address({src, port, scope}, f.domain.load(std::memory_order_relaxed),
                static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
 }
@@ -124,39 +125,30 @@ ssize_t hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
 }
 
 /// The first datagram of the queue, if it came in one buffer over IPv4 and nothing but its bytes
-/// and its source is asked for: what nearly every one is. @return false: nothing was done.
-bool deliver_plain(File& f, msghdr& msg, int flags, ssize_t& received) {
+/// and its source is asked for: what nearly every one is. @return nullopt: nothing was done.
+std::optional<ssize_t> deliver_plain(const File& f, msghdr& msg, int flags) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
   if (front.offset != 0 || front.cookie != wire::PlainUdp::kHeaders4 || msg.msg_iovlen != 1 ||
-      msg.msg_control != nullptr || (flags & (MSG_PEEK | MSG_TRUNC)) != 0)
-    return false;
-  if (msg.msg_name != nullptr) {
-    if (msg.msg_namelen < sizeof(sockaddr_in) ||
-        f.domain.load(std::memory_order_relaxed) != AF_INET)
-      return false;
-    const sockaddr_in from{.sin_family = AF_INET,
-                           .sin_port = wire::PlainUdp::raw_src_port4(front.data()),
-                           .sin_addr = {wire::PlainUdp::raw_src4(front.data())},
-                           .sin_zero = {}};
-    std::memcpy(msg.msg_name, &from, sizeof from);
-    msg.msg_namelen = sizeof from;
-  }
+      (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
+    return std::nullopt;
+  if (msg.msg_name != nullptr)
+    give_address({wire::PlainUdp::src4(front.data()), wire::PlainUdp::src_port4(front.data()), 0},
+                 f.domain.load(std::memory_order_relaxed), static_cast<sockaddr*>(msg.msg_name),
+                 &msg.msg_namelen);
   const PacketRef p = u.queue.pop_front();
   const size_t n = std::min<size_t>(p->length, msg.msg_iov->iov_len);
   if (n != 0) std::memcpy(msg.msg_iov->iov_base, p->data(), n);
   Engine::udp_received(u, *p);
   msg.msg_controllen = 0;
   msg.msg_flags = n < p->length ? MSG_TRUNC : 0;
-  received = static_cast<ssize_t>(n);
-  return true;
+  return (flags & MSG_TRUNC) != 0 ? p->length : static_cast<ssize_t>(n);
 }
 
 /// The first datagram of the queue goes to the caller. Holder of the engine's lock.
 ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
-  ssize_t plain = 0;
-  if (deliver_plain(f, msg, flags, plain)) [[likely]]
-    return plain;
+  if (const auto plain = deliver_plain(f, msg, flags)) [[likely]]
+    return *plain;
   UdpFlow& u = f.udp_flow();
   msg.msg_flags = 0;
   size_t total = 0;
@@ -164,7 +156,7 @@ ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
     total += p->length;
     if (p->offset == 0) break;  // 1: the datagram goes on in the next buffer
   }
-  const bool control = msg.msg_control != nullptr && wants_control(f.udp->options);
+  const bool control = wants_control(f.udp->options);
   if (msg.msg_name != nullptr || control) {
     const PacketBuf& first = *u.queue.front();
     const auto parsed = wire::parse_frame(
@@ -241,8 +233,8 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) {
     if (u.queue.empty()) e.poll(Clock::now());
     if (const int error = take_error(f); error != 0) return fail(error, "recv");
     if (!u.queue.empty()) return deliver(f, e, msg, flags);
-    if ((f.udp->shut & kShutRead) != 0) return 0;
     if (nonblock) return fail(EAGAIN, "recv");
+    if ((f.udp->shut & kShutRead) != 0) return 0;
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
     const WaitFor what{h, *deadline, POLLIN, static_cast<int>(ratio)};

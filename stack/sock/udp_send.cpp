@@ -90,29 +90,37 @@ void let_kernel_cut(Handle h) {
     (void)libc().setsockopt(h.fd, IPPROTO_IP, IP_MTU_DISCOVER, &off, sizeof off);
 }
 
-/// In one piece, without anything beside it, and where the last one went, by unicast over IPv4:
-/// what nearly every datagram is. Holder of the engine's lock.
-bool is_as_before(const File& f, const msghdr& msg, int flags) {
+/// In one piece, with nothing beside it, to an IPv4 address or to the peer.
+bool is_plain(const msghdr& msg, int flags) {
+  if (msg.msg_iovlen != 1 || msg.msg_controllen != 0 || (flags & ~kPlainFlags) != 0) return false;
+  return msg.msg_name == nullptr ||
+         (msg.msg_namelen >= sizeof(sockaddr_in) &&
+          static_cast<const sockaddr*>(msg.msg_name)->sa_family == AF_INET);
+}
+
+/// To where the flow's last datagram went, by unicast over IPv4. `msg` is plain. Holder of the
+/// engine's lock.
+bool goes_as_before(const File& f, const msghdr& msg) {
   const Endpoint& before = f.udp_flow().egress_to;
-  if (msg.msg_iovlen != 1 || msg.msg_controllen != 0 || (flags & ~kPlainFlags) != 0 ||
-      !before.addr.is_v4() || before.addr.is_multicast() || before.addr.is_limited_broadcast())
+  if (!before.addr.is_v4() || before.addr.is_multicast() || before.addr.is_limited_broadcast())
     return false;
   if (msg.msg_name == nullptr) return f.udp->connected && f.udp->remote == before;
   sockaddr_in to;
-  if (msg.msg_namelen < sizeof to) return false;
   std::memcpy(&to, msg.msg_name, sizeof to);
-  return to.sin_family == AF_INET && f.domain.load(std::memory_order_relaxed) == AF_INET &&
-         to.sin_port == htons(before.port) && to.sin_addr.s_addr == before.addr.as_v4().raw();
+  return f.domain.load(std::memory_order_relaxed) == AF_INET && to.sin_port == htons(before.port) &&
+         to.sin_addr.s_addr == before.addr.as_v4().raw();
 }
 
-/// @return false: nothing was done.
+/// What nearly every datagram does. @return false: nothing was done.
 bool send_as_before(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+  if (!is_plain(msg, flags)) return false;
   File& f = *h.file;
   Engine* const e = f.engine.load(std::memory_order_acquire);
-  if (e == nullptr) return false;
+  if (e == nullptr) [[unlikely]]
+    return false;
   const EngineGuard guard(*e);
   return h.is_alive() && f.flow != nullptr && f.udp->shut == 0 && f.udp_flow().soft_error == 0 &&
-         is_as_before(f, msg, flags) && e->send_datagram(f.udp_flow(), *msg.msg_iov, bell);
+         goes_as_before(f, msg) && e->send_datagram(f.udp_flow(), *msg.msg_iov, bell);
 }
 
 /// One try under the engine's lock.
@@ -207,8 +215,7 @@ Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
       guard.unlock();
       return kernel_sendmsg(h, msg, flags);
     }
-    if ((f.udp->shut & kShutWrite) != 0)
-      return fail(EPIPE, (flags & MSG_NOSIGNAL) != 0 ? "send" : kSigpipe);
+    if ((f.udp->shut & kShutWrite) != 0) return fail(EPIPE, "send");  // without SIGPIPE, as Linux
     if (const int error = take_error(f); error != 0) return fail(error, "send");
     const Attempt a = try_send(f, e, *to, iov, bell);
     if (a.by_kernel) {

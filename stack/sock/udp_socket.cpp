@@ -19,6 +19,15 @@ void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
 
 bool is_v6(const File& f) { return f.domain.load(std::memory_order_relaxed) == AF_INET6; }
 
+/// Changes what others read under the engine's lock. Holder of the control lock.
+template <class F>
+void change(const File& f, F&& edit) {
+  Engine* const e = f.engine.load(std::memory_order_relaxed);
+  if (e == nullptr) return edit();
+  const EngineGuard guard(*e);
+  edit();
+}
+
 void close_flow(File& f, Mode then) {
   Engine* e = f.engine.load(std::memory_order_relaxed);
   if (e == nullptr) return;
@@ -71,8 +80,10 @@ void bound(File& f, int fd) {
   UdpSocket& s = *f.udp;
   const auto name = kernel_name(fd);
   if (!name || name->port == 0) return;
-  s.bound = true;
-  s.local = *name;
+  change(f, [&] {
+    s.bound = true;
+    s.local = *name;
+  });
   Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, s.forced, *name, {});
   if (carried) carried = open_flow(f, *name, {});
   if (carried) {
@@ -94,11 +105,13 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (kernel::connect(h.fd, addr, len) != 0) return fail_errno("connect");
   const auto name = kernel_name(h.fd);
   if (!name) return std::unexpected(name.error());
-  s.local = *name;
-  s.bound = name->port != 0;
   const auto peer = kernel_peer(h.fd);
-  s.connected = peer.has_value();
-  s.remote = peer.value_or(Endpoint{});
+  change(f, [&] {
+    s.local = *name;
+    s.bound = name->port != 0;
+    s.connected = peer.has_value();
+    s.remote = peer.value_or(Endpoint{});
+  });
   if (!s.connected) {  // AF_UNSPEC: the association is dissolved, the port perhaps kept
     if (s.bound)
       bound(f, h.fd);
@@ -200,10 +213,10 @@ Result<void> shutdown(Handle h, int how) {
     if (!h.is_alive()) return fail(EBADF, "shutdown");
     if (libc().shutdown(h.fd, how) != 0) done = fail_errno("shutdown");
     if (!done && done.error().code != ENOTCONN) return done;
-    if (!f.is_carried()) return done;
-    const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
-    if (how != SHUT_WR) f.udp->shut |= kShutRead;
-    if (how != SHUT_RD) f.udp->shut |= kShutWrite;
+    change(f, [&] {
+      if (how != SHUT_WR) f.udp->shut |= kShutRead;
+      if (how != SHUT_RD) f.udp->shut |= kShutWrite;
+    });
   }
   f.ready.notify(kReadyIn | EPOLLRDHUP | EPOLLHUP);
   return done;

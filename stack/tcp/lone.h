@@ -56,7 +56,9 @@ inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
 
 /// Queues `n` bytes and says how they leave. Requires may_send_lone(). Then either sent_lone(), or
 /// nothing: they wait as append() would have left them.
-/// This and sent_lone() have one caller and shall be part of it, whatever a compiler thinks of it.
+///
+/// This and sent_lone() have one caller in the library and shall be part of it, whatever a compiler
+/// thinks of it.
 [[gnu::always_inline]] inline void append_lone(Tcb& t, const void* data, size_t n, Instant now,
                                                Plan& p) {
   PacketBuf* const b = t.pool->take();

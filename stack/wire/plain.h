@@ -151,11 +151,11 @@ class PlainUdp : public PlainIp {
   /// Headers of this many bytes before the payload are those of a plain datagram over IPv4.
   static constexpr uint32_t kHeaders4 = kEthernet + sizeof(Ipv4Header) + 8;
   /// Where such a datagram came from, as it lies before its payload.
-  static uint32_t raw_src4(const std::byte* payload) noexcept {
-    return checksum::detail::load<uint32_t>(payload - 16);
+  static IpAddr src4(const std::byte* payload) noexcept {
+    return IpAddr::v4(std::bit_cast<be32>(checksum::detail::load<uint32_t>(payload - 16)));
   }
-  static uint16_t raw_src_port4(const std::byte* payload) noexcept {
-    return checksum::detail::load<uint16_t>(payload - 8);
+  static uint16_t src_port4(const std::byte* payload) noexcept {
+    return std::byteswap(checksum::detail::load<uint16_t>(payload - 8));
   }
 };
 
