@@ -116,7 +116,9 @@ class Slab {
 
  private:
   /// What fills a cache line begins at one.
-  struct alignas(sizeof(T) >= 64 ? std::max<size_t>(64, alignof(T)) : alignof(T)) Slot {
+  static constexpr size_t kAlignment =
+      std::max({alignof(T), alignof(void*), sizeof(T) >= 64 ? size_t{64} : size_t{1}});
+  struct alignas(kAlignment) Slot {
     T object{};  // first: the address of the object is that of the slot
     std::atomic<uint32_t> generation{0};
     uint32_t index = 0;

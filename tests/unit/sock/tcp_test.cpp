@@ -384,7 +384,7 @@ TEST_P(Tcp, CongestionControlIsChosenByName) {  // tcp(7) TCP_CONGESTION
 TEST_P(Tcp, PacingRateReadsBackInBothWidths) {  // socket(7) SO_MAX_PACING_RATE
   const auto [c, s] = connection();
   for (const auto& [api, fd] : {std::pair{&a, c}, std::pair{&b, s}}) {
-    const auto get = [api = api, fd = fd](size_t width) {
+    const auto get = [api, fd](size_t width) {
       uint64_t v = 0;
       auto len = static_cast<socklen_t>(width);
       EXPECT_EQ(api->getsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &v, &len), 0);

@@ -15,7 +15,8 @@ End::End(int number, const EndOptions& o) : memory(64 * kSlot) {
   ibv_free_device_list(list);
   context = ibv_open_device(device);
   domain = ibv_alloc_pd(context);
-  region = ibv_reg_mr(domain, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;  // the macro mixes it with another enumeration
+  region = ibv_reg_mr(domain, memory.data(), memory.size(), kAccess);
   channel = ibv_create_comp_channel(context);
   fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
   sent = ibv_create_cq(context, 64, nullptr, nullptr, 0);
