@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include "core/log.h"
-#include "dev/shm/shm_device.h"
 
 namespace vireo::test {
 namespace {
@@ -19,22 +18,6 @@ std::string name(const char* part) { return "vr-sock-" + std::to_string(::getpid
 void run(const std::string& command) {
   if (std::system(command.c_str()) != 0)  // NOLINT: a test's own constant commands
     fmt::print(stderr, "failed: {}\n", command);
-}
-
-Carried<std::unique_ptr<Device>> open_wire(const net::Link&, Arena&) {
-  auto d = open_shm(name("-wire"));
-  if (!d) return std::unexpected(Refusal{Carriage::kDevice, d.error().code, d.error().where});
-  return std::move(*d);
-}
-
-Settings test_settings() {
-  Settings s;
-  s.config_file = "/dev/null";
-  s.rx_poll = 200;  // sleeps soon: two hosts share few processors
-  s.arena_bytes = Bytes(16 << 20);
-  s.mem_alloc_type = MemAlloc::kAnonymous;
-  s.tcp_timewait = Duration::s(1);
-  return s;
 }
 
 /// The namespaces and the pair between them, for the life of the program.
@@ -69,7 +52,7 @@ class Environment : public testing::Environment {
   void SetUp() override {
     if (::getuid() != 0) GTEST_SKIP() << "needs root";
     network_ = std::make_unique<Network>();
-    hosts_ = std::make_unique<Hosts>(test_settings());
+    hosts_ = std::make_unique<Hosts>();
   }
   void TearDown() override {
     hosts_.reset();
@@ -95,11 +78,11 @@ Handle handle(int fd) { return fd_table().find(fd); }
 
 Hosts& hosts() { return *Environment::hosts_; }
 
-Host::Host(int which, const Settings& settings)
+Host::Host(int which)
     : netns_(name(which == 1 ? "-a" : "-b")),
       ns_(::open(("/var/run/netns/" + netns_).c_str(), O_RDONLY | O_CLOEXEC)) {
   enter();  // the Stack reads this host's sysctls
-  stack_ = std::make_unique<Stack>(Stack::Parts{settings, open_wire, true});
+  stack_ = std::make_unique<Stack>(parts_of_host(which));
 }
 Host::~Host() {
   enter();

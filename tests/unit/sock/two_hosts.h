@@ -1,6 +1,6 @@
 // Two hosts in one process: two network namespaces joined by a veth pair, and a Stack in each over
-// a shared-memory wire, so that the kernel's routes, neighbours and shadow sockets are real while
-// data frames go our way. And one vocabulary of calls, spoken by the kernel's sockets and by ours,
+// a wire of ours, so that the kernel's routes, neighbours and shadow sockets are real while data
+// frames go our way. And one vocabulary of calls, spoken by the kernel's sockets and by ours,
 // so that the same script must give the same results on both.
 #pragma once
 
@@ -16,10 +16,14 @@ namespace vireo::test {
 
 enum class Side : uint8_t { kKernel, kVireo };
 
+/// What the Stack of host 1 or 2 is made of, its wire above all; called in the host's namespace.
+/// The program chooses by what it links: shm_hosts.cpp has shared memory and a helper thread each.
+Stack::Parts parts_of_host(int which);
+
 /// Calls return what libc's would, or -errno.
 class Host {
  public:
-  Host(int which, const Settings& settings);
+  explicit Host(int which);
   ~Host();
 
   /// Enters the namespace of this host for the calling thread.
@@ -92,8 +96,7 @@ inline const sockaddr* sockaddr_of(const sockaddr_storage& sa) {
 
 /// The two hosts, made once for the program; `a` is the client by custom.
 struct Hosts {
-  explicit Hosts(const Settings& s) : a(1, s), b(2, s) {}
-  Host a, b;
+  Host a{1}, b{2};
 };
 Hosts& hosts();
 

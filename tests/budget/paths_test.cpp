@@ -1,0 +1,232 @@
+// The paths whose instructions bench/BUDGET.md lists, each as host A goes it: what A's library does
+// in 1000 rounds is counted, host B and the wire are not. Under callgrind every path leaves its own
+// dump, which bench/budget reads; without it, the frames on the wire show that the path is the one
+// meant.
+#include <valgrind/callgrind.h>
+
+#include <cstdio>
+
+#include "tests/budget/repeatable.h"
+#include "tests/unit/sock/mux.h"
+
+namespace vireo::test {
+namespace {
+
+constexpr int kWarmUp = 200, kRounds = 1000;
+constexpr size_t kSegment = 1448;  // a full-sized one: 1500 less headers and timestamps
+constexpr Duration kHop = Duration::us(10);
+constexpr Duration kDelayedAck = Duration::ms(45);  // tcp/tcb.h: an ACK waits for 40 ms
+
+bool g_counts = false;
+
+/// What happens while one lives is counted, once the path is warm.
+class Counted {
+ public:
+  Counted() { toggle(); }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { toggle(); }
+
+ private:
+  static void toggle() {
+    if (g_counts) CALLGRIND_TOGGLE_COLLECT;
+  }
+};
+
+/// Frames that the hosts send in each round.
+struct Frames {
+  uint64_t by_a, by_b;
+};
+
+uint64_t sent(MemEnd by) { return wire().wire(by).stats().sent; }
+
+template <class F>
+void count(const char* path, Frames frames, F&& round) {
+  const auto whole_round = [&] {
+    round();
+    turn(hosts().b);
+    const Counted counted;
+    turn(hosts().a);
+  };
+  for (int i = 0; i < kWarmUp; ++i) whole_round();
+  const uint64_t a = sent(MemEnd::kA), b = sent(MemEnd::kB);
+  CALLGRIND_ZERO_STATS;
+  g_counts = true;
+  for (int i = 0; i < kRounds; ++i) whole_round();
+  g_counts = false;
+  CALLGRIND_DUMP_STATS_AT(path);
+  EXPECT_EQ(sent(MemEnd::kA) - a, frames.by_a * kRounds);
+  EXPECT_EQ(sent(MemEnd::kB) - b, frames.by_b * kRounds);
+  std::printf("path: %s, %d rounds\n", path, kRounds);
+}
+
+class Paths : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    for (Host* h : {&hosts().a, &hosts().b}) {
+      h->enter();  // an engine keeps to the namespace in which it was made
+      ASSERT_TRUE(h->stack().engine().has_value());
+    }
+    std::printf("made by: %s, vectors of %s\n", VIREO_MADE_BY,
+                __builtin_cpu_supports("avx512bw") ? "AVX-512"
+                : __builtin_cpu_supports("avx2")   ? "AVX2"
+                                                   : "SSE");
+  }
+  Api a{hosts().a, Side::kVireo};
+  Api b{hosts().b, Side::kVireo};
+  char bytes_[4096] = {};
+
+  int listener(uint16_t port) {
+    const int l = a.socket(AF_INET, SOCK_STREAM);
+    EXPECT_EQ(a.bind(l, port), 0);
+    EXPECT_EQ(a.listen(l), 0);
+    return l;
+  }
+  /// B begins to connect from `from`: its SYN is under way.
+  int connect(uint16_t from, uint16_t to) {
+    const int c = b.socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK);
+    EXPECT_EQ(b.bind(c, from), 0);
+    const auto sa = address(a.host(), to);
+    EXPECT_EQ(b.connect(c, sockaddr_of(sa), length(sa)), -EINPROGRESS);
+    return c;
+  }
+  void shake_hands() {
+    pass(kHop);
+    turn(a.host());  // SYN, SYN-ACK
+    pass(kHop);
+    turn(b.host());  // ACK
+    pass(kHop);
+  }
+  /// {A's, B's}; A has accepted.
+  std::pair<int, int> connection(uint16_t port) {
+    const int l = listener(port);
+    const int theirs = connect(static_cast<uint16_t>(port + 1000), port);
+    shake_hands();
+    const int ours = a.accept(l);
+    EXPECT_TRUE(ours >= 0 && a.is_carried(ours) && b.is_carried(theirs));
+    EXPECT_EQ(a.close(l), 0);
+    return {ours, theirs};
+  }
+  void send(Api& by, int fd, size_t n) {
+    ASSERT_EQ(by.send(fd, bytes_, n, 0), static_cast<ssize_t>(n));
+  }
+  void recv(Api& by, int fd, size_t n) {
+    ASSERT_EQ(by.recv(fd, bytes_, sizeof bytes_, 0), static_cast<ssize_t>(n));
+  }
+  /// A asks, B answers, both with `n` bytes.
+  void exchange(const char* path, uint16_t port, size_t n) {
+    const auto [ours, theirs] = connection(port);
+    count(path, {1, 1}, [&] {
+      {
+        const Counted counted;
+        send(a, ours, n);
+      }
+      pass(kHop);
+      recv(b, theirs, n);
+      send(b, theirs, n);
+      pass(kHop);
+      const Counted counted;
+      recv(a, ours, n);
+    });
+  }
+};
+
+TEST_F(Paths, RoundTripOfOneByte) { exchange("TCP, 1 byte there and back", 5001, 1); }
+
+TEST_F(Paths, FullSegments) { exchange("TCP, a full-sized segment out and in", 5002, kSegment); }
+
+TEST_F(Paths, PureAckIn) {
+  const auto [ours, theirs] = connection(5003);
+  count("TCP, a pure ACK in", {1, 1}, [&] {
+    send(a, ours, kSegment);
+    pass(kHop);
+    recv(b, theirs, kSegment);
+    pass(kDelayedAck);
+    turn(b.host());
+    pass(kHop);
+    const Counted counted;
+    turn(a.host());
+  });
+}
+
+TEST_F(Paths, Datagrams) {
+  const int ours = a.socket(AF_INET, SOCK_DGRAM), theirs = b.socket(AF_INET, SOCK_DGRAM);
+  ASSERT_EQ(a.bind(ours, 5004), 0);
+  ASSERT_EQ(b.bind(theirs, 5004), 0);
+  const std::string text(64, 'x');
+  const auto to_a = address(a.host(), 5004);
+  count("UDP, 64 bytes in and out", {1, 1}, [&] {
+    ASSERT_EQ(b.sendto(theirs, text, to_a), 64);
+    pass(kHop);
+    {
+      sockaddr_storage from;
+      iovec v{bytes_, sizeof bytes_};
+      msghdr m{};
+      m.msg_name = &from;
+      m.msg_namelen = sizeof from;
+      m.msg_iov = &v;
+      m.msg_iovlen = 1;
+      const Counted counted;
+      ASSERT_EQ(a.recvmsg(ours, m, 0), 64);
+      ASSERT_EQ(a.sendto(ours, text, from), 64);
+    }
+    pass(kHop);
+    recv(b, theirs, 64);
+  });
+}
+
+TEST_F(Paths, EpollWait) {
+  const auto [ours, theirs] = connection(5005);
+  Mux mux(a);
+  const int epoll = mux.create();
+  ASSERT_EQ(mux.add(epoll, ours, EPOLLIN, 7), 0);
+  count("epoll_wait, the segment in and its event", {1, 1}, [&] {
+    send(b, theirs, 1);
+    pass(kHop);
+    {
+      epoll_event e[8];
+      const Counted counted;
+      ASSERT_EQ(mux.wait(epoll, e, 8, -1), 1);
+    }
+    recv(a, ours, 1);
+    send(a, ours, 1);
+    pass(kHop);
+    recv(b, theirs, 1);
+  });
+}
+
+TEST_F(Paths, AcceptAndClose) {
+  const int l = listener(5006);
+  uint16_t from = 20'000;
+  count("accept and close, from SYN to TIME-WAIT", {3, 4}, [&] {
+    const int theirs = connect(from++, 5006);
+    pass(kHop);
+    {
+      const Counted counted;
+      turn(a.host());  // SYN, SYN-ACK
+    }
+    pass(kHop);
+    turn(b.host());  // ACK
+    pass(kHop);
+    {
+      const Counted counted;
+      const int ours = a.accept(l);
+      ASSERT_GE(ours, 0);
+      ASSERT_EQ(a.close(ours), 0);  // FIN
+    }
+    pass(kHop);
+    recv(b, theirs, 0);
+    ASSERT_EQ(b.close(theirs), 0);  // FIN
+    pass(kHop);
+    {
+      const Counted counted;
+      turn(a.host());  // ACK
+    }
+    pass(Duration::s(2));  // TIME-WAIT is over
+    turn(b.host());
+    turn(a.host());
+  });
+}
+
+}  // namespace
+}  // namespace vireo::test
