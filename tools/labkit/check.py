@@ -221,6 +221,18 @@ class Checker:
         return [o for script in sorted((ROOT / "tests" / folder).glob("*.py")) if os.access(script, os.X_OK)
                 for o in self.suite(f"{folder}/{script.name}", seconds)]
 
+    def budget(self) -> list[Outcome]:
+        """One outcome a path; none, and that is said, where the counts kept are another compiler's."""
+        done = self.run("budget", 400, str(ROOT / "bench" / "budget"), show=True)
+        if done.status == 77:
+            print("  budget: skipped, neither passed nor failed", flush=True)
+            return []
+        found = re.findall(r"^(ok  |FAIL) (.*)\n((?:     .*\n)*)", done.log.read_text(errors="replace"), re.M)
+        outcomes = [Outcome(f"budget: {path}", verdict == "ok  ", why) for verdict, path, why in found]
+        if not outcomes or done.status != int(any(not o.passed for o in outcomes)):
+            outcomes.append(Outcome("budget: runs to its end", False, done.tail()))
+        return outcomes
+
     def format(self) -> list[Outcome]:
         listed = subprocess.run(["git", "ls-files", "*.cpp", "*.h", "*.c"], capture_output=True, text=True, cwd=ROOT, check=True)
         files = [f for f in listed.stdout.split() if (ROOT / f).exists()]
@@ -292,6 +304,7 @@ def main() -> int:
         "integrity": ("byte-compared transfers", lambda c: c.suites("integrity", 1500)),
         "abi": ("preloading is free, exported names", lambda c: c.suites("abi", 300)),
         "bench": ("statistics and report of bench/run, its programs over loopback", lambda c: c.suites("bench", 120)),
+        "budget": ("instructions of each path, against bench/BUDGET.md", Checker.budget),
         "asan": ("all unit tests under ASan and UBSan", lambda c: c.sanitized(
             "asan", 1200, env={"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"})),
         "tsan": ("the tests labelled `threads` under TSan", lambda c: c.sanitized(
@@ -336,7 +349,7 @@ def main() -> int:
             started = time.monotonic()
             got = function(checker)
             for o in got:
-                if not o.passed and not name in ("interop", "apps", "integrity", "abi", "bench"):  # those have shown theirs
+                if not o.passed and not name in ("interop", "apps", "integrity", "abi", "bench", "budget"):  # those have shown theirs
                     print(f"  FAIL {o.case}\n    " + o.error.strip().replace("\n", "\n    "), flush=True)
             failed = sum(not o.passed for o in got)
             print(f"   {name}: {len(got) - failed} passed, {failed} failed, {time.monotonic() - started:.0f} s", flush=True)
