@@ -228,7 +228,7 @@ class Checker:
             print("  budget: skipped, neither passed nor failed", flush=True)
             return []
         found = re.findall(r"^(ok  |FAIL) (.*)\n((?:     .*\n)*)", done.log.read_text(errors="replace"), re.M)
-        outcomes = [Outcome(f"budget: {path}", verdict == "ok  ", why) for verdict, path, why in found]
+        outcomes = [Outcome(f"budget: {path.rsplit(': ', 1)[0]}", verdict == "ok  ", why) for verdict, path, why in found]
         if not outcomes or done.status != int(any(not o.passed for o in outcomes)):
             outcomes.append(Outcome("budget: runs to its end", False, done.tail()))
         return outcomes
