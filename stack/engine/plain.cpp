@@ -1,6 +1,6 @@
 // The short ways of a plain TCP segment and a plain datagram: in, from the frame to the receive
-// queue; out, from the program's bytes to the doorbell. Whatever is not as it nearly
-// always is goes the full way, in receive.cpp and transmit.cpp, and nothing here has happened to
+// queue; out, from the program's bytes to the doorbell. Whatever is not as it nearly always is goes
+// the full way, in receive.cpp, transmit.cpp and udp_flows.cpp, and nothing here has happened to
 // it.
 #include "stack/wire/plain.h"
 #include "stack/engine/engine.h"
