@@ -78,7 +78,11 @@ void rack_forget(Tcb& t) {
   b.rack_rtt = Duration{};
 }
 
-Duration rack_patience(Tcb& t) { return t.queue.board().rack_rtt + reordering_window(t); }
+Duration rack_patience(Tcb& t) {
+  // Where only SND.UNA ever advanced, RACK.rtt was not kept, and the mean stands for it.
+  const Duration latest = t.queue.board().rack_rtt;
+  return (latest > Duration{} ? latest : t.rtt.srtt) + reordering_window(t);
+}
 
 void rack_detect_loss(Tcb& t, Instant now) {
   SendQueue& q = t.queue;

@@ -348,7 +348,7 @@ void lose_all(Tcb& t, Instant now) {
   cc_on_congestion(t.cc, CcEvent::kTimeout, static_cast<uint32_t>(t.outstanding()), t.mss, now);
   if (fresh) begin_episode(t);
   b.frto = t.config.frto && (fresh || t.retransmits > 1);
-  const bool timed = t.sack_on && b.rack_rtt > Duration{};
+  const bool timed = t.sack_on && t.rtt.has_sample();
   lose_outstanding(t, timed ? now - rack_patience(t) : now);
   if (!t.sack_on) t.sacked_out = 0;
   t.recovery = Recovery::kLoss;

@@ -359,6 +359,23 @@ TEST_P(Tlp, ASilentTailIsProbedAfterTwoRoundTrips) {  // RFC 8985 §7.2
   EXPECT_EQ(p.sent_now(), Numbers{101});
 }
 
+// §7.2: before there is a round trip, a second, or the timeout if that is sooner.
+TEST_P(Tlp, WithoutARoundTripItWaitsASecond) {
+  for (const int64_t initial : {3, 1}) {
+    SackPeer p(ours(), theirs());
+    p.config.rto_initial = Duration::s(initial);
+    p.establish();
+    p.t.rtt.start(Duration::s(initial));
+    p.write(text(2000));
+    ASSERT_EQ(p.out().size(), 2u);
+    const Instant start = p.now;
+    const auto o = p.until(start + Duration::s(1));
+    ASSERT_EQ(o.size(), 1u);
+    EXPECT_EQ(o[0].at - start, Duration::s(1));
+    EXPECT_TRUE(o[0].retransmission);
+  }
+}
+
 TEST_P(Tlp, OneSegmentWaitsForADelayedAck) {  // §7.2: FlightSize of one segment
   SackPeer p(ours(), theirs());
   p.establish();
@@ -620,6 +637,27 @@ TEST_P(Undo, ARealTimeoutWithoutSack) {  // RFC 5682 §2.1 step 3a
   ASSERT_GE(o.size(), 1u);
   EXPECT_EQ(o[0].seq, 1461u);
   EXPECT_EQ(p.t.undos, 0u);
+}
+
+// RFC 8985 §6.3: a timeout takes the first segment for lost, others only if they were sent a round
+// trip before.
+TEST_P(Rack, ATimeoutSparesWhatWasJustSent) {
+  SackPeer p(ours(), theirs());
+  p.config.tlp = false;
+  p.establish();
+  ASSERT_EQ(p.send(2), 2u);
+  p.pass(kRtt);
+  p.ack(1);  // there is a latest round trip
+  ASSERT_EQ(p.send(2), 2u);
+  const Instant timeout = p.t.rto_at;
+  p.now = timeout - Duration::ms(1);
+  ASSERT_EQ(p.send(1), 1u);
+  const auto o = p.until(timeout);
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(SackPeer::numbers(o), Numbers{1});
+  ASSERT_EQ(p.t.recovery, Recovery::kLoss);
+  EXPECT_TRUE(p.desc(2).is(kLost) && p.desc(3).is(kLost));
+  EXPECT_FALSE(p.desc(4).is(kLost));
 }
 
 // ---- PRR, RFC 9937 §6
