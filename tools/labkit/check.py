@@ -259,7 +259,7 @@ class Checker:
                 errors += [done.stderr] if done.returncode else []
         missing = subprocess.run([ROOT / "tests" / "list", "--missing"], capture_output=True, text=True)
         return [Outcome("scripts parse", not errors, "\n".join(errors)),
-                Outcome("every case and every row has a test", missing.returncode == 0, missing.stdout + missing.stderr)]
+                Outcome("every case, row and clause has its test", missing.returncode == 0, missing.stdout + missing.stderr)]
 
 
 def traces() -> dict[str, set[str]]:

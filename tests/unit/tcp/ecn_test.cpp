@@ -205,6 +205,11 @@ TEST_P(EcnTest, DctcpLowersByAlpha) {  // RFC 8257 §3.3
   ASSERT_EQ(p.out().size(), 10u);
   p.in(kAck | kEce, 1, 1 + 1460);
   EXPECT_EQ(p.t.cc.cwnd, 14'600u * 3 / 4);
+  for (uint32_t i = 2; i <= 4; ++i) p.in(kAck | kEce, 1, 1 + i * 1460);
+  EXPECT_EQ(p.t.cc.cwnd, 14'600u * 3 / 4) << "once a window";
+  const auto next = p.out();
+  ASSERT_FALSE(next.empty());
+  EXPECT_TRUE(next[0].is(kAck | kCwr));
 }
 
 }  // namespace

@@ -531,6 +531,20 @@ TEST_P(Receive, UrgentPointerIsRelativeToTheWholeSegment) {
   EXPECT_FALSE(has(urgent_in(p, 1, 2, "ab"), Effects::kUrgent));  // old: says nothing
 }
 
+// RFC 9293 §3.8.6 MUST-66: nothing of the segment may be taken, but its pointer counts.
+TEST_P(Receive, UrgentPointerCountsAtAZeroWindow) {
+  Peer p(ours(), theirs());
+  p.config.rcv_buf = 1000;
+  p.establish_active();
+  p.in(kAck, 1, 1, text(1000));
+  ASSERT_EQ(p.after(Duration::ms(50)).back().window, 0u);
+  EXPECT_TRUE(has(urgent_in(p, 1001, 3, "abc"), Effects::kUrgent));
+  EXPECT_EQ(p.t.rcv_nxt, 1001u);
+  EXPECT_EQ(urgent(p.t), Urgent::kAwaited);
+  EXPECT_EQ(bytes_to_mark(p.t), 1002u);
+  EXPECT_EQ(p.out().back().ack, 1001u);
+}
+
 TEST_P(Receive, WindowClampLimitsWhatIsAdvertised) {  // tcp(7) TCP_WINDOW_CLAMP
   Peer p(ours(), theirs());
   p.config.window_clamp = 3000;

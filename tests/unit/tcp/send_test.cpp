@@ -337,6 +337,29 @@ TEST_P(Send, WindowThatShrinksBelowWhatIsInFlight) {  // TCP.md 4.4
   EXPECT_GE(total, 1460u);
 }
 
+// RFC 9293 §3.8.6 SHLD-17: a peer that answers and has its window back is not given up, however
+// often what lies beyond is sent again.
+TEST_P(Send, DataBeyondATakenBackWindowNeverTimesOut) {
+  Peer p(ours(), theirs());
+  p.config.retries2 = 5;
+  p.config.rto_max = Duration::s(2);
+  p.establish_active();
+  p.write(text(3000));
+  ASSERT_EQ(p.out().size(), 3u);
+  p.window = 0;
+  p.in(kAck, 1, 1);
+  unsigned again = 0;
+  for (int i = 0; i < 600; ++i) {
+    again += static_cast<unsigned>(p.after(Duration::ms(500)).size());
+    p.in(kAck, 1, 1);
+    ASSERT_EQ(state(p.t), State::kEstablished) << i;
+  }
+  EXPECT_GT(again, 100u);
+  p.window = 65535;
+  p.in(kAck, 1, 3001);
+  EXPECT_EQ(p.t.outstanding(), 0u);
+}
+
 TEST_P(Send, OldSegmentsDoNotUpdateTheWindow) {  // RFC 9293 §3.10.7.4, SND.WL1, SND.WL2
   Peer p(ours(), theirs());
   p.window = 1000;
