@@ -97,6 +97,10 @@ std::optional<IcmpError> parse_icmp(const Network& n, std::span<const uint8_t> b
   if (tcp + 8 > b.size()) return {};
   IcmpError e;
   e.seq = get32(&b[tcp + 4]);
+  e.from = quoted->from;
+  e.to = quoted->to;
+  e.from.port = get16(&b[tcp]);
+  e.to.port = get16(&b[tcp + 2]);
   if (n.protocol == kIcmp4) {
     if (type != 3) return {};
     constexpr int kErrors[] = {ENETUNREACH, EHOSTUNREACH, ENOPROTOOPT, ECONNREFUSED, EMSGSIZE};
@@ -144,6 +148,8 @@ std::optional<Arrived> parse_packet(std::span<const uint8_t> b) {
   if (n->protocol == kIcmp4 || n->protocol == kIcmp6) {
     a.icmp = parse_icmp(*n, b);
     if (!a.icmp) return {};
+    a.from = a.icmp->to;
+    a.to = a.icmp->from;
     return a;
   }
   if (n->protocol != kTcp || n->end < n->at + 20) return {};

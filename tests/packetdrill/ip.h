@@ -19,15 +19,19 @@ struct Place {
   bool v6 = false;
   std::array<uint8_t, 16> address{};
   uint16_t port = 0;
+  bool operator==(const Place&) const = default;
   static std::optional<Place> of(const sockaddr* sa, socklen_t length);
 };
 
+/// About a packet of ours, which it quotes.
 struct IcmpError {
   int error = 0;
   uint32_t mtu = 0;
   uint32_t seq = 0;
+  Place from, to;  ///< of the quoted packet
 };
 
+/// `from`, `to`: the two ends of the connection, as its peer sees them.
 struct Arrived {
   Place from, to;
   script::WireSegment segment;

@@ -45,9 +45,7 @@ void fill(PacketdrillInterface& t) {
   };
   t.socket = [](void* u, int, int type, int) { return at(u).socket(type); };
   t.bind = [](void* u, int fd, const sockaddr* sa, socklen_t n) { return at(u).bind(fd, sa, n); };
-  t.listen = [](void* u, int fd, int backlog) {
-    return at(u).simple([=](script::Host& h) { return h.listen(fd, backlog); });
-  };
+  t.listen = [](void* u, int fd, int backlog) { return at(u).listen(fd, backlog); };
   t.accept = [](void* u, int fd, sockaddr* sa, socklen_t* n) { return at(u).accept(fd, sa, n); };
   t.connect = [](void* u, int fd, const sockaddr* sa, socklen_t n) {
     return at(u).connect(fd, sa, n);
@@ -74,31 +72,28 @@ void fill(PacketdrillInterface& t) {
   };
   t.write = [](void* u, int fd, const void* p, size_t n) -> ssize_t {
     const iovec v{const_cast<void*>(p), n};
-    return at(u).send(fd, {&v, 1}, 0);
+    return at(u).send(fd, {&v, 1}, 0, nullptr, 0);
   };
   t.writev = [](void* u, int fd, const iovec* v, int n) -> ssize_t {
-    return at(u).send(fd, {v, static_cast<size_t>(n)}, 0);
+    return at(u).send(fd, {v, static_cast<size_t>(n)}, 0, nullptr, 0);
   };
   t.send = [](void* u, int fd, const void* p, size_t n, int flags) -> ssize_t {
     const iovec v{const_cast<void*>(p), n};
-    return at(u).send(fd, {&v, 1}, flags);
+    return at(u).send(fd, {&v, 1}, flags, nullptr, 0);
   };
-  t.sendto = [](void* u, int fd, const void* p, size_t n, int flags, const sockaddr*,
-                socklen_t) -> ssize_t {
+  t.sendto = [](void* u, int fd, const void* p, size_t n, int flags, const sockaddr* sa,
+                socklen_t sa_bytes) -> ssize_t {
     const iovec v{const_cast<void*>(p), n};
-    return at(u).send(fd, {&v, 1}, flags);
+    return at(u).send(fd, {&v, 1}, flags, sa, sa_bytes);
   };
   t.sendmsg = [](void* u, int fd, const msghdr* m, int flags) -> ssize_t {
-    return at(u).send(fd, {m->msg_iov, m->msg_iovlen}, flags);
+    return at(u).send(fd, {m->msg_iov, m->msg_iovlen}, flags,
+                      static_cast<const sockaddr*>(m->msg_name), m->msg_namelen);
   };
   t.fcntl = fcntl;
   t.ioctl = ioctl;
-  t.close = [](void* u, int fd) {
-    return at(u).simple([=](script::Host& h) { return h.close(fd); });
-  };
-  t.shutdown = [](void* u, int fd, int how) {
-    return at(u).simple([=](script::Host& h) { return h.shutdown(fd, how); });
-  };
+  t.close = [](void* u, int fd) { return at(u).close(fd); };
+  t.shutdown = [](void* u, int fd, int how) { return at(u).shutdown(fd, how); };
   t.getsockopt = [](void* u, int fd, int level, int name, void* value, socklen_t* n) {
     return at(u).getsockopt(fd, level, name, value, n);
   };
@@ -122,9 +117,13 @@ void fill(PacketdrillInterface& t) {
     *tv = at(u).time();
     return 0;
   };
-  t.epoll_create = [](void*, int) { return unsupported(); };
-  t.epoll_ctl = [](void*, int, int, int, epoll_event*) { return unsupported(); };
-  t.epoll_wait = [](void*, int, epoll_event*, int, int) { return unsupported(); };
+  t.epoll_create = [](void* u, int) { return at(u).epoll_create(); };
+  t.epoll_ctl = [](void* u, int epfd, int op, int fd, epoll_event* e) {
+    return at(u).epoll_ctl(epfd, op, fd, e);
+  };
+  t.epoll_wait = [](void* u, int epfd, epoll_event* e, int most, int timeout) {
+    return at(u).epoll_wait(epfd, {e, static_cast<size_t>(most)}, timeout);
+  };
   t.pipe = [](void*, int*) { return unsupported(); };
   t.splice = [](void*, int, loff_t*, int, loff_t*, size_t, unsigned) { return unsupported(); };
 }

@@ -1,13 +1,35 @@
 #!/usr/bin/env python3
 """Runs packetdrill scripts against the engine: run.py --packetdrill BINARY --stack vireo_packetdrill.so PATH...
 
-Each script runs in a network namespace of its own, so that the sysctls it sets are its own. Prints the failures and
-`N passed, N failed`; exits 1 if any failed. Needs root, or a user namespace (unshare -rn)."""
+Each script runs in namespaces of its own, where net.ipv4 is a copy in memory: it may set what it likes, the stack
+reads it there. Prints the failures, the sums of each folder and `N passed, N failed`; exits 1 if any failed. Needs
+root, or a user namespace (unshare -r)."""
 import argparse
+import collections
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+
+SYSCTLS = "/proc/sys/net/ipv4"
+# What a script may set although not every kernel has it.
+NEWER = {"tcp_fack": "0", "tcp_ecn_option": "2", "tcp_fastopen_key": "", "tcp_notsent_lowat": "4294967295"}
+# Names that scripts leave to who runs them.
+DEFINES = {"TFO_COOKIE": "3021b9d889017eeb", "CODE": "host_unreachable", "CMSG_LEVEL_IP": "SOL_IP",
+           "CMSG_TYPE_RECVERR": "IP_RECVERR"}
+
+
+def copy_sysctls(to):
+    """The kernel's settings of net.ipv4 as plain files: writable, and nobody else's."""
+    for name, value in NEWER.items():
+        pathlib.Path(to, name).write_text(value + "\n")
+    for source in pathlib.Path(SYSCTLS).iterdir():
+        if source.is_file():
+            try:
+                pathlib.Path(to, source.name).write_text(source.read_text())
+            except OSError:
+                continue  # write-only, or not for us
 
 
 def scripts(paths):
@@ -22,30 +44,38 @@ def main():
     parser.add_argument("--tolerance-usecs", type=int, default=10000)
     parser.add_argument("--timeout", type=float, default=20, help="seconds of real time a script may take")
     parser.add_argument("--flags", default="", help="passed to the stack: no-merge")
+    parser.add_argument("--lines", type=int, default=4, help="of what a failed script says")
+    parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("paths", nargs="+")
     args = parser.parse_args()
+    passed, failed = collections.Counter(), collections.Counter()
+    sysctls = tempfile.TemporaryDirectory()
+    copy_sysctls(sysctls.name)
     # Scripts set up the device and the host they believe in: give them one.
-    setup = 'ip tuntap add tun0 mode tun 2>/dev/null; ip link set tun0 up 2>/dev/null; exec "$@"'
-    unshare = ["unshare", "-n" if os.geteuid() == 0 else "-rn", "sh", "-c", setup, "sh"]
-    passed, failed = 0, 0
+    setup = ('mount -t tmpfs none %s && cp %s/* %s; ip tuntap add tun0 mode tun 2>/dev/null; '
+             'ip link set tun0 up 2>/dev/null; exec "$@"' % (SYSCTLS, sysctls.name, SYSCTLS))
+    unshare = ["unshare", "-nm" if os.geteuid() == 0 else "-rnm", "sh", "-c", setup, "sh"]
+    stack = os.path.abspath(args.stack)
+    packetdrill = [os.path.abspath(args.packetdrill), "--so_filename=" + stack,
+                   "--tolerance_usecs=%d" % args.tolerance_usecs]
+    for name, value in {**DEFINES, **dict(d.split("=", 1) for d in args.define)}.items():
+        packetdrill += ["-D", name + "=" + value]
+    if args.flags:
+        packetdrill.append("--so_flags=" + args.flags)
     for script in scripts(args.paths):
-        stack = os.path.abspath(args.stack)
-        command = unshare + ["env", "LD_PRELOAD=" + stack, os.path.abspath(args.packetdrill), "--so_filename=" + stack,
-                             "--tolerance_usecs=%d" % args.tolerance_usecs, script.name]
-        if args.flags:
-            command.insert(-1, "--so_flags=" + args.flags)
+        command = unshare + ["env", "LD_PRELOAD=" + stack] + packetdrill + [script.name]
         try:
             run = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, timeout=args.timeout)
             error = "" if run.returncode == 0 else (run.stderr or run.stdout or "status %d" % run.returncode)
         except subprocess.TimeoutExpired:
             error = "no end after %g s" % args.timeout
+        (failed if error else passed)[script.parent] += 1
         if error:
-            failed += 1
-            print("FAIL %s\n  %s" % (script, "\n  ".join(error.strip().splitlines()[:4])))
-        else:
-            passed += 1
-    print("%d passed, %d failed" % (passed, failed))
-    return 1 if failed else 0
+            print("FAIL %s\n  %s" % (script, "\n  ".join(error.strip().splitlines()[:args.lines])))
+    for folder in sorted({*passed, *failed}):
+        print("%s: %d passed, %d failed" % (folder, passed[folder], failed[folder]))
+    print("%d passed, %d failed" % (passed.total(), failed.total()))
+    return 1 if failed.total() else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "stack/tcp/syn_record.h"
 #include "stack/wire/tcp_options.h"
 
 namespace vireo::script {
@@ -109,8 +110,8 @@ void Host::deliver(const WireSegment& w) {
         has(s.flags, SegFlags::kAck)) {
       const auto o = wire::parse_tcp_options(s.options, true);
       if (!o.fast_open.empty()) {
-        cookie_.assign(o.fast_open.begin(), o.fast_open.end());
-        cookie_mss_ = o.has_mss ? o.mss : tcp::kDefaultMss;
+        fast_open_.cookie.assign(o.fast_open.begin(), o.fast_open.end());
+        fast_open_.cookie_mss = o.has_mss ? o.mss : tcp::kDefaultMss;
       }
     }
     effects(tcp::input(*tcb_, std::move(s), now_));
@@ -139,14 +140,32 @@ void Host::deliver(const WireSegment& w) {
                               [](const Socket& k) { return k.kind == Socket::Kind::kListener; });
   const bool opens = has(s.flags, SegFlags::kSyn) && !has(s.flags, SegFlags::kAck | SegFlags::kRst);
   if (l != sockets_.end() && opens && fd_ < 0) {
-    open(socket_config(*l));
-    tcp::open_passive(*tcb_, socket_config(*l), pool_, s, next_iss_, now_);
-    listener_ = static_cast<int>(l - sockets_.begin()) + kFirstFd;
-    waits_accept_ = false;
+    open_passive(*l, static_cast<int>(l - sockets_.begin()) + kFirstFd, std::move(s));
     pump();
     return;
   }
   if (tcp::reset_for(s, s.payload.bytes(), reply)) emit(reply, !has(s.flags, SegFlags::kAck));
+}
+
+/// As Engine::open_fast() and Engine::grant_fast_open().
+void Host::open_passive(Socket& listener, int fd, tcp::Segment&& syn) {
+  const tcp::Config c = socket_config(listener);
+  const auto o = wire::parse_tcp_options(syn.options, true);
+  const bool takes = listener.fast_open_backlog > 0 || fast_open_.all_listeners;
+  const bool shown =
+      o.has_fast_open &&
+      std::ranges::any_of(fast_open_.granted, [&](const std::vector<uint8_t>& cookie) {
+        return std::ranges::equal(cookie, o.fast_open);
+      });
+  const bool unasked = fast_open_.take_unasked && !syn.payload.empty();
+  open(c);
+  listener_ = fd;
+  waits_accept_ = takes && (shown || unasked);
+  grants_cookie_ = takes && o.has_fast_open && !waits_accept_ && !fast_open_.granted.empty();
+  if (waits_accept_)
+    tcp::open_fast(*tcb_, c, pool_, std::move(syn), next_iss_, now_);
+  else
+    tcp::open_passive(*tcb_, c, pool_, syn, next_iss_, now_);
 }
 
 void Host::deliver_icmp(uint32_t seq, int error, uint32_t mtu) {
@@ -173,6 +192,7 @@ void Host::emit(const Plan& p, bool absolute) {
   w.flags = static_cast<uint8_t>(p.flags);
   w.ecn = ecn_of(p.ecn);
   w.absolute = absolute;
+  w.again = p.retransmission;
   w.options.assign(p.options, p.options + p.options_length);
   if (p.length > 0)
     w.payload.assign(reinterpret_cast<const char*>(p.packet->frame + p.at), p.length);
@@ -184,6 +204,8 @@ void Host::pump() {
   if (!tcb_) return;
   Plan p;
   while (tcp::next_segment(*tcb_, now_, p)) {
+    if (grants_cookie_ && has(p.flags, SegFlags::kSyn))
+      tcp::add_fast_open(p, fast_open_.granted.front());
     emit(p, false);
     tcp::sent(*tcb_, p, now_);
   }
@@ -277,10 +299,19 @@ int Host::connect(int fd) {
     open(c);
     fd_ = fd;
     listener_ = -1;
+    grants_cookie_ = false;
     tcp::open_active(*tcb_, c, pool_, next_iss_, now_);
+    if (s->fast_open_connect && fast_open_.as_client) {
+      if (!fast_open_.cookie.empty() || fast_open_.without_cookie) {
+        tcp::defer_syn(*tcb_);
+        return 0;
+      }
+      begin_fast_open({});
+    }
     pump();
     return -EINPROGRESS;
   }
+  if (is_live() && tcp::is_syn_deferred(*tcb_)) return -EISCONN;
   if (const int e = take_error(*s)) {
     s->kind = Socket::Kind::kFresh;
     return -e;
@@ -320,8 +351,23 @@ int64_t Host::read(int fd, size_t n, int flags, std::string& out) {
   return -EAGAIN;
 }
 
+/// The SYN leaves, with what it may carry of `data`. @return how much.
+int64_t Host::begin_fast_open(const std::string& data) {
+  const iovec v{const_cast<char*>(data.data()), data.size()};
+  const size_t n = tcp::begin_fast_open(*tcb_,
+                                        {.cookie = fast_open_.cookie,
+                                         .without_cookie = fast_open_.without_cookie,
+                                         .peer_mss = fast_open_.cookie_mss,
+                                         .data = {&v, 1}},
+                                        now_);
+  pump();
+  return n > 0 ? static_cast<int64_t>(n) : -EINPROGRESS;
+}
+
 int64_t Host::send_fast_open(int fd, const std::string& data) {
   Socket* s = at(fd);
+  if (!fast_open_.as_client) return -EOPNOTSUPP;
+  if (is_live() && tcp::is_syn_deferred(*tcb_)) return begin_fast_open(data);
   if (s->kind != Socket::Kind::kFresh)
     return is_live() && tcp::is_opening(*tcb_) ? -EALREADY : -EISCONN;
   if (is_live() || has_time_wait_) return -EADDRNOTAVAIL;  // the one tuple is in use
@@ -330,13 +376,9 @@ int64_t Host::send_fast_open(int fd, const std::string& data) {
   open(c);
   fd_ = fd;
   listener_ = -1;
-  const iovec v{const_cast<char*>(data.data()), data.size()};
+  grants_cookie_ = false;
   tcp::open_active(*tcb_, c, pool_, next_iss_, now_);
-  const size_t n = tcp::begin_fast_open(
-      *tcb_, {.cookie = cookie_, .without_cookie = false, .peer_mss = cookie_mss_, .data = {&v, 1}},
-      now_);
-  pump();
-  return n > 0 ? static_cast<int64_t>(n) : -EINPROGRESS;
+  return begin_fast_open(data);
 }
 
 int64_t Host::write(int fd, const std::string& data, int flags) {
@@ -345,8 +387,8 @@ int64_t Host::write(int fd, const std::string& data, int flags) {
   if ((flags & MSG_FASTOPEN) != 0) return send_fast_open(fd, data);
   if (s->kind != Socket::Kind::kConnection || fd != fd_) return -EPIPE;
   if (const int e = take_error(*s)) return -e;
-  if (tcp::state(*tcb_) == State::kSynSent || tcp::state(*tcb_) == State::kSynReceived)
-    return -EAGAIN;
+  if (is_live() && tcp::is_syn_deferred(*tcb_)) return begin_fast_open(data);
+  if (tcp::is_opening(*tcb_)) return -EAGAIN;
   if (!tcp::can_send(*tcb_)) return -EPIPE;
   const iovec v{const_cast<char*>(data.data()), data.size()};
   const size_t n = tcp::append(*tcb_, {&v, 1}, (flags & MSG_MORE) != 0, now_);
@@ -412,7 +454,8 @@ short Host::poll(int fd) const {
   if (eof) bits |= POLLRDHUP;
   if (state == State::kClosed) bits |= POLLHUP | POLLOUT;
   if (tcp::error(*tcb_) != 0 && !s->error_taken) bits |= POLLERR;
-  if (tcp::can_send(*tcb_) && tcp::send_room(*tcb_) > 0) bits |= POLLOUT;
+  if (tcp::is_syn_deferred(*tcb_)) bits |= POLLOUT;
+  if (tcp::can_send(*tcb_) && tcp::is_writable(*tcb_)) bits |= POLLOUT;
   if (state > State::kSynReceived && !tcp::can_send(*tcb_)) bits |= POLLOUT;
   return static_cast<short>(bits);
 }
@@ -442,6 +485,8 @@ void Host::apply(Socket& s) {
   tcp::set_user_timeout(t, c.user_timeout);
   tcp::set_fin_timeout(t, c.fin_timeout);
   tcp::set_rto_min(t, c.rto_min);
+  tcp::set_notsent_lowat(t, c.notsent_lowat);
+  tcp::set_window_clamp(t, c.window_clamp);
 }
 
 int Host::setsockopt(int fd, int level, int name, const std::vector<int64_t>& v) {
@@ -509,6 +554,25 @@ int Host::setsockopt(int fd, int level, int name, const std::vector<int64_t>& v)
     case TCP_LINGER2:
       c.fin_timeout = Duration::s(n);
       break;
+    case TCP_NOTSENT_LOWAT:
+      c.notsent_lowat = n == 0 ? config_.notsent_lowat : static_cast<uint32_t>(n);
+      break;
+    case TCP_WINDOW_CLAMP:
+      c.window_clamp = static_cast<uint32_t>(n);
+      break;
+    case TCP_FASTOPEN:
+      if (s->kind != Socket::Kind::kFresh && s->kind != Socket::Kind::kListener) return -EINVAL;
+      s->fast_open_backlog = static_cast<int>(n);
+      return 0;
+    case TCP_FASTOPEN_CONNECT:
+      if (n < 0 || n > 1) return -EINVAL;
+      if (!fast_open_.as_client) return -EOPNOTSUPP;
+      if (s->kind != Socket::Kind::kFresh) return -EINVAL;
+      s->fast_open_connect = n != 0;
+      return 0;
+    case TCP_FASTOPEN_NO_COOKIE:
+      fast_open_.without_cookie = n != 0;
+      return 0;
     case TCP_SYNCNT:
       c.syn_retries = static_cast<uint8_t>(n);
       break;
@@ -539,6 +603,9 @@ int64_t Host::getsockopt(int fd, int level, int name) {
   }
   if (name == TCP_MAXSEG) return connection ? tcp::effective_mss(*tcb_) : s->config.mss;
   if (name == TCP_NODELAY) return s->config.nodelay ? 1 : 0;
+  if (name == TCP_CORK) return s->config.cork ? 1 : 0;
+  if (name == TCP_NOTSENT_LOWAT) return s->config.notsent_lowat;
+  if (name == TCP_FASTOPEN_CONNECT) return s->fast_open_connect ? 1 : 0;
   if (name == TCP_USER_TIMEOUT) return s->config.user_timeout.get().ms();
   return kErrorBase - ENOPROTOOPT;
 }

@@ -24,9 +24,21 @@ struct WireSegment {
   uint8_t flags = 0;
   EcnBits ecn = EcnBits::kNotEct;
   bool absolute = false;  ///< the answer to a stranger: its numbers belong to no connection
+  bool again = false;     ///< a retransmission; known of what leaves
   std::vector<uint8_t> options;
   std::string payload;
   Instant at;
+};
+
+/// What a host knows of Fast Open (RFC 7413), filled in by its user before it is needed.
+struct FastOpenState {
+  bool as_client = true;
+  bool without_cookie = false;  ///< as client: data goes without one
+  std::vector<uint8_t> cookie;  ///< the peer's, empty: not known
+  uint16_t cookie_mss = 0;      ///< of its SYN-ACK
+  bool all_listeners = false;   ///< they take it unasked (net.ipv4.tcp_fastopen 0x400)
+  bool take_unasked = false;    ///< as server: data on a SYN without a cookie, too
+  std::vector<std::vector<uint8_t>> granted;  ///< cookies good for this peer, the first is given
 };
 
 class Host {
@@ -51,6 +63,7 @@ class Host {
   int bind(int fd);
   int listen(int fd, int backlog);
   int accept(int fd);
+  /// 0 where TCP_FASTOPEN_CONNECT leaves the SYN to the first write.
   int connect(int fd);
   /// sendto(2) with MSG_FASTOPEN.
   int64_t send_fast_open(int fd, const std::string& data);
@@ -66,6 +79,7 @@ class Host {
   short poll(int fd) const;
   int64_t ioctl(int fd, unsigned long request);
 
+  FastOpenState& fast_open() { return fast_open_; }
   /// The connection of the script: the latest that was made. Null: none yet.
   const tcp::Tcb* connection() const { return tcb_.get(); }
   const PacketPool& pool() const { return pool_; }
@@ -79,6 +93,8 @@ class Host {
     bool linger_off = false;  ///< SO_LINGER 0
     bool error_taken = false;
     bool shut_read = false;
+    bool fast_open_connect = false;
+    int fast_open_backlog = 0;
     int backlog = 0;
     tcp::Config config;
   };
@@ -90,6 +106,8 @@ class Host {
   tcp::Segment segment(const WireSegment& s);
   void effects(tcp::Effects e);
   void open(const tcp::Config& c);
+  void open_passive(Socket& listener, int fd, tcp::Segment&& syn);
+  int64_t begin_fast_open(const std::string& data);
   int take_error(Socket& s);
   bool is_live() const { return tcb_ && tcp::state(*tcb_) != tcp::State::kClosed; }
   void apply(Socket& s);
@@ -109,8 +127,8 @@ class Host {
   bool waits_accept_ = false;  ///< complete, not yet accepted
   bool has_time_wait_ = false;
   tcp::TimeWait time_wait_;
-  std::vector<uint8_t> cookie_;  ///< the peer's for Fast Open, empty: not known
-  uint16_t cookie_mss_ = 0;      ///< of its SYN-ACK
+  FastOpenState fast_open_;
+  bool grants_cookie_ = false;  ///< the SYN asked for one
   Instant time_wait_until_ = Instant::never();
 };
 

@@ -1,0 +1,17 @@
+// A connection as TCP_INFO shows it. Owner: none (a function). Thread: holder of the lock of the
+// Tcb's engine. Source: linux/tcp.h, net/ipv4/tcp.c tcp_get_info().
+#pragma once
+
+#include <linux/tcp.h>
+
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+/// The kernel's number of a state (net/tcp_states.h).
+uint8_t linux_state(State s);
+
+/// All but tcpi_pmtu, which the owner of the route knows.
+tcp_info linux_info(const Tcb& t, Instant now);
+
+}  // namespace vireo::tcp
