@@ -14,13 +14,9 @@ namespace {
 constexpr size_t kMaxWaitFds = 64;
 /// Polls that any thread may spin, a few round trips' worth; beyond them it needs a place.
 constexpr int64_t kFreePolls = 256;
-/// The same where the processors are shared.
-constexpr int64_t kLeastPolls = 4;
 /// A follower looks by itself this often: a spinner may leave the library and never come back.
 /// Until then the helper polls.
 constexpr Duration kFollowerPatience = Duration::ms(100);
-/// Between two polls that find nothing lie some hundred nanoseconds, unless another thread ran.
-constexpr Duration kPreempted = Duration::us(500);
 
 /// poll(2) of one descriptor, without waiting.
 bool kernel_ready(int fd, short events) noexcept {
@@ -111,12 +107,13 @@ void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Wait
 Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signals,
                          bool (*ready)(void*), void* argument) noexcept VIREO_NO_THREAD_ANALYSIS {
   Stack& stack = *what.handle->stack;
+  SpinPlaces& places = stack.spin_places();
   const int spins = stack.settings().rx_poll;
   const bool yields = stack.settings().rx_poll_yield;
   Waiter* waiter = nullptr;
   bool spins_in_place = false;
   const auto finish = [&](Result<Woken> result) {
-    if (spins_in_place) stack.spin_places().leave();
+    if (spins_in_place) places.leave();
     if (waiter != nullptr) stack.put_waiter(*waiter);
     return result;
   };
@@ -124,8 +121,8 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
   Instant idle_at = Instant::never();  // the last poll found nothing then, and nobody slept since
   for (;;) {
     const Instant now = Clock::now();
-    if (spins_in_place && now - idle_at >= kPreempted) [[unlikely]]
-      stack.spin_places().note_preempted(now);
+    if (now - idle_at >= SpinPlaces::kPreempted) [[unlikely]]
+      places.note_preempted(now);
     idle_at = e.poll(now) ? Instant::never() : now;
     if (ready(argument)) return finish(Woken::kReady);
     if (signals.pending()) return finish(fail(EINTR, "signal"));
@@ -135,11 +132,12 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       return finish(fail(EAGAIN, "timeout"));
     }
     ++polls;
-    const bool contended = polls > kLeastPolls && stack.spin_places().is_contended(now);
+    const bool shared = polls > SpinPlaces::kLeastPolls && places.is_shared(now);
+    const bool contended = shared && places.is_contended(now);
     const bool needs_place = contended || polls > kFreePolls;
-    const bool spun_enough = spins >= 0 && polls > spins;
+    const bool spun_enough = spins >= 0 && (polls > spins || shared);
     if (!spun_enough && !spins_in_place && needs_place)
-      spins_in_place = stack.spin_places().try_enter();
+      spins_in_place = places.try_enter();
     const bool follow = !spun_enough && !spins_in_place && needs_place;
     const bool sleep = spun_enough || (spins_in_place && contended);
     const bool look =
@@ -147,7 +145,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
         (sleep || follow || (what.kernel_ratio > 0 && polls % what.kernel_ratio == 0));
     if (look && kernel_ready(what.handle.fd, what.kernel_events)) return finish(Woken::kKernel);
     if (sleep || follow) {
-      if (spun_enough && std::exchange(spins_in_place, false)) stack.spin_places().leave();
+      if (spun_enough && std::exchange(spins_in_place, false)) places.leave();
       idle_at = Instant::never();
       if (waiter == nullptr) {
         // Without an eventfd we cannot sleep safely: go on polling.

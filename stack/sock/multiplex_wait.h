@@ -134,12 +134,19 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   MaskScope masked(mask);
   WaiterLoan waiter(stack);
   bool kernel_woke = false;
+  SpinPlaces& places = stack.spin_places();
+  Instant idle_at = Instant::never();  // the last poll found nothing then, and nobody slept since
   for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
+    if (now - idle_at >= SpinPlaces::kPreempted) [[unlikely]]
+      places.note_preempted(now);
+    idle_at = now;
     if (t_cancelled) [[unlikely]]
       return fail(EINTR, "cancelled");  // what is ready stays so
     for (Engine* e : call.engines) poll_engine(*e);
     const bool expired = now >= *deadline;
-    const bool may_spin = call.engines.n != 0 && now < spin_until;
+    const bool shared =
+        !never_sleeps && polls > SpinPlaces::kLeastPolls && places.is_shared(now);
+    const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;
     const bool look =
         call.engines.n == 0 || expired || kernel_woke || (ratio != 0 && polls % ratio == 0);
     if (look || call.pending()) {
@@ -163,6 +170,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
         cpu_relax();
       continue;
     }
+    idle_at = Instant::never();
     SleepList& list = call.sleep_list();
     if (!call.arm(*event)) continue;
     const bool slept = sleep_on(call.engines, list, *event, *deadline, signals);

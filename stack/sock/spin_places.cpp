@@ -12,8 +12,10 @@ namespace {
 /// So many within that time are no accident ...
 constexpr int kPreemptions = 3;
 constexpr Duration kWithin = Duration::s(1);
-/// ... and for so long nobody spins before it is tried again.
-constexpr Duration kContended = Duration::s(1);
+/// ... and for so long nobody spins for long before it is tried again: longer each time it turns
+/// out to be as before.
+constexpr Duration kFirstSharing = Duration::s(1);
+constexpr Duration kLongestSharing = Duration::s(16);
 
 int processors() {
   cpu_set_t set;
@@ -65,8 +67,13 @@ void SpinPlaces::note_preempted(Instant now) noexcept {
   if (now - Instant::from_ns(counted_since_.load(std::memory_order_relaxed)) > kWithin) {
     counted_since_.store(now.ns(), std::memory_order_relaxed);
     preemptions_.store(1, std::memory_order_relaxed);
-  } else if (preemptions_.fetch_add(1, std::memory_order_relaxed) + 1 >= kPreemptions) {
-    contended_until_.store((now + kContended).ns(), std::memory_order_relaxed);
+  } else if (preemptions_.fetch_add(1, std::memory_order_relaxed) + 1 == kPreemptions) {
+    const auto before = Instant::from_ns(shared_until_.load(std::memory_order_relaxed));
+    const auto last = Duration::ns(sharing_ns_.load(std::memory_order_relaxed));
+    const bool again = now - before < kWithin + kWithin;
+    const Duration next = again ? std::min(last + last, kLongestSharing) : kFirstSharing;
+    sharing_ns_.store(next.ns(), std::memory_order_relaxed);
+    shared_until_.store((now + next).ns(), std::memory_order_relaxed);
   }
 }
 

@@ -2,10 +2,11 @@
 // process has, spinning threads only take turns at being scheduled. So there are places: whoever
 // spins for longer than a round trip takes one, and who finds none follows: it sleeps on its
 // eventfd, is woken by those who poll when its socket is ready, and takes over when a place becomes
-// free. And where others run on the processors too, a spinner only burns the time that the
-// followers need to run once they are woken: preempted again and again while there are followers,
-// it keeps its place but sleeps on the device. Owner: Stack. Thread: any. No system call, no atomic
-// operation for waits that end soon.
+// free. And where others run on the processors too, a spinner only burns the time that they need,
+// among them perhaps the peer or whatever lies between. Preempted again and again it sleeps on the
+// device: always if it may spin for a bounded time only, and with VMA_RX_POLL=-1 while there are
+// followers, which need the processor once they are woken (it keeps its place).
+// Owner: Stack. Thread: any. No system call, no atomic operation for waits that end soon.
 #pragma once
 
 #include <atomic>
@@ -28,12 +29,20 @@ class SpinPlaces {
   /// the sleep.
   bool follow(Waiter& w) noexcept;
   void forget_follower(Waiter& w) noexcept;
-  /// A spinner lost its processor between two polls.
+  /// Between two polls that find nothing lie some hundred nanoseconds, unless another thread ran.
+  static constexpr Duration kPreempted = Duration::us(500);
+  /// So many polls are worth it even where the processor is shared.
+  static constexpr int64_t kLeastPolls = 4;
+
+  /// A thread that polled lost its processor for kPreempted or longer between two polls.
   void note_preempted(Instant now) noexcept;
-  /// Who spins would better sleep: its processor is shared, and with threads that wait for it.
+  /// It happened again and again: who may sleep shall.
+  bool is_shared(Instant now) const noexcept {
+    return now.ns() < shared_until_.load(std::memory_order_relaxed);
+  }
+  /// And threads of the process wait for the processor: who spins shall sleep, too.
   bool is_contended(Instant now) const noexcept {
-    return now.ns() < contended_until_.load(std::memory_order_relaxed) &&
-           waiting_.load(std::memory_order_relaxed) != 0;
+    return is_shared(now) && waiting_.load(std::memory_order_relaxed) != 0;
   }
   /// The child of a fork: those threads are not here.
   void reset_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS;
@@ -45,7 +54,8 @@ class SpinPlaces {
   // Relaxed, and a lost update is no harm: they only say when to look again.
   std::atomic<int64_t> counted_since_{0};
   std::atomic<int> preemptions_{0};
-  std::atomic<int64_t> contended_until_{0};
+  std::atomic<int64_t> shared_until_{0};
+  std::atomic<int64_t> sharing_ns_{0};  ///< how long is believed what was seen last
   ControlLock lock_;  ///< leaf
   Waiter* first_ VIREO_GUARDED_BY(lock_) = nullptr;
 };

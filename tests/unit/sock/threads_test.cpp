@@ -126,9 +126,9 @@ TEST_P(Threads, SignalInterruptsAWaitingCall) {
   b.close(s);
 }
 
-// A spinner that is preempted again and again, while others of its process wait to be woken, only
-// burns their processor: it shall sleep for a while.
-TEST(SpinPlaces, APreemptedSpinnerSleepsWhereOthersWait) {
+// A spinner that is preempted again and again only burns the processor of others: it shall sleep for
+// a while if it would have slept some time, and in any case if others of its process wait.
+TEST(SpinPlaces, APreemptedSpinnerSleeps) {
   SpinPlaces places;
   while (places.try_enter()) {
   }
@@ -138,18 +138,25 @@ TEST(SpinPlaces, APreemptedSpinnerSleepsWhereOthersWait) {
   ASSERT_TRUE(places.follow(follower));
   preempt();
   preempt();
-  EXPECT_FALSE(places.is_contended(now)) << "may be an accident";
+  EXPECT_FALSE(places.is_shared(now) || places.is_contended(now)) << "may be an accident";
   preempt();
-  EXPECT_TRUE(places.is_contended(now));
+  EXPECT_TRUE(places.is_shared(now) && places.is_contended(now));
   places.forget_follower(follower);
-  EXPECT_FALSE(places.is_contended(now)) << "nobody else wants the processor: it may be burnt";
+  EXPECT_TRUE(places.is_shared(now));
+  EXPECT_FALSE(places.is_contended(now)) << "of another program: who must not sleep goes on";
   ASSERT_TRUE(places.follow(follower));
   EXPECT_TRUE(places.is_contended(now + Duration::ms(999)));
   EXPECT_FALSE(places.is_contended(now + Duration::ms(1000))) << "tried again";
-  now = now + Duration::s(5);
+  now = now + Duration::ms(1500);
+  for (int i = 0; i < 3; ++i) preempt();
+  EXPECT_TRUE(places.is_shared(now + Duration::ms(1999))) << "as before: believed for longer";
+  EXPECT_FALSE(places.is_shared(now + Duration::ms(2000)));
+  now = now + Duration::s(10);
   preempt();
   preempt();
-  EXPECT_FALSE(places.is_contended(now)) << "rare ones are not added up";
+  EXPECT_FALSE(places.is_shared(now)) << "rare ones are not added up";
+  preempt();
+  EXPECT_FALSE(places.is_shared(now + Duration::ms(1000))) << "nor remembered";
   places.forget_follower(follower);
 }
 
