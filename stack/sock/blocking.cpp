@@ -122,7 +122,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
   for (;;) {
     const Instant now = Clock::now();
     if (now - idle_at >= SpinPlaces::kPreempted) [[unlikely]]
-      places.note_preempted(now);
+      places.note_preempted(now, now - idle_at);
     idle_at = e.poll(now) ? Instant::never() : now;
     if (ready(argument)) return finish(Woken::kReady);
     if (signals.pending()) return finish(fail(EINTR, "signal"));
@@ -136,8 +136,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     const bool contended = shared && places.is_contended(now);
     const bool needs_place = contended || polls > kFreePolls;
     const bool spun_enough = spins >= 0 && (polls > spins || shared);
-    if (!spun_enough && !spins_in_place && needs_place)
-      spins_in_place = places.try_enter();
+    if (!spun_enough && !spins_in_place && needs_place) spins_in_place = places.try_enter();
     const bool follow = !spun_enough && !spins_in_place && needs_place;
     const bool sleep = spun_enough || (spins_in_place && contended);
     const bool look =

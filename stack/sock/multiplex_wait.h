@@ -138,14 +138,13 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   Instant idle_at = Instant::never();  // the last poll found nothing then, and nobody slept since
   for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
     if (now - idle_at >= SpinPlaces::kPreempted) [[unlikely]]
-      places.note_preempted(now);
+      places.note_preempted(now, now - idle_at);
     idle_at = now;
     if (t_cancelled) [[unlikely]]
       return fail(EINTR, "cancelled");  // what is ready stays so
     for (Engine* e : call.engines) poll_engine(*e);
     const bool expired = now >= *deadline;
-    const bool shared =
-        !never_sleeps && polls > SpinPlaces::kLeastPolls && places.is_shared(now);
+    const bool shared = !never_sleeps && polls > SpinPlaces::kLeastPolls && places.is_shared(now);
     const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;
     const bool look =
         call.engines.n == 0 || expired || kernel_woke || (ratio != 0 && polls % ratio == 0);

@@ -9,8 +9,8 @@
 namespace vireo {
 namespace {
 
-/// So many within that time are no accident ...
-constexpr int kPreemptions = 3;
+/// So much of that time lost is no accident ...
+constexpr Duration kLost = Duration::ms(10);
 constexpr Duration kWithin = Duration::s(1);
 /// ... and for so long nobody spins for long before it is tried again: longer each time it turns
 /// out to be as before.
@@ -63,18 +63,19 @@ void SpinPlaces::forget_follower(Waiter& w) noexcept {
     }
 }
 
-void SpinPlaces::note_preempted(Instant now) noexcept {
+void SpinPlaces::note_preempted(Instant now, Duration lost) noexcept {
   if (now - Instant::from_ns(counted_since_.load(std::memory_order_relaxed)) > kWithin) {
     counted_since_.store(now.ns(), std::memory_order_relaxed);
-    preemptions_.store(1, std::memory_order_relaxed);
-  } else if (preemptions_.fetch_add(1, std::memory_order_relaxed) + 1 == kPreemptions) {
-    const auto before = Instant::from_ns(shared_until_.load(std::memory_order_relaxed));
-    const auto last = Duration::ns(sharing_ns_.load(std::memory_order_relaxed));
-    const bool again = now - before < kWithin + kWithin;
-    const Duration next = again ? std::min(last + last, kLongestSharing) : kFirstSharing;
-    sharing_ns_.store(next.ns(), std::memory_order_relaxed);
-    shared_until_.store((now + next).ns(), std::memory_order_relaxed);
+    lost_ns_.store(0, std::memory_order_relaxed);
   }
+  const int64_t before = lost_ns_.fetch_add(lost.ns(), std::memory_order_relaxed);
+  if (before >= kLost.ns() || before + lost.ns() < kLost.ns()) return;
+  const auto until = Instant::from_ns(shared_until_.load(std::memory_order_relaxed));
+  const auto last = Duration::ns(sharing_ns_.load(std::memory_order_relaxed));
+  const bool again = now - until < kWithin + kWithin;
+  const Duration next = again ? std::min(last + last, kLongestSharing) : kFirstSharing;
+  sharing_ns_.store(next.ns(), std::memory_order_relaxed);
+  shared_until_.store((now + next).ns(), std::memory_order_relaxed);
 }
 
 void SpinPlaces::reset_after_fork() noexcept {

@@ -3,9 +3,9 @@
 // spins for longer than a round trip takes one, and who finds none follows: it sleeps on its
 // eventfd, is woken by those who poll when its socket is ready, and takes over when a place becomes
 // free. And where others run on the processors too, a spinner only burns the time that they need,
-// among them perhaps the peer or whatever lies between. Preempted again and again it sleeps on the
-// device: always if it may spin for a bounded time only, and with VMA_RX_POLL=-1 while there are
-// followers, which need the processor once they are woken (it keeps its place).
+// among them perhaps the peer or whatever lies between. Preempted for a hundredth of its time it
+// sleeps on the device: always if it may spin for a bounded time only, and with VMA_RX_POLL=-1
+// while there are followers, which need the processor once they are woken (it keeps its place).
 // Owner: Stack. Thread: any. No system call, no atomic operation for waits that end soon.
 #pragma once
 
@@ -30,13 +30,13 @@ class SpinPlaces {
   bool follow(Waiter& w) noexcept;
   void forget_follower(Waiter& w) noexcept;
   /// Between two polls that find nothing lie some hundred nanoseconds, unless another thread ran.
-  static constexpr Duration kPreempted = Duration::us(500);
+  static constexpr Duration kPreempted = Duration::us(50);
   /// So many polls are worth it even where the processor is shared.
   static constexpr int64_t kLeastPolls = 4;
 
-  /// A thread that polled lost its processor for kPreempted or longer between two polls.
-  void note_preempted(Instant now) noexcept;
-  /// It happened again and again: who may sleep shall.
+  /// A thread that polled lost its processor for `lost`, kPreempted or longer, between two polls.
+  void note_preempted(Instant now, Duration lost) noexcept;
+  /// It was no accident: who may sleep shall.
   bool is_shared(Instant now) const noexcept {
     return now.ns() < shared_until_.load(std::memory_order_relaxed);
   }
@@ -53,10 +53,10 @@ class SpinPlaces {
   std::atomic<int> waiting_{0};
   // Relaxed, and a lost update is no harm: they only say when to look again.
   std::atomic<int64_t> counted_since_{0};
-  std::atomic<int> preemptions_{0};
+  std::atomic<int64_t> lost_ns_{0};
   std::atomic<int64_t> shared_until_{0};
   std::atomic<int64_t> sharing_ns_{0};  ///< how long is believed what was seen last
-  ControlLock lock_;  ///< leaf
+  ControlLock lock_;                    ///< leaf
   Waiter* first_ VIREO_GUARDED_BY(lock_) = nullptr;
 };
 

@@ -126,14 +126,16 @@ TEST_P(Threads, SignalInterruptsAWaitingCall) {
   b.close(s);
 }
 
-// A spinner that is preempted again and again only burns the processor of others: it shall sleep for
-// a while if it would have slept some time, and in any case if others of its process wait.
+// A spinner that is preempted again and again only burns the processor of others: it shall sleep
+// for a while if it would have slept some time, and in any case if others of its process wait.
 TEST(SpinPlaces, APreemptedSpinnerSleeps) {
   SpinPlaces places;
   while (places.try_enter()) {
   }
   Instant now = Clock::now();
-  const auto preempt = [&] { places.note_preempted(now = now + Duration::ms(100)); };
+  const auto preempt = [&] {
+    places.note_preempted(now = now + Duration::ms(100), Duration::ms(4));
+  };
   Waiter follower;
   ASSERT_TRUE(places.follow(follower));
   preempt();
