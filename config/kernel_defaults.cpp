@@ -99,6 +99,9 @@ KernelDefaults KernelDefaults::read(const std::string& root) {
   net.read("ipv4/tcp_max_orphans", d.tcp_max_orphans, 0);
   net.read("ipv4/tcp_mtu_probing", d.tcp_mtu_probing, 0, 2);
   net.read("ipv4/tcp_base_mss", d.tcp_base_mss, 48, 65'535);
+  net.read("ipv4/tcp_mtu_probe_floor", d.tcp_mtu_probe_floor, 48, 65'535);
+  net.read("ipv4/tcp_probe_threshold", d.tcp_probe_threshold, 0);
+  net.read_seconds("ipv4/tcp_probe_interval", d.tcp_probe_interval, 0);
   net.read("ipv4/tcp_retries1", d.tcp_retries1, 0, 255);
   net.read_unsigned("ipv4/tcp_notsent_lowat", d.tcp_notsent_lowat);
   net.read("ipv4/tcp_timestamps", d.tcp_timestamps);

@@ -44,6 +44,9 @@ struct KernelDefaults {
   int tcp_max_orphans = 65'536;
   int tcp_mtu_probing = 0;  ///< 1: after a black hole was met; 2: always
   int tcp_base_mss = 1024;  ///< with which probing begins
+  int tcp_mtu_probe_floor = 48;
+  int tcp_probe_threshold = 8;
+  Duration tcp_probe_interval = Duration::s(600);
   int tcp_retries1 = 3;
   int tcp_notsent_lowat = -1;  ///< as an unsigned number: no limit
   bool tcp_timestamps = true;

@@ -279,6 +279,7 @@ void apply_tcp(File& f, int level, int name) {
   if (level == IPPROTO_IP || level == IPPROTO_IPV6 || name == SO_MARK) {
     flow.ip = ip_settings(o, flow.key.v6);
     flow.egress.generation = 0;
+    if (flow.ip.mtu_discover == IP_PMTUDISC_DONT && !flow.key.v6) tcp::stop_mtu_probing(t);
   }
   e.tcp_progress(flow, now);
 }
@@ -486,7 +487,16 @@ tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   c.synack_retries = static_cast<uint8_t>(d.tcp_synack_retries);
   c.retries1 = static_cast<uint8_t>(d.tcp_retries1);
   c.retries2 = static_cast<uint8_t>(d.tcp_retries2);
-  if (d.tcp_mtu_probing != 0) c.black_hole_mss = static_cast<uint16_t>(d.tcp_base_mss);
+  // What may be fragmented tells nothing of the path.
+  if (o.ip_mtu_discover != IP_PMTUDISC_DONT)
+    c.mtu_probing = static_cast<tcp::MtuProbing>(d.tcp_mtu_probing);
+  const auto bounded = [](int64_t v) {
+    return static_cast<uint16_t>(std::min<int64_t>(v, UINT16_MAX));
+  };
+  c.mtu_base = bounded(d.tcp_base_mss);
+  c.mtu_floor = bounded(d.tcp_mtu_probe_floor);
+  c.mtu_threshold = bounded(d.tcp_probe_threshold);
+  c.mtu_interval_s = bounded(d.tcp_probe_interval.ms() / 1000);
   c.user_timeout = Duration::ms(o.user_timeout_ms);
   c.fin_timeout = o.linger2 < 0 ? Duration::ms(-1) : Duration::s(o.linger2);
   return c;

@@ -31,7 +31,7 @@ Effects finish(Tcb& t, int error) {
   t.reset_due = t.reset_reply = false;
   t.state = State::kClosed;
   if (error == 0) return Effects::kClosed;
-  t.error = static_cast<int16_t>(error);
+  t.error = static_cast<uint8_t>(error);
   return Effects::kClosed | Effects::kError;
 }
 
@@ -39,7 +39,7 @@ Effects reset(Tcb& t, int error) {
   drop_work(t);
   t.reset_due = true;
   if (error == 0) return Effects::kTransmit;
-  t.error = static_cast<int16_t>(error);
+  t.error = static_cast<uint8_t>(error);
   return Effects::kError | Effects::kTransmit;
 }
 
@@ -145,7 +145,7 @@ Effects icmp_error(Tcb& t, Seq32 quoted, int error, bool hard, Instant) {
   const uint64_t sent = t.snd_max - t.snd_una;
   if (!quoted.in_window(t.snd_seq(t.snd_una), static_cast<uint32_t>(sent))) return Effects::kNone;
   if (t.state == State::kSynSent || t.state == State::kSynReceived) return finish(t, error);
-  t.soft_error = static_cast<int16_t>(error);
+  t.soft_error = static_cast<uint8_t>(error);
   return Effects::kNone;
 }
 

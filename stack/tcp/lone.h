@@ -76,7 +76,7 @@ inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
 /// The segment left.
 [[gnu::always_inline]] inline void sent_lone(Tcb& t, const Plan& p, Instant now) {
   ++t.segs_out;
-  text_sent(t, p, now);
+  text_sent(t, p, t.mss, now);
   sent_up_to(t, t.snd_end, p);
   t.rto_at = now + std::min(t.rtt.rto, t.config.rto_max.get());
   t.rtx_timer = RtxTimer::kProbe;

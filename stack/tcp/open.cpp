@@ -10,8 +10,6 @@ namespace vireo::tcp {
 
 namespace {
 
-constexpr uint16_t kMinMss = 48;  // payload after options (Linux tcp_min_snd_mss)
-
 void begin(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss) {
   release(t);
   t.config = c;
@@ -127,14 +125,16 @@ void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
   update_mss(t);
 }
 
+uint16_t largest_segment(const Tcb& t) {
+  const uint32_t frame = t.pool == nullptr ? 65535 : t.pool->frame_bytes() - PacketPool::kHeadroom;
+  const uint32_t most = std::min<uint32_t>(frame + plain_options(t), UINT16_MAX);
+  return std::min({t.peer_mss, t.config.mss, static_cast<uint16_t>(most)});
+}
+
 void update_mss(Tcb& t) {
-  const int options = t.ts_on ? 12 : 0;
-  const int frame =
-      t.pool == nullptr ? 65535 : static_cast<int>(t.pool->frame_bytes() - PacketPool::kHeadroom);
-  const int hole = t.hole_mss != 0 ? t.hole_mss : 65535;  // RFC 4821, see path.cpp
-  const int mss =
-      std::min({int{t.peer_mss} - options, int{t.config.mss} - options, hole - options, frame});
-  t.mss = static_cast<uint16_t>(std::max(mss, int{kMinMss}));
+  uint16_t most = largest_segment(t);
+  if (t.searches_mtu) most = std::min(most, t.mtu_search->search_low);
+  t.mss = static_cast<uint16_t>(std::max(most - plain_options(t), int{kMinMss}));
   t.cc.cwnd = std::max<uint32_t>(t.cc.cwnd, t.mss);  // never less than a segment (RFC 5681 §3.1)
 }
 
@@ -145,6 +145,7 @@ void set_mss(Tcb& t, uint16_t mss) {
 
 void establish(Tcb& t, Instant now) {
   t.state = State::kEstablished;
+  if (t.config.mtu_probing == MtuProbing::kAlways) begin_mtu_search(t, now);
   if (!t.fast_open || t.syn_retried) cc_start(t.cc, t.config.congestion, t.mss, t.syn_retried);
   t.retransmits = 0;
   if (t.config.keepalive) t.keep_at = now + t.config.keep_idle;

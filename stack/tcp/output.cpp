@@ -5,6 +5,7 @@
 
 #include "core/checksum.h"
 #include "stack/tcp/recovery.h"
+#include "stack/tcp/reframe.h"
 
 namespace vireo::tcp {
 
@@ -22,41 +23,19 @@ enum Kind : uint8_t {
   kKeepalive,
 };
 
-/// Everything of a segment in a synchronized state but its payload.
-void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
-  plan_plain(t, now, offset, p);
-  if (t.ecn_ece) p.flags |= SegFlags::kEce;
-  if (t.ecn_ect_all) p.ecn = wire::Ecn::kEct0;
-  p.kind = kind;
-  if (t.urgent_mode) [[unlikely]]
-    plan_urgent(t, offset, p);
-}
+/// How many ranges of what arrived out of order fit in the options of a segment.
+unsigned blocks_that_fit(const Tcb& t) { return t.ts_on ? 3 : 4; }
 
-/// RFC 8257 §3.2: of what came before the mark changed. The right edge of the window is the same.
-void plan_old_ack(const Tcb& t, Plan& p) {
-  const uint64_t since = t.rcv_nxt - t.ecn_old_offset();
-  const uint64_t unit = 1ULL << t.rcv_wscale;
-  p.ack = t.rcv_seq(t.ecn_old_offset());
-  p.window =
-      static_cast<uint16_t>(std::min<uint64_t>(p.window + (since + unit - 1) / unit, UINT16_MAX));
-  p.flags = t.ecn.old_ece ? SegFlags::kAck | SegFlags::kEce : SegFlags::kAck;
-}
-
-/// A bare ACK. SACK blocks: the duplicate first (RFC 2883 §4), then ranges by latest arrival (RFC
-/// 2018 §4); as many as fit. Of several ACKs due at once, each stands for the segments that came
-/// before those of the next: blocks that no later one has room for.
-void plan_ack(const Tcb& t, Instant now, Plan& p) {
-  fill(t, now, kAck, t.snd_nxt, p);
-  if (t.ecn_old_due) [[unlikely]] {
-    plan_old_ack(t, p);
-    return;
-  }
-  if (!t.sack_on || (!t.dsack && t.reassembly == nullptr)) return;
+/// SACK blocks: the duplicate first (RFC 2883 §4), then ranges by latest arrival (RFC 2018 §4); as
+/// many as fit. Of several ACKs due at once, each stands for the segments that came before those of
+/// the next: blocks that no later one has room for.
+[[gnu::cold]] void add_blocks(const Tcb& t, Instant now, Plan& p) {
+  if (!t.sack_on) return;
   wire::SackBlock blocks[5];
   unsigned n = 0;
-  if (t.dsack) blocks[n++] = {t.dsack_left, t.dsack_right};
+  if (t.dsack && p.kind == kAck) blocks[n++] = {t.dsack_left, t.dsack_right};
   if (t.reassembly != nullptr) {
-    const unsigned fit = t.ts_on ? 3 : 4;
+    const unsigned fit = blocks_that_fit(t);
     const unsigned count = t.reassembly->count();
     const unsigned later = t.acks_due > 1 ? (t.acks_due - 1U) * fit : 0;
     const Reassembly::Range* ranges[4];
@@ -69,6 +48,54 @@ void plan_ack(const Tcb& t, Instant now, Plan& p) {
   if (t.ts_on) w.timestamps(timestamp(t, now), t.ts_recent);
   w.sack({blocks, n});
   p.options_length = w.size();
+}
+
+/// Payload of a full segment with the blocks of now, as Linux's tcp_current_mss().
+[[gnu::cold]] uint32_t mss_beside_blocks(const Tcb& t) {
+  if (!t.sack_on) return t.mss;
+  return t.mss - 4U - 8U * std::min(t.reassembly->count(), blocks_that_fit(t));
+}
+uint32_t current_mss(const Tcb& t) {
+  return t.reassembly == nullptr ? t.mss : mss_beside_blocks(t);
+}
+
+/// What the next segment of new data may hold where that is not Tcb::mss; 0: not now.
+[[gnu::cold, gnu::noinline]] uint32_t unusual_mss(Tcb& t, Instant now) {
+  if (t.reassembly == nullptr) return plan_mtu_probe(t, now);
+  const uint32_t mss = mss_beside_blocks(t);
+  pass_on_rest(t, mss);
+  return mss;
+}
+
+/// Everything of a segment in a synchronized state but its payload.
+void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
+  plan_plain(t, now, offset, p);
+  if (t.ecn_ece) p.flags |= SegFlags::kEce;
+  if (t.ecn_ect_all) p.ecn = wire::Ecn::kEct0;
+  p.kind = kind;
+  if (t.urgent_mode) [[unlikely]]
+    plan_urgent(t, offset, p);
+  if (t.reassembly != nullptr && kind > kAck) [[unlikely]]
+    add_blocks(t, now, p);
+}
+
+/// RFC 8257 §3.2: of what came before the mark changed. The right edge of the window is the same.
+void plan_old_ack(const Tcb& t, Plan& p) {
+  const uint64_t since = t.rcv_nxt - t.ecn_old_offset();
+  const uint64_t unit = 1ULL << t.rcv_wscale;
+  p.ack = t.rcv_seq(t.ecn_old_offset());
+  p.window =
+      static_cast<uint16_t>(std::min<uint64_t>(p.window + (since + unit - 1) / unit, UINT16_MAX));
+  p.flags = t.ecn.old_ece ? SegFlags::kAck | SegFlags::kEce : SegFlags::kAck;
+}
+
+/// A bare ACK.
+void plan_ack(const Tcb& t, Instant now, Plan& p) {
+  fill(t, now, kAck, t.snd_nxt, p);
+  if (t.ecn_old_due) [[unlikely]]
+    plan_old_ack(t, p);
+  else if (t.dsack || t.reassembly != nullptr)
+    add_blocks(t, now, p);
 }
 
 void plan_reset(const Tcb& t, Instant now, Plan& p) {
@@ -125,7 +152,8 @@ void plan_again(Tcb& t, uint32_t index, StreamOffset at, Instant now, Plan& p) {
     return;
   }
   const StreamOffset end = std::min(d.end(), t.snd_nxt);
-  attach(d.packet, at - d.offset, static_cast<uint32_t>(std::min<uint64_t>(end - at, t.mss)), p);
+  attach(d.packet, at - d.offset,
+         static_cast<uint32_t>(std::min<uint64_t>(end - at, current_mss(t))), p);
   if (at + p.length != t.snd_end) return;
   p.flags |= SegFlags::kPsh;
   if (t.snd_nxt > t.snd_end && !t.queue[index + 1].is(kSacked)) p.flags |= SegFlags::kFin;
@@ -138,7 +166,7 @@ bool plan_retransmit(Tcb& t, Instant now, Plan& p) {
   const uint32_t index = next_lost(t, at);
   if (!t.rtx_force) {
     const uint64_t flight = t.in_flight();
-    const uint64_t length = std::min<uint64_t>(t.queue[index].end() - at, t.mss);
+    const uint64_t length = std::min<uint64_t>(t.queue[index].end() - at, current_mss(t));
     if (flight > 0 && flight + length > t.cc.cwnd) return false;
     // What was sent before the peer took its window back waits for the timer, one segment at a
     // time.
@@ -155,12 +183,13 @@ void plan_tail(Tcb& t, Instant now, Plan& p) {
   if (t.queue[index].packet == nullptr && index != t.queue.first()) --index;
   const SendDesc& d = t.queue[index];
   const StreamOffset end = std::min(d.end(), t.snd_nxt);
-  const StreamOffset from = end > t.mss ? end - t.mss : 0;  // of it a part may be sent only
+  const uint32_t mss = current_mss(t);
+  const StreamOffset from = end > mss ? end - mss : 0;  // of it a part may be sent only
   plan_again(t, index, std::max({from, d.offset, t.snd_una}), now, p);
 }
 
 bool sws_allows(const Tcb& t, uint32_t usable) {
-  return usable >= t.mss || usable >= t.max_wnd / 2;
+  return usable >= current_mss(t) || usable >= t.max_wnd / 2;
 }
 
 bool plan_data(Tcb& t, Instant now, Plan& p) {
@@ -176,8 +205,13 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
     p.retransmission = at < t.snd_max;
     return true;
   }
+  uint32_t mss = t.mss;
+  if (t.reassembly != nullptr || t.searches_mtu) [[unlikely]] {
+    mss = unusual_mss(t, now);
+    if (mss == 0) return false;
+  }
   const SendDesc& d = t.queue.next();
-  auto length = static_cast<uint32_t>(std::min<uint64_t>(d.end() - at, t.mss));
+  auto length = static_cast<uint32_t>(std::min<uint64_t>(d.end() - at, mss));
   const uint64_t flight = t.in_flight();
   if (flight > 0 && flight + length > t.cc.cwnd && !t.tlp_due) return false;
   if (usable < static_cast<int64_t>(length)) [[unlikely]] {
@@ -189,7 +223,7 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
   const bool tail = at + length == t.snd_end;
   const bool urgent =
       t.urgent_mode && t.queue.board().snd_up > t.snd_una;  // goes at once, cork or not (Linux)
-  if (tail && length < t.mss && !t.fin_queued && !t.push && !override_sws && !urgent) {
+  if (tail && length < mss && !t.fin_queued && !t.push && !override_sws && !urgent) {
     if (t.cork || t.more) return false;
     if (!t.nodelay && t.queue.board().snd_sml > t.snd_una)
       return false;  // Nagle, by Minshall's rule
@@ -250,7 +284,7 @@ bool window_blocks(const Tcb& t) {
   if (t.snd_nxt >= t.snd_end) return t.fin_unsent() && t.snd_edge <= t.snd_nxt;
   const int64_t usable = static_cast<int64_t>(t.snd_edge - t.snd_nxt);
   if (usable <= 0) return true;
-  const uint64_t want = std::min<uint64_t>(t.unsent(), t.mss);
+  const uint64_t want = std::min<uint64_t>(t.unsent(), current_mss(t));
   return static_cast<uint64_t>(usable) < want && !sws_allows(t, static_cast<uint32_t>(usable));
 }
 
@@ -303,7 +337,9 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         if (p.retransmission) ++d.retransmits;
         if (d.marks != 0) [[unlikely]]
           count_more(t, d, p.length);
-        text_sent(t, p, now);
+        if (t.searches_mtu && p.length > t.mss) [[unlikely]]
+          mtu_probe_sent(t, p);
+        text_sent(t, p, current_mss(t), now);
         if (has(p.flags, SegFlags::kCwr)) t.ecn_cwr_due = false;
       }
       if (has(p.flags, SegFlags::kFin)) [[unlikely]] {
@@ -321,6 +357,8 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       return;
     }
     case kRetransmit: {
+      if (t.searches_mtu) [[unlikely]]
+        settle_mtu_probe(t);
       const uint32_t index = t.queue.find(p.offset);
       const bool data = p.length > 0;
       mark_retransmitted(t, index, data ? p.offset + p.length : end, now);
@@ -394,6 +432,7 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
   if (t.snd_nxt == t.snd_una && now - t.last_sent > t.rtt.rto) [[unlikely]]
     cc_on_idle(t.cc, t.mss, now - t.last_sent, t.rtt.rto);
   uint32_t room = send_room(t);
+  const uint32_t mss = current_mss(t);
   size_t taken = 0;
   for (const iovec& v : data) {
     const auto* src = static_cast<const std::byte*>(v.iov_base);
@@ -407,8 +446,7 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
         d = &t.queue.back();
         b = d->packet;
       }
-      const uint32_t most =
-          std::min<uint32_t>(t.mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
+      const uint32_t most = std::min<uint32_t>(mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
       if (b == nullptr || b->length >= most) {
         b = t.pool->may_send(t.queue.empty()) ? t.pool->take() : nullptr;
         if (b == nullptr || !t.queue.push_back(t.snd_end, b)) [[unlikely]] {

@@ -49,13 +49,13 @@ inline void attach(PacketBuf* b, uint64_t skip, uint32_t length, Plan& p) {
 
 // ---- after: it left
 
-/// Its payload, of the descriptor next().
-inline void text_sent(Tcb& t, const Plan& p, Instant now) {
+/// Its payload, of the descriptor next(); `mss` is a full segment's.
+inline void text_sent(Tcb& t, const Plan& p, uint32_t mss, Instant now) {
   const StreamOffset end = p.offset + p.length;
   SendDesc& d = t.queue.next();
   d.sent_at = now;
   if (end >= d.end()) t.queue.pass_next();
-  if (p.length < t.mss) t.queue.board().snd_sml = end;
+  if (p.length < mss) t.queue.board().snd_sml = end;
   ++t.data_segs_out;
   t.bytes_sent += p.length;
   t.last_sent = now;

@@ -13,20 +13,26 @@ Effects path_shrunk(Tcb& t, uint16_t mss, Instant now) {
     t.syn_due = t.syn_retried = true;  // it was too large with its data (Linux)
     return Effects::kTransmit;
   }
-  if (t.mss >= before || t.state < State::kEstablished || t.outstanding() == 0 || t.reset_due)
+  const bool is_of_probe = t.searches_mtu && t.mtu_search->probe_size > mss;
+  if ((t.mss >= before && !is_of_probe) || t.state < State::kEstablished || t.outstanding() == 0 ||
+      t.reset_due)
     return Effects::kNone;
   lose_oversized(t, now);
   refresh_prediction(t);
   return transmit_wish(t);
 }
 
-void suspect_black_hole(Tcb& t) {
+void suspect_black_hole(Tcb& t, Instant now) {
   const Config& c = t.config;
-  if (c.black_hole_mss == 0 || t.retransmits < c.retries1) return;
+  if (c.mtu_probing == MtuProbing::kOff || t.retransmits < c.retries1) return;
   // First the base, then halves of it: packets of that size go through almost anywhere.
-  constexpr uint16_t kFloor = 48;
-  const uint16_t next = t.hole_mss == 0 ? c.black_hole_mss : static_cast<uint16_t>(t.hole_mss / 2);
-  t.hole_mss = std::max(next, kFloor);
+  if (!t.searches_mtu) {
+    begin_mtu_search(t, now);
+    return;
+  }
+  const int half = (t.mtu_search->search_low - plain_options(t)) / 2;
+  const int next = std::max({std::min(half, int{c.mtu_base}), int{c.mtu_floor}, int{kMinMss}});
+  t.mtu_search->search_low = static_cast<uint16_t>(next + plain_options(t));
   update_mss(t);
 }
 

@@ -147,7 +147,7 @@ void tlp_sent(Tcb& t, StreamOffset end, bool retransmitted) {
   t.tlp_out = true;
   b.tlp_end = end;
   b.tlp_retransmitted = retransmitted;
-  ++t.tlp_probes;
+  if (t.tlp_probes < UINT16_MAX) ++t.tlp_probes;
   refresh_prediction(t);
 }
 

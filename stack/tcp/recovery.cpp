@@ -58,6 +58,7 @@ void begin_episode(Tcb& t) {
 }
 
 void enter_fast(Tcb& t, const Delivered& d, Instant now) {
+  if (t.searches_mtu && mtu_probe_lost(t)) return;
   const auto flight = static_cast<uint32_t>(t.outstanding());
   cc_on_congestion(t.cc, CcEvent::kLoss, flight, t.mss, now);
   t.recovery = Recovery::kFast;
@@ -87,7 +88,7 @@ void leave(Tcb& t) {
 void undo(Tcb& t) {
   clear_lost(t);
   cc_undo(t.cc);
-  ++t.undos;
+  if (t.undos < UINT16_MAX) ++t.undos;
   t.queue.board().undo_marker = 0;
   t.rtx_force = false;
   if (t.recovery == Recovery::kOpen) return;
@@ -331,7 +332,10 @@ void lose_oversized(Tcb& t, Instant) {
     mark_lost(t, i);
     any = true;
   }
-  if (!any) return;
+  if (any) resend_uncongested(t);
+}
+
+void resend_uncongested(Tcb& t) {
   t.queue.forget_stale();  // sent again, they stand behind what was sent again meanwhile
   if (t.recovery == Recovery::kOpen) begin_episode(t);
   if (t.recovery == Recovery::kFast) t.cc.cwnd = std::max<uint32_t>(t.cc.ssthresh, t.mss);

@@ -189,6 +189,11 @@ class SendQueue {
     ++board_->head;
     --board_->count;
   }
+  /// Those behind move up. Requires that none of these or of those was sent, nor has a frame.
+  void remove(uint32_t index, uint32_t n) {
+    for (uint32_t i = index + n; i != end(); ++i) (*this)[i - n] = (*this)[i];
+    board_->count -= n;
+  }
   /// Index of the descriptor that holds `offset`; requires front().offset <= offset < back().end().
   uint32_t find(StreamOffset offset) {
     uint32_t low = 0;

@@ -36,6 +36,7 @@
 #include "stack/tcp/cc.h"
 #include "stack/tcp/delivery_rate.h"
 #include "stack/tcp/ecn.h"
+#include "stack/tcp/mtu_search.h"
 #include "stack/tcp/reassembly.h"
 #include "stack/tcp/rtt.h"
 #include "stack/tcp/send_queue.h"
@@ -136,6 +137,7 @@ struct Tcb {
   bool tlp_out : 1 = false;      ///< one is outstanding: Scoreboard::tlp_end
   bool new_first : 1 =
       false;  ///< F-RTO: unsent data before retransmissions (RFC 5682 §2.1 step 2b)
+  bool searches_mtu : 1 = false;  ///< there is an mtu_search
 
   Recovery recovery = Recovery::kOpen;
   uint8_t dupacks = 0;
@@ -179,15 +181,15 @@ struct Tcb {
   Seq32 dsack_left, dsack_right;
   Seq32 reset_seq;
   uint32_t challenge_ms = 0;  ///< when the last limited ACK went out, 0: never
-  int16_t error = 0;          ///< errno
-  int16_t soft_error = 0;     ///< errno
-  uint16_t hole_mss = 0;      ///< segments since a black hole was suspected, 0 = it was not
+  uint8_t error = 0;          ///< errno
+  uint8_t soft_error = 0;     ///< errno
   Urgent urgent = Urgent::kNone;
   std::byte urgent_byte{};  ///< valid if `urgent` is kThere
+  uint16_t tlp_probes = 0;
+  uint16_t undos = 0;  ///< episodes found spurious
   uint32_t dsack_dups = 0, reord_seen = 0;
-  uint32_t tlp_probes = 0;
-  uint32_t undos = 0;  ///< episodes found spurious
   uint64_t bytes_retrans = 0;
+  std::unique_ptr<MtuSearch> mtu_search;
 
   // ---- small facts
   Seq32 snd_seq(StreamOffset o) const { return iss + static_cast<uint32_t>(o); }
@@ -260,8 +262,13 @@ Effects reset(Tcb& t, int error);
 /// ESTABLISHED (or what a queued FIN makes of it): windows, congestion control, keepalive.
 void establish(Tcb& t, Instant now);
 void enter_time_wait(Tcb& t, Instant now);
-/// Effective MSS from the peer's, the path's and the options in use.
+/// Effective MSS from the peer's, the path's, the search's and the options in use.
 void update_mss(Tcb& t);
+/// What update_mss() has if nothing is searched for: payload and options, as Config::mss.
+uint16_t largest_segment(const Tcb& t);
+/// Bytes of options on every segment.
+inline uint16_t plain_options(const Tcb& t) { return t.ts_on ? 12 : 0; }
+constexpr uint16_t kMinMss = 48;  ///< payload after options (Linux tcp_min_snd_mss)
 /// Window field of a SYN, which is never scaled (RFC 7323 §2.2).
 inline uint16_t first_window(const Config& c) {
   const uint32_t most = c.window_clamp != 0 ? std::min(c.rcv_buf, c.window_clamp) : c.rcv_buf;
@@ -310,8 +317,10 @@ uint32_t buffer_room(const Tcb& t);
 /// Segments in flight that are longer than `mss` were dropped for that alone: sent again at once,
 /// with the window as it is.
 void lose_oversized(Tcb& t, Instant now);
+/// What is taken for lost is sent again at once, with the window as it is.
+void resend_uncongested(Tcb& t);
 /// A retransmission timeout: perhaps the path drops what is large, and nobody tells.
-void suspect_black_hole(Tcb& t);
+void suspect_black_hole(Tcb& t, Instant now);
 /// Duplicate bytes arrived: reported with the next ACK (RFC 2883 §4).
 void note_duplicate(Tcb& t, Seq32 left, Seq32 right);
 }  // namespace vireo::tcp

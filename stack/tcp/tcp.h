@@ -115,6 +115,13 @@ struct Plan {
   StreamOffset offset = 0;             ///< private to TCP: stream offset of `seq`
 };
 
+/// As net.ipv4.tcp_mtu_probing: when a connection searches for the largest segment (RFC 4821).
+enum class MtuProbing : uint8_t {
+  kOff,
+  kOnBlackHole,  ///< after timeouts that large segments may be the cause of
+  kAlways,       ///< from the start
+};
+
 /// As net.ipv4.tcp_ecn.
 enum class EcnMode : uint8_t {
   kOff,
@@ -145,6 +152,7 @@ struct Config {
   bool quickack : 1 = false;
   bool keepalive : 1 = false;
   bool oob_inline : 1 = false;  ///< SO_OOBINLINE: the urgent byte is read in its place
+  MtuProbing mtu_probing : 2 = MtuProbing::kOff;
   Micros rto_min = Duration::ms(200);
   Micros rto_max = Duration::s(120);
   Micros rto_initial = Duration::s(1);
@@ -155,12 +163,17 @@ struct Config {
   Millis fin_timeout = Duration::s(60);  ///< orphaned FIN_WAIT_2 (TCP_LINGER2); negative: none
   uint8_t syn_retries = 6;
   uint8_t synack_retries = 5;
-  uint16_t black_hole_mss = 0;  ///< RFC 4821: after repeated timeouts, try this; 0 = off
-  uint8_t retries1 = 3;         ///< how many timeouts (Linux tcp_retries1)
-  uint8_t retries2 = 15;        ///< data retransmissions before ETIMEDOUT (Linux tcp_retries2)
-  uint32_t window_clamp = 0;    ///< TCP_WINDOW_CLAMP: most bytes advertised, 0 = no limit
+  uint8_t retries1 = 3;       ///< timeouts that make a black hole suspected (Linux tcp_retries1)
+  uint8_t retries2 = 15;      ///< data retransmissions before ETIMEDOUT (Linux tcp_retries2)
+  uint32_t window_clamp = 0;  ///< TCP_WINDOW_CLAMP: most bytes advertised, 0 = no limit
   uint32_t notsent_lowat = UINT32_MAX;  ///< TCP_NOTSENT_LOWAT: unsent bytes that close append()
   uint32_t ts_offset = 0;               ///< per-connection timestamp offset (RFC 7323 §5.4)
+  // Of mtu_probing, payload bytes (Linux tcp_base_mss, tcp_mtu_probe_floor, tcp_probe_threshold,
+  // tcp_probe_interval).
+  uint16_t mtu_base = 1024;       ///< what the search begins with, and falls back to
+  uint16_t mtu_floor = 48;        ///< it never falls below
+  uint16_t mtu_threshold = 8;     ///< a narrower range is not searched
+  uint16_t mtu_interval_s = 600;  ///< sizes that failed are tried again after so many seconds
 };
 
 // ---- life
@@ -215,6 +228,8 @@ Effects icmp_error(Tcb& t, Seq32 quoted, int error, bool hard, Instant now);
 /// The path now carries segments of `mss` payload bytes; larger unsent or unacknowledged ones are
 /// cut when sent again.
 void set_mss(Tcb& t, uint16_t mss);
+/// From now on packets may be fragmented on the way: what arrives tells nothing of the path.
+void stop_mtu_probing(Tcb& t);
 /// As set_mss(), and larger segments in flight were dropped on the way: they are sent again at
 /// once, cut. Not a sign of congestion: cwnd stays (RFC 1191 §6.4; Linux tcp_simple_retransmit).
 Effects path_shrunk(Tcb& t, uint16_t mss, Instant now);

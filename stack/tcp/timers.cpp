@@ -78,7 +78,7 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   }
   if (gives_up(t, past(t, t.stuck_since, now)))
     return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
-  suspect_black_hole(t);
+  suspect_black_hole(t, now);
   lose_all(t, now);
   back_off(t);
   const Duration wait = spread(t, t.rtt.backed_off(t.backoff, t.config.rto_max));

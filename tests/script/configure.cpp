@@ -63,6 +63,16 @@ bool configure(const std::vector<Setting>& settings, tcp::Config& c, std::string
       c.syn_retries = static_cast<uint8_t>(n);
     } else if (name == "tcp_synack_retries") {
       c.synack_retries = static_cast<uint8_t>(n);
+    } else if (name == "tcp_mtu_probing") {
+      c.mtu_probing = static_cast<tcp::MtuProbing>(n);
+    } else if (name == "tcp_base_mss") {
+      c.mtu_base = static_cast<uint16_t>(n);
+    } else if (name == "tcp_mtu_probe_floor") {
+      c.mtu_floor = static_cast<uint16_t>(n);
+    } else if (name == "tcp_probe_threshold") {
+      c.mtu_threshold = static_cast<uint16_t>(n);
+    } else if (name == "tcp_probe_interval") {
+      c.mtu_interval_s = static_cast<uint16_t>(n);
     } else if (name == "tcp_retries2") {
       c.retries2 = static_cast<uint8_t>(n);
     } else if (name == "tcp_fin_timeout") {

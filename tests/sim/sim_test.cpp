@@ -97,6 +97,42 @@ TEST(Sim, AfterAnOverflowOnlyWhatWasDroppedIsSentAgain) {
   }
 }
 
+/// A path that becomes narrow and tells nobody, and wide again: RFC 4821 as Linux's
+/// tcp_mtu_probing. Data goes on after a few timeouts, in segments as large as it carries, and in
+/// full ones once the search is begun anew. Without it nothing gets through.
+TEST(Sim, ASilentlyShrunkPathIsSearched) {
+  for (const auto when : {tcp::MtuProbing::kOnBlackHole, tcp::MtuProbing::kAlways}) {
+    for (const bool sack : {true, false}) {
+      for (const auto cc : {tcp::CcKind::kReno, tcp::CcKind::kCubic}) {
+        Scenario s = base(1);
+        for (unsigned i = 0; i < 2; ++i) {
+          s.wire[i].delay = Duration::ms(5);
+          s.config[i].rcv_buf = s.config[i].snd_buf = 1 << 20;
+          s.config[i].wscale = 8;
+          s.config[i].sack = sack;
+          s.config[i].congestion = cc;
+        }
+        s.config[0].mtu_probing = when;
+        s.config[0].mtu_interval_s = 10;
+        s.wire[0].bytes_per_second = 1'000'000;
+        s.wire[0].queue_bytes = 30'000;
+        s.wire[0].shrunk_from = Duration::s(2);
+        s.wire[0].shrunk_until = Duration::s(12);
+        s.wire[0].shrunk_to = 1300;
+        s.frames = 8192;
+        s.app[0] = {.to_send = 25'000'000, .max_write = 200'000, .max_read = 200'000};
+        s.app[1] = {.to_send = 0, .max_write = 1, .max_read = 400'000};
+        const Outcome o = run(s);
+        EXPECT_EQ(o.failure, "") << s.str();
+        EXPECT_GT(o.mss_shrunk, 1288u - 8u) << s.str();
+        EXPECT_LE(o.mss_shrunk, 1288u) << s.str();
+        EXPECT_GT(o.mss_end, 1448u - 8u) << s.str();
+        EXPECT_LT((o.end - o.start).ms(), 32'000) << "25 MB at line rate take 26 s; " << s.str();
+      }
+    }
+  }
+}
+
 TEST(Sim, SimultaneousOpen) {
   for (unsigned i = 0; i < 6; ++i) {
     Scenario s = base(i);
@@ -153,6 +189,11 @@ Scenario random_scenario(uint64_t seed) {
     c.retries2 = 60;  // the wire is bad, not cut: the connection must finish
     c.syn_retries = c.synack_retries = 30;
     c.rto_max = Duration::s(2);
+  }
+  for (tcp::Config& c : s.config) {
+    c.mtu_probing = static_cast<tcp::MtuProbing>(pick(0, 0, 1, 2));
+    c.mtu_base = static_cast<uint16_t>(pick(1024, 500, 60));
+    c.mtu_interval_s = static_cast<uint16_t>(pick(600, 1));
   }
   return s;
 }

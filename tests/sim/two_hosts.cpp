@@ -143,6 +143,7 @@ void TwoHosts::transmit(int side, std::shared_ptr<Flying> f) {
     leaves = start + Duration::ns(static_cast<int64_t>(bytes * 1'000'000'000 / w.bytes_per_second));
     h.line_free = leaves;
   }
+  if (is_shrunk(w) && f->options.size() + f->payload.size() > w.shrunk_to) return;
   const int copies = chance(w.duplicate_ppm) ? 2 : 1;
   for (int i = 0; i < copies; ++i) {
     if (chance(w.loss_ppm)) continue;
@@ -441,6 +442,7 @@ Outcome TwoHosts::run() {
       if (sender.retransmits > retransmits_seen_) ++outcome_.timeouts;
       retransmits_seen_ = sender.retransmits;
       outcome_.probes = sender.tlp_probes;
+      (is_shrunk(s_.wire[0]) ? outcome_.mss_shrunk : outcome_.mss_end) = sender.mss;
       outcome_.undos = sender.undos;
     }
     now_ = e.at;

@@ -39,6 +39,10 @@ struct WireModel {
   Duration reorder_by = Duration::ms(2);
   uint64_t bytes_per_second = 0;  ///< 0 = unlimited
   uint32_t queue_bytes = 0;       ///< tail drop above this backlog, 0 = no limit
+  /// Between these times after the start it swallows what has more payload and options than that.
+  Duration shrunk_from{};
+  Duration shrunk_until{};
+  uint32_t shrunk_to = UINT32_MAX;
 };
 
 /// One host's program.
@@ -79,8 +83,10 @@ struct Outcome {
   Instant start;          ///< opened
   Duration recovering{};  ///< time spent in fast recovery or after a timeout
   uint32_t timeouts = 0;
-  uint32_t probes = 0;  ///< tail loss probes
-  uint32_t undos = 0;   ///< episodes found spurious
+  uint32_t probes = 0;      ///< tail loss probes
+  uint32_t undos = 0;       ///< episodes found spurious
+  uint32_t mss_shrunk = 0;  ///< when the wire stopped to be narrow
+  uint32_t mss_end = 0;
 };
 
 /// Byte `i` of the stream that `side` sends.
@@ -148,6 +154,9 @@ class TwoHosts {
   void pump(int side);
   bool emit(int side, const Plan& p);
   void transmit(int side, std::shared_ptr<Flying> f);
+  bool is_shrunk(const WireModel& w) const {
+    return now_ >= zero_ + w.shrunk_from && now_ < zero_ + w.shrunk_until;
+  }
   void write(int side);
   void read(int side);
   void arm(int side);
@@ -163,7 +172,8 @@ class TwoHosts {
   Host host_[2];
   std::priority_queue<Event> queue_;
   uint64_t order_ = 0;
-  Instant now_ = Instant::from_ns(1'000'000'000);
+  const Instant zero_ = Instant::from_ns(1'000'000'000);
+  Instant now_ = zero_;
   Outcome outcome_;
   uint8_t retransmits_seen_ = 0;
 };

@@ -104,6 +104,9 @@ class Run {
       c.cork = (bits & 16) != 0;
       c.quickack = (bits & 32) != 0;
       c.congestion = (bits & 64) != 0 ? CcKind::kReno : CcKind::kCubic;
+      if ((bits & 128) != 0) c.mtu_probing = MtuProbing::kAlways;
+      c.mtu_base = 100;
+      c.mtu_interval_s = 1;
       c.ts_offset = in_.u8() * 0x01010101U;
       c.rto_max = Duration::s(2);
       c.retries2 = 250;  // the wire is bad, not cut

@@ -74,6 +74,9 @@ class Run {
     config_.quickack = (bits & 32) != 0;
     config_.keepalive = (bits & 64) != 0;
     config_.congestion = (bits & 128) != 0 ? CcKind::kReno : CcKind::kCubic;
+    if ((config_.wscale & 64) != 0) config_.mtu_probing = MtuProbing::kAlways;
+    config_.mtu_base = 100;
+    config_.mtu_interval_s = 1;
     config_.ts_offset = in_.u8() * 0x01010101U;
     config_.keep_idle = Duration::s(10);
     config_.keep_interval = Duration::s(5);

@@ -53,6 +53,11 @@ TEST_F(KernelDefaultsTest, ReadsEachFile) {
   put("ipv4/tcp_retries2", "21\n");
   put("ipv4/tcp_fin_timeout", "22\n");
   put("ipv4/tcp_max_orphans", "23\n");
+  put("ipv4/tcp_mtu_probing", "2\n");
+  put("ipv4/tcp_base_mss", "1200\n");
+  put("ipv4/tcp_mtu_probe_floor", "64\n");
+  put("ipv4/tcp_probe_threshold", "16\n");
+  put("ipv4/tcp_probe_interval", "300\n");
   put("ipv4/tcp_timestamps", "0\n");
   put("ipv4/tcp_sack", "0\n");
   put("ipv4/tcp_window_scaling", "0\n");
@@ -77,6 +82,11 @@ TEST_F(KernelDefaultsTest, ReadsEachFile) {
   EXPECT_EQ(d.tcp_retries2, 21);
   EXPECT_EQ(d.tcp_fin_timeout, Duration::s(22));
   EXPECT_EQ(d.tcp_max_orphans, 23);
+  EXPECT_EQ(d.tcp_mtu_probing, 2);
+  EXPECT_EQ(d.tcp_base_mss, 1200);
+  EXPECT_EQ(d.tcp_mtu_probe_floor, 64);
+  EXPECT_EQ(d.tcp_probe_threshold, 16);
+  EXPECT_EQ(d.tcp_probe_interval, Duration::s(300));
   EXPECT_FALSE(d.tcp_timestamps);
   EXPECT_FALSE(d.tcp_sack);
   EXPECT_FALSE(d.tcp_window_scaling);

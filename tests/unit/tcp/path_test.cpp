@@ -56,7 +56,7 @@ TEST_P(Path, TheWindowIsNeverLessThanASegmentOfAGrownPath) {  // RFC 5681 §3.1
 
 TEST_P(Path, SilenceIsTakenForABlackHole) {  // RFC 4821 §7.7; Linux tcp_mtu_probing = 1
   Peer p(ours(), theirs());
-  p.config.black_hole_mss = 1024;
+  p.config.mtu_probing = MtuProbing::kOnBlackHole;
   p.establish_active();
   p.write(text(1460));
   EXPECT_EQ(p.out()[0].data.size(), 1460u);
