@@ -84,7 +84,7 @@ class Crowd {
   std::vector<TcpFlow*> flows_;
 };
 
-TEST(Scale, OutageOfAll) {
+TEST(Scale, OutageOfAll) {  // TCP.md 3.10 row 17
   const char* const wish = std::getenv("VIREO_SCALE");
   const auto count = std::min(wish == nullptr ? 5'000U : static_cast<uint32_t>(std::atol(wish)),
                               200'000U);  // each holds a frame

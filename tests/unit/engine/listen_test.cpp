@@ -300,6 +300,18 @@ TEST(Listen, AFullAcceptQueueIgnoresTheThirdSegment) {  // TCP.md 4.42
   EXPECT_TRUE(late.hear());
 }
 
+// gVisor #11536: the third segment lacks the timestamps that were agreed on, as after a middle box.
+TEST(Listen, AThirdSegmentWithoutTimestampsOpens) {  // TCP.md 4.42
+  Host h;
+  Listening& l = h.listen(80, 1);
+  Peer p(h, "11.0.0.7", 4000, 80);
+  p.syn();
+  const auto syn_ack = p.hear();
+  ASSERT_TRUE(syn_ack && syn_ack->options.has_timestamps);
+  p.say(kAck, p.iss + 1, syn_ack->seq + 1);
+  EXPECT_NE(h.accept(l), nullptr);
+}
+
 TEST(Listen, AbortOnOverflowResets) {
   Host h;
   Listening& l = h.listen(80, 0, {}, false, {.abort_on_overflow = true});

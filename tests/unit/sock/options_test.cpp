@@ -266,7 +266,7 @@ TEST_P(Options, QueueSizesCountTheFin) {
   EXPECT_EQ(b.ioctl(s, FIONREAD), 3);  // not the FIN
 }
 
-TEST_P(Options, LingerWaitsForTheAcknowledgmentAlsoIfNonBlocking) {
+TEST_P(Options, LingerWaitsForTheAcknowledgmentAlsoIfNonBlocking) {  // TCP.md 4.45
   link();
   const linger lin{1, 5};
   EXPECT_EQ(a.setsockopt(c, SOL_SOCKET, SO_LINGER, &lin, sizeof lin), 0);
@@ -279,7 +279,7 @@ TEST_P(Options, LingerWaitsForTheAcknowledgmentAlsoIfNonBlocking) {
   EXPECT_EQ(b.recv(s), "");
 }
 
-TEST_P(Options, LingerGivesUpInTime) {
+TEST_P(Options, LingerGivesUpInTime) {  // TCP.md 4.45
   link();
   const linger lin{1, 1};
   EXPECT_EQ(a.setsockopt(c, SOL_SOCKET, SO_LINGER, &lin, sizeof lin), 0);

@@ -7,7 +7,7 @@ namespace {
 class Path : public TcpTest {};
 INSTANTIATE_TEST_SUITE_P(Iss, Path, ::testing::Range(0, 6));
 
-TEST_P(Path, ShrunkPathIsResegmentedWithoutALoss) {  // RFC 1191 §6.4, RFC 8201 §4; case 24
+TEST_P(Path, ShrunkPathIsResegmentedWithoutALoss) {  // RFC 1191 §6.4, RFC 8201 §4; TCP.md 4.24
   Peer p(ours(), theirs());
   p.establish_active();
   p.write(text(14'600));
