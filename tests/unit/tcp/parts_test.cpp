@@ -23,6 +23,8 @@ TEST(Rtt, FirstAndLaterSamples) {  // RFC 6298 §2
   EXPECT_EQ(r.srtt, Duration::ms(110));
   EXPECT_EQ(r.rto, Duration::ms(340));
   EXPECT_EQ(r.min_rtt, Duration::ms(100));
+  for (int i = 0; i < 1000; ++i) r.sample(Duration::ms(100), Duration::us(1), Duration::s(60));
+  EXPECT_EQ(r.rto - r.srtt, RttEstimator::kGranularity) << "G, where nothing varies";
 }
 
 TEST(Rtt, BoundsAndBackoff) {

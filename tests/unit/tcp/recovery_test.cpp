@@ -298,6 +298,29 @@ TEST_P(Rack, DsackWidensTheWindowForSixteenRecoveries) {  // RFC 8985 §6.2 step
   EXPECT_EQ(p.t.reo_wnd_mult, 2);
 }
 
+// RFC 8985 §3.3.2: the reordering window is never more than SRTT; §6.2 step 4: sixteen recoveries
+// without a DSACK make it what it was.
+TEST_P(Rack, TheReorderingWindowIsBoundedAndForgotten) {
+  SackPeer p(ours(), theirs());
+  p.establish();
+  ASSERT_EQ(p.send(6), 6u);
+  p.pass(kRtt);
+  p.ack(0, {{1, 4}});
+  ASSERT_EQ(p.sent_now(), Numbers{0});
+  p.t.reord_seen = 1;
+  const Duration rtt = p.board().rack_rtt;
+  for (const auto& [quarters, window] :
+       {std::pair{1, kRtt / 4}, std::pair{3, kRtt / 4 * 3}, std::pair{255, p.t.rtt.srtt}}) {
+    p.t.reo_wnd_mult = static_cast<uint8_t>(quarters);
+    EXPECT_EQ(rack_patience(p.t) - rtt, window) << quarters;
+  }
+  p.t.reo_wnd_persist = 16;
+  for (int i = 0; i < 15; ++i) rack_recovered(p.t);
+  EXPECT_EQ(p.t.reo_wnd_mult, 255);
+  rack_recovered(p.t);
+  EXPECT_EQ(p.t.reo_wnd_mult, 1);
+}
+
 TEST_P(Rack, AnAckOfTheOriginalDoesNotMoveTheClock) {  // RFC 8985 §6.2 step 2
   SackPeer p(ours(), theirs());
   p.establish();
