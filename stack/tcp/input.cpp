@@ -20,7 +20,8 @@ struct Arrival {
   Instant now;
   int32_t left = 0;
   bool fin = false;
-  bool bare = false;  ///< came without text and FIN
+  bool bare = false;    ///< came without text and FIN
+  bool recent = false;  ///< RFC 7323 §4.3: its timestamp becomes TS.Recent if its ACK is acceptable
   Effects effects = Effects::kNone;
 
   uint32_t length() const { return s.payload.bytes(); }
@@ -46,13 +47,10 @@ Next check_paws(Tcb& t, Arrival& a) {
   return Next::kDrop;
 }
 
-/// RFC 7323 §4.3 (R3).
-void take_timestamp(Tcb& t, const Arrival& a) {
-  if (!t.ts_on || !a.options.has_timestamps || a.is(SegFlags::kRst)) return;
-  const int64_t acked = static_cast<int64_t>(t.rcv_acked - t.rcv_nxt);
-  if (a.left > acked) return;
-  t.ts_recent = a.options.ts_val;
-  t.ts_recent_s = seconds(a.now);
+/// RFC 7323 §4.3 (2): begins at or before what was acknowledged last. Before it is trimmed.
+bool is_recent(const Tcb& t, const Arrival& a) {
+  if (!t.ts_on || !a.options.has_timestamps || a.is(SegFlags::kRst)) return false;
+  return a.left <= static_cast<int64_t>(t.rcv_acked - t.rcv_nxt);
 }
 
 /// First: sequence number. Trims what lies outside the window.
@@ -80,7 +78,7 @@ Next step1_sequence(Tcb& t, Arrival& a) {
     }
     return Next::kDrop;
   }
-  take_timestamp(t, a);
+  a.recent = is_recent(t, a);
   if (a.is(SegFlags::kRst) || a.is(SegFlags::kSyn)) return Next::kGoOn;
   if (a.left < 0) {
     const uint32_t cut = std::min(static_cast<uint32_t>(-a.left), a.length());
@@ -120,7 +118,7 @@ Next step2_reset(Tcb& t, Arrival& a) {
       a.effects |= finish(t, 0);
       return Next::kDrop;
     case State::kSynReceived:
-      a.effects |= finish(t, ECONNREFUSED);
+      a.effects |= finish(t, t.fast_open ? ECONNRESET : ECONNREFUSED);
       return Next::kDrop;
     case State::kCloseWait:
       a.effects |= finish(t, EPIPE);  // as Linux
@@ -201,6 +199,10 @@ Next step5_ack(Tcb& t, Arrival& a) {
   if (ahead > sent || ahead < -static_cast<int64_t>(t.max_wnd)) {  // RFC 5961 §5.2
     challenge_ack(t, a.now);
     return Next::kDrop;
+  }
+  if (a.recent) {  // not before: else a blind attacker shuts the peer out by PAWS, as Linux
+    t.ts_recent = a.options.ts_val;
+    t.ts_recent_s = seconds(a.now);
   }
   t.last_ack = a.now;
   const StreamOffset ack = t.snd_offset(a.s.ack);

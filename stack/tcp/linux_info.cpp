@@ -80,7 +80,7 @@ tcp_info linux_info(const Tcb& t, Instant now) {
   o.tcpi_probes = t.rtx_timer == RtxTimer::kPersist ? t.retransmits : t.keep_probes;
   o.tcpi_ato = us(t.config.delack_max);
   o.tcpi_rcv_ssthresh = i.rcv_wnd;
-  o.tcpi_reordering = 3;
+  o.tcpi_reordering = i.reordering;
   o.tcpi_rcv_space = i.rcv_space;
   o.tcpi_rcv_rtt = us(i.rcv_rtt);
   o.tcpi_pacing_rate = i.pacing_rate;

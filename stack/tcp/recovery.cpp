@@ -217,6 +217,18 @@ void recover(Tcb& t, const AckEvent& a, Delivered& d, bool advanced, StreamOffse
                                    t.mss);
 }
 
+/// The most of it that was in flight in this round, that ends with what is sent by now; `flight`:
+/// before this ACK.
+uint64_t used_window(Tcb& t, uint64_t flight) {
+  if (!t.queue.has_ring()) return flight;
+  Scoreboard& b = t.queue.board();
+  if (flight > b.used || t.snd_una > b.used_end) {
+    b.used = static_cast<uint32_t>(flight);
+    b.used_end = t.snd_nxt;
+  }
+  return b.used;
+}
+
 void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64_t flight,
           uint32_t acked, Duration rtt, bool syn) {
   CcAck ca;
@@ -229,7 +241,8 @@ void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64
   ca.snd_nxt = t.snd_nxt;
   ca.acked = acked;
   if (before == Recovery::kOpen && t.recovery == Recovery::kOpen) {
-    ca.cwnd_limited = !syn && 2 * flight >= t.cc.cwnd;  // RFC 7661: only a used window grows
+    // RFC 7661 §4.2: a window grows of which more than half was used in the latest round.
+    ca.cwnd_limited = !syn && 2 * used_window(t, flight) > t.cc.cwnd;
   } else {
     ca.acked = d.bytes;
     ca.cwnd_limited = before == Recovery::kLoss;

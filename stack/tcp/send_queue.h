@@ -110,6 +110,10 @@ struct Scoreboard {
   uint32_t prr_out = 0;
   uint32_t recover_fs = 0;
 
+  // How much of the window was used (RFC 7661 §4.2: pipeACK).
+  uint32_t used = 0;          ///< most bytes in flight at once in this round
+  StreamOffset used_end = 0;  ///< which ends when this is acknowledged
+
   // Undo of a spurious episode (RFC 3522, 2883, 5682).
   StreamOffset undo_marker = 0;  ///< snd_una when it began, 0: none
   uint32_t undo_retrans = 0;     ///< retransmissions that no DSACK reported as needless

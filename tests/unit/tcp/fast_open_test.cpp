@@ -102,7 +102,7 @@ TEST_P(FastOpen, AResetOrSilenceEndsIt) {
   p.out();
   p.in(kRst, 6, 0);
   EXPECT_EQ(state(p.t), State::kClosed);
-  EXPECT_EQ(error(p.t), ECONNREFUSED);
+  EXPECT_EQ(error(p.t), ECONNRESET);
   open(p, "early");
   EXPECT_EQ(p.after(Duration::s(300)).size(), 6u);
   EXPECT_EQ(error(p.t), ETIMEDOUT);
