@@ -71,13 +71,17 @@ std::unique_ptr<script::Host> make_host(Seq32 iss) {
     c.notsent_lowat = static_cast<uint32_t>(std::strtoul(n.c_str(), nullptr, 10));
   constexpr uint32_t kFrames = 4096;
   auto host = std::make_unique<script::Host>(c, iss, kFrames);
+  read_fast_open(*host);
+  return host;
+}
+
+void read_fast_open(script::Host& host) {
   const unsigned long bits = fast_open_bits();
-  script::FastOpenState& f = host->fast_open();
+  script::FastOpenState& f = host.fast_open();
   f.as_client = (bits & kClient) != 0;
-  f.without_cookie = (bits & kClientWithout) != 0;
+  f.without_cookie = f.without_cookie || (bits & kClientWithout) != 0;
   f.all_listeners = (bits & kServer) != 0 && (bits & kAllListeners) != 0;
   f.take_unasked = (bits & kServer) != 0 && (bits & kServerWithout) != 0;
-  return host;
 }
 
 std::vector<std::vector<uint8_t>> fast_open_cookies(const Place& server, const Place& client) {

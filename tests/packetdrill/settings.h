@@ -11,6 +11,8 @@ namespace vireo::packetdrill {
 
 /// A host for one peer, as the settings of now say.
 std::unique_ptr<script::Host> make_host(Seq32 iss);
+/// What net.ipv4.tcp_fastopen allows now.
+void read_fast_open(script::Host& host);
 /// Cookies that we give to `client` and take from it: the first is the newest key's.
 std::vector<std::vector<uint8_t>> fast_open_cookies(const Place& server, const Place& client);
 /// As it gives the cookies of a key (TCP_FASTOPEN_KEY: one or two of 16 bytes).

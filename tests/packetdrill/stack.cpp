@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <tuple>
 
 #include "stack/tcp/linux_info.h"
@@ -15,12 +18,16 @@
 namespace vireo::packetdrill {
 namespace {
 
-constexpr int kFirstFd = 3;
-
 int result(int64_t r) {
   if (r >= 0) return static_cast<int>(r);
   errno = static_cast<int>(-r);
   return -1;
+}
+
+/// EFAULT of what points nowhere.
+bool is_fault(std::span<const iovec> all) {
+  return std::ranges::any_of(all,
+                             [](const iovec& v) { return v.iov_base == nullptr && v.iov_len > 0; });
 }
 
 std::string gather(std::span<const iovec> from) {
@@ -54,11 +61,8 @@ Stack::Socket* Stack::at(int fd) {
   return i == sockets_.end() ? nullptr : &i->second;
 }
 
-int Stack::new_fd() {
-  int fd = kFirstFd;
-  while (sockets_.contains(fd) || epolls_.contains(fd)) ++fd;
-  return fd;
-}
+/// packetdrill gives the kernel back what its script left open, so they must be the kernel's, too.
+int Stack::new_fd() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 /// With a socket in it, of the settings of now.
 std::shared_ptr<Stack::Conn> Stack::make_conn() {
@@ -73,12 +77,31 @@ std::shared_ptr<Stack::Conn> Stack::make_conn() {
 
 int64_t Stack::wait_for(std::unique_lock<std::mutex>& lock, bool wait,
                         const std::function<int64_t()>& call) {
+  bool waited = false;
   while (true) {
     const int64_t r = call();
+    if (!wait || (r != -EAGAIN && r != -EINPROGRESS && r != -EALREADY)) {
+      returning_ = waited;
+      settle();
+      return r;
+    }
+    ++blocked_;
     settle();
-    if (!wait || (r != -EAGAIN && r != -EINPROGRESS && r != -EALREADY)) return r;
     moved_.wait(lock);
+    --blocked_;
+    waited = true;
   }
+}
+
+/// A call that waited has an answer: packetdrill's other thread must have told it before time goes
+/// on. There is nothing to ask it by, so it gets a moment of real time.
+void Stack::let_return(std::unique_lock<std::mutex>& lock) {
+  if (blocked_ > 0 || returning_) {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    lock.lock();
+  }
+  returning_ = false;
 }
 
 int Stack::socket(int type) {
@@ -169,6 +192,7 @@ ssize_t Stack::receive(int fd, std::span<const iovec> to, int flags) {
   std::unique_lock lock(mutex_);
   Socket* const s = at(fd);
   if (s == nullptr) return result(-EBADF);
+  if (is_fault(to)) return result(-EFAULT);
   const auto c = s->conn;
   size_t room = 0;
   for (const iovec& v : to) room += v.iov_len;
@@ -190,6 +214,7 @@ ssize_t Stack::send(int fd, std::span<const iovec> from, int flags, const sockad
   Socket* const s = at(fd);
   if (s == nullptr) return result(-EBADF);
   const auto c = s->conn;
+  read_fast_open(*c->host);
   if ((flags & MSG_FASTOPEN) != 0 && !c->has_peer) {
     if (!c->host->fast_open().as_client) return result(-EOPNOTSUPP);
     const auto p = sa != nullptr ? Place::of(sa, n) : std::nullopt;
@@ -197,6 +222,7 @@ ssize_t Stack::send(int fd, std::span<const iovec> from, int flags, const sockad
     conns_.push_back(c);
     aim(*c, *p);
   }
+  if (is_fault(from)) return result(-EFAULT);
   const std::string all = gather(from);
   size_t done = 0;
   const bool wait = !s->nonblocking && (flags & MSG_DONTWAIT) == 0;
@@ -221,9 +247,10 @@ int Stack::shutdown(int fd, int how) {
 
 int Stack::close(int fd) {
   const std::lock_guard lock(mutex_);
-  if (epolls_.erase(fd) != 0) return 0;
+  if (epolls_.erase(fd) != 0) return ::close(fd);
   const auto i = sockets_.find(fd);
   if (i == sockets_.end()) return result(-EBADF);
+  ::close(fd);
   const Socket s = std::move(i->second);
   sockets_.erase(i);
   for (auto& [epfd, watches] : epolls_) watches.erase(fd);
@@ -304,6 +331,7 @@ int Stack::setsockopt(int fd, int level, int name, const void* value, socklen_t 
     std::memcpy(&v, static_cast<const char*>(value) + i * sizeof v, sizeof v);
     o.value[i] = v;
   }
+  read_fast_open(host(*s));
   const int r = host(*s).setsockopt(s->conn->fd, level, name, o.value);
   if (r == 0) s->options.push_back(std::move(o));
   settle();

@@ -98,6 +98,8 @@ class Stack {
   int64_t wait_for(std::unique_lock<std::mutex>& lock, bool wait,
                    const std::function<int64_t()>& call);
 
+  void let_return(std::unique_lock<std::mutex>& lock);
+
   std::mutex mutex_;
   std::condition_variable moved_;
   std::map<int, Socket> sockets_;
@@ -108,6 +110,8 @@ class Stack {
   Place local_;  ///< of bind(), or where packets last came to
   uint16_t next_port_ = 40'000;
   uint32_t next_iss_ = 0x5eed0000;
+  int blocked_ = 0;         ///< calls that wait
+  bool returning_ = false;  ///< one of them is done
   const bool merge_;
   Instant start_, now_;
 };

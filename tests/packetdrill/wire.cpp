@@ -96,7 +96,8 @@ void Stack::advance(Instant to) {
 }
 
 int Stack::packet_out(void* packet, size_t* n, long long* usecs) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  let_return(lock);
   const Instant end = now_ + kPatience;
   while (leaving_.empty() && deadline() <= end)
     advance(std::max(deadline(), now_ + Duration::ns(1)));
@@ -121,7 +122,7 @@ int Stack::packet_out(void* packet, size_t* n, long long* usecs) {
         s.payload.size() + next.payload.size() > first.most)
       break;
     s.payload += next.payload;
-    s.flags = static_cast<uint8_t>(s.flags | next.flags);
+    s.flags |= next.flags;
     if (!s.again) s.flags |= kPsh;  // as Linux marks what it sends as one
     leaving_.pop_front();
   }
@@ -133,8 +134,10 @@ int Stack::packet_out(void* packet, size_t* n, long long* usecs) {
 }
 
 void Stack::sleep(Duration d) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  let_return(lock);
   advance(now_ + d);
+  let_return(lock);
 }
 
 timeval Stack::time() {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "stack/tcp/syn_record.h"
 #include "stack/wire/tcp_options.h"
@@ -109,10 +110,8 @@ void Host::deliver(const WireSegment& w) {
     if (tcp::state(*tcb_) == State::kSynSent && has(s.flags, SegFlags::kSyn) &&
         has(s.flags, SegFlags::kAck)) {
       const auto o = wire::parse_tcp_options(s.options, true);
-      if (!o.fast_open.empty()) {
-        fast_open_.cookie.assign(o.fast_open.begin(), o.fast_open.end());
-        fast_open_.cookie_mss = o.has_mss ? o.mss : tcp::kDefaultMss;
-      }
+      if (!o.fast_open.empty()) fast_open_.cookie.assign(o.fast_open.begin(), o.fast_open.end());
+      if (!fast_open_.cookie.empty()) fast_open_.cookie_mss = o.has_mss ? o.mss : tcp::kDefaultMss;
     }
     effects(tcp::input(*tcb_, std::move(s), now_));
     pump();
@@ -172,7 +171,8 @@ void Host::deliver_icmp(uint32_t seq, int error, uint32_t mtu) {
   if (!is_live()) return;
   if (mtu != 0) {
     if (!tcp::is_in_flight(*tcb_, Seq32(seq))) return;
-    if (mtu - 40 < config_.mss) tcp::set_mss(*tcb_, static_cast<uint16_t>(mtu - 40));
+    if (mtu - 40 < config_.mss)
+      effects(tcp::path_shrunk(*tcb_, static_cast<uint16_t>(mtu - 40), now_));
   } else {
     effects(tcp::icmp_error(*tcb_, Seq32(seq), error, true, now_));
   }
@@ -354,12 +354,13 @@ int64_t Host::read(int fd, size_t n, int flags, std::string& out) {
 /// The SYN leaves, with what it may carry of `data`. @return how much.
 int64_t Host::begin_fast_open(const std::string& data) {
   const iovec v{const_cast<char*>(data.data()), data.size()};
-  const size_t n = tcp::begin_fast_open(*tcb_,
-                                        {.cookie = fast_open_.cookie,
-                                         .without_cookie = fast_open_.without_cookie,
-                                         .peer_mss = fast_open_.cookie_mss,
-                                         .data = {&v, 1}},
-                                        now_);
+  const size_t n = tcp::begin_fast_open(
+      *tcb_,
+      {.cookie = fast_open_.cookie,
+       .without_cookie = fast_open_.without_cookie,
+       .peer_mss = fast_open_.cookie.empty() ? config_.mss : fast_open_.cookie_mss,
+       .data = {&v, 1}},
+      now_);
   pump();
   return n > 0 ? static_cast<int64_t>(n) : -EINPROGRESS;
 }
@@ -368,8 +369,11 @@ int64_t Host::send_fast_open(int fd, const std::string& data) {
   Socket* s = at(fd);
   if (!fast_open_.as_client) return -EOPNOTSUPP;
   if (is_live() && tcp::is_syn_deferred(*tcb_)) return begin_fast_open(data);
-  if (s->kind != Socket::Kind::kFresh)
-    return is_live() && tcp::is_opening(*tcb_) ? -EALREADY : -EISCONN;
+  if (s->kind != Socket::Kind::kFresh) {
+    if (is_live() && tcp::is_opening(*tcb_)) return -EALREADY;
+    // As Linux: the first call after a handshake learns of it, this one goes on and sends.
+    return std::exchange(s->told_connected, true) ? -EISCONN : write(fd, data, 0);
+  }
   if (is_live() || has_time_wait_) return -EADDRNOTAVAIL;  // the one tuple is in use
   s->kind = Socket::Kind::kConnection;
   const tcp::Config c = socket_config(*s);
@@ -604,7 +608,8 @@ int64_t Host::getsockopt(int fd, int level, int name) {
   if (name == TCP_MAXSEG) return connection ? tcp::effective_mss(*tcb_) : s->config.mss;
   if (name == TCP_NODELAY) return s->config.nodelay ? 1 : 0;
   if (name == TCP_CORK) return s->config.cork ? 1 : 0;
-  if (name == TCP_NOTSENT_LOWAT) return s->config.notsent_lowat;
+  if (name == TCP_NOTSENT_LOWAT)  // 0: as all sockets
+    return s->config.notsent_lowat == config_.notsent_lowat ? 0 : s->config.notsent_lowat;
   if (name == TCP_FASTOPEN_CONNECT) return s->fast_open_connect ? 1 : 0;
   if (name == TCP_USER_TIMEOUT) return s->config.user_timeout.get().ms();
   return kErrorBase - ENOPROTOOPT;

@@ -93,6 +93,7 @@ class Host {
     bool linger_off = false;  ///< SO_LINGER 0
     bool error_taken = false;
     bool shut_read = false;
+    bool told_connected = false;  ///< by connect(), or sendto() with MSG_FASTOPEN
     bool fast_open_connect = false;
     int fast_open_backlog = 0;
     int backlog = 0;
