@@ -1,5 +1,6 @@
 #include "config/kernel_defaults.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
@@ -75,6 +76,27 @@ class Sysctl {
 };
 
 }  // namespace
+
+/// Words of 32 bits in hexadecimal, little-endian ones of the key's bytes; four a key.
+std::vector<std::byte> KernelDefaults::read_fastopen_key(const std::string& root) {
+  const auto text = Sysctl(root).line("ipv4/tcp_fastopen_key");
+  if (!text) return {};
+  std::vector<std::byte> key;
+  const char* at = text->data();
+  const char* const end = at + text->size();
+  for (bool more = true; more;) {
+    uint32_t word = 0;
+    const auto [next, ec] = std::from_chars(at, end, word, 16);
+    if (ec != std::errc()) return {};
+    for (int i = 0; i < 4; ++i) key.push_back(static_cast<std::byte>(word >> (8 * i)));
+    at = next;
+    more = at != end && (*at == '-' || *at == ',');
+    if (more) ++at;
+  }
+  const bool is_set = std::ranges::any_of(key, [](std::byte b) { return b != std::byte{}; });
+  if (at != end || !is_set || (key.size() != 16 && key.size() != 32)) return {};
+  return key;
+}
 
 KernelDefaults KernelDefaults::read(const std::string& root) {
   const Sysctl net(root);

@@ -4,8 +4,10 @@
 // socket(7), ip(7), ip-sysctl.rst.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/clock.h"
 
@@ -61,6 +63,11 @@ struct KernelDefaults {
 
   /// Reads the files under `root`, which is /proc/sys but in tests.
   static KernelDefaults read(const std::string& root = "/proc/sys");
+
+  /// net.ipv4.tcp_fastopen_key in the form of TCP_FASTOPEN_KEY: 16 bytes or, with a backup, 32.
+  /// Empty: not to be read (root alone may) or not set. Read when it is needed, for the kernel
+  /// draws one when the first of its listeners does Fast Open.
+  static std::vector<std::byte> read_fastopen_key(const std::string& root = "/proc/sys");
 };
 
 }  // namespace vireo

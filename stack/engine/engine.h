@@ -403,9 +403,12 @@ class Engine {
 
   // fast_open.cpp
   bool may_open_fast(const Listener& l) noexcept;
-  bool open_fast(Listener& l, const SynTuple& t, tcp::Segment& syn, Instant now) noexcept;
+  tcp::FastOpenKeys fast_open_keys(const Listener& l) const noexcept;
+  bool open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::Segment& syn,
+                 Instant now) noexcept;
+  void renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in, Instant now) noexcept;
   void grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
-                       tcp::Plan& syn_ack, Instant now) noexcept;
+                       tcp::Plan& syn_ack) noexcept;
 
   // fast_connect.cpp
   void begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now);

@@ -1,7 +1,6 @@
 // TCP Fast Open at a listener: a SYN with a cookie of ours becomes a connection at once, and one
 // that asks for a cookie gets it with the SYN-ACK. What Linux does in tcp_try_fastopen()
 // (net/ipv4/tcp_fastopen.c).
-#include "stack/tcp/fast_open.h"
 #include "stack/engine/engine.h"
 #include "stack/wire/tcp_options.h"
 
@@ -17,30 +16,64 @@ bool Engine::may_open_fast(const Listener& l) noexcept {
   return fast_opens_.size() < l.options.fast_open;
 }
 
+/// The listener's own; without any, the process's secret. No other hash under that has as few
+/// bytes.
+tcp::FastOpenKeys Engine::fast_open_keys(const Listener& l) const noexcept {
+  if (l.options.fast_open_keys.count != 0) return l.options.fast_open_keys;
+  return {.key = {secret_}, .count = 1};
+}
+
 /// @return true: the SYN is taken, data and all.
-bool Engine::open_fast(Listener& l, const SynTuple& t, tcp::Segment& syn, Instant now) noexcept {
+bool Engine::open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::Segment& syn,
+                       Instant now) noexcept {
   if (l.options.fast_open == 0) return false;
   const wire::TcpOptions o = wire::parse_tcp_options(syn.options, true);
-  const bool shown =
-      o.has_fast_open && tcp::is_fast_open_cookie(secret_, t.local, t.remote, o.fast_open, now);
-  const bool unasked = l.options.fast_open_without_cookie && !syn.payload.empty();
-  if (!(shown || unasked) || !may_open_fast(l)) return false;
+  if ((!o.has_fast_open && syn.payload.empty()) || !may_open_fast(l)) return false;
+  bool is_old = false;
+  if (!l.options.fast_open_without_cookie) {
+    const auto maker = fast_open_keys(l).maker_of(o.fast_open, t.local, t.remote);
+    if (!maker) {
+      if (!o.fast_open.empty()) stats_.fast_opens_refused.add();
+      return false;
+    }
+    is_old = *maker != 0;
+  }
   TcpFlow* const f = new_child(l, t, now);
   if (f == nullptr) return false;
   const Seq32 iss = tcp::initial_sequence(secret_, f->key.local, f->key.remote, now);
   tcp::open_fast(f->tcb, child_config(l, t, f->egress.mtu), *pool_, std::move(syn), iss, now);
   fast_opens_.push_back(tcp_.handle(*f));
   queue_child(l, *f);
+  stats_.fast_opens.add();
+  if (is_old) renew_fast_open(l, *f, in, now);
   note_effects(*f, tcp::Effects::kConnected);
   want_transmit(*f);
   return true;
 }
 
+/// The backup key made the cookie: the SYN-ACK, the first alone as on Linux, brings one of the
+/// primary.
+void Engine::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in,
+                             Instant now) noexcept {
+  stats_.fast_opens_old_key.add();
+  tcp::Plan plan;
+  if (!tcp::next_segment(f.tcb, now, plan)) return;
+  tcp::add_fast_open(plan, fast_open_keys(l).cookie(f.key.local.addr, f.key.remote.addr));
+  if (f.egress.generation == reader_.generation()) {
+    if (!emit(f, plan, Doorbell::kNow)) return;
+  } else if (f.egress.port == &in.port) {
+    reply(in, plan);  // the kernel does not know the neighbour yet; the frame came from it
+  } else {
+    return;
+  }
+  tcp::sent(f.tcb, plan, now);
+}
+
 /// Into the SYN-ACK, if the SYN had the option: a cookie for the next time.
 void Engine::grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
-                             tcp::Plan& syn_ack, Instant now) noexcept {
+                             tcp::Plan& syn_ack) noexcept {
   if (l.options.fast_open == 0 || !wire::parse_tcp_options(syn.options, true).has_fast_open) return;
-  tcp::add_fast_open(syn_ack, tcp::fast_open_cookie(secret_, t.local, t.remote, now));
+  tcp::add_fast_open(syn_ack, fast_open_keys(l).cookie(t.local, t.remote));
 }
 
 }  // namespace vireo

@@ -16,6 +16,7 @@
 #include "dev/device.h"
 #include "stack/engine/demux.h"
 #include "stack/engine/egress.h"
+#include "stack/tcp/fast_open.h"
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/tcp.h"
 
@@ -83,8 +84,10 @@ struct ListenOptions {
   /// TCP_FASTOPEN: how many connections may be open by data on their SYN alone; 0: none, and no
   /// cookies.
   uint32_t fast_open = 0;
-  bool fast_open_without_cookie = false;  ///< sysctl tcp_fastopen, bit 0x200
-  IpSettings ip{};                        ///< of the connections
+  bool fast_open_without_cookie =
+      false;                           ///< sysctl tcp_fastopen, bit 0x200; TCP_FASTOPEN_NO_COOKIE
+  tcp::FastOpenKeys fast_open_keys{};  ///< none: the engine's secret
+  IpSettings ip{};                     ///< of the connections
 };
 
 struct Listener : Flow {

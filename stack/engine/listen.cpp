@@ -166,7 +166,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     say_syn_ack(r, in, syn, now);
     return;
   }
-  if (before == nullptr && open_fast(l, tuple, syn, now)) return;
+  if (before == nullptr && open_fast(l, tuple, in, syn, now)) return;
   SynRecord* const r = syns_.insert(tuple);
   if (r == nullptr) return;
   r->listener = l.index;
@@ -323,7 +323,7 @@ void Engine::say_syn_ack(SynRecord& r, const Incoming& in, const tcp::Segment& s
     tcp::plan_cookie_syn_ack(r, c, now, plan);
   } else {
     tcp::plan_syn_ack(r, c, now, plan);
-    grant_fast_open(l, tuple, syn, plan, now);
+    grant_fast_open(l, tuple, syn, plan);
   }
   if (ok)
     send_alone(*e.port, e.header, plan);

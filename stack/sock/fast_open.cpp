@@ -1,6 +1,8 @@
 // TCP Fast Open as a program asks for it: sendmsg(2) with MSG_FASTOPEN is a connect(2) whose SYN
 // waits for the data, and the send of that data. Order of checks as net/ipv4/tcp.c
-// tcp_sendmsg_fastopen().
+// tcp_sendmsg_fastopen(). And the keys of a listener.
+#include <netinet/tcp.h>
+
 #include "stack/sock/sockets.h"
 
 namespace vireo::tcp_socket {
@@ -29,6 +31,14 @@ FastConnect fast_connect(const File& f, bool data_follows) noexcept {
           .without_cookie =
               f.tcp->options.fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoClientNoCookie) != 0,
           .pause = d.tcp_fastopen_blackhole};
+}
+
+tcp::FastOpenKeys fast_open_keys(int fd) noexcept {
+  std::array<std::byte, 2 * tcp::FastOpenKeys::kBytes> own;
+  socklen_t n = sizeof own;
+  if (libc().getsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_KEY, own.data(), &n) == 0 && n != 0)
+    return tcp::FastOpenKeys::from(std::span(own).first(std::min<size_t>(n, sizeof own)));
+  return tcp::FastOpenKeys::from(KernelDefaults::read_fastopen_key());
 }
 
 Result<ssize_t> send_fast_open(Handle h, const msghdr& msg, int flags) {

@@ -40,7 +40,7 @@ Carried<void> carry(File& f, int fd, uint32_t backlog) {
   Engine& e = **engine;
   const EngineGuard guard(e);
   auto l = e.tcp_listen(*name, f.tcp->options.v6only != 0, backlog,
-                        tcp_config(*f.stack, f.tcp->options), &f, *f.stats, listen_options(f));
+                        tcp_config(*f.stack, f.tcp->options), &f, *f.stats, listen_options(f, fd));
   if (!l) return std::unexpected(l.error());
   f.flow = *l;
   f.tcp->local = *name;
@@ -74,18 +74,33 @@ uint32_t fast_opens(const KernelDefaults& d, const SocketOptions& o) {
 
 }  // namespace
 
-ListenOptions listen_options(const File& f) {
+ListenOptions listen_options(const File& f, int fd) {
   const SocketOptions& o = f.tcp->options;
   const KernelDefaults& d = f.stack->defaults();
   const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
+  const uint32_t fast = fast_opens(d, o);
   return {.reuse_port = o.reuse_port != 0,
           .defer_accept = timeouts_in(o.defer_accept),
           .syncookies = static_cast<uint8_t>(d.tcp_syncookies),
           .abort_on_overflow = d.tcp_abort_on_overflow,
-          .fast_open = fast_opens(d, o),
-          .fast_open_without_cookie = (d.tcp_fastopen & kTfoServerNoCookie) != 0,
+          .fast_open = fast,
+          .fast_open_without_cookie =
+              o.fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoServerNoCookie) != 0,
+          .fast_open_keys = fast == 0 ? tcp::FastOpenKeys() : tcp_socket::fast_open_keys(fd),
           .ip = ip_settings(o, v6)};
 }
+
+namespace {
+
+/// The kernel draws its first key when the first of its listeners does Fast Open, which may have
+/// been this one, now.
+void give_keys(File& f, int fd) {
+  const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
+  ListenOptions& o = f.listener().options;
+  if (o.fast_open != 0) o.fast_open_keys = tcp_socket::fast_open_keys(fd);
+}
+
+}  // namespace
 
 Result<void> listen(Handle h, int backlog) {
   File& f = *h.file;
@@ -111,6 +126,7 @@ Result<void> listen(Handle h, int backlog) {
     f.stats->listening = 1;
     if (carried) {
       set_kernel_nonblock(h.fd);
+      give_keys(f, h.fd);
       record_carried(f, f.tcp->local, {});
       f.stack->watch_over_tcp();
     } else {

@@ -236,8 +236,8 @@ void apply_tcp_limits(File& f, tcp::Tcb& t, int name) {
   }
 }
 
-/// Makes a live connection follow. Control lock held.
-void apply_tcp(File& f, int level, int name) {
+/// Makes a live connection or listener follow. Control lock held.
+void apply_tcp(File& f, int fd, int level, int name) {
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   const EngineGuard guard(e);
   if (f.flow == nullptr) return;
@@ -246,7 +246,7 @@ void apply_tcp(File& f, int level, int name) {
     const uint16_t mss = f.listener().config.mss;
     f.listener().config = tcp_config(*f.stack, o);
     f.listener().config.mss = std::min(mss, f.listener().config.mss);
-    f.listener().options = listener::listen_options(f);
+    f.listener().options = listener::listen_options(f, fd);
     return;
   }
   TcpFlow& flow = f.tcp_flow();
@@ -545,7 +545,7 @@ Result<void> set_pacing(File& f, int fd, const void* value, socklen_t len) {
     if (auto ok = kernel_set(fd, SOL_SOCKET, SO_MAX_PACING_RATE, value, len); !ok) return ok;
   f.tcp->options.max_pacing_rate = rate;
   if (mode == Mode::kCarried || mode == Mode::kListening)
-    apply_tcp(f, SOL_SOCKET, SO_MAX_PACING_RATE);
+    apply_tcp(f, fd, SOL_SOCKET, SO_MAX_PACING_RATE);
   return {};
 }
 
@@ -574,7 +574,8 @@ Result<void> set_congestion(File& f, int fd, const void* value, socklen_t len) {
     return set_kernel_only(f, fd, IPPROTO_TCP, TCP_CONGESTION, value, len);
   if (!f.placeholder) (void)kernel_set(fd, IPPROTO_TCP, TCP_CONGESTION, value, len);
   f.tcp->options.congestion = kind;
-  if (mode == Mode::kCarried || mode == Mode::kListening) apply_tcp(f, IPPROTO_TCP, TCP_CONGESTION);
+  if (mode == Mode::kCarried || mode == Mode::kListening)
+    apply_tcp(f, fd, IPPROTO_TCP, TCP_CONGESTION);
   return {};
 }
 
@@ -695,7 +696,7 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
       udp_socket::apply_options(f);
     }
   } else if (mode == Mode::kCarried || mode == Mode::kListening) {
-    apply_tcp(f, level, name);
+    apply_tcp(f, h.fd, level, name);
   }
   return {};
 }

@@ -166,6 +166,9 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
 Result<ssize_t> send_fast_open(Handle h, const msghdr& msg, int flags);
 /// What the socket asks of Fast Open.
 FastConnect fast_connect(const File& f, bool data_follows) noexcept;
+/// TCP_FASTOPEN_KEY of a listener, by its kernel's socket, else net.ipv4.tcp_fastopen_key as it is
+/// now. None: neither was set, or the latter is not ours to read.
+tcp::FastOpenKeys fast_open_keys(int fd) noexcept;
 Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len);
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
@@ -201,8 +204,9 @@ namespace listener {
 Result<void> listen(Handle h, int backlog);
 Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags);
 void on_accept(Listener& l);
-/// What the socket's options ask of its listener.
-ListenOptions listen_options(const File& f);
+/// What the socket's options ask of its listener; the keys of Fast Open are told by `fd`, its
+/// kernel's socket.
+ListenOptions listen_options(const File& f, int fd);
 /// shutdown(SHUT_RD) and close: ends our side. Control lock held, engine's not.
 void stop(File& f);
 }  // namespace listener

@@ -1,14 +1,17 @@
 // TCP Fast Open, the server's cookies: who shows one has had an answer at its address before, so
 // that data on its SYN may be taken before the handshake is over.
 //
-// A cookie is a keyed hash of both addresses and the half day, good in that and the next; whoever
-// shows an older one gets a new one and an ordinary handshake. Owner: none (pure functions).
-// Thread: any. Source: RFC 7413 §4.1.2, §5.1; of 8 bytes as Linux's (net/ipv4/tcp_fastopen.c).
+// A cookie is Linux's to the bit (since 5.3): SipHash-2-4 of the client's and the server's address.
+// Servers behind one address that have one key, ours and kernels, take each other's. A cookie has
+// no age: it ends with its key, so whoever wants an end to them changes keys, the old one staying
+// as the backup for a while (RFC 7413 §4.1.2). Owner: none (pure functions). Thread: any. Source:
+// RFC 7413 §4.1.2, §5.1; net/ipv4/tcp_fastopen.c.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "core/address.h"
@@ -16,39 +19,44 @@
 
 namespace vireo::tcp {
 
-inline constexpr Duration kFastOpenEpoch = Duration::s(12 * 3600);
 using FastOpenCookie = std::array<uint8_t, 8>;
 
 inline FastOpenCookie fast_open_cookie(const IsnSecret& key, const IpAddr& server,
-                                       const IpAddr& client, uint64_t epoch) {
-  std::array<uint8_t, 16 + 16 + 8 + 1> in{};  // no other hash under this key is as long
-  std::memcpy(in.data(), server.bytes().data(), 16);
-  std::memcpy(in.data() + 16, client.bytes().data(), 16);
-  std::memcpy(in.data() + 32, &epoch, 8);
-  const uint64_t h = siphash(key, in);
-  FastOpenCookie c;
-  std::memcpy(c.data(), &h, c.size());
-  return c;
+                                       const IpAddr& client) {
+  const size_t skip = client.is_v4() ? 12 : 0;
+  const size_t n = 16 - skip;
+  std::array<uint8_t, 2 * 16> in;
+  std::memcpy(in.data(), client.bytes().data() + skip, n);
+  std::memcpy(in.data() + n, server.bytes().data() + skip, n);
+  return std::bit_cast<FastOpenCookie>(siphash(key, std::span(in).first(2 * n)));
 }
 
-inline uint64_t fast_open_epoch(Instant now) {
-  return static_cast<uint64_t>(now.ns() / kFastOpenEpoch.ns());
-}
+/// What one listener makes cookies with, the first, and what it takes them by, all.
+struct FastOpenKeys {
+  static constexpr size_t kBytes = 16;  ///< of one
 
-/// The one to give out now.
-inline FastOpenCookie fast_open_cookie(const IsnSecret& key, const IpAddr& server,
-                                       const IpAddr& client, Instant now) {
-  return fast_open_cookie(key, server, client, fast_open_epoch(now));
-}
+  std::array<IsnSecret, 2> key{};
+  uint8_t count = 0;
 
-/// We gave `given` to that client, not too long ago.
-inline bool is_fast_open_cookie(const IsnSecret& key, const IpAddr& server, const IpAddr& client,
-                                std::span<const uint8_t> given, Instant now) {
-  for (uint64_t age = 0; age < 2; ++age)
-    if (std::ranges::equal(given,
-                           fast_open_cookie(key, server, client, fast_open_epoch(now) - age)))
-      return true;
-  return false;
-}
+  /// As TCP_FASTOPEN_KEY has them: one, or that and the backup. None if `bytes` are neither.
+  static FastOpenKeys from(std::span<const std::byte> bytes) {
+    FastOpenKeys k;
+    if (bytes.size() != kBytes && bytes.size() != 2 * kBytes) return k;
+    static_assert(sizeof k.key == 2 * kBytes);
+    std::memcpy(k.key.data(), bytes.data(), bytes.size());
+    k.count = static_cast<uint8_t>(bytes.size() / kBytes);
+    return k;
+  }
+  FastOpenCookie cookie(const IpAddr& server, const IpAddr& client) const {
+    return fast_open_cookie(key[0], server, client);
+  }
+  /// Which of the keys made `given` for that client; nullopt: none.
+  std::optional<unsigned> maker_of(std::span<const uint8_t> given, const IpAddr& server,
+                                   const IpAddr& client) const {
+    for (unsigned i = 0; i < count; ++i)
+      if (std::ranges::equal(given, fast_open_cookie(key[i], server, client))) return i;
+    return std::nullopt;
+  }
+};
 
 }  // namespace vireo::tcp

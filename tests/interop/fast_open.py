@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from labkit import counters  # noqa: E402
 from labkit.runner import Suite, Test  # noqa: E402
 
 PORT = 5006
@@ -99,6 +100,112 @@ for ends in ENDS[:3]:
     @suite.case(f"{ends[0]} to {ends[1]}: the default, client only: the listener does not", ends)
     def _(t: Test) -> None:
         three(t, 1, 0)
+
+# Each a listener and one connection of it: pairs of a port and a key.
+KEYED_SERVER = """
+import socket, sys, time
+TCP_FASTOPEN_KEY = 33
+listeners = []
+for port, key in zip(sys.argv[2::2], sys.argv[3::2]):
+    s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_FASTOPEN, 5)
+    if key:
+        s.setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN_KEY, bytes.fromhex(key))
+    s.bind((sys.argv[1], int(port)))
+    s.listen(5)
+    listeners.append(s)
+for s in listeners:
+    c, _ = s.accept()
+    data = c.recv(100)
+    print(c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[5] & 32, flush=True)
+    c.sendall(data.upper())
+    c.recv(1)
+    c.close()
+"""
+EACH = """
+for port, word in enumerate((b"one..", b"two..", b"three."), to[1]):
+    s = new()
+    n = s.sendto(word, socket.MSG_FASTOPEN, (to[0], port))
+    end(s, n)
+"""
+KEY = {digits: digits * 16 for digits in ("11", "22")}
+COUNTED = ("fast_opens", "fast_opens_old_key", "fast_opens_refused")
+
+
+def hand_on(t: Test, servers: list[tuple[str, str]], on_syn: list[int], counted: dict[str, tuple[int, int, int]],
+            family: int = 4) -> None:
+    """A client goes from server to server of one address, a port and a key (of hexadecimal digits, empty: none of its
+    own) each, and shows each the cookie that it had from the one before.
+
+    on_syn: whether data went with the SYN, by TCP_INFO. counted: COUNTED by the kernel and by Vireo on the servers'
+    host."""
+    address = t.lab.address("B", family)
+    for host in "AB":
+        t.lab.run(host, "sysctl", "-qw", "net.ipv4.tcp_fastopen=3")
+    started = {}
+    for stack in ("kernel", "vireo"):  # of a host, one process on each: an interface has one Vireo
+        ports = [port for port, (which, _) in enumerate(servers, PORT) if which == stack]
+        pairs = [word for port in ports for word in (str(port), servers[port - PORT][1])]
+        started[stack] = t.start("B", "/usr/bin/python3", "-c", KEYED_SERVER, address, *pairs, name=f"server-{stack}",
+                                 stack=stack)
+        t.await_port("B", ports[-1])
+    before = {host: counters.kernel_counters(t.lab, host) for host in "AB"}
+    client = t.start("A", "/usr/bin/python3", "-c", CLIENT + EACH, address, str(PORT), name="client")
+    client.wait(40)
+    t.expect([line.split()[2] for line in client.stdout.splitlines()] == [str(32 * n) for n in on_syn],
+             f"the client printed {client.stdout.splitlines()}")
+    for stack, server in started.items():
+        server.wait(20)
+        t.expect(server.stdout.split() == [str(32 * n) for n, (which, _) in zip(on_syn, servers) if which == stack],
+                 f"the server on {stack} printed {server.stdout!r}")
+    moved = {host: counters.delta(before[host], counters.kernel_counters(t.lab, host)) for host in "AB"}
+    if t.options.dry:
+        return
+    engines = [p["engine"] for p in t.vireo_processes("B")]
+    seen = {"kernel": tuple(moved["B"][name] for name in COUNTED),
+            "vireo": tuple(sum(e[name] for e in engines) for name in COUNTED)}
+    t.note(f"{', '.join(COUNTED)}: " + ", ".join(f"{stack} {n}" for stack, n in seen.items()))
+    t.expect(seen == counted, f"{COUNTED} are {seen} instead of {counted}")
+    if t.stack_of("A") == "kernel":
+        t.expect(moved["A"]["fast_active"] == sum(on_syn), f"the client's kernel counted {moved['A']}")
+
+
+OTHER = {"kernel": "vireo", "vireo": "kernel"}
+for ends, giver, family in [(ends, giver, family) for ends in (("kernel", "vireo"), ("vireo", "vireo"))
+                            for giver in OTHER for family in (4, 6)]:
+    said = f"{ends[0]} client, " + ("IPv6, " if family == 6 else "")
+
+    @suite.case(said + f"one key: a cookie from {giver} opens at {OTHER[giver]}, and back", ends)
+    def _(t: Test, giver: str = giver, family: int = family) -> None:
+        hand_on(t, [(giver, KEY["11"]), (OTHER[giver], KEY["11"]), (giver, KEY["11"])], [0, 1, 1],
+                {"kernel": (1, 0, 0), "vireo": (1, 0, 0)}, family)
+
+    @suite.case(said + f"a changed key: from {giver}'s old one by {OTHER[giver]}'s backup to {giver}'s new one", ends)
+    def _(t: Test, giver: str = giver, family: int = family) -> None:
+        hand_on(t, [(giver, KEY["11"]), (OTHER[giver], KEY["22"] + KEY["11"]), (giver, KEY["22"])], [0, 1, 1],
+                {giver: (1, 0, 0), OTHER[giver]: (1, 1, 0)}, family)
+
+for giver in OTHER:
+    @suite.case(f"a cookie of another key: {OTHER[giver]} does not take {giver}'s, and gives its own",
+                ("kernel", "vireo"))
+    def _(t: Test, giver: str = giver) -> None:
+        hand_on(t, [(giver, KEY["11"]), (OTHER[giver], KEY["22"]), (OTHER[giver], KEY["22"])], [0, 0, 1],
+                {giver: (0, 0, 0), OTHER[giver]: (1, 0, 1)})
+
+    @suite.case(f"net.ipv4.tcp_fastopen_key: a cookie from {giver} opens at {OTHER[giver]}", ("kernel", "vireo"))
+    def _(t: Test, giver: str = giver) -> None:
+        t.lab.run("B", "sysctl", "-qw", "net.ipv4.tcp_fastopen_key=" + "-".join(["11" * 4] * 4))
+        hand_on(t, [(giver, ""), (OTHER[giver], ""), (giver, KEY["11"])], [0, 1, 1],
+                {"kernel": (1, 0, 0), "vireo": (1, 0, 0)})
+
+    @suite.case(f"net.ipv4.tcp_fastopen_key, two: a cookie of the backup from {giver} opens at {OTHER[giver]}",
+                ("kernel", "vireo"))
+    def _(t: Test, giver: str = giver) -> None:
+        both = ",".join("-".join([digits * 4] * 4) for digits in ("22", "11"))
+        t.lab.run("B", "sysctl", "-qw", f"net.ipv4.tcp_fastopen_key={both}")
+        hand_on(t, [(giver, KEY["11"]), (OTHER[giver], ""), (giver, KEY["22"])], [0, 1, 1],
+                {giver: (1, 0, 0), OTHER[giver]: (1, 1, 0)})
 
 CALLS = """
 s = new()

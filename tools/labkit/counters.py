@@ -15,7 +15,10 @@ _KERNEL = {"tcp_in": "Tcp.InSegs", "tcp_out": "Tcp.OutSegs", "udp_in": "Udp.InDa
            "udp_out": "Udp.OutDatagrams", "udp6_in": "Udp6InDatagrams", "udp6_out": "Udp6OutDatagrams",
            "tcp_rst_out": "Tcp.OutRsts", "tcp_retrans": "Tcp.RetransSegs", "udp_no_port": "Udp.NoPorts",
            "tcp_csum_errors": "Tcp.InCsumErrors", "tcp_active_opens": "Tcp.ActiveOpens",
-           "tcp_passive_opens": "Tcp.PassiveOpens", "tcp_data_out": "TcpExt.TCPOrigDataSent"}
+           "tcp_passive_opens": "Tcp.PassiveOpens", "tcp_data_out": "TcpExt.TCPOrigDataSent",
+           "fast_active": "TcpExt.TCPFastOpenActive", "fast_opens": "TcpExt.TCPFastOpenPassive",
+           "fast_opens_old_key": "TcpExt.TCPFastOpenPassiveAltKey",
+           "fast_opens_refused": "TcpExt.TCPFastOpenPassiveFail"}
 
 
 def kernel_counters(lab: Lab, host: str) -> dict[str, int]:

@@ -95,6 +95,25 @@ TEST_F(KernelDefaultsTest, ReadsEachFile) {
   EXPECT_EQ(d.ip_local_port_range.last, 65'535);
 }
 
+TEST_F(KernelDefaultsTest, AFastOpenKeyIsOfLittleEndianWords) {  // ip-sysctl: tcp_fastopen_key
+  const auto read = [this](const char* text) {
+    put("ipv4/tcp_fastopen_key", text);
+    std::vector<int> bytes;
+    for (const std::byte b : KernelDefaults::read_fastopen_key(root_))
+      bytes.push_back(static_cast<int>(b));
+    return bytes;
+  };
+  const std::vector<int> one{4, 3, 2, 1, 0, 0, 0, 0xff, 8, 7, 6, 5, 0x44, 0x33, 0x22, 0x11};
+  std::vector<int> two = one;
+  two.insert(two.end(), 16, 0xaa);
+  EXPECT_EQ(read("01020304-ff000000-05060708-11223344\n"), one);
+  EXPECT_EQ(read("01020304-ff000000-05060708-11223344,aaaaaaaa-aaaaaaaa-aaaaaaaa-aaaaaaaa\n"), two);
+  for (const char* none : {"00000000-00000000-00000000-00000000\n", "\n", "1-2-3\n", "1-2-3-4-5\n",
+                           "1-2-3-x\n", "1-2-3-4,\n", "1-2-3-100000000\n"})
+    EXPECT_EQ(read(none), std::vector<int>()) << none;
+  EXPECT_TRUE(KernelDefaults::read_fastopen_key("/nonexistent").empty());
+}
+
 TEST_F(KernelDefaultsTest, NonsenseKeepsTheFallback) {
   put("ipv4/tcp_rmem", "9 8\n");
   put("ipv4/tcp_wmem", "9 8 7\n");

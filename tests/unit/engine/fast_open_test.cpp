@@ -80,6 +80,57 @@ TEST(FastOpen, AForeignCookieFallsBackAndIsReplaced) {
   EXPECT_EQ(h.accept(l), nullptr);
 }
 
+/// TCP_FASTOPEN_KEY of so many keys, told apart by their first byte.
+tcp::FastOpenKeys keys(std::initializer_list<uint8_t> firsts) {
+  std::vector<std::byte> bytes;
+  for (const uint8_t b : firsts) {
+    bytes.push_back(std::byte{b});
+    bytes.resize(bytes.size() + 15);
+  }
+  return tcp::FastOpenKeys::from(bytes);
+}
+
+/// Linux's tcp_try_fastopen(): while a key is being changed for another on all servers of an
+/// address, cookies of both open connections, and who has an old one gets a new one with the
+/// SYN-ACK.
+TEST(FastOpen, TheBackupKeysCookieOpensAndIsRenewed) {
+  for (const char* client : {"11.0.0.7", "fd01::7"}) {
+    Host h;
+    const bool v6 = std::string(client).contains(':');
+    Listening& l = h.listen(80, 16, {}, v6, {.fast_open = 4, .fast_open_keys = keys({2, 1})});
+    Peer p(h, client, 4000, 80);
+    const auto cookie_of_key = [&](uint8_t first) {
+      const auto c = keys({first}).cookie(p.there.addr, p.here.addr);
+      return std::vector<uint8_t>(c.begin(), c.end());
+    };
+    EXPECT_EQ(ask(h, client), cookie_of_key(2));
+    p.more_options = option(cookie_of_key(1));
+    p.syn("hello");
+    const auto answer = p.hear();
+    ASSERT_TRUE(answer && answer->is(kSyn | kAck));
+    EXPECT_EQ(answer->ack, p.iss + 6);
+    EXPECT_EQ(cookie_of(*answer), cookie_of_key(2));
+    Conn* c = h.accept(l);
+    ASSERT_NE(c, nullptr);
+    EXPECT_EQ(h.read(*c), "hello");
+    EXPECT_FALSE(p.hear()) << "one SYN-ACK";
+    h.pass(Duration::ms(1100));
+    const auto again = p.hear();
+    ASSERT_TRUE(again && again->is(kSyn | kAck));
+    EXPECT_TRUE(cookie_of(*again).empty()) << "as Linux, the first alone has it";
+    Peer q(h, client, 4001, 80);
+    q.more_options = option(cookie_of_key(3));
+    q.syn("hello");
+    const auto refused = q.hear();
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->ack, q.iss + 1);
+    EXPECT_EQ(cookie_of(*refused), cookie_of_key(2));
+    EXPECT_EQ(h.stats().fast_opens.get(), 1u);
+    EXPECT_EQ(h.stats().fast_opens_old_key.get(), 1u);
+    EXPECT_EQ(h.stats().fast_opens_refused.get(), 1u);
+  }
+}
+
 TEST(FastOpen, IsNotDoneUnasked) {
   Host h;
   Listening& l = h.listen(80);

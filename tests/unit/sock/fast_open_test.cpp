@@ -98,6 +98,44 @@ TEST_P(FastOpen, WithoutACookieThereIsNoDataOnTheSyn) {  // TCP_FASTOPEN_NO_COOK
   b.close(l);
 }
 
+/// tcp(7) TCP_FASTOPEN_KEY: what was set is told; a socket's own goes before the operator's. What
+/// was given out under a key stays good as long as that is the backup.
+TEST_P(FastOpen, AListenerHasItsKeys) {
+  const std::string first(16, '1'), second(16, '2'), third(16, '3');
+  const auto set = [&](int l, const std::string& key) {
+    return b.setsockopt(l, IPPROTO_TCP, TCP_FASTOPEN_KEY, key.data(),
+                        static_cast<socklen_t>(key.size()));
+  };
+  const auto get = [&](int l) {
+    std::string key(40, 'x');
+    auto n = static_cast<socklen_t>(key.size());
+    EXPECT_EQ(b.getsockopt(l, IPPROTO_TCP, TCP_FASTOPEN_KEY, key.data(), &n), 0);
+    return key.substr(0, n);
+  };
+  sockaddr_storage to;
+  const int l = listening(AF_INET, to);
+  for (const size_t n : {0U, 8U, 17U, 33U}) EXPECT_EQ(set(l, std::string(n, '1')), -EINVAL) << n;
+  EXPECT_EQ(get(l), "");
+  EXPECT_EQ(set(l, first), 0);
+  EXPECT_EQ(get(l), first);
+  const auto goes_with_the_syn = [&] {
+    const int c = a.socket(AF_INET, SOCK_STREAM);
+    EXPECT_EQ(a.sendto(c, "word", to, MSG_FASTOPEN), 4);
+    return serve(l, c, "word");
+  };
+  goes_with_the_syn();  // whatever an earlier test learnt: it knows one of `first` now
+  EXPECT_TRUE(goes_with_the_syn());
+  EXPECT_EQ(set(l, second + first), 0);
+  EXPECT_EQ(get(l), second + first);
+  EXPECT_TRUE(goes_with_the_syn());  // and was given one of `second`
+  EXPECT_EQ(set(l, third + second), 0);
+  EXPECT_TRUE(goes_with_the_syn());
+  EXPECT_EQ(set(l, first), 0);
+  EXPECT_FALSE(goes_with_the_syn());
+  EXPECT_TRUE(goes_with_the_syn());
+  b.close(l);
+}
+
 TEST_P(FastOpen, WhatCallsAnswerWhenItIsTooLate) {
   sockaddr_storage to;
   const int l = listening(AF_INET, to);

@@ -353,19 +353,64 @@ TEST_P(FastOpenClient, TheSynMayWaitForTheData) {  // tcp(7) TCP_FASTOPEN_CONNEC
   EXPECT_FALSE(is_syn_deferred(p.t));
 }
 
-TEST(FastOpenCookie, IsOfTheAddressesAndADay) {  // RFC 7413 §4.1.2
-  const IsnSecret key{1, 2};
+/// TCP_FASTOPEN_KEY's bytes.
+FastOpenKeys keys(std::vector<uint8_t> bytes) {
+  return FastOpenKeys::from(std::as_bytes(std::span(bytes)));
+}
+
+constexpr std::array<uint8_t, 16> kKey{0xa1, 0xa1, 0xa1, 0xa1, 0xb2, 0xb2, 0xb2, 0xb2,
+                                       0xc3, 0xc3, 0xc3, 0xc3, 0xd4, 0xd4, 0xd4, 0xd4};
+constexpr std::array<uint8_t, 16> kNoughts{};
+
+std::vector<uint8_t> both(std::span<const uint8_t> a, std::span<const uint8_t> b) {
+  std::vector<uint8_t> all(a.begin(), a.end());
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+/// What Linux's own tests expect of net/ipv4/tcp_fastopen.c
+/// (tools/testing/selftests/net/packetdrill: TFO_COOKIE, TFO_COOKIE_ZERO).
+TEST(FastOpenCookie, IsLinuxs) {
+  struct {
+    const char* server;
+    const char* client;
+    FastOpenCookie cookie, of_noughts;
+  } const all[] = {{"192.168.0.1",
+                    "192.0.2.1",
+                    {0x30, 0x21, 0xb9, 0xd8, 0x89, 0x01, 0x7e, 0xeb},
+                    {0xb7, 0xc1, 0x23, 0x50, 0xa9, 0x0d, 0xc8, 0xf5}},
+                   {"fd3d:0a0b:17d6::1",
+                    "fd3d:fa7b:d17d::1",
+                    {0xc1, 0xd1, 0xe9, 0x74, 0x2a, 0x47, 0xa9, 0xbc},
+                    {0x82, 0xaf, 0x1a, 0x8f, 0x9a, 0x20, 0x5c, 0x34}}};
+  for (const auto& a : all) {
+    const IpAddr server = *IpAddr::parse(a.server), client = *IpAddr::parse(a.client);
+    EXPECT_EQ(keys({kKey.begin(), kKey.end()}).cookie(server, client), a.cookie) << a.server;
+    EXPECT_EQ(keys({kNoughts.begin(), kNoughts.end()}).cookie(server, client), a.of_noughts)
+        << a.server;
+  }
+}
+
+TEST(FastOpenCookie, IsTakenByItsKeyAndForItsAddressesAlone) {  // RFC 7413 §4.1.2
+  const FastOpenKeys k = keys(both(kKey, kNoughts));
   const IpAddr server = *IpAddr::parse("10.0.0.1");
   const IpAddr client = *IpAddr::parse("11.0.0.7");
-  const Instant now = Instant::from_ns(1'000'000'000'000'000);
-  const FastOpenCookie c = fast_open_cookie(key, server, client, now);
-  EXPECT_TRUE(is_fast_open_cookie(key, server, client, c, now));
-  EXPECT_TRUE(is_fast_open_cookie(key, server, client, c, now + kFastOpenEpoch));
-  EXPECT_FALSE(is_fast_open_cookie(key, server, client, c, now + kFastOpenEpoch * 2));
-  EXPECT_FALSE(is_fast_open_cookie(key, server, *IpAddr::parse("11.0.0.8"), c, now));
-  EXPECT_FALSE(is_fast_open_cookie(IsnSecret{1, 3}, server, client, c, now));
-  EXPECT_FALSE(is_fast_open_cookie(key, server, client, {}, now));
-  EXPECT_FALSE(is_fast_open_cookie(key, server, client, std::span(c).first(6), now));
+  const FastOpenCookie c = k.cookie(server, client);
+  const FastOpenCookie old = fast_open_cookie(k.key[1], server, client);
+  EXPECT_EQ(k.maker_of(c, server, client), 0u);
+  EXPECT_EQ(k.maker_of(old, server, client), 1u);
+  EXPECT_EQ(keys({kKey.begin(), kKey.end()}).maker_of(old, server, client), std::nullopt);
+  EXPECT_EQ(k.maker_of(c, server, *IpAddr::parse("11.0.0.8")), std::nullopt);
+  EXPECT_EQ(k.maker_of(c, *IpAddr::parse("10.0.0.2"), client), std::nullopt);
+  EXPECT_EQ(k.maker_of({}, server, client), std::nullopt);
+  EXPECT_EQ(k.maker_of(std::span(c).first(6), server, client), std::nullopt);
+}
+
+TEST(FastOpenCookie, AKeyIsOf16BytesOrTwiceThat) {  // tcp(7) TCP_FASTOPEN_KEY
+  for (const size_t n : {0U, 4U, 15U, 17U, 31U, 33U})
+    EXPECT_EQ(keys(std::vector<uint8_t>(n, 7)).count, 0) << n;
+  EXPECT_EQ(keys(std::vector<uint8_t>(16, 7)).count, 1);
+  EXPECT_EQ(keys(std::vector<uint8_t>(32, 7)).count, 2);
 }
 
 TEST(FastOpenOption, Lengths) {  // RFC 7413 §4.1.1
