@@ -141,6 +141,25 @@ TEST(Sim, SimultaneousOpen) {
   }
 }
 
+/// RFC 7413 §4.2: data on the SYN is acknowledged with it or comes again, and either way arrives
+/// once; nothing else is sent again, and both may speak at once.
+TEST(Sim, DataOnTheSyn) {
+  for (unsigned i = 0; i < 6; ++i) {
+    for (const bool taken : {false, true}) {
+      for (const uint64_t bytes : {1, 1000, 100'000}) {
+        Scenario s = base(i);
+        s.syn_data = true;
+        s.takes_syn_data = taken;
+        s.app[0].to_send = s.app[1].to_send = bytes;
+        const Outcome o = run(s);
+        EXPECT_EQ(o.failure, "") << s.str();
+        EXPECT_EQ(o.syn_data, taken) << s.str();
+        EXPECT_EQ(o.retransmissions, 0u) << s.str();
+      }
+    }
+  }
+}
+
 /// A scenario drawn from the whole space.
 Scenario random_scenario(uint64_t seed) {
   std::mt19937_64 r(seed * 0x9e3779b97f4a7c15ULL + 1);
@@ -195,6 +214,8 @@ Scenario random_scenario(uint64_t seed) {
     c.mtu_base = static_cast<uint16_t>(pick(1024, 500, 60));
     c.mtu_interval_s = static_cast<uint16_t>(pick(600, 1));
   }
+  s.syn_data = r() % 2 == 0;
+  s.takes_syn_data = r() % 2 == 0;
   return s;
 }
 

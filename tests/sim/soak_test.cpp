@@ -40,7 +40,8 @@ void soak(uint64_t seed) {
     EXPECT_LE(heap(), at_rest + kHeapMayGrow) << "VIREO_SOAK_SEED=" << seed;
   }
   std::printf("%s\n", w.story().c_str());
-  for (const char* what : {"bytes read", "datagrams heard", "reports of routers", "cable pulls"})
+  for (const char* what :
+       {"bytes read", "datagrams heard", "reports of routers", "cable pulls", "SYNs with data"})
     EXPECT_NE(w.story().find(what), std::string::npos) << "there were none: " << what;
 }
 

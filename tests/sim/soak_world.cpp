@@ -185,6 +185,7 @@ std::string World::round(Duration d) {
   pass_to(now() + Duration::s(601));
   calendar_ = {};
   talks_.clear();
+  syn_words_.clear();
   dead_.clear();
   for (unsigned i = 0; i < 2; ++i)
     if (const std::string s = census(i); !s.empty())
@@ -309,7 +310,7 @@ World::Socket& World::own(unsigned host, TcpFlow& f) {
   return *(sockets_[s->id] = std::move(s));
 }
 
-World::Socket* World::connect(unsigned host, bool v6, uint16_t from, uint16_t to) {
+World::Socket* World::connect(unsigned host, bool v6, uint16_t from, uint16_t to, bool is_fast) {
   Engine& e = *hosts_[host].engine;
   const Endpoint local{address(host, v6), from, 0}, remote{address(1 - host, v6), to, 0};
   const uint64_t id = tuple_of(host, {IpProto::kTcp, v6, local, remote});
@@ -317,7 +318,9 @@ World::Socket* World::connect(unsigned host, bool v6, uint16_t from, uint16_t to
   const auto route = e.route({.dst = remote.addr, .src = local.addr});
   VIREO_ASSERT(route.has_value());
   auto s = std::make_unique<Socket>();
-  const auto f = e.tcp_connect(*route, local, remote, config(), {}, s.get(), s->stats, now());
+  const FastConnect wish{.data_follows = true};
+  const auto f = e.tcp_connect(*route, local, remote, config(), {}, s.get(), s->stats, now(),
+                               is_fast ? &wish : nullptr);
   if (!f) {  // its last life goes on without its program
     ++counts_["ports in use"];
     return nullptr;
@@ -325,13 +328,29 @@ World::Socket* World::connect(unsigned host, bool v6, uint16_t from, uint16_t to
   ++counts_["connects"];
   Socket& mine = own(host, **f);
   mine.to_write = rng_.below(2) * rng_.below(20'000);
+  if (is_fast) speak_with_syn(mine);
   return &mine;
+}
+
+/// The SYN goes, with the first words where the server's cookie is known.
+void World::speak_with_syn(Socket& s) {
+  auto talk = std::make_shared<Talk>(Talk{next_id_++, {}});
+  const size_t at = (talk->id * 7919 + s.host * 524'287) % stream_.size();
+  const iovec v{&stream_[at], std::min<size_t>(1 + rng_.below(3'000), stream_.size() - at)};
+  const Seq32 iss = s.flow->tcb.iss;
+  const uint64_t n =
+      hosts_[s.host].engine->tcp_send_syn(*s.flow, {.data_follows = true}, {&v, 1}, now());
+  if (n == 0) return;
+  ++counts_["SYNs with data"];
+  counts_["bytes written"] += n;
+  talk->half[s.host].written = n;
+  syn_words_[{tuple_of(s.host, s.flow->key), s.host, iss.value()}] = {std::move(talk), n};
 }
 
 void World::open() {
   const auto host = static_cast<unsigned>(rng_.below(2));
   (void)connect(host, rng_.below(5) == 0, static_cast<uint16_t>(kFirstPort + rng_.below(kPorts)),
-                static_cast<uint16_t>(kFirstDoor + rng_.below(kDoors)));
+                static_cast<uint16_t>(kFirstDoor + rng_.below(kDoors)), rng_.below(3) == 0);
 }
 
 /// Both ends open at once (RFC 9293 §3.5).
@@ -347,12 +366,13 @@ void World::toggle_door() {
   if (d.flow != nullptr && rng_.below(3) != 0) return shut(d);
   if (d.flow != nullptr) return;
   const auto port = static_cast<uint16_t>(kFirstDoor + (&d - h.doors.data()));
-  static constexpr uint32_t kBacklogs[] = {0, 1, 4, 64};
+  static constexpr uint32_t kBacklogs[] = {0, 1, 4, 64}, kFastOpens[] = {0, 1, 64};
   const auto l = h.engine->tcp_listen(
       {IpAddr(), port, 0}, false, kBacklogs[rng_.below(4)], config(), &d, d.stats,
       {.defer_accept = static_cast<uint8_t>(rng_.below(8) == 0 ? 3 : 0),
        .syncookies = static_cast<uint8_t>(rng_.below(3)),
-       .abort_on_overflow = rng_.below(4) == 0});
+       .abort_on_overflow = rng_.below(4) == 0,
+       .fast_open = kFastOpens[rng_.below(3)]});
   if (!l) return wrong("cannot listen again on a port whose listener was closed");
   d.flow = *l;
   ++counts_["listeners"];
@@ -389,13 +409,30 @@ void World::accept(Door& d) {
   }
 }
 
+/// New, or what went with a SYN goes on. A SYN with data that is delivered once more when its first
+/// connection is over opens another, which has that data and nothing else (RFC 7413 §2.1).
+std::shared_ptr<World::Talk> World::begin_talk(uint64_t ends, const std::array<Seq32, 2>& iss) {
+  for (unsigned host = 0; host < 2; ++host) {
+    const auto found = syn_words_.find({ends, host, iss[host].value()});
+    if (found == syn_words_.end()) continue;
+    SynWords& w = found->second;
+    if (!std::exchange(w.is_met, true)) return w.talk;
+    ++counts_["opened again by a SYN"];
+    auto again = std::make_shared<Talk>(Talk{w.talk->id, {}, true});
+    again->half[host].written = w.bytes;
+    return again;
+  }
+  return std::make_shared<Talk>(Talk{next_id_++, {}});
+}
+
 /// The handshake says who talks with whom: both ends know the other's initial number.
 void World::meet(Socket& s) {
   const tcp::Tcb& t = s.flow->tcb;
   const std::array<Seq32, 2> iss =
       s.host == 0 ? std::array{t.iss, t.irs} : std::array{t.irs, t.iss};
-  auto& talk = talks_[{tuple_of(s.host, s.flow->key), iss[0].value(), iss[1].value()}];
-  if (talk == nullptr) talk = std::make_shared<Talk>(Talk{next_id_++, {}});
+  const uint64_t ends = tuple_of(s.host, s.flow->key);
+  auto& talk = talks_[{ends, iss[0].value(), iss[1].value()}];
+  if (talk == nullptr) talk = begin_talk(ends, iss);
   s.talk = talk;
   Half& half = talk->half[s.host];
   if (!std::exchange(half.is_taken, true)) return;

@@ -54,6 +54,12 @@ class World {
     Half half[2];  ///< by host
     bool is_remade = false;
   };
+  /// What went with a SYN, before its sender knew whom it talks with (RFC 7413).
+  struct SynWords {
+    std::shared_ptr<Talk> talk;
+    uint64_t bytes = 0;
+    bool is_met = false;
+  };
   struct Socket {
     unsigned host = 0;
     TcpFlow* flow = nullptr;
@@ -125,12 +131,14 @@ class World {
   IpAddr address(unsigned host, bool v6) const;
   void open();
   void open_crossing();
-  Socket* connect(unsigned host, bool v6, uint16_t from, uint16_t to);
+  Socket* connect(unsigned host, bool v6, uint16_t from, uint16_t to, bool is_fast = false);
+  void speak_with_syn(Socket& s);
   Socket& own(unsigned host, TcpFlow& f);
   void toggle_door();
   void shut(Door& d);
   void service();
   void accept(Door& d);
+  std::shared_ptr<Talk> begin_talk(uint64_t ends, const std::array<Seq32, 2>& iss);
   void meet(Socket& s);
   void take(Socket& s);
   void write(Socket& s);
@@ -163,6 +171,8 @@ class World {
   std::set<uint64_t> dead_;  ///< tuples that one end vanished from
   /// By tuple and initial numbers.
   std::map<std::tuple<uint64_t, uint32_t, uint32_t>, std::shared_ptr<Talk>> talks_;
+  /// By tuple, the opener's host and its initial number.
+  std::map<std::tuple<uint64_t, unsigned, uint32_t>, SynWords> syn_words_;
   std::map<uint64_t, std::unique_ptr<Socket>> sockets_;
   std::vector<Socket*> told_;
   std::vector<Door*> knocked_;

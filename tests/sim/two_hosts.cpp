@@ -21,12 +21,12 @@ std::string describe(const tcp::Config& c) {
 
 std::string Scenario::str() const {
   return fmt::format(
-      "seed {} iss {:#x},{:#x} bytes {},{} full {} sim {} burst {} frames {}\n  A: {} | {}\n  B: "
+      "seed {} iss {:#x},{:#x} bytes {},{} full {} sim {} syn data {}/{} burst {} frames {}\n  A: "
       "{} "
-      "| {}",
+      "| {}\n  B: {} | {}",
       seed, iss[0].value(), iss[1].value(), app[0].to_send, app[1].to_send, ring_full_ppm,
-      simultaneous_open, burst_input, frames, describe(wire[0]), describe(config[0]),
-      describe(wire[1]), describe(config[1]));
+      simultaneous_open, syn_data, takes_syn_data, burst_input, frames, describe(wire[0]),
+      describe(config[0]), describe(wire[1]), describe(config[1]));
 }
 
 TwoHosts::TwoHosts(const Scenario& s) : s_(s), rng_(s.seed) {
@@ -99,9 +99,10 @@ bool TwoHosts::emit(int side, const Plan& p) {
     if (p.length + p.options_length > s_.config[1 - side].mss) fail("segment above the peer's MSS");
     if (p.sum_known && checksum::fold(p.sum) % 0xffff != checksum::sum(data, p.length) % 0xffff)
       fail("wrong payload sum");
+    const StreamOffset first = has(p.flags, SegFlags::kSyn) ? 0 : p.offset - 1;
     for (uint16_t i = 0; i < p.length; ++i)
-      if (data[i] != stream_byte(side, p.offset - 1 + i)) {
-        fail(fmt::format("wrong byte sent at {}", p.offset - 1 + i));
+      if (data[i] != stream_byte(side, first + i)) {
+        fail(fmt::format("wrong byte sent at {}", first + i));
         break;
       }
     if (s_.device_holds > Duration{}) {
@@ -154,6 +155,33 @@ void TwoHosts::transmit(int side, std::shared_ptr<Flying> f) {
   }
 }
 
+void TwoHosts::open(int side) {
+  Host& h = host_[side];
+  h.opened = true;
+  tcp::open_active(*h.tcb, s_.config[side], *h.pool, s_.iss[side], now_);
+  if (!s_.syn_data) return;
+  static constexpr uint8_t kCookie[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  std::vector<std::byte> data(std::min<uint64_t>(s_.app[side].to_send, 3000));
+  for (size_t i = 0; i < data.size(); ++i) data[i] = stream_byte(side, i);
+  const size_t cut = upto(data.size());
+  const iovec v[2] = {{data.data(), cut}, {data.data() + cut, data.size() - cut}};
+  h.written = tcp::begin_fast_open(
+      *h.tcb, {.cookie = kCookie, .peer_mss = s_.config[1 - side].mss, .data = v}, now_);
+}
+
+void TwoHosts::open_passive(int side, Segment&& syn) {
+  Host& h = host_[side];
+  h.opened = true;
+  if (!s_.takes_syn_data) {
+    tcp::open_passive(*h.tcb, s_.config[side], *h.pool, syn, s_.iss[side], now_);
+    return;
+  }
+  const bool has_data = !syn.payload.empty();
+  tcp::open_fast(*h.tcb, s_.config[side], *h.pool, std::move(syn), s_.iss[side], now_);
+  effects(side, has_data ? Effects::kConnected | Effects::kReadable : Effects::kConnected);
+  h.is_early = true;
+}
+
 void TwoHosts::pump(int side) {
   Host& h = host_[side];
   Plan p;
@@ -200,8 +228,7 @@ void TwoHosts::arrive(int side, const Flying& f) {
   }
   if (!h.opened) {
     if (!has(f.flags, SegFlags::kSyn) || has(f.flags, SegFlags::kAck)) return;
-    h.opened = true;
-    tcp::open_passive(*h.tcb, s_.config[side], *h.pool, s, s_.iss[side], now_);
+    open_passive(side, std::move(s));
     return;
   }
   effects(side, tcp::input(*h.tcb, std::move(s), now_));
@@ -216,7 +243,7 @@ void TwoHosts::effects(int side, Effects e) {
   };
   if (has(e, Effects::kError)) fail(fmt::format("side {}: error {}", side, h.tcb->error));
   if (has(e, Effects::kConnected)) {
-    if (h.connected) fail("connected twice");
+    if (h.connected && !std::exchange(h.is_early, false)) fail("connected twice");
     h.connected = true;
     soon(What::kWrite, h.write_queued, Duration{});
   }
@@ -391,7 +418,8 @@ void TwoHosts::check(int side) {
   }
   if (!q.empty() && q.back().end() != t.snd_end + (t.fin_queued ? 1 : 0))
     fail("ring does not end at snd_end");
-  if (!q.empty() && q.front().offset > t.snd_una) fail("ring begins beyond una");
+  if (!q.empty() && q.front().offset > std::max<StreamOffset>(t.snd_una, 1))
+    fail("ring begins beyond una");
   if (q.empty() && t.snd_una > 0 && t.snd_una < t.snd_end && t.state < State::kTimeWait)
     fail("data without frames");
   if (t.reassembly != nullptr) {
@@ -422,8 +450,7 @@ void TwoHosts::check(int side) {
 
 Outcome TwoHosts::run() {
   for (int side = 0; side < (s_.simultaneous_open ? 2 : 1); ++side) {
-    host_[side].opened = true;
-    tcp::open_active(*host_[side].tcb, s_.config[side], *host_[side].pool, s_.iss[side], now_);
+    open(side);
     pump(side);
   }
   outcome_.start = now_;
@@ -439,6 +466,7 @@ Outcome TwoHosts::run() {
     if (sender.recovery != tcp::Recovery::kOpen)
       outcome_.recovering = outcome_.recovering + (e.at - now_);
     if (sender.state >= State::kEstablished) {
+      outcome_.syn_data = sender.syn_data && sender.fast_open;
       if (sender.retransmits > retransmits_seen_) ++outcome_.timeouts;
       retransmits_seen_ = sender.retransmits;
       outcome_.probes = sender.tlp_probes;

@@ -66,7 +66,9 @@ struct Scenario {
   uint32_t ring_full_ppm = 0;  ///< emission refused, tried again a little later
   Duration device_holds{};     ///< how long a sent frame is still being read
   bool simultaneous_open = false;
-  bool burst_input = false;  ///< deliver what arrives within 10 us as one burst
+  bool syn_data = false;        ///< RFC 7413: who opens gives its first bytes to the SYN
+  bool takes_syn_data = false;  ///< the listener takes them, and speaks at once
+  bool burst_input = false;     ///< deliver what arrives within 10 us as one burst
   Duration limit = Duration::s(4000);
 
   std::string str() const;
@@ -80,6 +82,7 @@ struct Outcome {
   uint64_t retransmissions = 0;
   uint64_t overflowed = 0;  ///< dropped by a full queue of the wire
   // Of side 0.
+  bool syn_data = false;  ///< the SYN-ACK acknowledged all that the SYN had
   Instant start;          ///< opened
   Duration recovering{};  ///< time spent in fast recovery or after a timeout
   uint32_t timeouts = 0;
@@ -134,6 +137,7 @@ class TwoHosts {
     uint64_t read = 0;
     bool opened = false;
     bool connected = false;
+    bool is_early = false;  ///< connected by the SYN alone: the handshake will say it once more
     bool got_eof = false;
     bool finished_writing = false;
     bool writer_waits = false;
@@ -149,6 +153,8 @@ class TwoHosts {
   };
 
   void push(Event e);
+  void open(int side);
+  void open_passive(int side, Segment&& syn);
   void arrive(int side, const Flying& f);
   void effects(int side, Effects e);
   void pump(int side);

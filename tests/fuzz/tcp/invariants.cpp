@@ -137,7 +137,8 @@ void check(Tcb& t, Watch& w, const Plan& p, unsigned side) {
   const bool rst = has(p.flags, SegFlags::kRst);
   const bool fin = has(p.flags, SegFlags::kFin);
   require(!(syn && (fin || rst)) && !(fin && rst), "flags contradict");
-  require(p.length == 0 || !(syn || rst), "payload on a SYN or RST");
+  const bool may_have_data = !rst && (!syn || (t.syn_data && t.snd_max == 0));  // RFC 7413
+  require(p.length == 0 || may_have_data, "payload on an RST, or on a SYN but the first");
   if (rst) return;
   const uint32_t full = std::max<uint32_t>(t.config.mss, 48U + 40U);
   require(uint32_t{p.length} + (p.length > 0 ? p.options_length : 0) <= full,
@@ -148,8 +149,9 @@ void check(Tcb& t, Watch& w, const Plan& p, unsigned side) {
     require(p.at >= p.packet->data_at && p.at + p.length <= p.packet->data_at + p.packet->length,
             "payload beyond the valid bytes");
     const std::byte* data = p.packet->frame + p.at;
+    const StreamOffset first = syn ? 1 : p.offset;
     for (uint32_t i = 0; i < p.length; ++i)
-      require(data[i] == stream_byte(side, p.offset - 1 + i), "a wrong byte is sent");
+      require(data[i] == stream_byte(side, first - 1 + i), "a wrong byte is sent");
     if (p.sum_known)
       require(checksum::fold(p.sum) % 0xffff == checksum::sum(data, p.length) % 0xffff,
               "a wrong payload sum");

@@ -70,6 +70,7 @@ class Run {
     for (unsigned side = 0; side < (both_open_ ? 2U : 1U); ++side) {
       host_[side].opened = true;
       open_active(host_[side].t, host_[side].config, host_[side].pool, host_[side].iss, now_);
+      if (syn_data_) write_with_syn(side);
       pump(side);
     }
     for (unsigned i = 0; i < kMostSteps && !in_.empty(); ++i) step();
@@ -90,6 +91,7 @@ class Run {
     const uint8_t way = in_.u8();
     both_open_ = (way & 7) == 7;
     fast_open_ = (way & 8) != 0;
+    syn_data_ = (way & 32) != 0;
     for (Host& h : host_) {
       Config& c = h.config;
       c.mss = in_.pick(kMss);
@@ -157,6 +159,17 @@ class Run {
   }
 
   // ---- the programs
+  void write_with_syn(unsigned side) {
+    Host& h = host(side);
+    constexpr uint8_t kCookie[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    constexpr uint16_t kMss[] = {1460, 536, 100, 9000};
+    std::vector<std::byte> data(in_.u16() % 4000);
+    for (uint32_t i = 0; i < data.size(); ++i) data[i] = stream_byte(side, i);
+    const iovec v{data.data(), data.size()};
+    h.written = begin_fast_open(
+        h.t, {.cookie = kCookie, .peer_mss = in_.pick(kMss), .data = {&v, 1}}, now_);
+    check(h.t, h.watch);
+  }
   void write(unsigned side, uint32_t bytes, bool more) {
     Host& h = host(side);
     if (!can_send(h.t) || h.written >= kMostWritten) return;
@@ -442,7 +455,8 @@ class Run {
   Bytes in_;
   Host host_[2];
   bool both_open_ = false;
-  bool fast_open_ = false;  ///< the passive side speaks before the handshake is over
+  bool fast_open_ = false;  ///< the passive side takes data on the SYN, and speaks at once
+  bool syn_data_ = false;   ///< the active side's first bytes go with its SYN
   bool healed_ = false;
   bool killed_ = false;
   Instant now_ = Instant::from_ns(1'000'000'000'000);

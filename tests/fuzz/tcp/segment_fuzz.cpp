@@ -88,22 +88,55 @@ class Run {
   void open() {
     const uint8_t way = in_.u8();
     const bool handshake = (way & 4) == 0;
+    const bool fast = (way & 8) != 0;
     if ((way & 1) == 0) {
       open_active(t_, config_, pool_, iss_, now_);
+      if (fast) data_on_syn();
       settle();
       if (!handshake) return;
       pump(1);
-      arrive(SegFlags::kSyn | SegFlags::kAck, irs_, iss_ + 1, in_.u16(), syn_options(), 0);
+      const uint64_t taken = fast ? nudge(t_.snd_max - 1) : 0;  // of our data; all, some, a lie
+      arrive(SegFlags::kSyn | SegFlags::kAck, irs_, iss_ + 1 + static_cast<uint32_t>(taken),
+             in_.u16(), syn_options(), fast ? in_.below(2000) : 0);
     } else {
       const auto o = syn_options();
-      Segment s = make(SegFlags::kSyn, irs_, Seq32(0), in_.u16(), o, 0);
-      open_passive(t_, config_, pool_, s, iss_, now_);
+      const uint16_t window = in_.u16();
+      Segment s = make(SegFlags::kSyn, irs_, Seq32(0), window, o, fast ? in_.below(2000) : 0);
+      if (fast)
+        open_fast(t_, config_, pool_, std::move(s), iss_, now_);
+      else
+        open_passive(t_, config_, pool_, s, iss_, now_);
       settle();
       if (!handshake) return;
       pump(1);
-      arrive(SegFlags::kAck, irs_ + 1, iss_ + 1, in_.u16(), usual_options(), 0);
+      if (fast && in_.flag()) return;  // what a program does before the handshake is over
+      arrive(SegFlags::kAck, t_.rcv_seq(t_.rcv_nxt), iss_ + 1, in_.u16(), usual_options(), 0);
     }
     settle();
+  }
+
+  /// RFC 7413: our SYN asks for a cookie, or has data and shows one or not; now and then it waits
+  /// for that a while.
+  void data_on_syn() {
+    const uint8_t how = in_.u8();
+    if ((how & 1) != 0) {
+      defer_syn(t_);
+      pass(Duration::ms(in_.below(3000)));
+    }
+    constexpr uint8_t kCookie[16] = {1, 2, 3, 4};
+    constexpr uint16_t kMss[] = {1460, 536, 9000, 48, 40, 0};
+    const size_t bytes = (how & 2) != 0 ? in_.below(5000) : 0;
+    std::vector<std::byte> data(bytes);
+    for (size_t i = 0; i < bytes; ++i) data[i] = stream_byte(0, i);
+    const iovec v[2] = {{data.data(), bytes / 3}, {data.data() + bytes / 3, bytes - bytes / 3}};
+    const size_t taken = begin_fast_open(
+        t_,
+        {.cookie = std::span(kCookie).first((how & 4) != 0 ? 0 : 4 + (how >> 4) % 7 * 2),
+         .without_cookie = (how & 8) != 0,
+         .peer_mss = in_.pick(kMss),
+         .data = v},
+        now_);
+    require(taken <= bytes && t_.snd_end - 1 == taken, "snd_end and what the SYN took differ");
   }
 
   void step() {
