@@ -83,8 +83,10 @@ void set_cork(Tcb& t, bool on, Instant now) {
   if (t.state == State::kClosed || t.reset_due) return;
   refresh_prediction(t);
   if (on) {
+    // Before the SYN has left, snd_nxt < snd_end without any data.
+    if (!t.queue.has_ring() || t.snd_nxt >= t.snd_end) return;
     Scoreboard& b = t.queue.board();
-    if (t.snd_nxt < t.snd_end && b.cork_at.is_never()) b.cork_at = now + Duration::ms(200);
+    if (b.cork_at.is_never()) b.cork_at = now + Duration::ms(200);
     return;
   }
   t.more = false;

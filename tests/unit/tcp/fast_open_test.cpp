@@ -353,6 +353,26 @@ TEST_P(FastOpenClient, TheSynMayWaitForTheData) {  // tcp(7) TCP_FASTOPEN_CONNEC
   EXPECT_FALSE(is_syn_deferred(p.t));
 }
 
+/// TCP_CORK between connect(2) and a SYN that waits, be it for data or for a neighbour's address.
+TEST_P(FastOpenClient, ACorkMayComeBeforeTheSyn) {
+  for (const bool is_deferred : {false, true}) {
+    Peer p(ours(), theirs());
+    open_active(p.t, p.config, p.pool, p.iss, p.now);
+    if (is_deferred) defer_syn(p.t);
+    set_cork(p.t, true, p.now);
+    if (is_deferred) let_syn_go(p.t, p.now);
+    ASSERT_EQ(p.out().size(), 1u);
+    p.in(kSyn | kAck, 0, 1);
+    p.out();
+    p.write("held");
+    EXPECT_TRUE(p.out().empty());
+    set_cork(p.t, false, p.now);
+    const auto o = p.out();
+    ASSERT_EQ(o.size(), 1u);
+    EXPECT_EQ(o[0].data, "held");
+  }
+}
+
 /// TCP_FASTOPEN_KEY's bytes.
 FastOpenKeys keys(std::vector<uint8_t> bytes) {
   return FastOpenKeys::from(std::as_bytes(std::span(bytes)));
