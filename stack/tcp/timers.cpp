@@ -87,6 +87,8 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   return Effects::kTransmit;
 }
 
+constexpr Duration kLeastProbeWait = Duration::ms(2);
+
 Effects on_persist_timer(Tcb& t, Instant now) {
   // A peer that acknowledges probes may keep its window shut for ever (RFC 1122 §4.2.2.17).
   if (t.retransmits == 0 || t.last_ack > t.stuck_since) {
@@ -102,7 +104,9 @@ Effects on_persist_timer(Tcb& t, Instant now) {
     return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
   t.probe_due = true;
   back_off(t);
-  t.rtx_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, most));
+  // A probe may be answered, be the user timeout over before the first (Linux TCP_TIMEOUT_MIN).
+  t.rtx_at = std::max(clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, most)),
+                      now + kLeastProbeWait);
   return Effects::kTransmit;
 }
 
