@@ -77,7 +77,6 @@ struct Options {
   uint16_t mss;
   int64_t one_way_ms;
   uint32_t buffer;
-  bool syn_data = false;
 };
 constexpr Options kOptions[] = {
     {"sack ts", true, true, 1460, 5, 1'000'000},
@@ -86,7 +85,6 @@ constexpr Options kOptions[] = {
     {"sack ts mss 536", true, true, 536, 5, 1'000'000},
     {"sack ts 80 ms", true, true, 1460, 40, 1'000'000},
     {"sack ts 64 kB", true, true, 1460, 5, 65'536},
-    {"sack ts syn data", true, true, 1460, 5, 1'000'000, true},
 };
 
 Scenario scenario(const Wire& w, const Options& o, uint64_t seed) {
@@ -104,7 +102,6 @@ Scenario scenario(const Wire& w, const Options& o, uint64_t seed) {
     c.congestion = tcp::CcKind::kReno;
     s.wire[i].delay = Duration::ms(o.one_way_ms);
   }
-  s.syn_data = s.takes_syn_data = o.syn_data;
   s.frames = 8192;
   w.set(s);
   return s;
