@@ -1,5 +1,6 @@
 // TCP.md 3.10 row 1: a flood of SYNs from random sources, and a client that must get through.
-// VIREO_FLOOD=10000000 chooses the number of SYNs.
+// VIREO_FLOOD=10000000 chooses the number of SYNs; with so many the bound holds for the 99th
+// percentile, with few the median stands for it, which one interrupt more does not move.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -41,9 +42,11 @@ int64_t visit(Host& h, Listening& l, uint32_t n) {
   return took;
 }
 
-int64_t median(std::vector<int64_t> v) {
-  std::ranges::nth_element(v, v.begin() + static_cast<ptrdiff_t>(v.size() / 2));
-  return v[v.size() / 2];
+/// @param share of the values that are less, 0 to 1.
+double quantile(std::vector<int64_t> v, double share) {
+  const auto at = v.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(v.size()));
+  std::ranges::nth_element(v, at);
+  return static_cast<double>(*at);
 }
 
 #ifdef VIREO_DEBUG  // sanitized, a million take minutes
@@ -90,12 +93,18 @@ TEST(Flood, AClientConnectsThroughout) {  // TCP.md 3.10 row 1
   EXPECT_GE(h.stats().syn_cookies_sent.get(), syns * 9 / 10);
   EXPECT_LE(l.listener->syn_count, 128u);
   EXPECT_LT(most, baseline + (size_t{256} << 10)) << "128 records and what the test holds";
-  const double ratio =
-      static_cast<double>(median(in_flood)) / static_cast<double>(median(in_peace));
-  EXPECT_LE(ratio, 2.0);
-  std::printf("%u SYNs: %zu clients, %.0f ns each (%.0f ns in peace), heap at most +%zd bytes\n",
-              syns, 2 * in_flood.size(), static_cast<double>(median(in_flood)),
-              static_cast<double>(median(in_peace)), static_cast<ssize_t>(most - baseline));
+  constexpr unsigned kEnoughForTails = 10'000'000;
+  const double p50[] = {quantile(in_flood, 0.5), quantile(in_peace, 0.5)};
+  const double p99[] = {quantile(in_flood, 0.99), quantile(in_peace, 0.99)};
+  EXPECT_LE(p50[0], 2.0 * p50[1]);
+  if (syns >= kEnoughForTails) {
+    EXPECT_LE(p99[0], 2.0 * p99[1]);
+  }
+  std::printf(
+      "%u SYNs: %zu clients, %.0f ns each, p99 %.0f ns (in peace %.0f and %.0f ns), heap at most "
+      "+%zd bytes\n",
+      syns, 2 * in_flood.size(), p50[0], p99[0], p50[1], p99[1],
+      static_cast<ssize_t>(most - baseline));
   h.pass(Duration::s(130));
   h.forget_heard();
   EXPECT_EQ(l.listener->syn_count, 0u);
