@@ -115,8 +115,9 @@ struct Plan {
   StreamOffset offset = 0;             ///< private to TCP: stream offset of `seq`
 };
 
-/// As net.ipv4.tcp_mtu_probing: when a connection searches for the largest segment (RFC 4821).
-enum class MtuProbing : uint8_t {
+/// As net.ipv4.tcp_mtu_probing: when a connection searches for the largest segment (RFC 4821). Not
+/// scoped: GCC 12 makes no `Config` of `{}` with a bit-field of a scoped one.
+enum MtuProbing : uint8_t {
   kOff,
   kOnBlackHole,  ///< after timeouts that large segments may be the cause of
   kAlways,       ///< from the start
