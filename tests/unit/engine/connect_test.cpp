@@ -21,5 +21,30 @@ TEST(Connect, IsToOneHost) {
   h.engine().tcp_close(**f, UniqueFd(), true, h.now());
 }
 
+// RFC 9293 §3.9.2 MUST-48, MUST-49: what IP_TOS and IP_TTL say is on the wire, from the SYN on.
+TEST(Connect, SaysDscpAndTtlOfTheProgram) {
+  Host h;
+  Conn owner;
+  Peer server(h, "11.0.0.7", 80, 40'000);
+  const auto route = h.engine().route({.dst = server.here.addr, .src = {}});
+  ASSERT_TRUE(route);
+  const auto f = h.engine().tcp_connect(*route, server.there, server.here, {.mss = 1460},
+                                        {.ttl = 7, .tos = 0x28}, &owner, owner.stats, h.now());
+  ASSERT_TRUE(f);
+  owner.flow = *f;
+  h.settle();
+  const auto syn = server.hear();
+  ASSERT_TRUE(syn && syn->is(kSyn));
+  EXPECT_EQ(syn->tos, 0x28);
+  EXPECT_EQ(syn->ttl, 7);
+  server.ts_ecr = syn->options.ts_val;
+  server.say(kSyn | kAck, server.iss, syn->seq + 1, {.options = server.syn_options()});
+  const auto ack = server.hear();
+  ASSERT_TRUE(ack && ack->is(kAck));
+  EXPECT_EQ(ack->tos, 0x28);
+  EXPECT_EQ(ack->ttl, 7);
+  h.close(owner, true);
+}
+
 }  // namespace
 }  // namespace vireo::test

@@ -160,6 +160,7 @@ std::deque<Heard>& Host::heard() {
     h.window = f.tcp().window;
     h.flags = static_cast<SegFlags>(f.tcp().flag_bits);
     h.tos = f.tos;
+    h.ttl = f.ttl;
     const auto options = f.tcp().options();
     h.raw_options.assign(options.begin(), options.end());
     h.options = wire::parse_tcp_options(options, has(h.flags, kSyn));

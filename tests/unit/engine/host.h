@@ -35,6 +35,7 @@ struct Heard {
   uint16_t window = 0;
   SegFlags flags = SegFlags::kNone;
   uint8_t tos = 0;
+  uint8_t ttl = 0;
   wire::TcpOptions options;
   std::vector<uint8_t> raw_options;
   std::string data;
