@@ -77,6 +77,7 @@ struct Options {
   uint16_t mss;
   int64_t one_way_ms;
   uint32_t buffer;
+  bool syn_data = false;  ///< RFC 7413: the first segment goes with the SYN
 };
 constexpr Options kOptions[] = {
     {"sack ts", true, true, 1460, 5, 1'000'000},
@@ -85,6 +86,7 @@ constexpr Options kOptions[] = {
     {"sack ts mss 536", true, true, 536, 5, 1'000'000},
     {"sack ts 80 ms", true, true, 1460, 40, 1'000'000},
     {"sack ts 64 kB", true, true, 1460, 5, 65'536},
+    {"sack ts syn data", true, true, 1460, 5, 1'000'000, true},
 };
 
 Scenario scenario(const Wire& w, const Options& o, uint64_t seed) {
@@ -103,6 +105,7 @@ Scenario scenario(const Wire& w, const Options& o, uint64_t seed) {
     s.wire[i].delay = Duration::ms(o.one_way_ms);
   }
   s.frames = 8192;
+  s.syn_data = s.takes_syn_data = o.syn_data;
   w.set(s);
   return s;
 }
