@@ -10,12 +10,16 @@ namespace vireo {
 namespace {
 
 /// So much of that time lost is no accident ...
-constexpr Duration kLost = Duration::ms(10);
+constexpr Duration kLost = Duration::ms(5);
 constexpr Duration kWithin = Duration::s(1);
+constexpr Duration kMostAtOnce = Duration::ms(2);  // one long absence says no more
+/// ... less where it was so a moment ago ...
+constexpr Duration kLostAgain = Duration::ms(1);
+constexpr Duration kMoment = Duration::s(2);
 /// ... and for so long nobody spins for long before it is tried again: longer each time it turns
 /// out to be as before.
-constexpr Duration kFirstSharing = Duration::s(1);
-constexpr Duration kLongestSharing = Duration::s(16);
+constexpr Duration kFirstSharing = Duration::s(2);
+constexpr Duration kLongestSharing = Duration::s(8);
 
 int processors() {
   cpu_set_t set;
@@ -64,15 +68,18 @@ void SpinPlaces::forget_follower(Waiter& w) noexcept {
 }
 
 void SpinPlaces::note_preempted(Instant now, Duration lost) noexcept {
+  if (is_shared(now)) return;
   if (now - Instant::from_ns(counted_since_.load(std::memory_order_relaxed)) > kWithin) {
     counted_since_.store(now.ns(), std::memory_order_relaxed);
     lost_ns_.store(0, std::memory_order_relaxed);
   }
-  const int64_t before = lost_ns_.fetch_add(lost.ns(), std::memory_order_relaxed);
-  if (before >= kLost.ns() || before + lost.ns() < kLost.ns()) return;
+  lost = std::min(lost, kMostAtOnce);
+  const auto in_all =
+      Duration::ns(lost_ns_.fetch_add(lost.ns(), std::memory_order_relaxed) + lost.ns());
   const auto until = Instant::from_ns(shared_until_.load(std::memory_order_relaxed));
+  const bool again = now - until < kMoment;
+  if (in_all < (again ? kLostAgain : kLost)) return;
   const auto last = Duration::ns(sharing_ns_.load(std::memory_order_relaxed));
-  const bool again = now - until < kWithin + kWithin;
   const Duration next = again ? std::min(last + last, kLongestSharing) : kFirstSharing;
   sharing_ns_.store(next.ns(), std::memory_order_relaxed);
   shared_until_.store((now + next).ns(), std::memory_order_relaxed);

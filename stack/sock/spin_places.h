@@ -3,8 +3,8 @@
 // spins for longer than a round trip takes one, and who finds none follows: it sleeps on its
 // eventfd, is woken by those who poll when its socket is ready, and takes over when a place becomes
 // free. And where others run on the processors too, a spinner only burns the time that they need,
-// among them perhaps the peer or whatever lies between. Preempted for a hundredth of its time it
-// sleeps on the device: always if it may spin for a bounded time only, and with VMA_RX_POLL=-1
+// among them perhaps the peer or whatever lies between. Preempted again and again it sleeps
+// on the device: always if it may spin for a bounded time only, and with VMA_RX_POLL=-1
 // while there are followers, which need the processor once they are woken (it keeps its place).
 // Owner: Stack. Thread: any. No system call, no atomic operation for waits that end soon.
 #pragma once
