@@ -1,6 +1,8 @@
 """The cases of the suite. Both sides of each are bench/plain, the bare device's program, or sockperf."""
 from __future__ import annotations
 
+import dataclasses
+
 from labkit.process import Failed
 
 from . import device, sockperf, workloads
@@ -69,8 +71,10 @@ def stream(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -
         seen = outcome.server_json()
         rate = _rate(seen["frames"] * segment, seen)
     else:
-        words = ["--size", size, "--no-delay", int(point["no_delay"]), *_way(contestant)]
-        outcome = _plain(hosts, contestant, "stream", words, seconds)
+        no_delay = int(point["no_delay"])
+        # The latency profile has TCP_NODELAY for whatever socket; here it is the program's to ask for.
+        contestant = dataclasses.replace(contestant, env=(*contestant.env, ("VMA_TCP_NODELAY", str(no_delay))))
+        outcome = _plain(hosts, contestant, "stream", ["--size", size, "--no-delay", no_delay, *_way(contestant)], seconds)
         seen = outcome.server_json()
         rate = _rate(seen["bytes"], seen)
     return Round({**outcome.figures, "gbit": rate * 8e-9, "million": rate / size / 1e6})

@@ -4,6 +4,7 @@
 
 #include "stack/engine/engine.h"
 #include "stack/engine/mss.h"
+#include "stack/tcp/held.h"
 #include "stack/wire/parse.h"
 
 namespace vireo {
@@ -83,8 +84,15 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
 // ---- the program's calls
 
 size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
-  if (data.size() == 1 && !more && send_lone(f, data[0], now)) [[likely]]
-    return data[0].iov_len;
+  if (data.size() == 1 && !more) [[likely]] {
+    const iovec& v = data[0];
+    if (send_lone(f, v, now)) [[likely]]
+      return v.iov_len;
+    if (tcp::may_hold(f.tcb, v.iov_len)) {
+      tcp::append_held(f.tcb, v.iov_base, v.iov_len);
+      return v.iov_len;
+    }
+  }
   const size_t n = tcp::append(f.tcb, data, more, now);
   if (n != 0) tcp_progress(f, now);
   return n;

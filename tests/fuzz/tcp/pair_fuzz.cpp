@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "stack/tcp/held.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 #include "tests/fuzz/tcp/bytes.h"
@@ -176,7 +177,12 @@ class Run {
     std::vector<std::byte> data(bytes);
     for (uint32_t i = 0; i < bytes; ++i) data[i] = stream_byte(side, h.written + i);
     const iovec v{data.data(), bytes};
-    h.written += append(h.t, {&v, 1}, more, now_);
+    if (!more && may_hold(h.t, bytes)) {
+      append_held(h.t, data.data(), bytes);
+      h.written += bytes;
+    } else {
+      h.written += append(h.t, {&v, 1}, more, now_);
+    }
     check(h.t, h.watch);
   }
   void read(unsigned side, uint32_t bytes) {

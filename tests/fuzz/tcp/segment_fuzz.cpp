@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "stack/tcp/held.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 #include "tests/fuzz/tcp/bytes.h"
@@ -187,6 +188,13 @@ class Run {
     std::vector<std::byte> data(bytes);
     for (uint32_t i = 0; i < bytes; ++i) data[i] = stream_byte(0, at + i);
     const uint32_t room = send_room(t_);
+    if (!more && may_hold(t_, bytes)) {
+      require(bytes <= room, "append_held() takes more than there is");
+      append_held(t_, data.data(), bytes);
+      Plan p;
+      require(!next_segment(t_, now_, p), "what was held may leave");
+      return;
+    }
     const uint32_t cut = bytes / 3;
     const iovec v[2] = {{data.data(), cut}, {data.data() + cut, bytes - cut}};
     const size_t taken = append(t_, v, more, now_);

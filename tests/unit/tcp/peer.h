@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/packet.h"
+#include "stack/tcp/held.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 
@@ -145,6 +146,12 @@ class Peer {
   std::vector<Out> after(Duration d) { return until(now + d); }
 
   size_t write(const std::string& s, bool more = false) {
+    if (!more && may_hold(t, s.size())) {
+      append_held(t, s.data(), s.size());
+      Plan p;
+      EXPECT_FALSE(next_segment(t, now, p)) << "what was held may leave";
+      return s.size();
+    }
     const iovec v{const_cast<char*>(s.data()), s.size()};
     return append(t, {&v, 1}, more, now);
   }

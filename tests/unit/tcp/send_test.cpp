@@ -49,6 +49,45 @@ TEST_P(Send, NagleByMinshall) {  // RFC 9293 §3.7.4
   EXPECT_EQ(p.out().size(), 2u);
 }
 
+TEST_P(Send, SmallWritesJoinWhatNagleHolds) {
+  Peer p(ours(), theirs());
+  p.config.sack = p.config.tlp = true;
+  p.config.nodelay = false;
+  p.establish_active();
+  const std::string all = text(4000);
+  auto piece = [&, at = 0u](uint32_t n) mutable {
+    return all.substr(std::exchange(at, at + n), n);
+  };
+  const auto write = [&](const std::string& s) { EXPECT_EQ(p.write(s), s.size()); };
+  EXPECT_FALSE(may_hold(p.t, 1)) << "nothing is in flight";
+  write(piece(7));
+  EXPECT_EQ(p.out().size(), 1u);
+  EXPECT_FALSE(may_hold(p.t, 1)) << "nothing waits yet";
+  write(piece(101));
+  EXPECT_TRUE(p.out().empty());
+  for (unsigned held = 101; held + 101 < 1460; held += 101) {
+    ASSERT_TRUE(may_hold(p.t, 101));
+    write(piece(101));  // asks whether anything may leave
+  }
+  EXPECT_FALSE(may_hold(p.t, 46 + 1)) << "a full segment does not wait";
+  set_cork(p.t, true, p.now);
+  EXPECT_FALSE(may_hold(p.t, 1)) << "the cork has a timer";
+  p.t.cork = false;
+  refresh_prediction(p.t);
+  ASSERT_TRUE(may_hold(p.t, 1));
+  p.in(kAck, 1, 1, "an answer");
+  EXPECT_EQ(p.t.acks_due != 0, !may_hold(p.t, 1)) << "an ACK that is due goes";
+  p.out();
+  write(piece(100));
+  const auto o = p.out();
+  ASSERT_EQ(o.size(), 1u);
+  EXPECT_EQ(o[0].data, all.substr(7, 1460));
+  p.in(kAck, 10, 1 + 7 + 1460);
+  const auto rest = p.out();
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].data, all.substr(7 + 1460, 14 * 101 + 100 - 1460));
+}
+
 TEST_P(Send, NodelayReleasesWhatNagleHeld) {
   Peer p(ours(), theirs());
   p.config.nodelay = false;

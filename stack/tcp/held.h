@@ -1,0 +1,39 @@
+// A stream of small writes: what Nagle's algorithm holds joins the frame that waits already, and
+// nothing leaves before that is full or what is in flight is acknowledged. The short way of
+// append() and of a look at what may be sent, for all but the first and the last of a segment's.
+// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.7.4, by Minshall's rule.
+#pragma once
+
+#include <algorithm>
+
+#include "core/checksum.h"
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+/// True if `n` bytes fit behind the only unsent ones, those stay less than a segment, and they wait
+/// for an ACK and for nothing else; no ACK is due that a look at what may be sent would send.
+inline bool may_hold(Tcb& t, size_t n) {
+  if (t.snd_nxt >= t.snd_end || t.nodelay || !t.terse || t.queue.board().snd_sml <= t.snd_una)
+    return false;
+  const SendDesc& d = t.queue.back();
+  if (d.packet == nullptr || d.offset != t.snd_max || d.packet->refs != 1) return false;
+  const uint32_t most = std::min<uint32_t>(t.mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
+  return n != 0 && d.length + n < most && t.snd_nxt + d.length + n <= t.snd_edge &&
+         t.snd_max == t.snd_nxt && !t.more && !t.push && t.acks_due == 0 && !t.tlp_due &&
+         !t.probe_due && !t.keep_due && !t.searches_mtu && t.config.notsent_lowat == UINT32_MAX &&
+         buffer_room(t) >= n;
+}
+
+/// Appends them. Requires may_hold(); no output, no timer follows from it.
+inline void append_held(Tcb& t, const void* data, size_t n) {
+  SendDesc& d = t.queue.back();
+  PacketBuf& b = *d.packet;
+  const checksum::Sum s = checksum::copy_and_sum(b.data() + b.length, data, n);
+  b.sum = checksum::combine(b.sum, s, (b.length & 1) != 0);
+  b.length = static_cast<uint16_t>(b.length + n);
+  d.length = b.length;
+  t.snd_end += n;
+}
+
+}  // namespace vireo::tcp
