@@ -67,6 +67,7 @@ void plan_fast_open(Tcb& t, Plan& p) {
   const Scoreboard& b = t.queue.board();
   if (b.cookie_bytes != 0) add_fast_open(p, {b.cookie, b.cookie_bytes});
   PacketBuf* const packet = t.queue.front().packet;
+  if (packet->length + kOptionSpace > t.config.mss) return;  // the path shrank before it left
   p.packet = packet;
   p.at = packet->data_at;
   p.length = packet->length;

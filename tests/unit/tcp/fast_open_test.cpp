@@ -337,6 +337,23 @@ TEST_P(FastOpenClient, ASynTooLargeForThePathIsRepeatedWithoutData) {  // RFC 11
   EXPECT_EQ(o[0].data.size(), 1000u);
 }
 
+TEST_P(FastOpenClient, APathThatShrinksBeforeTheSynLeavesKeepsTheDataForLater) {
+  Peer p(ours(), theirs());
+  const std::string data = text(1200);
+  EXPECT_EQ(begin(p, data), data.size());
+  set_mss(p.t, 1000);
+  const auto syn = p.out();
+  ASSERT_EQ(syn.size(), 1u);
+  EXPECT_TRUE(syn[0].data.empty());
+  p.in(kSyn | kAck, 0, 1);
+  std::string sent;
+  for (const Out& o : p.out()) {
+    EXPECT_LE(o.data.size(), 1000u);
+    sent += o.data;
+  }
+  EXPECT_EQ(sent, data);
+}
+
 TEST_P(FastOpenClient, TheSynMayWaitForTheData) {  // tcp(7) TCP_FASTOPEN_CONNECT
   Peer p(ours(), theirs());
   open_active(p.t, p.config, p.pool, p.iss, p.now);
