@@ -51,14 +51,16 @@ uint32_t plan_mtu_probe(Tcb& t, Instant now) {
   MtuSearch& s = *t.mtu_search;
   take_success(t, s);
   if (s.probe_size != 0 || t.cc.cwnd < kLeastWindow * t.mss || !is_quiet(t)) return t.mss;
-  const int high = std::min(s.search_high, largest_segment(t));
-  if (high - s.search_low < std::max<int>(t.config.mtu_threshold, 1)) {
+  const int threshold = std::max<int>(t.config.mtu_threshold, 1);
+  int high = std::min(s.search_high, largest_segment(t));
+  if (high - s.search_low < threshold) {
     if (now - s.begun < Duration::s(t.config.mtu_interval_s)) return t.mss;
     // RFC 4821 §7.3: the path may have changed.
     s.search_low = static_cast<uint16_t>(t.mss + plain_options(t));
     s.search_high = largest_segment(t);
     s.begun = now;
-    return t.mss;
+    high = s.search_high;
+    if (high - s.search_low < threshold) return t.mss;
   }
   const auto size = static_cast<uint32_t>((s.search_low + high) / 2) - plain_options(t);
   if (size <= t.mss) return t.mss;
