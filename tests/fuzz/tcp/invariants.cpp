@@ -162,7 +162,8 @@ void check(Tcb& t, Watch& w, const Plan& p, unsigned side) {
   require(p.offset + p.length <= std::max(t.snd_end, t.snd_max), "sends what was never written");
   if (fin) require(t.fin_queued && end == t.snd_end + 1, "a FIN out of its place");
   if (p.length > 0 || fin)
-    require(end <= w.snd_edge + 1, "more than a probe beyond every window ever offered");
+    require(end <= std::max(w.snd_edge, t.snd_una) + 1,
+            "more than a probe beyond every window ever offered, and beyond what was taken");
   // RFC 7323 §2.4: what the peer sees may fall back by the rounding of the shift, no more.
   require(p.ack == t.rcv_seq(t.rcv_nxt), "an ACK that is not rcv_nxt");
   const uint64_t unit = uint64_t{1} << t.rcv_wscale;
