@@ -88,7 +88,7 @@ void rack_detect_loss(Tcb& t, Instant now) {
   SendQueue& q = t.queue;
   Scoreboard& b = q.board();
   t.suspects = false;
-  if (b.rack_rtt == Duration{}) return;
+  if (b.rack_rtt == Duration{} || t.outstanding() == 0) return;
   const Duration patience = rack_patience(t);
   const auto suspect = [&](const SendDesc& s) {
     const Instant at = s.sent_at + patience;

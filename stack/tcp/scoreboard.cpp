@@ -143,7 +143,11 @@ void advance(Tcb& t, const AckEvent& a, Delivered& d) {
       if (to > from) uncount(t, s.marks, static_cast<uint32_t>(to - from));
       if (!whole) {
         if (s.retransmits > 0) d.twice = true;
-        if (una >= t.snd_nxt) s.marks = 0;  // nothing of it is outstanding
+        if (una >= t.snd_nxt) {  // nothing of it is outstanding; its rest is judged anew
+          s.marks = 0;
+          Scoreboard& b = t.queue.board();
+          if (SendQueue::before(t.queue.first(), b.rack_next)) b.rack_next = t.queue.first();
+        }
         break;
       }
       if (s.is(kSacked)) {

@@ -365,7 +365,7 @@ class Run {
     const Scoreboard& b = t_.queue.board();
     const bool exact = in_order();
     const Duration patience = rack_patience(t_);
-    const bool known = b.rack_rtt > Duration{};
+    const bool known = b.rack_rtt > Duration{} && outstanding() > 0;
     std::vector<bool> late;
     bool suspects = false;
     Instant reorder_at;
