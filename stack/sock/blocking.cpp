@@ -168,6 +168,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       cpu_relax();
     // Whoever holds the lock polls for us; what it delivers to us is seen when we get the lock.
     while (!e.lock().try_lock()) {
+      idle_at = Instant::never();  // it is busy, not away
       cpu_relax();
       if (signals.pending()) {
         e.lock().lock();

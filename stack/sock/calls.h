@@ -84,8 +84,8 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument);
 bool has_timeout(Handle h, bool sending);
 
 // ---- for multiplexers (epoll.cpp, poll_select.cpp)
-/// Polls the engine of `h` once, if nobody else does. Lock not held.
-void poll_engine(Engine& e) noexcept;
+/// Polls an engine once, if nobody else does. Lock not held. @return false: it had nothing to do.
+bool poll_engine(Engine& e) noexcept;
 /// readiness() of a File, with the lock taken; EPOLLNVAL-like 0 for a dead handle.
 ReadyBits ready_now(Handle h) noexcept;
 

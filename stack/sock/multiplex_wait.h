@@ -139,10 +139,11 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
     if (now - idle_at >= SpinPlaces::kPreempted) [[unlikely]]
       places.note_preempted(now, now - idle_at);
-    idle_at = now;
     if (t_cancelled) [[unlikely]]
       return fail(EINTR, "cancelled");  // what is ready stays so
-    for (Engine* e : call.engines) poll_engine(*e);
+    bool busy = false;
+    for (Engine* e : call.engines) busy |= poll_engine(*e);
+    idle_at = busy ? Instant::never() : now;
     const bool expired = now >= *deadline;
     const bool shared = !never_sleeps && polls > SpinPlaces::kLeastPolls && places.is_shared(now);
     const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;

@@ -22,10 +22,11 @@ ReadyBits readiness(const File& f) noexcept {
 
 namespace sock {
 
-void poll_engine(Engine& e) noexcept {
-  if (!e.lock().try_lock()) return;  // the holder polls
-  e.poll(Clock::now());
+bool poll_engine(Engine& e) noexcept {
+  if (!e.lock().try_lock()) return true;  // the holder polls
+  const bool busy = e.poll(Clock::now());
   e.unlock();
+  return busy;
 }
 
 ReadyBits ready_now(Handle h) noexcept {
