@@ -262,6 +262,13 @@ class Lab:
         child.returncode = 0  # it outlives this process on purpose: no warning from Popen
         self.relay_pid, self.relay_start = child.pid, _start_time(child.pid)
 
+    def restart_relay(self, impairments: str) -> None:
+        """The same hosts over another link; what was under way is lost."""
+        self._stop_relay()
+        self.relay = impairments
+        self._start_relay()
+        self._save()
+
     def _relay_alive(self) -> bool:
         return self.relay_pid > 0 and _start_time(self.relay_pid) == self.relay_start
 
