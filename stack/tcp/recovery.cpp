@@ -291,6 +291,7 @@ Effects on_ack(Tcb& t, const AckEvent& a) {
   else
     t.dupacks = 0;
   if (!advanced) {
+    if (d.sacked > 0) t.tlp_due = false;  // the probe's time begins anew (RFC 8985 §7.2)
     if (!common) choose_timer(t, a.now);
     return Effects::kNone;
   }

@@ -544,6 +544,19 @@ TEST_P(Tlp, WhatJoinsAProbedSegmentIsInFlightOnce) {
   EXPECT_EQ(p.t.retrans_out, 0u);
 }
 
+TEST_P(Tlp, ASackBeforeTheProbeLeavesCallsItOff) {  // RFC 8985 §7.2: the ring was full meanwhile
+  SackPeer p(ours(), theirs());
+  p.establish();
+  ASSERT_EQ(p.send(3), 3u);
+  p.now = p.t.rtx_at;
+  on_deadline(p.t, p.now);
+  ASSERT_TRUE(p.t.tlp_due);
+  p.ack(0, {{2, 3}});
+  for (const uint32_t number : p.sent_now()) EXPECT_NE(number, 2u);
+  EXPECT_EQ(p.t.tlp_probes, 0u);
+  EXPECT_EQ(p.t.in_flight(), 2000u + p.t.retrans_out - p.t.lost_out);
+}
+
 TEST_P(Tlp, ALostProbeIsFollowedByTheTimeout) {  // TCP.md 4.22
   SackPeer p(ours(), theirs());
   p.establish();
