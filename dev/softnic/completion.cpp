@@ -26,18 +26,30 @@ void Channel::tell(Cq& cq) {
   events.push_back(&cq);
 }
 
+void Cq::tell() {
+  armed = Armed::kNo;
+  if (direct != nullptr) direct->fired();
+  if (to != nullptr) to->tell(*this);
+}
+
 bool Cq::push(const Cqe& e, bool lose_event) {
-  if (tail - head == ring.size()) {
+  if (direct != nullptr) {
+    if (!direct->write(e)) return false;
+    *e.freed = e.posted;
+  } else if (tail - head == ring.size()) {
     broken_rule("completion queue of %zu entries overflows: nobody polls it often enough",
                 ring.size());
     return false;
+  } else {
+    ring[tail++ & (ring.size() - 1)] = e;
   }
-  ring[tail++ & (ring.size() - 1)] = e;
   // Raw packets are never solicited; an error counts as if it were.
   if (armed == Armed::kNo || (armed == Armed::kSolicited && e.wc.status == IBV_WC_SUCCESS))
     return true;
-  armed = Armed::kNo;
-  if (to != nullptr && !lose_event) to->tell(*this);
+  if (lose_event)
+    armed = Armed::kNo;
+  else
+    tell();
   return true;
 }
 

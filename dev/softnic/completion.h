@@ -6,10 +6,12 @@
 #include <infiniband/verbs.h>
 
 #include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "core/fd.h"
+#include "dev/softnic/completion_ring.h"
 
 namespace vireo::softnic {
 
@@ -31,16 +33,30 @@ struct Channel : ibv_comp_channel {
 
 enum class Armed : uint8_t { kNo, kSolicited, kAny };
 
+/// What only the entries of mlx5 tell.
+struct Seen {
+  uint32_t flow_tag = 0;   ///< of the rule that matched; 0: none
+  uint16_t vlan_tag = 0;   ///< of the frame
+  uint8_t checksums = 0;   ///< MLX5_CQE_L3_OK and so on
+  uint8_t types = 0;       ///< of the headers, as l4_hdr_type_etc
+  uint8_t wqe_opcode = 0;  ///< of what was sent
+};
+
 /// A completion, and the slots of the work ring that are free again once it was polled: all up to
 /// `posted`, as a driver learns it no earlier.
 struct Cqe {
   ibv_wc wc;
   uint64_t* freed;
   uint64_t posted;
+  Seen seen = {};
 };
 
+/// A program may hold it as the longer ibv_cq_ex, which begins alike (mlx5dv_create_cq(3)).
 struct Cq : ibv_cq {
+  std::byte extended[sizeof(ibv_cq_ex) - sizeof(ibv_cq)] = {};
   Channel* to = nullptr;
+  std::unique_ptr<CompletionRing> direct;  ///< then the ring is the program's, and `ring` unused
+  bool compresses = false;
   std::vector<Cqe> ring;  ///< a power of two
   uint64_t head = 0;      ///< next to be polled
   uint64_t tail = 0;      ///< next to be written
@@ -49,11 +65,14 @@ struct Cq : ibv_cq {
   unsigned users = 0;         ///< queue pairs, each direction counted
 
   bool empty() const { return head == tail; }
+  void tell();
   /// @return false: it is full (only if lenient); the completion is lost.
   bool push(const Cqe& e, bool lose_event);
   unsigned poll(std::span<ibv_wc> out);
   /// Takes out the completions of a queue pair that ends.
   void purge(uint32_t qp_num);
 };
+
+static_assert(sizeof(ibv_cq) == offsetof(ibv_cq_ex, comp_mask));
 
 }  // namespace vireo::softnic

@@ -1,6 +1,7 @@
 #include "dev/softnic/control.h"
 
 #include "dev/softnic/nic.h"
+#include "dev/softnic/pump.h"
 
 using namespace vireo::softnic;
 
@@ -69,6 +70,10 @@ softnic_counts softnic_counts_of(ibv_device* device) {
   const std::lock_guard hold(p.lock);
   return p.counts;
 }
+
+void softnic_drive(bool by_hand) { drive(by_hand); }
+
+bool softnic_pump(void) { return pump(); }
 
 void softnic_inject(ibv_device* device, const void* frame, size_t bytes) {
   Port& p = nic_of(device).port;

@@ -38,6 +38,12 @@ void softnic_drop(ibv_device* device, unsigned frames);
 /// The next `events` of completion queues are not told.
 void softnic_lose_events(ibv_device* device, unsigned events);
 softnic_counts softnic_counts_of(ibv_device* device);
+/// Rings that the program drives itself (mlx5dv_init_obj) are looked at by a thread of the device
+/// from their making on, or, from now on if `by_hand`, by softnic_pump() alone, and more strictly.
+void softnic_drive(bool by_hand);
+/// Every device looks at its doorbells and does what can be done. @return whether there was
+/// something.
+bool softnic_pump(void);
 /// A frame comes in from the wire, as if the peer had sent it.
 void softnic_inject(ibv_device* device, const void* frame, size_t bytes);
 }

@@ -144,6 +144,7 @@ int ibv_close_device(ibv_context* context) {
   {
     const std::lock_guard hold(n.port.lock);
     while (!c.qps.empty()) destroy(c, *c.qps.back());
+    for (const auto& cq : c.cqs) n.port.detach(*cq);
     for (const auto& channel : c.channels) n.port.detach(*channel);
     std::erase(n.contexts, &c);
     if (n.contexts.empty()) n.port.faults.removed = false;

@@ -9,6 +9,8 @@
 namespace vireo::softnic {
 namespace {
 
+constexpr uint32_t kMostTag = 0xffffff;  // a completion has 24 bits for it
+
 /// True if `value` and `want` agree in the bits of `mask`.
 template <class T>
 bool agrees(const T& value, const T& want, const T& mask) {
@@ -89,8 +91,10 @@ size_t size_of(ibv_flow_spec_type type) {
       return sizeof(ibv_flow_spec_tcp_udp);
     case IBV_FLOW_SPEC_ACTION_DROP:
       return sizeof(ibv_flow_spec_action_drop);
+    case IBV_FLOW_SPEC_ACTION_TAG:
+      return sizeof(ibv_flow_spec_action_tag);
     default:
-      return 0;  // tags among them: no completion queue here could report one
+      return 0;
   }
 }
 
@@ -121,10 +125,14 @@ std::expected<Flow*, int> FlowTable::add(Qp& qp, const ibv_flow_attr& attr) {
       return std::unexpected(EINVAL);
     std::memcpy(&spec, at, size);
     at += size;
-    if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_DROP)
+    if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_DROP) {
       flow->drops = true;
-    else
+    } else if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_TAG) {
+      if (spec.flow_tag.tag_id > kMostTag) return std::unexpected(EINVAL);
+      flow->tag = spec.flow_tag.tag_id;
+    } else {
       flow->specs.push_back(spec);
+    }
   }
   const auto before =
       std::upper_bound(flows_.begin(), flows_.end(), flow->priority,
@@ -145,19 +153,19 @@ Receivers FlowTable::receivers(const Headers& h) const {
   bool found = false;
   uint16_t priority = 0;
   for (const auto& f : flows_) {
-    if (f->kind == IBV_FLOW_ATTR_SNIFFER) to.add(f->qp);
+    if (f->kind == IBV_FLOW_ATTR_SNIFFER) to.add(f->qp, f->tag);
     if (f->kind != IBV_FLOW_ATTR_NORMAL) continue;
     if (found && (!h.is_multicast() || f->priority != priority)) continue;
     if (!all_match(*f, h)) continue;
     found = true;
     priority = f->priority;
-    if (!f->drops) to.add(f->qp);
+    if (!f->drops) to.add(f->qp, f->tag);
   }
   for (const auto& f : flows_) {
     if (found) break;
     const bool takes = f->kind == IBV_FLOW_ATTR_ALL_DEFAULT ||
                        (f->kind == IBV_FLOW_ATTR_MC_DEFAULT && h.is_multicast());
-    if (takes) to.add(f->qp);
+    if (takes) to.add(f->qp, f->tag);
   }
   return to;
 }

@@ -19,6 +19,7 @@ struct Flow : ibv_flow {
   ibv_flow_attr_type kind = IBV_FLOW_ATTR_NORMAL;
   uint16_t priority = 0;
   bool drops = false;
+  uint32_t tag = 0;
   std::vector<ibv_flow_spec> specs;
 };
 
@@ -26,11 +27,14 @@ struct Flow : ibv_flow {
 struct Receivers {
   static constexpr size_t kMost = 16;  ///< copies of one frame; more are not delivered
   Qp* qp[kMost] = {};
+  uint32_t tag[kMost] = {};  ///< of the rule that chose it
   size_t count = 0;
-  void add(Qp* q) {
+  void add(Qp* q, uint32_t with_tag) {
     for (size_t i = 0; i < count; ++i)
       if (qp[i] == q) return;
-    if (count < kMost) qp[count++] = q;
+    if (count == kMost) return;
+    tag[count] = with_tag;
+    qp[count++] = q;
   }
 };
 

@@ -100,10 +100,16 @@ Headers parse(std::span<const std::byte> frame) noexcept {
   return h;
 }
 
+bool ip_checksum_holds(std::span<const std::byte> frame, const Headers& h) noexcept {
+  if (h.ip == Ip::kNone) return false;
+  return h.ip == Ip::k6 ||
+         checksum::is_good(checksum::sum(frame.subspan(h.l3_at, h.l4_at - h.l3_at)));
+}
+
 bool checksums_hold(std::span<const std::byte> frame, const Headers& h) noexcept {
   if (h.l4_bytes == 0) return false;
+  if (!ip_checksum_holds(frame, h)) return false;
   if (h.ip == Ip::k4) {
-    if (!checksum::is_good(checksum::sum(frame.subspan(h.l3_at, h.l4_at - h.l3_at)))) return false;
     if (h.proto == IPPROTO_UDP && host16(frame.data() + checksum_at(h)) == 0) return true;
   }
   return checksum::is_good(l4_sum(frame, h));

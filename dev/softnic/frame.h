@@ -37,6 +37,9 @@ Headers parse(std::span<const std::byte> frame) noexcept;
 /// True if the IPv4 header checksum and that of TCP or UDP hold; false for anything else than IP.
 bool checksums_hold(std::span<const std::byte> frame, const Headers& h) noexcept;
 
+/// True if the IPv4 header checksum holds, or the packet is IPv6, which has none.
+bool ip_checksum_holds(std::span<const std::byte> frame, const Headers& h) noexcept;
+
 /// Fills in what checksums_hold() looks at; leaves other frames alone.
 void fill_checksums(std::span<std::byte> frame) noexcept;
 

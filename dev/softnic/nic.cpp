@@ -87,6 +87,14 @@ std::vector<Nic*> devices() {
   return out;
 }
 
+std::vector<Nic*> every_device() {
+  Devices& d = known();
+  const std::lock_guard hold(d.lock);
+  std::vector<Nic*> out;
+  for (const auto& n : d.all) out.push_back(n.get());
+  return out;
+}
+
 void set_mtu(uint32_t mtu) {
   Devices& d = known();
   const std::lock_guard hold(d.lock);

@@ -59,6 +59,8 @@ struct Context : verbs_context {
 
 inline Context& of(ibv_context* c) { return *static_cast<Context*>(verbs_get_ctx(c)); }
 
+/// All that there ever were.
+std::vector<Nic*> every_device();
 /// The devices that the environment asks for now.
 std::vector<Nic*> devices();
 void set_mtu(uint32_t mtu);

@@ -95,11 +95,15 @@ bool may_go(ibv_qp_state from, ibv_qp_state to) {
 }
 
 void reset(Port& port, Qp& qp) {
-  port.enter_error(qp);
+  if (qp.state != IBV_QPS_RESET) port.enter_error(qp);
   qp.sent().purge(qp.qp_num);
   qp.received().purge(qp.qp_num);
   qp.sends.clear();
   qp.receives.clear();
+  if (qp.direct != nullptr) {
+    qp.direct->sends.clear();
+    qp.direct->receives.clear();
+  }
   qp.state = IBV_QPS_RESET;
 }
 
@@ -124,6 +128,10 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* out) {
   Port& port = port_of(cq->context);
   const std::lock_guard hold(port.lock);
   Cq& q = *static_cast<Cq*>(cq);
+  if (q.direct != nullptr) {
+    broken_rule("ibv_poll_cq: mlx5dv_init_obj gave completion queue %u away", cq->handle);
+    return -1;
+  }
   if (q.empty()) port.work();
   return static_cast<int>(q.poll({out, static_cast<size_t>(std::max(most, 0))}));
 }
@@ -132,11 +140,14 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   Port& port = port_of(cq->context);
   const std::lock_guard hold(port.lock);
   Cq& q = *static_cast<Cq*>(cq);
+  if (q.direct != nullptr) {
+    broken_rule("ibv_req_notify_cq: mlx5dv_init_obj gave completion queue %u away", cq->handle);
+    return EINVAL;
+  }
   if (q.armed != Armed::kAny) q.armed = solicited_only != 0 ? Armed::kSolicited : Armed::kAny;
   // A completion that nobody polled yet fires at once (ibv_req_notify_cq(3) leaves it open).
   if (!q.empty() && solicited_only == 0) {
-    q.armed = Armed::kNo;
-    if (q.to != nullptr) q.to->tell(q);
+    q.tell();
   } else {
     port.arm();
   }
@@ -177,6 +188,7 @@ void destroy(Context& c, Qp& qp) {
   Port& port = c.nic->port;
   reset(port, qp);
   port.detach(qp);
+  if (qp.direct != nullptr) port.note_direct(-1);
   --static_cast<Pd*>(qp.pd)->users;
   --qp.sent().users;
   --qp.received().users;
@@ -286,6 +298,7 @@ int ibv_destroy_cq(ibv_cq* cq) {
     if (std::erase(events, own) > 0 && events.empty())
       (void)kernel::read_counter(own->to->counter.get());
   }
+  if (own->direct != nullptr) c.nic->port.detach(*own);
   forget(c.cqs, own);
   return 0;
 }

@@ -1,5 +1,7 @@
 #include "dev/softnic/port.h"
 
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +15,27 @@ namespace {
 constexpr unsigned kReceiveBurst = 64;
 constexpr unsigned kRoundsPerLook = 4096;
 constexpr long kBacklogNs = 50'000;
+
+/// What mlx5's completions say of a frame; checksums that hold are `good`.
+Seen seen_of(std::span<const std::byte> frame, const Headers& h, bool good) {
+  enum : uint8_t { kL4None, kTcp, kUdp, kTcpAck, kTcpAckAndData };
+  Seen s;
+  s.vlan_tag = h.vlan_tag;
+  s.checksums = MLX5_CQE_L2_OK;
+  if (ip_checksum_holds(frame, h)) s.checksums |= MLX5_CQE_L3_OK;
+  if (good) s.checksums |= MLX5_CQE_L4_OK;
+  uint8_t l3 = MLX5_CQE_L3_HDR_TYPE_NONE, l4 = kL4None;
+  if (h.ip != Ip::kNone)
+    l3 = h.ip == Ip::k4 ? MLX5_CQE_L3_HDR_TYPE_IPV4 : MLX5_CQE_L3_HDR_TYPE_IPV6;
+  if (h.l4_bytes > 0 && h.proto == IPPROTO_UDP) l4 = kUdp;
+  if (h.l4_bytes > 0 && h.proto == IPPROTO_TCP) {
+    const auto header = (std::to_integer<size_t>(frame[h.l4_at + 12]) >> 4) * 4;
+    const bool ack = (frame[h.l4_at + 13] & std::byte(0x10)) != std::byte(0);
+    l4 = !ack ? kTcp : h.l4_bytes > header ? kTcpAckAndData : kTcpAck;
+  }
+  s.types = static_cast<uint8_t>(l4 << 4 | l3 << 2);
+  return s;
+}
 
 }  // namespace
 
@@ -46,19 +69,55 @@ void Port::attach(Channel& c) {
 
 void Port::detach(Channel& c) { std::erase(channels_, &c); }
 
+void Port::detach(Cq& cq) { std::erase(direct_cqs_, &cq); }
+
 void Port::complete(Cq& cq, const Cqe& e) {
   const bool lose = faults.lost_events > 0 && cq.armed != Armed::kNo;
   if (lose) --faults.lost_events;
   cq.push(e, lose);
 }
 
-void Port::work() {
-  if (wire_ == nullptr || faults.held) return;
-  if (backlog_) {
+bool Port::work() {
+  if (wire_ == nullptr || faults.held) return false;
+  const bool rung = look();
+  if (backlog_ || rung) {
     backlog_ = false;
     for (Qp* qp : qps_) send_some(*qp, UINT32_MAX);
   }
-  receive();
+  const bool received = receive();
+  return received || rung;
+}
+
+/// The doorbells of rings that programs drive themselves. @return true: one has rung.
+bool Port::look() {
+  if (!is_direct()) return false;
+  bool any = false;
+  for (Qp* qp : qps_) {
+    if (qp->direct == nullptr || qp->state == IBV_QPS_RESET) continue;
+    any |= qp->direct->sends.look(*qp, exact);
+    if (qp->state == IBV_QPS_ERR) enter_error(*qp);
+  }
+  for (Cq* cq : direct_cqs_) {
+    bool at_once = false;
+    if (!cq->direct->look(at_once)) continue;
+    any = true;
+    cq->armed = Armed::kAny;
+    if (at_once) cq->tell();
+  }
+  return any;
+}
+
+/// Is there a request to do? One that lies in the program's ring is fetched.
+bool Port::has_send(Qp& qp) {
+  return !qp.sends.idle() || (qp.direct != nullptr && qp.direct->sends.fetch(qp));
+}
+
+bool Port::has_receive(Qp& qp) {
+  return !qp.receives.idle() || (qp.direct != nullptr && qp.direct->receives.fetch(qp, memory));
+}
+
+void Port::flush_direct() {
+  for (Cq* cq : direct_cqs_) cq->direct->flush();
 }
 
 bool Port::anyone_is_armed() const {
@@ -99,15 +158,17 @@ void Port::watch_peer() {
   }
 }
 
-void Port::receive() {
-  if (wire_ == nullptr || faults.held) return;
+bool Port::receive() {
+  if (wire_ == nullptr || faults.held) return false;
   unsigned n = 0;
   for (; n < kReceiveBurst; ++n) {
     const auto frame = wire_->front();
     if (frame.empty() || !deliver(frame)) break;
     wire_->pop();
   }
+  flush_direct();
   if (n == 0 && rejoin && ++idle_rounds_ > kRoundsPerLook) watch_peer();
+  return n > 0;
 }
 
 /// @return false: the frame must wait on the wire.
@@ -124,23 +185,26 @@ bool Port::deliver(std::span<const std::byte> frame) {
   const Receivers to = flows.receivers(h);
   if (to.count == 0) return drop(counts.rx_no_rule);
   const bool good = checksums_hold(frame, h);
+  Seen seen{};
+  if (is_direct()) seen = seen_of(frame, h, good);
   for (size_t i = 0; i < to.count; ++i) {
     Qp& qp = *to.qp[i];
     if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS) {
       drop(counts.rx_no_rule);
-    } else if (qp.receives.idle()) {
+    } else if (!has_receive(qp)) {
       // Beside other queue pairs it is lost, as on a NIC: they shall not wait for this one.
       if (peer_ == nullptr && qps_.size() == 1) return false;
       drop(counts.rx_no_receive);
-    } else if (scatter(qp, frame, good)) {
-      ++counts.rx_frames;
+    } else {
+      seen.flow_tag = to.tag[i];
+      if (scatter(qp, frame, good, seen)) ++counts.rx_frames;
     }
   }
   return true;
 }
 
 /// @return false: the request failed, and the queue pair with it (only if lenient).
-bool Port::scatter(Qp& qp, std::span<const std::byte> frame, bool good) {
+bool Port::scatter(Qp& qp, std::span<const std::byte> frame, bool good, const Seen& seen) {
   ReceiveRequest& r = qp.receives.front();
   const ibv_sge* sge = qp.receives.segments_of(r);
   ibv_wc wc{};
@@ -167,7 +231,9 @@ bool Port::scatter(Qp& qp, std::span<const std::byte> frame, bool good) {
     wc.status = IBV_WC_LOC_LEN_ERR;
   }
   qp.receives.pop();
-  complete(qp.received(), qp.receives.completion(wc));
+  Cqe cqe = qp.receives.completion(wc);
+  cqe.seen = seen;
+  complete(qp.received(), cqe);
   if (wc.status != IBV_WC_SUCCESS) enter_error(qp);
   return wc.status == IBV_WC_SUCCESS;
 }
@@ -177,13 +243,17 @@ void Port::enter_error(Qp& qp) {
   ibv_wc wc{};
   wc.status = IBV_WC_WR_FLUSH_ERR;
   wc.qp_num = qp.qp_num;
-  while (!qp.sends.idle()) {
-    wc.wr_id = qp.sends.front().wr_id;
+  while (has_send(qp)) {
+    const SendRequest r = qp.sends.front();
+    wc.wr_id = r.wr_id;
     qp.sends.pop();
-    complete(qp.sent(), qp.sends.completion(wc));
+    if (qp.direct != nullptr) qp.direct->sends.told(static_cast<uint16_t>(r.wr_id), r.blocks);
+    Cqe cqe = qp.sends.completion(wc);
+    cqe.seen.wqe_opcode = r.opcode;
+    complete(qp.sent(), cqe);
   }
   wc.opcode = IBV_WC_RECV;
-  while (!qp.receives.idle()) {
+  while (has_receive(qp)) {
     const ReceiveRequest& r = qp.receives.front();
     const ibv_sge* sge = qp.receives.segments_of(r);
     for (uint32_t i = 0; i < r.segments; ++i)
@@ -192,6 +262,7 @@ void Port::enter_error(Qp& qp) {
     qp.receives.pop();
     complete(qp.received(), qp.receives.completion(wc));
   }
+  flush_direct();
 }
 
 void Port::enter_all_errors() {

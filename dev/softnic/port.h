@@ -2,10 +2,11 @@
 //
 // It has no thread of its own. A caller that posts, polls, arms or reads events does the device's
 // work in passing, under the lock; so a frame costs two copies and no hand-over between threads,
-// and what one thread sees is the same in every run. Frames that a full shared wire does not take
-// wait in their send queue (VERBS.md: a wire pushes back), and a timer in the channels brings a
-// sleeping program back to them.
-// Owner: Nic. Thread: any; `lock` guards all. In lock-step both ports share one.
+// and what one thread sees is the same in every run. Rings that the program drives itself
+// (mlx5dv_init_obj) are looked at whenever the port works: pump.h sees to it that it does. Frames
+// that a full shared wire does not take wait in their send queue (VERBS.md: a wire pushes back),
+// and a timer in the channels brings a sleeping program back to them. Owner: Nic. Thread: any;
+// `lock` guards all. In lock-step both ports share one.
 #pragma once
 
 #include <functional>
@@ -53,12 +54,16 @@ class Port {
   void detach(Qp& qp);
   void attach(Channel& c);
   void detach(Channel& c);
+  void attach(Cq& cq) { direct_cqs_.push_back(&cq); }  ///< of those with rings of their own
+  void detach(Cq& cq);
+  bool is_direct() const { return !direct_cqs_.empty() || direct_pairs_ > 0; }
+  void note_direct(int pairs) { direct_pairs_ += pairs; }
 
   /// Errors: as ibv_post_send(3).
   int post(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad);
   int post(Qp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
-  /// Does what can be done now.
-  void work();
+  /// Does what can be done now. @return true: there was something.
+  bool work();
   /// Sends at most `most` requests, even while held. @return how many.
   unsigned step(unsigned most);
   /// After a completion queue was armed: the next frame rings, or is taken now.
@@ -75,9 +80,14 @@ class Port {
   FlowTable flows;
   Faults faults;
   softnic_counts counts{};
+  bool exact = false;  ///< while the device works, the program stands still
 
  private:
   enum class Sent : uint8_t { kDone, kWireFull, kFailed };
+  bool look();
+  bool has_send(Qp& qp);
+  bool has_receive(Qp& qp);
+  void flush_direct();
   int accept(Qp& qp, const ibv_send_wr& wr);
   int accept(Qp& qp, const ibv_recv_wr& wr);
   unsigned send_some(Qp& qp, unsigned most);
@@ -85,9 +95,9 @@ class Port {
   Sent transmit_segments(Qp& qp, SendRequest& r);
   std::span<std::byte> room();
   void complete_send(Qp& qp, const SendRequest& r, ibv_wc_status status);
-  void receive();
+  bool receive();
   bool deliver(std::span<const std::byte> frame);
-  bool scatter(Qp& qp, std::span<const std::byte> frame, bool good);
+  bool scatter(Qp& qp, std::span<const std::byte> frame, bool good, const Seen& seen);
   void complete(Cq& cq, const Cqe& e);
   void watch_peer();
   bool anyone_is_armed() const;
@@ -101,6 +111,8 @@ class Port {
   UniqueFd timer_;
   std::vector<Qp*> qps_;
   std::vector<Channel*> channels_;
+  std::vector<Cq*> direct_cqs_;
+  int direct_pairs_ = 0;
 };
 
 }  // namespace vireo::softnic

@@ -6,10 +6,14 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "dev/softnic/completion.h"
+#include "dev/softnic/receive_ring.h"
+#include "dev/softnic/send_ring.h"
 
 namespace vireo::softnic {
 
@@ -47,12 +51,16 @@ class WorkRing {
 };
 
 struct SendRequest {
-  uint64_t wr_id;
-  unsigned flags;  ///< IBV_SEND_*
-  uint32_t segments;
-  uint32_t inline_bytes;  ///< in bytes_of(): the frame, or the header of what is to be segmented
-  uint16_t mss;           ///< > 0: IBV_WR_TSO
-  uint32_t sent_bytes;    ///< of a payload that is being segmented
+  uint64_t wr_id = 0;
+  unsigned flags = 0;  ///< IBV_SEND_*
+  uint32_t segments = 0;
+  uint32_t inline_bytes = 0;  ///< in bytes_of(): the frame, or the header of what is segmented
+  uint16_t mss = 0;           ///< > 0: IBV_WR_TSO
+  uint32_t sent_bytes = 0;    ///< of a payload that is being segmented
+  // Of an element of a SendRing:
+  uint32_t blocks = 0;
+  uint8_t opcode = MLX5_OPCODE_SEND;
+  ibv_wc_status refused = IBV_WC_SUCCESS;  ///< else it cannot be done
 };
 
 struct ReceiveRequest {
@@ -60,11 +68,24 @@ struct ReceiveRequest {
   uint32_t segments;
 };
 
+/// The rings of a pair that mlx5dv_init_obj(3) gave to the program. The work rings beside them hold
+/// just the request that the device does now.
+struct DirectRings {
+  SharedPages records{2 * sizeof(__be32), 0};
+  SendRing sends;
+  ReceiveRing receives;
+
+  DirectRings(uint32_t blocks, uint32_t entries, uint32_t segments)
+      : sends(blocks, record(MLX5_SND_DBR)), receives(entries, segments, record(MLX5_RCV_DBR)) {}
+  __be32& record(int which) { return reinterpret_cast<__be32*>(records.data())[which]; }
+};
+
 struct Qp : ibv_qp {
   ibv_qp_init_attr init;
   uint16_t most_header;  ///< of IBV_WR_TSO
   WorkRing<SendRequest> sends;
   WorkRing<ReceiveRequest> receives;
+  std::unique_ptr<DirectRings> direct;
 
   Qp(const ibv_qp_init_attr& attr, uint16_t tso_header)
       : ibv_qp{},
@@ -73,8 +94,26 @@ struct Qp : ibv_qp {
         sends(attr.cap.max_send_wr, attr.cap.max_send_sge,
               std::max<uint32_t>(attr.cap.max_inline_data, tso_header)),
         receives(attr.cap.max_recv_wr, attr.cap.max_recv_sge, 0) {}
+  bool is_untouched() const { return sends.idle() && receives.idle(); }
+  void give_rings();
   Cq& sent() const { return *static_cast<Cq*>(send_cq); }
   Cq& received() const { return *static_cast<Cq*>(recv_cq); }
 };
+
+/// As large as rdma-core makes them for the same capabilities.
+inline void Qp::give_rings() {
+  constexpr uint32_t kOverhead = sizeof(mlx5_wqe_ctrl_seg) + sizeof(mlx5_wqe_eth_seg), kUnit = 16;
+  const auto aligned = [](uint32_t n) { return (n + kUnit - 1) / kUnit * kUnit; };
+  const uint32_t gather = init.cap.max_send_sge * kUnit + aligned(most_header);
+  const uint32_t inlined =
+      aligned(static_cast<uint32_t>(sizeof(mlx5_wqe_inl_data_seg)) + init.cap.max_inline_data);
+  const uint32_t bytes = kOverhead + std::max(gather, inlined);
+  const uint32_t each = (bytes + MLX5_SEND_WQE_BB - 1) / MLX5_SEND_WQE_BB;
+  direct = std::make_unique<DirectRings>(std::bit_ceil(std::max(1U, init.cap.max_send_wr) * each),
+                                         std::bit_ceil(std::max(1U, init.cap.max_recv_wr)),
+                                         std::max(1U, init.cap.max_recv_sge));
+  sends = WorkRing<SendRequest>(1, SendRing::kMostSegments, SendRing::kMostBytes);
+  receives = WorkRing<ReceiveRequest>(1, std::bit_ceil(std::max(1U, init.cap.max_recv_sge)), 0);
+}
 
 }  // namespace vireo::softnic

@@ -31,6 +31,10 @@ int Port::post(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad) {
 
 int Port::accept(Qp& qp, const ibv_send_wr& wr) {
   const bool is_tso = wr.opcode == IBV_WR_TSO;
+  if (qp.direct != nullptr) {
+    broken_rule("ibv_post_send: mlx5dv_init_obj gave the send queue of pair %u away", qp.qp_num);
+    return EINVAL;
+  }
   if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_ERR) {
     broken_rule("ibv_post_send: queue pair %u is in state %d, not RTS", qp.qp_num, qp.state);
     return EINVAL;
@@ -52,7 +56,9 @@ int Port::accept(Qp& qp, const ibv_send_wr& wr) {
     return EINVAL;
   }
   SendRequest& r = qp.sends.free_slot();
-  r = {wr.wr_id, wr.send_flags, 0, 0, 0, 0};
+  r = {};
+  r.wr_id = wr.wr_id;
+  r.flags = wr.send_flags;
   if (qp.init.sq_sig_all != 0) r.flags |= IBV_SEND_SIGNALED;
   std::byte* bytes = qp.sends.bytes_of(r);
   if (is_tso) {
@@ -105,7 +111,7 @@ int Port::accept(Qp& qp, const ibv_recv_wr& wr) {
     broken_rule("ibv_post_recv: queue pair %u is in state RESET", qp.qp_num);
     return EINVAL;
   }
-  if (qp.receives.full()) {
+  if (qp.direct != nullptr ? qp.direct->receives.full() : qp.receives.full()) {
     broken_rule("ibv_post_recv: receive queue of %u overflows", qp.init.cap.max_recv_wr);
     return ENOMEM;
   }
@@ -113,6 +119,11 @@ int Port::accept(Qp& qp, const ibv_recv_wr& wr) {
     broken_rule("ibv_post_recv: %d segments, the queue pair has %u", wr.num_sge,
                 qp.init.cap.max_recv_sge);
     return EINVAL;
+  }
+  if (qp.direct != nullptr) {
+    qp.direct->receives.post(wr);
+    qp.direct->receives.look(qp, memory);
+    return 0;
   }
   ReceiveRequest& r = qp.receives.free_slot();
   r = {wr.wr_id, static_cast<uint32_t>(wr.num_sge)};
@@ -126,6 +137,7 @@ int Port::accept(Qp& qp, const ibv_recv_wr& wr) {
 
 unsigned Port::step(unsigned most) {
   unsigned n = 0;
+  look();
   for (Qp* qp : qps_) n += send_some(*qp, most - n);
   return n;
 }
@@ -133,7 +145,7 @@ unsigned Port::step(unsigned most) {
 unsigned Port::send_some(Qp& qp, unsigned most) {
   if (wire_ == nullptr) return 0;
   unsigned n = 0;
-  for (; n < most && qp.state == IBV_QPS_RTS && !qp.sends.idle(); ++n) {
+  for (; n < most && qp.state == IBV_QPS_RTS && has_send(qp); ++n) {
     const Sent sent = transmit(qp, qp.sends.front());
     if (sent == Sent::kWireFull) {
       backlog_ = true;
@@ -162,6 +174,14 @@ Port::Sent Port::transmit(Qp& qp, SendRequest& r) {
     --faults.fail_sends;
     complete_send(qp, r, faults.fail_status);
     return Sent::kFailed;
+  }
+  if (r.refused != IBV_WC_SUCCESS) {
+    complete_send(qp, r, r.refused);
+    return Sent::kFailed;
+  }
+  if (r.opcode == MLX5_OPCODE_NOP) {
+    complete_send(qp, r, IBV_WC_SUCCESS);
+    return Sent::kDone;
   }
   if (r.mss > 0) return transmit_segments(qp, r);
   uint32_t bytes = r.inline_bytes;
@@ -236,6 +256,7 @@ Port::Sent Port::transmit_segments(Qp& qp, SendRequest& r) {
 }
 
 void Port::complete_send(Qp& qp, const SendRequest& r, ibv_wc_status status) {
+  const uint8_t opcode = r.opcode;
   ibv_wc wc{};
   wc.wr_id = r.wr_id;
   wc.status = status;
@@ -243,7 +264,11 @@ void Port::complete_send(Qp& qp, const SendRequest& r, ibv_wc_status status) {
   wc.qp_num = qp.qp_num;
   const bool told = (r.flags & IBV_SEND_SIGNALED) != 0 || status != IBV_WC_SUCCESS;
   qp.sends.pop();
-  if (told) complete(qp.sent(), qp.sends.completion(wc));
+  if (!told) return;
+  if (qp.direct != nullptr) qp.direct->sends.told(static_cast<uint16_t>(wc.wr_id), r.blocks);
+  Cqe cqe = qp.sends.completion(wc);
+  cqe.seen.wqe_opcode = opcode;
+  complete(qp.sent(), cqe);
 }
 
 }  // namespace vireo::softnic

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <infiniband/mlx5dv.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,16 @@ End::End(int number, const EndOptions& o) : memory(64 * kSlot) {
   fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
   sent = ibv_create_cq(context, 64, nullptr, nullptr, 0);
   received = ibv_create_cq(context, 64, nullptr, channel, 0);
+  if (o.compress) {
+    ibv_destroy_cq(received);
+    ibv_cq_init_attr_ex wanted{};
+    wanted.cqe = 64;
+    wanted.channel = channel;
+    mlx5dv_cq_init_attr mlx5{};
+    mlx5.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
+    mlx5.cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_HASH;
+    received = ibv_cq_ex_to_cq(mlx5dv_create_cq(context, &wanted, &mlx5));
+  }
   ibv_qp_init_attr_ex attr{};
   attr.qp_type = IBV_QPT_RAW_PACKET;
   attr.send_cq = sent;

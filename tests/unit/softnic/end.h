@@ -19,6 +19,7 @@ namespace softnic_test {
 struct EndOptions {
   uint32_t sends = 8, receives = 8;
   uint16_t tso_header = 0;
+  bool compress = false;  ///< the receives' completions
 };
 
 class End {

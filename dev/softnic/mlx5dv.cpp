@@ -1,0 +1,39 @@
+// The calls of libmlx5 that this device has; what they do is in libibverbs.so.1, where the devices
+// are. Source: mlx5dv.h and the manual page of each.
+#include <infiniband/mlx5dv.h>
+
+#include <cerrno>
+
+#include "dev/softnic/mlx5_objects.h"
+
+extern "C" {
+
+bool mlx5dv_is_supported(ibv_device* device) { return softnic_mlx5_is_supported(device); }
+
+ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
+  if (attr->flags == 0 && attr->comp_mask == 0) return ibv_open_device(device);
+  errno = EOPNOTSUPP;  // DevX
+  return nullptr;
+}
+
+int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
+  return softnic_mlx5_query_device(context, out);
+}
+
+int mlx5dv_init_obj(mlx5dv_obj* obj, uint64_t types) { return softnic_mlx5_init_obj(obj, types); }
+
+ibv_cq_ex* mlx5dv_create_cq(ibv_context* context, ibv_cq_init_attr_ex* attr,
+                            mlx5dv_cq_init_attr* mlx5) {
+  return softnic_mlx5_create_cq(context, attr, mlx5);
+}
+
+ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr,
+                         mlx5dv_qp_init_attr* mlx5) {
+  return softnic_mlx5_create_qp(context, attr, mlx5);
+}
+
+int mlx5dv_get_clock_info(ibv_context* context, mlx5dv_clock_info* out) {
+  return softnic_mlx5_get_clock_info(context, out);
+}
+
+}  // extern "C"

@@ -1,0 +1,17 @@
+// Who makes the device work where the program calls nobody: rings that mlx5dv_init_obj(3) gave away
+// are only written to, and a page of memory cannot tell of a store. A thread looks at the doorbells
+// of all devices, or, by hand, whoever calls pump().
+// Owner: process. Thread: any.
+#pragma once
+
+namespace vireo::softnic {
+
+/// From now on by hand or by the thread. Set before rings are given away.
+void drive(bool by_hand);
+/// One look at every device. @return true: there was something to do.
+bool pump();
+/// Rings are about to be given away: there is a thread from now on, unless by hand. True if by
+/// hand.
+bool start_driving();
+
+}  // namespace vireo::softnic
