@@ -118,12 +118,11 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     return result;
   };
   int64_t polls = 0;
-  Instant idle_at = Instant::never();  // the last poll found nothing then, and nobody slept since
+  IdlePolls idle(places);
   for (;;) {
     const Instant now = Clock::now();
-    if (now - idle_at >= SpinPlaces::kPreempted) [[unlikely]]
-      places.note_preempted(now, now - idle_at);
-    idle_at = e.poll(now) ? Instant::never() : now;
+    idle.begin(now);
+    idle.end(e.poll(now), now);
     if (ready(argument)) return finish(Woken::kReady);
     if (signals.pending()) return finish(fail(EINTR, "signal"));
     if (what.deadline.passed(now)) {
@@ -145,7 +144,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     if (look && kernel_ready(what.handle.fd, what.kernel_events)) return finish(Woken::kKernel);
     if (sleep || follow) {
       if (spun_enough && std::exchange(spins_in_place, false)) places.leave();
-      idle_at = Instant::never();
+      idle.pause();
       if (waiter == nullptr) {
         // Without an eventfd we cannot sleep safely: go on polling.
         if (auto w = stack.take_waiter()) waiter = *w;
@@ -168,7 +167,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       cpu_relax();
     // Whoever holds the lock polls for us; what it delivers to us is seen when we get the lock.
     while (!e.lock().try_lock()) {
-      idle_at = Instant::never();  // it is busy, not away
+      idle.pause();
       cpu_relax();
       if (signals.pending()) {
         e.lock().lock();

@@ -135,15 +135,14 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   WaiterLoan waiter(stack);
   bool kernel_woke = false;
   SpinPlaces& places = stack.spin_places();
-  Instant idle_at = Instant::never();  // the last poll found nothing then, and nobody slept since
+  IdlePolls idle(places);
   for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
-    if (now - idle_at >= SpinPlaces::kPreempted) [[unlikely]]
-      places.note_preempted(now, now - idle_at);
+    idle.begin(now);
     if (t_cancelled) [[unlikely]]
       return fail(EINTR, "cancelled");  // what is ready stays so
     bool busy = false;
     for (Engine* e : call.engines) busy |= poll_engine(*e);
-    idle_at = busy ? Instant::never() : now;
+    idle.end(busy, now);
     const bool expired = now >= *deadline;
     const bool shared = !never_sleeps && polls > SpinPlaces::kLeastPolls && places.is_shared(now);
     const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;
@@ -170,7 +169,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
         cpu_relax();
       continue;
     }
-    idle_at = Instant::never();
+    idle.pause();
     SleepList& list = call.sleep_list();
     if (!call.arm(*event)) continue;
     const bool slept = sleep_on(call.engines, list, *event, *deadline, signals);

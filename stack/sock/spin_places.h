@@ -29,12 +29,10 @@ class SpinPlaces {
   /// the sleep.
   bool follow(Waiter& w) noexcept;
   void forget_follower(Waiter& w) noexcept;
-  /// Between two polls that find nothing lie some hundred nanoseconds, unless another thread ran.
-  static constexpr Duration kPreempted = Duration::us(50);
   /// So many polls are worth it even where the processor is shared.
   static constexpr int64_t kLeastPolls = 4;
 
-  /// A thread that polled lost its processor for `lost`, kPreempted or longer, between two polls.
+  /// A thread that polled lost its processor for `lost` between two polls.
   void note_preempted(Instant now, Duration lost) noexcept;
   /// It was no accident: who may sleep shall.
   bool is_shared(Instant now) const noexcept {
@@ -58,6 +56,28 @@ class SpinPlaces {
   std::atomic<int64_t> sharing_ns_{0};  ///< how long is believed what was seen last
   ControlLock lock_;                    ///< leaf
   Waiter* first_ VIREO_GUARDED_BY(lock_) = nullptr;
+};
+
+/// One wait's polls, as far as they tell of a lost processor: time between two that found nothing.
+/// On the stack of the thread that waits.
+class IdlePolls {
+ public:
+  explicit IdlePolls(SpinPlaces& places) : places_(places) {}
+  void begin(Instant now) noexcept {
+    if (now - idle_at_ >= kPreempted) [[unlikely]]
+      places_.note_preempted(now, now - idle_at_);
+  }
+  /// @param busy it took something in, which may take long
+  void end(bool busy, Instant now) noexcept { idle_at_ = busy ? Instant::never() : now; }
+  /// It sleeps, or waits for another thread: that time is not lost.
+  void pause() noexcept { idle_at_ = Instant::never(); }
+
+ private:
+  /// Some hundred nanoseconds lie between two polls, unless another thread ran.
+  static constexpr Duration kPreempted = Duration::us(50);
+
+  SpinPlaces& places_;
+  Instant idle_at_ = Instant::never();
 };
 
 }  // namespace vireo

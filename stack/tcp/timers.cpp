@@ -87,6 +87,7 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   return Effects::kTransmit;
 }
 
+/// A window probe's answer has at least this long (Linux TCP_TIMEOUT_MIN, two jiffies).
 constexpr Duration kLeastProbeWait = Duration::ms(2);
 
 Effects on_persist_timer(Tcb& t, Instant now) {
@@ -104,7 +105,7 @@ Effects on_persist_timer(Tcb& t, Instant now) {
     return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
   t.probe_due = true;
   back_off(t);
-  // A probe may be answered, be the user timeout over before the first (Linux TCP_TIMEOUT_MIN).
+  // Be the user timeout over before it, too.
   t.rtx_at = std::max(clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, most)),
                       now + kLeastProbeWait);
   return Effects::kTransmit;

@@ -27,6 +27,15 @@ class Prober : public SackPeer {
     write(text(10'000 + more));
     ASSERT_EQ(sizes_now(), std::vector<size_t>(10, 1000));
   }
+  /// From the SYN to the first probe, and what leaves with it: of a window of 12 segments 8 are in
+  /// flight.
+  std::vector<Out> probe() {
+    establish();
+    fill();
+    pass(kRtt);
+    ack(2);
+    return out();
+  }
   /// Writes `bytes`; what the path carries arrives and is acknowledged, a round trip later. All
   /// that arrives is what was written.
   void carry(size_t limit, size_t bytes) {
@@ -82,11 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Iss, MtuSearchTest, ::testing::Range(0, 6));
 
 TEST_P(MtuSearchTest, AProbeIsOneLargerSegmentOfUnsentData) {  // RFC 4821 §7.2, §7.4
   Prober p(ours(), theirs());
-  p.establish();
-  p.fill();
-  p.pass(kRtt);
-  p.ack(2);  // of the window, 12 segments, 8 are in flight
-  const auto o = p.out();
+  const auto o = p.probe();
   EXPECT_EQ(Prober::sizes(o), (std::vector<size_t>{1200, 800, 1000, 1000}));
   EXPECT_EQ(o[0].data, text(30'000).substr(10'000, 1200));
   EXPECT_EQ(o[1].data, text(30'000).substr(11'200, 800));
@@ -96,11 +101,7 @@ TEST_P(MtuSearchTest, AProbeIsOneLargerSegmentOfUnsentData) {  // RFC 4821 §7.2
 
 TEST_P(MtuSearchTest, ItsAckRaisesTheSegmentSize) {  // RFC 4821 §7.6.1
   Prober p(ours(), theirs());
-  p.establish();
-  p.fill();
-  p.pass(kRtt);
-  p.ack(2);
-  p.out();
+  p.probe();
   const uint32_t cwnd = p.t.cc.cwnd;
   p.pass(kRtt);
   p.ack_bytes(10'001 + 1199, {});  // all but its last byte
@@ -114,11 +115,7 @@ TEST_P(MtuSearchTest, ItsAckRaisesTheSegmentSize) {  // RFC 4821 §7.6.1
 
 TEST_P(MtuSearchTest, ItsLossIsNoCongestion) {  // RFC 4821 §7.6.2
   Prober p(ours(), theirs());
-  p.establish();
-  p.fill();
-  p.pass(kRtt);
-  p.ack(2);
-  p.out();
+  p.probe();
   p.pass(kRtt);
   p.ack(10);
   p.out();
@@ -140,11 +137,7 @@ TEST_P(MtuSearchTest, ItsLossIsNoCongestion) {  // RFC 4821 §7.6.2
 
 TEST_P(MtuSearchTest, WithAnotherLossItTellsNothing) {  // RFC 4821 §7.6.4
   Prober p(ours(), theirs());
-  p.establish();
-  p.fill();
-  p.pass(kRtt);
-  p.ack(2);
-  p.out();
+  p.probe();
   p.pass(kRtt);
   p.ack(10);
   p.out();
@@ -159,11 +152,7 @@ TEST_P(MtuSearchTest, WithAnotherLossItTellsNothing) {  // RFC 4821 §7.6.4
 
 TEST_P(MtuSearchTest, ATimeoutTellsNothing) {  // RFC 4821 §7.6.3: it may be sent again
   Prober p(ours(), theirs());
-  p.establish();
-  p.fill();
-  p.pass(kRtt);
-  p.ack(2);
-  p.out();
+  p.probe();
   p.after(Duration::ms(700));
   EXPECT_EQ(p.t.mtu_search->search_high, 1400);
   EXPECT_EQ(p.t.mtu_search->search_low, 1000);
@@ -268,11 +257,7 @@ TEST_P(MtuSearchTest, ARoutersReportBoundsTheSearch) {  // RFC 4821 §7.1: both 
 
 TEST_P(MtuSearchTest, AProbeReportedTooLargeIsCutLikeAnyOther) {  // RFC 1191 §6.4
   Prober p(ours(), theirs());
-  p.establish();
-  p.fill();
-  p.pass(kRtt);
-  p.ack(2);
-  p.out();
+  p.probe();
   EXPECT_TRUE(has(path_shrunk(p.t, 1150, p.now), Effects::kTransmit));
   const auto o = p.out();
   ASSERT_GE(o.size(), 2u);
