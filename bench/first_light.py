@@ -168,7 +168,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.rounds < 1 or options.seconds < 1:
         parser.error("at least one round of one second")
-    options.library, options.dry, options.spec = build_dir() / "libvireo.so", False, "latency"
+    options.library, options.device, options.dry, options.spec = build_dir() / "libvireo.so", "xdp", False, "latency"
     stacks = STACKS[:1] if options.kernel_only else STACKS
     if "vireo" in stacks and not options.library.exists():
         sys.exit(f"demo: {options.library} is missing: tools/demo builds it")

@@ -327,7 +327,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="all figures of all rounds")
     parser.add_argument("--dry", action="store_true", help="the kernel in Vireo's place: what the ratios are worth on this machine")
     options = parser.parse_args()
-    options.spec = None
+    options.spec, options.device = None, "xdp"
     if unknown := [p for p in options.parts if p not in PARTS]:
         parser.error(f"no part {', '.join(unknown)}; there are: {' '.join(PARTS)}")
     if options.rounds < 1 or options.seconds < 1:

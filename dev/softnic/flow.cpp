@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -103,7 +104,73 @@ bool all_match(const Flow& f, const Headers& h) {
                      [&](const ibv_flow_spec& s) { return matches(s, h); });
 }
 
+/// A field of a rule that is asked for whole (true), or not at all; nullopt: in part.
+template <class T>
+std::optional<bool> is_asked(const T& mask) {
+  const auto* m = reinterpret_cast<const uint8_t*>(&mask);
+  const auto all = [&](uint8_t byte) {
+    return std::all_of(m, m + sizeof mask, [&](uint8_t b) { return b == byte; });
+  };
+  if (all(0xff)) return true;
+  if (all(0)) return false;
+  return std::nullopt;
+}
+
+/// One side's address or port, as a rule names it. @return false: in part.
+bool name(Endpoint& side, uint32_t address, uint32_t mask) {
+  const auto asked = is_asked(mask);
+  if (asked == true) side.addr = IpAddr::v4(std::bit_cast<be32>(address));
+  return asked.has_value();
+}
+
+bool name(Endpoint& side, const uint8_t (&address)[16], const uint8_t (&mask)[16]) {
+  const auto asked = is_asked(mask);
+  if (asked == true) side.addr = IpAddr::v6(address);
+  return asked.has_value();
+}
+
+bool name(Endpoint& side, uint16_t port, uint16_t mask) {
+  if (mask == UINT16_MAX) side.port = __builtin_bswap16(port);
+  return mask == UINT16_MAX || mask == 0;
+}
+
 }  // namespace
+
+std::optional<FlowKey> key_of(const Flow& flow) {
+  if (flow.kind != IBV_FLOW_ATTR_NORMAL || flow.drops) return std::nullopt;
+  FlowKey key;
+  bool plain = true, has_ip = false, has_ports = false;
+  for (const ibv_flow_spec& s : flow.specs) {
+    switch (s.hdr.type) {
+      case IBV_FLOW_SPEC_ETH:  // the address that is asked for behind it is the same host's
+        break;
+      case IBV_FLOW_SPEC_IPV4:
+        has_ip = true;
+        plain &= name(key.local, s.ipv4.val.dst_ip, s.ipv4.mask.dst_ip) &&
+                 name(key.remote, s.ipv4.val.src_ip, s.ipv4.mask.src_ip);
+        break;
+      case IBV_FLOW_SPEC_IPV6:
+        key.v6 = has_ip = true;
+        plain &= name(key.local, s.ipv6.val.dst_ip, s.ipv6.mask.dst_ip) &&
+                 name(key.remote, s.ipv6.val.src_ip, s.ipv6.mask.src_ip);
+        break;
+      case IBV_FLOW_SPEC_TCP:
+      case IBV_FLOW_SPEC_UDP:
+        has_ports = true;
+        key.proto = s.hdr.type == IBV_FLOW_SPEC_TCP ? IpProto::kTcp : IpProto::kUdp;
+        plain &= name(key.local, s.tcp_udp.val.dst_port, s.tcp_udp.mask.dst_port) &&
+                 name(key.remote, s.tcp_udp.val.src_port, s.tcp_udp.mask.src_port);
+        break;
+      default:
+        plain = false;
+    }
+  }
+  const bool whole = key.local.port != 0 &&
+                     (key.remote.port == 0) == key.remote.addr.is_unspecified() &&
+                     !(key.is_exact() && key.local.addr.is_unspecified());
+  if (!plain || !has_ip || !has_ports || !whole) return std::nullopt;
+  return key;
+}
 
 std::expected<Flow*, int> FlowTable::add(Qp& qp, const ibv_flow_attr& attr) {
   if (attr.port != 1 || attr.comp_mask != 0) return std::unexpected(EINVAL);

@@ -6,8 +6,10 @@
 
 #include <expected>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "core/address.h"
 #include "dev/softnic/frame.h"
 
 namespace vireo::softnic {
@@ -22,6 +24,9 @@ struct Flow : ibv_flow {
   uint32_t tag = 0;
   std::vector<ibv_flow_spec> specs;
 };
+
+/// The TCP or UDP flow that the rule asks for; nullopt: it asks for something else.
+std::optional<FlowKey> key_of(const Flow& flow);
 
 /// The receivers of one frame.
 struct Receivers {

@@ -15,6 +15,8 @@
 namespace vireo::softnic {
 namespace {
 
+constexpr std::string_view kInterfaceWire = "xdp";
+
 struct Devices {
   std::mutex lock;
   std::mutex lock_step;  ///< of both ports
@@ -111,10 +113,13 @@ int Nic::plug() {
     peer->port.plug(std::move(w.end[1]), &port, mtu);
     return 0;
   }
-  auto end = join_shared_wire(wire, mtu);
+  const auto join = [this] {
+    return wire == kInterfaceWire ? open_interface(ifindex) : join_shared_wire(wire, mtu);
+  };
+  auto end = join();
   if (end == nullptr) return errno;
   port.plug(std::move(end), nullptr, mtu);
-  port.rejoin = [this] { return join_shared_wire(wire, mtu); };
+  port.rejoin = join;
   return 0;
 }
 

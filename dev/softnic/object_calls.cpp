@@ -113,6 +113,10 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
   if (port.faults.removed) return refuse(EIO);
   auto flow = port.flows.add(*static_cast<Qp*>(qp), *attr);
   if (!flow) return refuse(flow.error());
+  if (const int error = port.want(**flow)) {
+    port.flows.remove(*flow);
+    return refuse(error);
+  }
   (*flow)->context = qp->context;
   return *flow;
 }
@@ -120,6 +124,7 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
 int destroy_flow(ibv_flow* flow) {
   Port& port = port_of(flow->context);
   const std::lock_guard hold(port.lock);
+  port.unwant(*static_cast<Flow*>(flow));
   port.flows.remove(static_cast<Flow*>(flow));
   return 0;
 }

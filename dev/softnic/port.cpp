@@ -58,6 +58,17 @@ void Port::unplug() {
   peer_ = nullptr;
 }
 
+int Port::want(const Flow& rule) {
+  if (wire_ == nullptr || !wire_->is_selective()) return 0;
+  const auto key = key_of(rule);
+  return key ? wire_->want(*key) : EOPNOTSUPP;
+}
+
+void Port::unwant(const Flow& rule) {
+  if (wire_ == nullptr || !wire_->is_selective()) return;
+  if (const auto key = key_of(rule)) wire_->unwant(*key);
+}
+
 void Port::detach(Qp& qp) { std::erase(qps_, &qp); }
 
 void Port::attach(Channel& c) {

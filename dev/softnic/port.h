@@ -59,6 +59,11 @@ class Port {
   bool is_direct() const { return !direct_cqs_.empty() || direct_pairs_ > 0; }
   void note_direct(int pairs) { direct_pairs_ += pairs; }
 
+  /// Asks the wire for what a rule wants. @return 0 or an errno: EOPNOTSUPP the wire brings TCP and
+  /// UDP flows only.
+  int want(const Flow& rule);
+  void unwant(const Flow& rule);
+
   /// Errors: as ibv_post_send(3).
   int post(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad);
   int post(Qp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad);

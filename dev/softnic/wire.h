@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "core/address.h"
+
 namespace vireo::softnic {
 
 class Wire {
@@ -29,6 +31,12 @@ class Wire {
   virtual void clear_bell() noexcept {}
   /// May cost a system call.
   virtual bool peer_is_gone() noexcept { return false; }
+  /// True: only frames of flows that it was asked for come; the others are somebody else's.
+  virtual bool is_selective() const noexcept { return false; }
+  /// Frames of `key` shall come, until as many unwant(). @return 0 or an errno: EEXIST another
+  /// process has them, ENOSPC.
+  virtual int want(const FlowKey&) { return 0; }
+  virtual void unwant(const FlowKey&) {}
 };
 
 /// The two ends of a wire within the process.
@@ -39,5 +47,9 @@ LocalWire make_local_wire(uint32_t mtu);
 
 /// One end of the shared-memory wire `name` (dev/shm). @return nullptr and errno: as take_seat().
 std::unique_ptr<Wire> join_shared_wire(const std::string& name, uint32_t mtu);
+
+/// The interface itself, by AF_XDP. @return nullptr and errno: as open_xdp(), ENOTSUP too many
+/// queues.
+std::unique_ptr<Wire> open_interface(uint32_t ifindex);
 
 }  // namespace vireo::softnic

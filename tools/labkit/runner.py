@@ -6,7 +6,7 @@
   suite.main()
 
 Options of every suite program: --list, --only REGEX, --results FILE (one JSON line a case), --logs DIR, --library PATH,
---spec PROFILE, --dry (every Vireo end runs on the kernel instead: it proves the harness, not the library).
+--spec PROFILE, --device xdp|verbs|mlx5, --dry (every Vireo end runs on the kernel instead: it proves the harness, not the library).
 """
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ import traceback
 from pathlib import Path
 from typing import Callable
 
-from . import counters
+from . import counters, device
 from .build import ROOT, build_dir
-from .lab import Lab, LabError, raise_exit
+from .lab import DEVICE, Lab, LabError, raise_exit
 from .process import Failed, Process, wait_until
 
+OURS = ("LD_", "VMA_", "VIREO_", "SOFTNIC_")  # settings: for the program under Vireo alone
 PYTHON = "/usr/bin/python3"  # not a shim of some version manager: what is preloaded should be the program
 
 
@@ -64,12 +65,13 @@ class Test:
     def environment(self, stack: str, stats: Path, extra: dict[str, str] | None = None) -> dict[str, str]:
         """Settings of the caller's environment must not leak into a test."""
         env = {k: v for k, v in os.environ.items()
-               if not k.startswith(("VMA_", "VIREO_", "LD_"))}
+               if not k.startswith(OURS)}
         env["LC_ALL"] = "C"
         if stack == "vireo" and not self.options.dry:
             env |= {"LD_PRELOAD": str(self.options.library), "VMA_STATS_FILE": str(stats)}
             if self.options.spec:
                 env["VMA_SPEC"] = self.options.spec
+            env |= device.environment(self.options.device, self.options.library.parent, DEVICE)
             env |= extra or {}
         return env
 
@@ -85,7 +87,7 @@ class Test:
         if cpu is not None:
             line += ["taskset", "-c", str(cpu % (os.cpu_count() or 1))]
         # The helpers in front must not be preloaded: `env` sets the library for the program alone.
-        moved = [f"{k}={environment.pop(k)}" for k in list(environment) if k.startswith(("LD_", "VMA_", "VIREO_"))]
+        moved = [f"{k}={environment.pop(k)}" for k in list(environment) if k.startswith(OURS)]
         line += ["env", *moved, *command] if moved else list(command)
         if host:
             line = self.lab.wrap(host, line)
@@ -213,6 +215,7 @@ class Suite:
         parser.add_argument("--logs", type=Path, default=ROOT / "build" / "check" / self.name, metavar="DIR")
         parser.add_argument("--library", type=Path, default=build_dir() / "libvireo.so", metavar="PATH")
         parser.add_argument("--spec", default="latency", metavar="PROFILE", help="VMA_SPEC of Vireo's ends")
+        parser.add_argument("--device", choices=device.CHOICES, default="xdp", help="by which Vireo's ends carry (default xdp)")
         parser.add_argument("--dry", action="store_true", help="run Vireo's ends on the kernel: checks the harness")
         parser.add_argument("--quick", action="store_true", help="smaller transfers")
         parser.add_argument("--full", action="store_true", help="the sizes of a release")
