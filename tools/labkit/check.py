@@ -185,32 +185,33 @@ class Checker:
         outcomes = self.build(preset, seconds, *targets)
         return outcomes + (self.ctest(preset, seconds, *selection, **kwargs) if outcomes[0].passed else [])
 
-    def suite(self, script: str, seconds: float) -> list[Outcome]:
+    def suite(self, script: str, seconds: float, *extra: str, device: str = "xdp") -> list[Outcome]:
         """One black-box program. What fails is tried once more, and both are shown: two hosts, their relay and a kernel
         share the processors with whatever else the machine does."""
-        outcomes = self.suite_once(script, seconds, self.options.case)
+        outcomes = self.suite_once(script, seconds, self.options.case, extra, device)
         again = [o.case.split(": ", 1)[1] for o in outcomes if not o.passed and ": " in o.case and not o.case.endswith("its end")]
         if not again or len(again) > 12:
             return outcomes
         print(f"  once more: {len(again)} cases", flush=True)
-        second = {o.case: o for o in self.suite_once(script, seconds, "^(" + "|".join(map(re.escape, again)) + ")$", "-again")}
+        second = {o.case: o for o in self.suite_once(script, seconds, "^(" + "|".join(map(re.escape, again)) + ")$", extra, device, "-again")}
         return [second.get(o.case, o) for o in outcomes]
 
-    def suite_once(self, script: str, seconds: float, case: str | None, suffix: str = "") -> list[Outcome]:
+    def suite_once(self, script: str, seconds: float, case: str | None, extra: tuple[str, ...], device: str, suffix: str = "") -> list[Outcome]:
         """Its cases come as lines of JSON."""
         path = ROOT / "tests" / script
-        name = path.stem + suffix
+        by = "" if device == "xdp" else f"-{device}"
+        name = path.stem + by + suffix
         results = LOGS / f"{name}.jsonl"
         results.unlink(missing_ok=True)
         size = [flag for flag in ("--quick", "--full") if getattr(self.options, flag[2:])]
         only = ["--only", case] if case else []
         done = self.run(name, seconds * (4 if self.options.full else 1), "/usr/bin/python3", str(path),
-                        "--results", str(results), "--logs", str(LOGS / name), *size, *only, show=True)
+                        "--results", str(results), "--logs", str(LOGS / name), "--device", device, *(extra or size), *only, show=True)
         outcomes = []
         if results.exists():
             for line in results.read_text().splitlines():
                 row = json.loads(line)
-                outcomes.append(Outcome(f"{row['suite']}: {row['case']}", row["passed"], row["error"]))
+                outcomes.append(Outcome(f"{row['suite']}{by}: {row['case']}", row["passed"], row["error"]))
         if only and "no case matches" in done.log.read_text(errors="replace"):
             return []
         if done.status is None or (done.status != 0 and all(o.passed for o in outcomes)):
@@ -220,6 +221,11 @@ class Checker:
     def suites(self, folder: str, seconds: float) -> list[Outcome]:
         return [o for script in sorted((ROOT / "tests" / folder).glob("*.py")) if os.access(script, os.X_OK)
                 for o in self.suite(f"{folder}/{script.name}", seconds)]
+
+    def rdma(self) -> list[Outcome]:
+        """What the NIC of these machines carries, carried by one in software with the ABI of an RDMA device."""
+        return [*self.suite("interop/pairings.py", 900, "--quick", device="verbs"),
+                *self.suite("integrity/integrity.py", 900, "--quick", device="verbs")]
 
     def budget(self) -> list[Outcome]:
         """One outcome a path; none, and that is said, where the counts kept are another compiler's."""
@@ -302,6 +308,7 @@ def main() -> int:
         "interop": ("real programs in every pairing, kills, missing rights", lambda c: c.suites("interop", 900)),
         "apps": ("web server, asyncio", lambda c: c.suites("apps", 400)),
         "integrity": ("byte-compared transfers", lambda c: c.suites("integrity", 1500)),
+        "rdma": ("pairings and transfers over verbs on a device in software", Checker.rdma),
         "abi": ("preloading is free, exported names", lambda c: c.suites("abi", 300)),
         "bench": ("statistics and report of bench/run, its programs over loopback", lambda c: c.suites("bench", 120)),
         "budget": ("instructions of each path, against bench/BUDGET.md", Checker.budget),
