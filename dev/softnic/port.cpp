@@ -204,7 +204,8 @@ bool Port::deliver(std::span<const std::byte> frame) {
       drop(counts.rx_no_rule);
     } else if (!has_receive(qp)) {
       // Beside other queue pairs it is lost, as on a NIC: they shall not wait for this one.
-      if (peer_ == nullptr && qps_.size() == 1) return false;
+      const bool can_wait = peer_ == nullptr || (is_direct() && !exact);
+      if (can_wait && qps_.size() == 1) return false;
       drop(counts.rx_no_receive);
     } else {
       seen.flow_tag = to.tag[i];

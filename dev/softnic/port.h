@@ -85,7 +85,8 @@ class Port {
   FlowTable flows;
   Faults faults;
   softnic_counts counts{};
-  bool exact = false;  ///< while the device works, the program stands still
+  bool exact =
+      false;  ///< rings that were given away are looked at by hand: the program stands still
 
  private:
   enum class Sent : uint8_t { kDone, kWireFull, kFailed };

@@ -37,7 +37,6 @@ void run() {
       const std::lock_guard hold(n->port.lock);
       if (!n->port.is_direct()) continue;
       direct = true;
-      n->port.exact = false;
       if (n->port.work()) idle = 0;
     }
     if (!direct)
@@ -63,9 +62,7 @@ bool pump() {
   bool any = false;
   for (Nic* n : every_device()) {
     const std::lock_guard hold(n->port.lock);
-    n->port.exact = true;
     any |= n->port.work();
-    n->port.exact = false;
   }
   return any;
 }

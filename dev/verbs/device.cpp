@@ -24,8 +24,12 @@ bool segments(const ibv_device_attr_ex& a) {
 }  // namespace
 
 VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& target, Arena& arena,
-                         const VerbsOptions& options)
-    : context_(std::move(context)), arena_(arena), options_(options), mac_(target.mac) {
+                         const VerbsOptions& options, QueueMaker make)
+    : context_(std::move(context)),
+      arena_(arena),
+      options_(options),
+      make_(make),
+      mac_(target.mac) {
   const ibv_device_attr_ex& limits = context_->limits();
   caps_.kind = DeviceKind::kVerbs;
   caps_.mode = "verbs";
@@ -41,7 +45,7 @@ VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& ta
 }
 
 VerbsDevice::~VerbsDevice() {
-  VIREO_ASSERT(!open_);
+  VIREO_ASSERT(pair_ == nullptr);
   if (!context_->is_ours()) return;
   for (const Rule& r : rules_) ibv_destroy_flow(r.flow);
 }
@@ -53,17 +57,22 @@ Result<std::unique_ptr<Queue>> VerbsDevice::open_queue(QueueId id, PacketPool& p
   if (frames.data() < arena.data() || frames.data() + frames.size() > arena.data() + arena.size())
     return fail(EINVAL, "pool outside the arena of the device");
   const std::lock_guard hold(lock_);
-  if (open_) return fail(EBUSY, "verbs queue is open");
-  auto made = VerbsQueue::create(*this, context_, arena, pool, caps_, options_);
+  if (pair_ != nullptr) return fail(EBUSY, "verbs queue is open");
+  auto made = make_(*this, context_, arena, pool, caps_, options_);
   if (!made) return std::unexpected(made.error());
-  caps_.inline_bytes = static_cast<uint16_t>((*made)->inline_bytes());
-  open_ = true;
-  return std::move(*made);
+  pair_ = made->pair;
+  return std::move(made->queue);
 }
 
-void VerbsDevice::close(VerbsQueue& queue) noexcept {
+void VerbsDevice::set_kind(DeviceKind kind, const char* mode, bool tags) {
+  caps_.kind = kind;
+  caps_.mode = mode;
+  caps_.tags = tags;
+}
+
+void VerbsDevice::close(const Queue& queue) noexcept {
   const std::lock_guard hold(lock_);
-  open_ = false;
+  pair_ = nullptr;
   std::erase_if(rules_, [&](const Rule& r) {
     if (r.to != &queue) return false;
     if (context_->is_ours()) ibv_destroy_flow(r.flow);
@@ -71,13 +80,24 @@ void VerbsDevice::close(VerbsQueue& queue) noexcept {
   });
 }
 
-Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag, Queue& to) {
+ibv_flow* VerbsDevice::create_flow(const FlowKey& key, FlowTag tag) {
+  if (caps_.tags && tag.value() > 0 && tag.value() <= kMostTag) {
+    FlowRequest request = flow_request(key, context_->port(), mac_, tag);
+    ibv_flow* flow = ibv_create_flow(pair_, &request.attr);
+    if (flow != nullptr || (errno != EOPNOTSUPP && errno != EINVAL)) return flow;
+  }
+  // A device without tags: the frames come without one.
+  FlowRequest request = flow_request(key, context_->port(), mac_, FlowTag());
+  return ibv_create_flow(pair_, &request.attr);
+}
+
+Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) {
   const std::lock_guard hold(lock_);
   if (is_gone()) return fail(ENODEV, "RDMA device");
   if (std::any_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.key == key; }))
     return fail(EEXIST, "flow rule");
-  FlowRequest request = flow_request(key, context_->port(), mac_);
-  ibv_flow* flow = ibv_create_flow(static_cast<VerbsQueue&>(to).pair(), &request.attr);
+  VIREO_ASSERT(pair_ != nullptr);
+  ibv_flow* flow = create_flow(key, tag);
   if (flow == nullptr) {
     // Tables that are full say so in several ways.
     const int code = errno == ENOMEM || errno == EAGAIN ? ENOSPC : errno;
@@ -115,17 +135,23 @@ bool VerbsDevice::is_there() noexcept {
   return !is_gone();
 }
 
+Result<void> check(const VerbsOptions& options) {
+  if (options.rx_frames == 0 || options.tx_frames == 0 || options.signal_every == 0 ||
+      options.refill_receives == 0)
+    return fail(EINVAL, "verbs options");
+  return {};
+}
+
 }  // namespace verbs
 
 Result<std::unique_ptr<Device>> open_verbs(const VerbsTarget& target, Arena& arena,
                                            const VerbsOptions& options) {
-  if (options.rx_frames == 0 || options.tx_frames == 0 || options.signal_every == 0 ||
-      options.refill_receives == 0)
-    return fail(EINVAL, "verbs options");
+  if (auto good = verbs::check(options); !good) return std::unexpected(good.error());
   if (auto loaded = verbs::load_libibverbs(); !loaded) return std::unexpected(loaded.error());
   auto context = verbs::Context::open(target, arena);
   if (!context) return std::unexpected(context.error());
-  return std::make_unique<verbs::VerbsDevice>(std::move(*context), target, arena, options);
+  return std::make_unique<verbs::VerbsDevice>(std::move(*context), target, arena, options,
+                                              verbs::make_verbs_queue);
 }
 
 }  // namespace vireo

@@ -14,19 +14,35 @@
 
 namespace vireo::verbs {
 
-class VerbsQueue;
+class VerbsDevice;
+
+/// A queue that is ready, and the pair to which rules lead frames for it.
+struct OpenedQueue {
+  std::unique_ptr<Queue> queue;
+  ibv_qp* pair;
+};
+/// What makes the queues of a device; corrects `caps` by what it was granted.
+using QueueMaker = Result<OpenedQueue> (*)(VerbsDevice& device,
+                                           const std::shared_ptr<Context>& context,
+                                           std::span<std::byte> arena, PacketPool& pool,
+                                           DeviceCaps& caps, const VerbsOptions& options);
+
+/// Errors: EINVAL.
+Result<void> check(const VerbsOptions& options);
 
 class VerbsDevice final : public Device {
  public:
   VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& target, Arena& arena,
-              const VerbsOptions& options);
+              const VerbsOptions& options, QueueMaker make);
   ~VerbsDevice() override;
 
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
 
   /// The queue ends: so do its rules, and its number is free.
-  void close(VerbsQueue& queue) noexcept;
+  void close(const Queue& queue) noexcept;
+  /// Its queue drives the rings itself and tells the tags of rules.
+  void set_kind(DeviceKind kind, const char* mode, bool tags);
   /// Reads what the device has to tell. @return false: it is gone. May cost a system call.
   bool is_there() noexcept;
   /// A queue has seen an error that only a dead device gives.
@@ -36,6 +52,7 @@ class VerbsDevice final : public Device {
 
  private:
   void unsteer(uint64_t rule_id) noexcept override;
+  ibv_flow* create_flow(const FlowKey& key, FlowTag tag);
   struct Rule {
     uint64_t id;
     FlowKey key;
@@ -45,12 +62,13 @@ class VerbsDevice final : public Device {
   std::shared_ptr<Context> context_;
   Arena& arena_;
   VerbsOptions options_;
+  QueueMaker make_;
   std::optional<std::array<uint8_t, 6>> mac_;
   std::atomic<bool> gone_{false};
   std::mutex lock_;
   std::vector<Rule> rules_;
   uint64_t last_rule_ = 0;
-  bool open_ = false;  ///< the queue is
+  ibv_qp* pair_ = nullptr;  ///< of the open queue
 };
 
 }  // namespace vireo::verbs

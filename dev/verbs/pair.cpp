@@ -57,8 +57,10 @@ Result<void> Pair::create_completion_queues(const PairShape& shape) {
   add_own_fd(channel_->fd);
   const long flags = syscall(SYS_fcntl, channel_->fd, F_GETFL, 0);
   syscall(SYS_fcntl, channel_->fd, F_SETFL, flags | O_NONBLOCK);
-  received_ =
-      library().create_cq(context_->get(), static_cast<int>(shape.receives), nullptr, channel_, 0);
+  received_ = shape.create_received != nullptr
+                  ? shape.create_received(context_->get(), shape.receives, channel_)
+                  : library().create_cq(context_->get(), static_cast<int>(shape.receives), nullptr,
+                                        channel_, 0);
   if (received_ == nullptr) return fail_errno("ibv_create_cq");
   sent_ = library().create_cq(context_->get(), static_cast<int>(shape.sends), nullptr, nullptr, 0);
   if (sent_ == nullptr) return fail_errno("ibv_create_cq");

@@ -15,6 +15,8 @@ struct PairShape {
   uint32_t sends, send_segments, inline_bytes;
   uint32_t receives, receive_segments;
   bool segments;  ///< IBV_WR_TSO is wanted
+  /// If given, makes the completion queue of receives, instead of ibv_create_cq(3).
+  ibv_cq* (*create_received)(ibv_context*, uint32_t entries, ibv_comp_channel*) = nullptr;
 };
 
 class Pair {

@@ -7,20 +7,15 @@
 #include "dev/verbs/late_libibverbs.h"
 
 namespace vireo::verbs {
-namespace {
-constexpr uint32_t kLinkOverhead = 14 + 2 * 4;  // Ethernet header and two VLAN tags
-// Receives are used in turn: the fewer they are, the warmer their frames are in the caches.
-constexpr uint32_t kCalmReceives = 512;
-}  // namespace
 
-uint32_t receive_segments(uint32_t frame_bytes, uint32_t mtu) {
-  const uint32_t room = frame_bytes - PacketPool::kHeadroom;
-  return (mtu + kLinkOverhead + room - 1) / room;
-}
-
-uint32_t send_segments(const ibv_device_attr_ex& limits) {
-  constexpr int kMost = 16;
-  return static_cast<uint32_t>(std::clamp(limits.orig_attr.max_sge, 2, kMost));
+Result<OpenedQueue> make_verbs_queue(VerbsDevice& device, const std::shared_ptr<Context>& context,
+                                     std::span<std::byte> arena, PacketPool& pool, DeviceCaps& caps,
+                                     const VerbsOptions& options) {
+  auto made = VerbsQueue::create(device, context, arena, pool, caps, options);
+  if (!made) return std::unexpected(made.error());
+  caps.inline_bytes = static_cast<uint16_t>((*made)->inline_bytes());
+  ibv_qp* const pair = (*made)->pair();
+  return OpenedQueue{std::move(*made), pair};
 }
 
 Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(VerbsDevice& device,
@@ -28,19 +23,10 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(VerbsDevice& device,
                                                        std::span<std::byte> arena, PacketPool& pool,
                                                        const DeviceCaps& caps,
                                                        const VerbsOptions& options) {
-  const ibv_device_attr& limits = context->limits().orig_attr;
-  const auto most = static_cast<uint32_t>(std::max(limits.max_qp_wr, 1));
-  Setup s{};
-  s.rx_segments = receive_segments(pool.frame_bytes(), caps.mtu);
-  if (s.rx_segments > kMostSegments || s.rx_segments > static_cast<uint32_t>(limits.max_sge))
-    return fail(ENOTSUP, "MTU needs more receive segments than the device has");
-  s.tx_slots = std::min(options.tx_frames, most);
-  s.tx_segments = send_segments(context->limits());
-  // Half of the frames at most: the others are for sending and for what is read late.
-  s.rx_slots = std::max(1U, std::min({options.rx_frames, most, pool.size() / 2 / s.rx_segments}));
-  s.signal_every = std::max(1U, std::min(options.signal_every, s.tx_slots / 4));
-  s.refill = std::min(options.refill_receives, kBatch);
-  s.checksums = caps.tx_l4 == Checksum::kOffload;
+  auto shape = shape_of(context->limits(), pool, caps, options);
+  if (!shape) return std::unexpected(shape.error());
+  QueueShape& s = *shape;
+  s.refill = std::min(s.refill, kBatch);
   auto pair =
       Pair::create(context, {s.tx_slots, s.tx_segments, std::min(options.inline_bytes, kOwnBytes),
                              s.rx_slots, s.rx_segments, caps.tso_max_bytes > 0});
@@ -55,7 +41,7 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(VerbsDevice& device,
 
 VerbsQueue::VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& context, Pair pair,
                        Arena own_memory, Region own_region, std::span<std::byte> arena,
-                       PacketPool& pool, const Setup& setup)
+                       PacketPool& pool, const QueueShape& setup)
     : device_(device),
       context_(context),
       arena_(arena),
@@ -63,7 +49,7 @@ VerbsQueue::VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& cont
       setup_(setup),
       inline_bytes_(std::min(pair.granted().max_inline_data, kOwnBytes)),
       rx_frames_(size_t{setup.rx_slots} * setup.rx_segments),
-      fill_target_(std::min(kCalmReceives, setup.rx_slots)),
+      fill_(setup.rx_slots),
       tx_slots_(setup.tx_slots),
       own_memory_(std::move(own_memory)),
       own_region_(std::move(own_region)),
@@ -95,12 +81,10 @@ void VerbsQueue::rx_refill() noexcept {
   ibv_recv_wr wr[kBatch];
   ibv_sge sge[kBatch * kMostSegments];
   uint32_t posted = setup_.rx_slots - static_cast<uint32_t>(rx_free_.size());
-  if (posted < fill_target_ / 2 && fill_primed_)
-    fill_target_ = std::min(2 * fill_target_, setup_.rx_slots);
-  fill_primed_ = true;
-  while (posted < fill_target_ && !device_.is_gone()) {
+  const uint32_t target = fill_.target(posted);
+  while (posted < target && !device_.is_gone()) {
     uint32_t n = 0;
-    for (; n < setup_.refill && posted < fill_target_; ++n, ++posted) {
+    for (; n < setup_.refill && posted < target; ++n, ++posted) {
       if (pool_.rx_count() < setup_.rx_segments) break;
       const uint32_t slot = rx_free_[rx_free_.size() - 1 - n];
       ibv_sge* const first = &sge[size_t{n} * setup_.rx_segments];

@@ -18,13 +18,14 @@
 #include "dev/device.h"
 #include "dev/verbs/device.h"
 #include "dev/verbs/pair.h"
+#include "dev/verbs/shape.h"
 
 namespace vireo::verbs {
 
-/// Frames of `frame_bytes` that a packet of this MTU may fill.
-uint32_t receive_segments(uint32_t frame_bytes, uint32_t mtu);
-/// Segments of one send, the head's among them.
-uint32_t send_segments(const ibv_device_attr_ex& limits);
+/// A QueueMaker.
+Result<OpenedQueue> make_verbs_queue(VerbsDevice& device, const std::shared_ptr<Context>& context,
+                                     std::span<std::byte> arena, PacketPool& pool, DeviceCaps& caps,
+                                     const VerbsOptions& options);
 
 class VerbsQueue final : public Queue {
  public:
@@ -50,14 +51,10 @@ class VerbsQueue final : public Queue {
   uint32_t inline_bytes() const { return inline_bytes_; }
 
  private:
-  static constexpr uint32_t kMostSegments = 16;
+  static constexpr uint32_t kMostSegments = QueueShape::kMostSegments;
   static constexpr uint32_t kOwnBytes = 256;  ///< of a send slot
   static constexpr uint32_t kBatch = 64;      ///< requests per doorbell, completions per poll
 
-  struct Setup {
-    uint32_t rx_slots, rx_segments, tx_slots, tx_segments, signal_every, refill;
-    bool checksums;
-  };
   struct SendSlot {
     PacketBuf* held[kMostSegments];
     uint32_t held_count;
@@ -65,7 +62,7 @@ class VerbsQueue final : public Queue {
 
   VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& context, Pair pair,
              Arena own_memory, Region own_region, std::span<std::byte> arena, PacketPool& pool,
-             const Setup& setup);
+             const QueueShape& setup);
   unsigned deliver(const ibv_wc& wc, std::span<RxDesc> out) noexcept;
   void drop_receive(const ibv_wc& wc) noexcept;
   std::byte* own_bytes(uint32_t slot) const {
@@ -83,12 +80,11 @@ class VerbsQueue final : public Queue {
   std::shared_ptr<Context> context_;
   std::span<std::byte> arena_;
   PacketPool& pool_;
-  const Setup setup_;
+  const QueueShape setup_;
   uint32_t inline_bytes_;
 
   std::vector<PacketBuf*> rx_frames_;  ///< rx_segments of each slot
-  uint32_t fill_target_;               ///< receives to have posted now
-  bool fill_primed_ = false;
+  ReceiveFill fill_;
   std::vector<uint32_t> rx_free_;  ///< slots, a stack
   std::vector<ibv_wc> stash_;      ///< polled and not yet handed over, oldest first
   size_t stash_at_ = 0;

@@ -83,7 +83,7 @@ void add_ports(Writer& w, const FlowKey& key) {
 }  // namespace
 
 FlowRequest flow_request(const FlowKey& key, uint8_t port,
-                         const std::optional<std::array<uint8_t, 6>>& mac) {
+                         const std::optional<std::array<uint8_t, 6>>& mac, FlowTag tag) {
   FlowRequest r{};
   r.attr.type = IBV_FLOW_ATTR_NORMAL;
   r.attr.size = sizeof r.attr;
@@ -93,6 +93,11 @@ FlowRequest flow_request(const FlowKey& key, uint8_t port,
   add_ethernet(w, key, mac);
   key.v6 ? add_ipv6(w, key) : add_ipv4(w, key);
   add_ports(w, key);
+  if (tag.value() != 0) {
+    ibv_flow_spec_action_tag action{};
+    action.tag_id = tag.value();
+    w.add(action, IBV_FLOW_SPEC_ACTION_TAG);
+  }
   return r;
 }
 

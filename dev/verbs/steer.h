@@ -8,19 +8,24 @@
 #include <optional>
 
 #include "core/address.h"
+#include "core/types.h"
 
 namespace vireo::verbs {
 
 /// Laid out as the kernel reads it: the attribute, then one specification for each layer.
 struct FlowRequest {
   ibv_flow_attr attr;
-  std::byte
-      specs[sizeof(ibv_flow_spec_eth) + sizeof(ibv_flow_spec_ipv6) + sizeof(ibv_flow_spec_tcp_udp)];
+  std::byte specs[sizeof(ibv_flow_spec_eth) + sizeof(ibv_flow_spec_ipv6) +
+                  sizeof(ibv_flow_spec_tcp_udp) + sizeof(ibv_flow_spec_action_tag)];
 };
 
+/// That a completion has room for.
+inline constexpr uint32_t kMostTag = 0xffffff;
+
 /// Exact flows go first, then local address and port, then port alone. A multicast group is asked
-/// for by its own MAC (RFC 1112 §6.4, RFC 2464 §7), unicast by `mac` if it is given.
+/// for by its own MAC (RFC 1112 §6.4, RFC 2464 §7), unicast by `mac` if it is given. `tag` 0: none
+/// is asked for.
 FlowRequest flow_request(const FlowKey& key, uint8_t port,
-                         const std::optional<std::array<uint8_t, 6>>& mac);
+                         const std::optional<std::array<uint8_t, 6>>& mac, FlowTag tag);
 
 }  // namespace vireo::verbs

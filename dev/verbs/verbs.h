@@ -37,6 +37,8 @@ struct VerbsOptions {
   uint32_t inline_bytes = 204;  ///< wished for: frames up to here are copied into the work request
   uint32_t signal_every = 64;   ///< sends per completion, at most
   uint32_t refill_receives = 64;  ///< posted by one call, at most
+  bool compress = false;  ///< completions of receives, where the device can and we read them
+                          ///< (dev/mlx5): fewer bytes on the bus, for bursts
 };
 
 /// Packets live in `arena`, which must outlive the device; it is registered as one region.

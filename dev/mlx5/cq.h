@@ -1,0 +1,95 @@
+// A completion queue read in place.
+//
+// An entry is ours when its owner bit equals the parity of the round we are in. The queue starts
+// with every bit against us (set here: the driver leaves them with us and tells by an opcode), so
+// the one bit decides.
+// Owner: Mlx5Queue. Thread: holder of the engine's lock; the device writes at the same time.
+// Source: mlx5dv.h (mlx5_cqe64, mlx5_err_cqe).
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "dev/mlx5/barrier.h"
+#include "dev/mlx5/doorbell.h"
+
+namespace vireo::mlx5 {
+
+/// One of eight in an array that takes the place of an entry: a compressed completion.
+struct MiniCqe {
+  __be32 rx_hash_result;
+  __be32 byte_cnt;
+};
+static_assert(sizeof(MiniCqe[8]) == sizeof(mlx5_cqe64));
+
+class Cq {
+ public:
+  static constexpr uint8_t kReceived = MLX5_CQE_RESP_SEND << 4;
+  static constexpr uint8_t kSent = MLX5_CQE_REQ << 4;
+  static constexpr uint8_t kCompressed = 3;  ///< format: both bits, which else tell of inline data
+
+  explicit Cq(const mlx5dv_cq& cq)
+      // Of 128 bytes, the second half is the entry.
+      : entries_(static_cast<std::byte*>(cq.buf) + cq.cqe_size - sizeof(mlx5_cqe64)),
+        shift_(static_cast<unsigned>(std::countr_zero(cq.cqe_size))),
+        count_(cq.cqe_cnt),
+        record_(cq.dbrec),
+        register_(static_cast<std::byte*>(cq.cq_uar) + MLX5_CQ_DOORBELL),
+        number_(cq.cqn) {
+    for (uint32_t i = 0; i < count_; ++i) at(i)->op_own = MLX5_CQE_INVALID << 4 | 1;
+  }
+
+  mlx5_cqe64* at(uint32_t index) const {
+    return reinterpret_cast<mlx5_cqe64*>(entries_ + (size_t{index & (count_ - 1)} << shift_));
+  }
+  mlx5_cqe64* front() const { return at(consumed_); }
+  /// The last byte of the front entry as it is once written, for opcode and format `what`.
+  uint8_t expected(uint8_t what) const { return what | turn(); }
+  /// What follows reads of the entry only what was written before its last byte.
+  static uint8_t look(const mlx5_cqe64* e) {
+    const uint8_t op_own = __atomic_load_n(&e->op_own, __ATOMIC_ACQUIRE);
+    acquire_from_device();
+    return op_own;
+  }
+  bool is_ours(uint8_t op_own) const { return (op_own & MLX5_CQE_OWNER_MASK) == turn(); }
+  bool has_front() const { return is_ours(look(front())); }
+  void pop() { ++consumed_; }
+  /// The `n` entries of a compressed session are done: the device left most of them as they were
+  /// a round ago, or wrote lengths where the owner bit is.
+  void pop_session(uint32_t n) {
+    for (uint32_t i = 0; i < n; ++i, ++consumed_) at(consumed_)->op_own = turn();
+  }
+  uint32_t consumed() const { return consumed_; }
+  /// Tells the device how far it may write.
+  void release() {
+    publish_to_device();  // we have read what the device may write over now
+    __atomic_store_n(&record_[0], htobe32(consumed_ & kIndexMask), __ATOMIC_RELEASE);
+  }
+  /// Asks for an event at the next completion, at once if there is one behind consumed().
+  void arm() {
+    const uint32_t request = (events_ & 3) << 28 | MLX5_CQ_DB_REQ_NOT | (consumed_ & kIndexMask);
+    publish_to_device();
+    __atomic_store_n(&record_[1], htobe32(request), __ATOMIC_RELEASE);
+    write_register(register_, htobe64(uint64_t{request} << 32 | number_));
+  }
+  /// An event was got; the device counts them too, and ignores a request that is a count behind.
+  void count_event() { ++events_; }
+
+ private:
+  static constexpr uint32_t kIndexMask = 0xffffff;
+  uint8_t turn() const { return (consumed_ & count_) != 0 ? 1 : 0; }
+
+  std::byte* entries_;
+  unsigned shift_;
+  uint32_t count_;  ///< a power of two
+  uint32_t consumed_ = 0;
+  __be32* record_;
+  std::byte* register_;
+  uint32_t number_;
+  uint32_t events_ = 0;
+};
+
+}  // namespace vireo::mlx5

@@ -1,0 +1,112 @@
+// Opening: what the device must be for its rings to be driven, and what it is else.
+#include <cerrno>
+
+#include "core/log.h"
+#include "dev/mlx5/late_libmlx5.h"
+#include "dev/mlx5/mlx5.h"
+#include "dev/mlx5/queue.h"
+#include "dev/verbs/late_libibverbs.h"
+#include "dev/verbs/queue.h"
+
+namespace vireo {
+namespace mlx5 {
+namespace {
+
+void log_why_not(const Err& why) {
+  log<LogLevel::kInfo>("mlx5 rings are not driven directly, but by libibverbs: {} ({})", why.where,
+                       why.code);
+}
+
+ibv_cq* create_compressed(ibv_context* context, uint32_t entries, ibv_comp_channel* channel) {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = entries;
+  attr.channel = channel;
+  mlx5dv_cq_init_attr mlx5{};
+  mlx5.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
+  mlx5.cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_HASH;
+  ibv_cq_ex* cq = library().create_cq(context, &attr, &mlx5);
+  return cq != nullptr ? ibv_cq_ex_to_cq(cq) : nullptr;
+}
+
+bool can_compress(ibv_context* context) {
+  mlx5dv_context c{};
+  c.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
+  return library().query_device(context, &c) == 0 &&
+         (c.comp_mask & MLX5DV_CONTEXT_MASK_CQE_COMPRESION) != 0 &&
+         (c.cqe_comp_caps.supported_format & MLX5DV_CQE_RES_FORMAT_HASH) != 0;
+}
+
+Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
+                                       const std::shared_ptr<verbs::Context>& context,
+                                       std::span<std::byte> arena, PacketPool& pool,
+                                       DeviceCaps& caps, const VerbsOptions& options) {
+  const auto shape = verbs::shape_of(context->limits(), pool, caps, options);
+  if (!shape) return std::unexpected(shape.error());
+  constexpr uint32_t kLeastSends = 64;  // so that the ring holds elements of any size
+  const uint32_t inline_bytes = std::min(options.inline_bytes, Sq::kMostInline);
+  auto pair = verbs::Pair::create(
+      context, {std::max(shape->tx_slots, kLeastSends), shape->tx_segments, inline_bytes,
+                shape->rx_slots, shape->rx_segments, caps.tso_max_bytes > 0,
+                options.compress && can_compress(context->get()) ? create_compressed : nullptr});
+  if (!pair) return std::unexpected(pair.error());
+  const auto rings = rings_of(*pair);
+  if (!rings) return std::unexpected(rings.error());
+  caps.inline_bytes = static_cast<uint16_t>(inline_bytes);
+  ibv_qp* const qp = pair->get();
+  return verbs::OpenedQueue{std::make_unique<Mlx5Queue>(device, context, std::move(*pair), *rings,
+                                                        arena, pool, *shape, inline_bytes),
+                            qp};
+}
+
+}  // namespace
+
+Result<Rings> rings_of(const verbs::Pair& pair) {
+  Rings r{};
+  mlx5dv_obj obj{};
+  obj.qp = {pair.get(), &r.pair};
+  obj.cq = {pair.sent(), &r.sent};
+  if (library().init_obj(&obj, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) != 0)
+    return fail(ENOTSUP, "mlx5dv_init_obj");
+  obj.cq = {pair.received(), &r.received};
+  if (library().init_obj(&obj, MLX5DV_OBJ_CQ) != 0) return fail(ENOTSUP, "mlx5dv_init_obj");
+  if (r.pair.sq.stride != Sq::kBlock || r.pair.sq.wqe_cnt < 2 * Sq::kMostBlocks)
+    return fail(ENOTSUP, "layout of the send queue");
+  for (const mlx5dv_cq* cq : {&r.sent, &r.received})
+    if (cq->cqe_size != 64 && cq->cqe_size != 128)
+      return fail(ENOTSUP, "layout of the completion queue");
+  return r;
+}
+
+Result<verbs::OpenedQueue> make_mlx5_queue(verbs::VerbsDevice& device,
+                                           const std::shared_ptr<verbs::Context>& context,
+                                           std::span<std::byte> arena, PacketPool& pool,
+                                           DeviceCaps& caps, const VerbsOptions& options) {
+  auto made = make_direct(device, context, arena, pool, caps, options);
+  if (made || made.error().code != ENOTSUP) return made;
+  log_why_not(made.error());
+  device.set_kind(DeviceKind::kVerbs, "verbs", false);
+  return verbs::make_verbs_queue(device, context, arena, pool, caps, options);
+}
+
+}  // namespace mlx5
+
+Result<std::unique_ptr<Device>> open_mlx5(const VerbsTarget& target, Arena& arena,
+                                          const VerbsOptions& options) {
+  if (auto good = verbs::check(options); !good) return std::unexpected(good.error());
+  if (auto loaded = verbs::load_libibverbs(); !loaded) return std::unexpected(loaded.error());
+  auto context = verbs::Context::open(target, arena);
+  if (!context) return std::unexpected(context.error());
+  auto direct = mlx5::load_libmlx5();
+  if (direct && !mlx5::library().is_supported((*context)->get()->device))
+    direct = fail(ENOTSUP, "not an mlx5 device");
+  auto device = std::make_unique<verbs::VerbsDevice>(
+      std::move(*context), target, arena, options,
+      direct ? mlx5::make_mlx5_queue : verbs::make_verbs_queue);
+  if (direct)
+    device->set_kind(DeviceKind::kMlx5, "mlx5", true);
+  else
+    mlx5::log_why_not(direct.error());
+  return device;
+}
+
+}  // namespace vireo

@@ -1,0 +1,22 @@
+// libmlx5, loaded when the first device opens, as libibverbs is: no program needs rdma-core.
+// Owner: process, never unloaded. Thread: any. Source: dlopen(3), mlx5dv(7).
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+
+#include "core/result.h"
+
+namespace vireo::mlx5 {
+
+struct Libmlx5 {
+  decltype(&::mlx5dv_is_supported) is_supported;
+  decltype(&::mlx5dv_query_device) query_device;
+  decltype(&::mlx5dv_init_obj) init_obj;
+  decltype(&::mlx5dv_create_cq) create_cq;
+};
+
+/// To succeed before library() is called. Errors: ENOENT.
+Result<void> load_libmlx5();
+const Libmlx5& library();
+
+}  // namespace vireo::mlx5

@@ -1,0 +1,381 @@
+#include "dev/mlx5/queue.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "dev/verbs/late_libibverbs.h"
+
+namespace vireo::mlx5 {
+namespace {
+
+constexpr uint32_t kHeldPerFrame = 2;  // of those in flight, on average
+// Found good by the device; the bits lie as ours do.
+constexpr RxFlags flags_of(uint8_t checksums) {
+  static_assert(MLX5_CQE_L3_OK >> 1 == static_cast<int>(RxFlags::kIpOk) &&
+                MLX5_CQE_L4_OK >> 1 == static_cast<int>(RxFlags::kL4Ok));
+  return static_cast<RxFlags>((checksums & (MLX5_CQE_L3_OK | MLX5_CQE_L4_OK)) >> 1);
+}
+
+RxFlags with_tag(RxFlags flags, FlowTag tag) {
+  return flags |
+         static_cast<RxFlags>((tag.value() != 0 ? 1 : 0) * static_cast<uint16_t>(RxFlags::kHasTag));
+}
+
+FlowTag tag_of(const mlx5_cqe64& cqe) {
+  return FlowTag(be32toh(cqe.sop_drop_qpn) & 0xffffff);  // above it: the opcode, for sends
+}
+
+}  // namespace
+
+Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
+                     verbs::Pair pair, const Rings& rings, std::span<std::byte> arena,
+                     PacketPool& pool, const verbs::QueueShape& shape, uint32_t inline_bytes)
+    : device_(device),
+      context_(context),
+      arena_(arena),
+      pool_(pool),
+      shape_(shape),
+      arena_lkey_(context->arena_lkey()),
+      inline_bytes_(inline_bytes),
+      rx_room_(pool.frame_bytes() - PacketPool::kHeadroom),
+      checksums_(shape.checksums ? MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM : 0),
+      received_(rings.received),
+      rq_(rings.pair, shape.rx_segments, rx_room_, arena_lkey_),
+      rx_frames_(size_t{rq_.size()} * shape.rx_segments),
+      fill_(shape.rx_slots),
+      sq_(rings.pair, pair.get()->qp_num),
+      sent_(rings.sent),
+      held_(std::bit_ceil(
+          std::max(kHeldPerFrame * shape.tx_slots, 2 * verbs::QueueShape::kMostSegments))),
+      marks_(std::bit_ceil(shape.tx_slots)),
+      pair_(std::move(pair)) {
+  rx_refill();
+}
+
+Mlx5Queue::~Mlx5Queue() {
+  device_.close(*this);
+  if (context_->is_ours()) {
+    wake_ack();
+    // Until it is reset, the device may still read and write what is about to be free.
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    (void)verbs::library().modify_qp(pair_.get(), &attr, IBV_QP_STATE);
+  }
+  release_held(held_tail_);
+  for (; rx_taken_ != rx_posted_; ++rx_taken_)
+    for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
+}
+
+// ---- receiving ----------------------------------------------------------------------------------
+
+void Mlx5Queue::rx_refill() noexcept {
+  const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
+  while (rx_posted_ - rx_taken_ < target && !device_.is_gone()) {
+    const uint32_t most = std::min(shape_.refill, target - (rx_posted_ - rx_taken_));
+    uint32_t n = 0;
+    for (; n < most && pool_.rx_count() >= shape_.rx_segments; ++n, ++rx_posted_) {
+      PacketBuf** const frames = frames_of(rx_posted_);
+      for (uint32_t i = 0; i < shape_.rx_segments; ++i) {
+        frames[i] = pool_.take();
+        rq_.write(rx_posted_, i, frames[i]->data());
+      }
+    }
+    if (n > 0) rq_.publish(rx_posted_);
+    if (n < most) {
+      if (rx_posted_ == rx_taken_) ++losses_.rx_starved;
+      return;
+    }
+  }
+}
+
+unsigned Mlx5Queue::rx_burst(std::span<RxDesc> out) noexcept {
+  unsigned n = 0;
+  const uint32_t before = received_.consumed();
+  if (session_.count != 0) [[unlikely]]
+    n = deliver_session(out);
+  while (n < out.size()) {
+    const mlx5_cqe64& cqe = *received_.front();
+    const uint8_t op_own = Cq::look(&cqe);
+    if (op_own == received_.expected(Cq::kReceived)) [[likely]] {
+      const FlowTag tag = tag_of(cqe);
+      const unsigned used = deliver(
+          {be32toh(cqe.byte_cnt), with_tag(flags_of(cqe.hds_ip_ext), tag), tag}, out.subspan(n));
+      if (used == 0) break;
+      received_.pop();
+      n += used;
+    } else if (!received_.is_ours(op_own)) {
+      break;
+    } else {
+      if (!take_rare(cqe, op_own)) break;
+      n += deliver_session(out.subspan(n));
+      if (session_.count != 0) break;
+    }
+  }
+  if (received_.consumed() != before) received_.release();
+  return n;
+}
+
+/// Hands over the frames of the oldest request. @return descriptors written; 0: there are too few.
+inline unsigned Mlx5Queue::deliver(const Delivered& d, std::span<RxDesc> out) noexcept {
+  if (shape_.rx_segments != 1) [[unlikely]]
+    return deliver_parts(d, out);
+  PacketBuf* const p = rx_frames_[rx_taken_++ & (rq_.size() - 1)];
+  p->length = static_cast<uint16_t>(d.bytes);
+  __builtin_prefetch(p->data());
+  out[0].packet.reset(p);
+  out[0].flags = d.flags;
+  out[0].tag = d.tag;
+  return 1;
+}
+
+/// As deliver(), of a request of several frames.
+unsigned Mlx5Queue::deliver_parts(const Delivered& d, std::span<RxDesc> out) noexcept {
+  const uint32_t used = std::max(1U, (d.bytes + rx_room_ - 1) / rx_room_);
+  if (used > out.size()) return 0;
+  PacketBuf** const frames = frames_of(rx_taken_++);
+  for (uint32_t i = 0; i < shape_.rx_segments; ++i) {
+    PacketBuf* p = frames[i];
+    if (i >= used) {
+      PacketPool::drop(p);
+      continue;
+    }
+    p->length = static_cast<uint16_t>(std::min(rx_room_, d.bytes - i * rx_room_));
+    __builtin_prefetch(p->data());
+    out[i] = {PacketRef(p), i + 1 < used ? d.flags | RxFlags::kMore : d.flags, d.tag};
+  }
+  return used;
+}
+
+bool Mlx5Queue::take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept {
+  if (op_own >> 4 == MLX5_CQE_RESP_SEND && (op_own >> 2 & 3) == Cq::kCompressed) {
+    const FlowTag tag = tag_of(cqe);
+    session_ = {received_.consumed(), be32toh(cqe.byte_cnt), 0,
+                with_tag(flags_of(cqe.hds_ip_ext), tag), tag};
+    return true;
+  }
+  // A request that came back without a frame: the pair is in the error state now, whatever the
+  // first cause was.
+  if (rx_taken_ != rx_posted_) {
+    for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
+    ++rx_taken_;
+  }
+  ++losses_.rx_refused;
+  received_.pop();
+  device_.note_gone();
+  return true;
+}
+
+/// Hands over what is left of a compressed session, if there is one.
+unsigned Mlx5Queue::deliver_session(std::span<RxDesc> out) noexcept {
+  unsigned n = 0;
+  for (; session_.next < session_.count && n < out.size(); ++session_.next) {
+    const uint32_t i = session_.next;
+    // The first array lies right behind the title, the others eight entries apart from it.
+    const mlx5_cqe64* array = received_.at(session_.title + (i < 8 ? 1 : i & ~7U));
+    const auto& mini = reinterpret_cast<const MiniCqe*>(array)[i & 7];
+    const unsigned used =
+        deliver({be32toh(mini.byte_cnt), session_.flags, session_.tag}, out.subspan(n));
+    if (used == 0) return n;
+    n += used;
+  }
+  if (session_.next == session_.count) {
+    received_.pop_session(session_.count);
+    session_ = {};
+  }
+  return n;
+}
+
+Result<bool> Mlx5Queue::arm() noexcept {
+  if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
+  if (session_.count != 0) return false;
+  wake_ack();  // an old event would end the sleep before it began
+  received_.arm();
+  ever_armed_ = true;
+  // What came before the request is not told of: look once more.
+  return !received_.has_front();
+}
+
+void Mlx5Queue::wake_ack() noexcept {
+  if (!ever_armed_) return;
+  ibv_cq* cq;
+  void* cookie;
+  while (verbs::library().get_cq_event(pair_.channel(), &cq, &cookie) == 0) {
+    received_.count_event();
+    verbs::library().ack_cq_events(cq, 1);
+  }
+}
+
+// ---- sending ------------------------------------------------------------------------------------
+
+bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
+  if (frames_ - freed_.frames == shape_.tx_slots || !sq_.has_room(freed_.blocks) ||
+      held_tail_ - freed_.held + verbs::QueueShape::kMostSegments > held_.size() ||
+      device_.is_gone()) [[unlikely]] {
+    tx_flush();
+    return false;
+  }
+  auto total = static_cast<uint32_t>(frame.head.size());
+  for (const PacketSlice& s : frame.body) total += s.length;
+  if (total <= inline_bytes_ && frame.mss == 0) {
+    put_inline(frame, total);
+  } else if (can_lie(frame)) {
+    put_pointers(frame);
+  } else {
+    VIREO_ASSERT(frame.mss == 0);  // the caller keeps to caps(): TCP header, slices of the arena
+    if (!put_gathered(frame, total)) return false;
+  }
+  if (bell == Doorbell::kNow) tx_flush();
+  return true;
+}
+
+/// Books of an element that was finished.
+inline void Mlx5Queue::note_put(bool is_whole) noexcept {
+  ++frames_;
+  ++unrung_;
+  last_is_whole_ = is_whole;
+  if (++since_signal_ >= shape_.signal_every) [[unlikely]]
+    signal();
+}
+
+void Mlx5Queue::signal() noexcept {
+  sq_.signal_last();
+  marks_[mark_tail_++ & (marks_.size() - 1)] = {frames_, held_tail_, sq_.produced()};
+  signaled_held_ = held_tail_;
+  since_signal_ = 0;
+}
+
+inline void Mlx5Queue::hold(PacketBuf* p) noexcept {
+  held_[held_tail_++ & (held_.size() - 1)] = p;
+  ++p->device_refs;
+}
+
+inline void Mlx5Queue::put_inline(const TxFrame& frame, uint32_t total) noexcept {
+  const uint32_t inlined = std::max(total, Sq::kLeastInline);  // wires pad short frames anyway
+  const uint32_t octowords = (Sq::kInlineAt + inlined + Sq::kOctoword - 1) / Sq::kOctoword;
+  std::byte* const wqe = sq_.claim(octowords);
+  std::byte* to = wqe + Sq::kInlineAt;
+  if (total < Sq::kLeastInline) [[unlikely]]
+    std::memset(to, 0, Sq::kLeastInline);
+  std::memcpy(to, frame.head.data(), frame.head.size());
+  to += frame.head.size();
+  for (const PacketSlice& s : frame.body) {
+    std::memcpy(to, s.packet->frame + s.at, s.length);
+    to += s.length;
+  }
+  sq_.finish(wqe, MLX5_OPCODE_SEND, octowords, checksums_, 0, inlined);
+  note_put(true);
+}
+
+/// Head inline, body where it is.
+bool Mlx5Queue::can_lie(const TxFrame& frame) const noexcept {
+  constexpr size_t kMostHead = 256;
+  bool can = frame.head.size() >= Sq::kLeastInline && frame.head.size() <= kMostHead &&
+             frame.body.size() < shape_.tx_segments;
+  for (const PacketSlice& s : frame.body)
+    can &= static_cast<size_t>(s.packet->frame - arena_.data()) < arena_.size();
+  return can;
+}
+
+void Mlx5Queue::put_pointers(const TxFrame& frame) noexcept {
+  const auto head = static_cast<uint32_t>(frame.head.size());
+  const uint32_t before = (Sq::kInlineAt + head + Sq::kOctoword - 1) / Sq::kOctoword;
+  std::byte* const wqe = sq_.claim(before + static_cast<uint32_t>(frame.body.size()));
+  std::memcpy(wqe + Sq::kInlineAt, frame.head.data(), head);
+  auto* seg = reinterpret_cast<mlx5_wqe_data_seg*>(wqe + before * Sq::kOctoword);
+  uint32_t octowords = before;
+  for (const PacketSlice& s : frame.body) {
+    if (s.length == 0) continue;  // would be 2 GiB
+    mlx5dv_set_data_seg(seg++, s.length, arena_lkey_,
+                        reinterpret_cast<uintptr_t>(s.packet->frame + s.at));
+    ++octowords;
+    ++s.packet->refs;
+    hold(s.packet);
+  }
+  sq_.finish(wqe, frame.mss > 0 ? MLX5_OPCODE_TSO : MLX5_OPCODE_SEND, octowords, checksums_,
+             frame.mss, head);
+  note_put(false);
+}
+
+/// Copied tightly into fresh frames, behind what must be inline. @return false: there are not
+/// enough of them.
+bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
+  const uint32_t frame_bytes = pool_.frame_bytes(), rest = total - Sq::kLeastInline;
+  const uint32_t n = (rest + frame_bytes - 1) / frame_bytes;
+  VIREO_ASSERT(n < shape_.tx_segments);  // longer than the MTU the caps told
+  if (pool_.free_count() < n) return false;
+  constexpr uint32_t kBefore = (Sq::kInlineAt + Sq::kLeastInline) / Sq::kOctoword;
+  static_assert((Sq::kInlineAt + Sq::kLeastInline) % Sq::kOctoword == 0);
+  std::byte* const wqe = sq_.claim(kBefore + n);
+  auto* seg = reinterpret_cast<mlx5_wqe_data_seg*>(wqe + kBefore * Sq::kOctoword);
+  std::byte* to = wqe + Sq::kInlineAt;
+  uint32_t room = Sq::kLeastInline, left = rest;
+  const auto append = [&](const std::byte* from, size_t length) {
+    while (length > 0) {
+      if (room == 0) {
+        PacketBuf* p = pool_.take();
+        hold(p);
+        to = p->frame;
+        room = std::min(frame_bytes, left);
+        left -= room;
+        mlx5dv_set_data_seg(seg++, room, arena_lkey_, reinterpret_cast<uintptr_t>(to));
+      }
+      const auto part = static_cast<uint32_t>(std::min<size_t>(length, room));
+      std::memcpy(to, from, part);
+      to += part;
+      from += part;
+      room -= part;
+      length -= part;
+    }
+  };
+  append(frame.head.data(), frame.head.size());
+  for (const PacketSlice& s : frame.body) append(s.packet->frame + s.at, s.length);
+  sq_.finish(wqe, MLX5_OPCODE_SEND, kBefore + n, checksums_, 0, Sq::kLeastInline);
+  note_put(false);
+  return true;
+}
+
+void Mlx5Queue::tx_flush() noexcept {
+  if (unrung_ == 0) return;
+  // What the program freed must not wait for a send that may never come.
+  if (signaled_held_ != held_tail_) signal();
+  sq_.ring(last_is_whole_ && unrung_ == 1);
+  unrung_ = 0;
+}
+
+void Mlx5Queue::release_held(uint32_t until) noexcept {
+  for (; freed_.held != until; ++freed_.held) {
+    PacketBuf* p = held_[freed_.held & (held_.size() - 1)];
+    --p->device_refs;
+    PacketPool::drop(p);
+  }
+}
+
+unsigned Mlx5Queue::tx_reap() noexcept {
+  uint8_t op_own = Cq::look(sent_.front());
+  if (op_own != sent_.expected(Cq::kSent)) {
+    if (sent_.is_ours(op_own)) [[unlikely]]
+      take_send_errors();
+    return 0;
+  }
+  const uint32_t before = freed_.frames;
+  do {
+    // A completion speaks for all elements before it as well.
+    const Mark& mark = marks_[mark_head_++ & (marks_.size() - 1)];
+    release_held(mark.held);
+    freed_ = mark;
+    sent_.pop();
+    op_own = Cq::look(sent_.front());
+  } while (op_own == sent_.expected(Cq::kSent));
+  sent_.release();
+  return freed_.frames - before;
+}
+
+/// Elements that did not go out, each by itself; their packets go back when the queue ends.
+void Mlx5Queue::take_send_errors() noexcept {
+  for (; sent_.has_front(); sent_.pop()) ++losses_.tx_refused;
+  sent_.release();
+  device_.note_gone();
+}
+
+}  // namespace vireo::mlx5

@@ -1,0 +1,122 @@
+// A raw-packet queue pair whose rings are driven directly, as the contract's Queue.
+// Owner: the engine that opened it. Thread: holder of that engine's lock.
+//
+// Sending: a frame up to the inline limit lies whole in its element; a lone one goes out by
+// BlueFlame, and nobody waits for its end. A longer one has its head there and pointers to its
+// body. Completions as in dev/verbs: every signal_every-th element asks for one, and so does the
+// last of a doorbell that holds packets. A mark for each tells what it frees.
+// Receiving: request i is the i-th that was ever posted and holds rx_segments frames; completions
+// come in that order.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "dev/device.h"
+#include "dev/mlx5/cq.h"
+#include "dev/mlx5/rings.h"
+#include "dev/mlx5/rq.h"
+#include "dev/mlx5/sq.h"
+#include "dev/verbs/device.h"
+#include "dev/verbs/shape.h"
+
+namespace vireo::mlx5 {
+
+/// A QueueMaker: of a verbs queue, with a line in the log, where the rings cannot be had.
+Result<verbs::OpenedQueue> make_mlx5_queue(verbs::VerbsDevice& device,
+                                           const std::shared_ptr<verbs::Context>& context,
+                                           std::span<std::byte> arena, PacketPool& pool,
+                                           DeviceCaps& caps, const VerbsOptions& options);
+
+class Mlx5Queue final : public Queue {
+ public:
+  Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
+            verbs::Pair pair, const Rings& rings, std::span<std::byte> arena, PacketPool& pool,
+            const verbs::QueueShape& shape, uint32_t inline_bytes);
+  ~Mlx5Queue() override;
+
+  unsigned rx_burst(std::span<RxDesc> out) noexcept override;
+  void rx_refill() noexcept override;
+  bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
+  void tx_flush() noexcept override;
+  unsigned tx_reap() noexcept override;
+  Result<bool> arm() noexcept override;
+  int wait_fd() const noexcept override { return pair_.channel()->fd; }
+  void wake_ack() noexcept override;
+  bool alive() const noexcept override { return device_.is_there(); }
+  QueueLosses losses() const noexcept override { return losses_; }
+
+ private:
+  /// What a completion of a send frees: all before.
+  struct Mark {
+    uint32_t frames, held, blocks;
+  };
+  /// Compressed completions that are being handed over.
+  struct Session {
+    uint32_t title = 0;  ///< its index
+    uint32_t count = 0;
+    uint32_t next = 0;
+    RxFlags flags = RxFlags::kNone;
+    FlowTag tag{};
+  };
+  struct Delivered {
+    uint32_t bytes;
+    RxFlags flags;
+    FlowTag tag;
+  };
+
+  unsigned deliver(const Delivered& d, std::span<RxDesc> out) noexcept;
+  unsigned deliver_parts(const Delivered& d, std::span<RxDesc> out) noexcept;
+  unsigned deliver_session(std::span<RxDesc> out) noexcept;
+  /// Another entry than a whole, good, single one. @return false: it could not be taken yet.
+  bool take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept;
+  PacketBuf** frames_of(uint32_t request) {
+    return &rx_frames_[size_t{request & (rq_.size() - 1)} * shape_.rx_segments];
+  }
+
+  void put_inline(const TxFrame& frame, uint32_t total) noexcept;
+  void put_pointers(const TxFrame& frame) noexcept;
+  bool put_gathered(const TxFrame& frame, uint32_t total) noexcept;
+  bool can_lie(const TxFrame& frame) const noexcept;
+  void hold(PacketBuf* p) noexcept;
+  void note_put(bool is_whole) noexcept;
+  void signal() noexcept;
+  void release_held(uint32_t until) noexcept;
+  [[gnu::cold]] void take_send_errors() noexcept;
+
+  verbs::VerbsDevice& device_;
+  std::shared_ptr<verbs::Context> context_;
+  std::span<std::byte> arena_;
+  PacketPool& pool_;
+  const verbs::QueueShape shape_;
+  const uint32_t arena_lkey_;
+  const uint32_t inline_bytes_;
+  const uint32_t rx_room_;  ///< bytes of a frame that a packet may fill
+  const uint8_t checksums_;
+
+  Cq received_;
+  Rq rq_;
+  std::vector<PacketBuf*> rx_frames_;
+  uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests
+  verbs::ReceiveFill fill_;
+  Session session_;
+  bool ever_armed_ = false;  ///< since then the channel may hold events
+  QueueLosses losses_;
+
+  Sq sq_;
+  Cq sent_;
+  std::vector<PacketBuf*> held_;  ///< a ring of the packets that elements point to
+  std::vector<Mark> marks_;       ///< a ring
+  // All only grow.
+  uint32_t frames_ = 0, held_tail_ = 0, mark_tail_ = 0;
+  Mark freed_{};  ///< done, as far as is known
+  uint32_t mark_head_ = 0;
+  uint32_t signaled_held_ = 0;  ///< held_tail_ when a completion was last asked for
+  uint32_t since_signal_ = 0;
+  uint32_t unrung_ = 0;  ///< elements
+  bool last_is_whole_ = false;
+
+  verbs::Pair pair_;  // last: the device lets go of the memory before it ends
+};
+
+}  // namespace vireo::mlx5

@@ -1,0 +1,85 @@
+// The contract on mlx5 over softnic: with both ends in this process, on a wire of its own and on a
+// shared-memory wire.
+#include <infiniband/mlx5dv.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "contract.h"
+#include "dev/mlx5/mlx5.h"
+#include "dev/softnic/control.h"
+#include "opened_ends.h"
+
+namespace vireo::test {
+namespace {
+
+enum class World : uint8_t { kLocalWire, kSharedWire };
+
+class Mlx5Pair final : public DevicePair {
+ public:
+  Mlx5Pair(const PairOptions& o, World world, uint32_t mtu, VerbsOptions options) {
+    const std::string wire = "contract-mlx5-" + std::to_string(getpid());
+    setenv("SOFTNIC_WIRE", world == World::kLocalWire ? "" : (wire + "," + wire).c_str(), 1);
+    softnic_set_mtu(mtu);
+    softnic_drive(false);
+    options.tx_frames = o.tx_ring;
+    options.rx_frames = o.rx_ring;
+    ready_ = ends_.open(o.pool_frames, [&](int side, Arena& arena) {
+      const std::string name = "softnic" + std::to_string(side);
+      return open_mlx5({.device = name, .mtu = mtu}, arena, options);
+    });
+    for (const auto& d : ends_.devices)
+      if (ready_) {
+        EXPECT_EQ(d->caps().kind, DeviceKind::kMlx5) << "it fell back";
+      }
+  }
+
+  bool ready() const { return ready_; }
+  Device& device(int side) override { return *ends_.devices[side]; }
+  PacketPool& pool(int side) override { return *ends_.pools[side]; }
+  bool progress() override {
+    if (!softnic_pump()) sched_yield();
+    return true;
+  }
+  Milliseconds quiet() const override { return Milliseconds(5); }
+  bool unplug(int side) override {
+    ibv_device** list = ibv_get_device_list(nullptr);
+    softnic_remove(list[side]);
+    ibv_free_device_list(list);
+    return true;
+  }
+
+ private:
+  OpenedEnds ends_;
+  bool ready_ = false;
+};
+
+ContractBackend backend(const char* name, World world, uint32_t mtu = 1500,
+                        const VerbsOptions& options = {}) {
+  return {name, [=](const PairOptions& o) -> std::unique_ptr<DevicePair> {
+            auto pair = std::make_unique<Mlx5Pair>(o, world, mtu, options);
+            if (!pair->ready()) return nullptr;
+            return pair;
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Mlx5, DeviceContract,
+    ::testing::Values(backend("local_wire", World::kLocalWire),
+                      backend("nothing_inline", World::kLocalWire, 1500, {.inline_bytes = 0}),
+                      backend("much_inline", World::kLocalWire, 1500, {.inline_bytes = 884}),
+                      backend("each_signaled", World::kLocalWire, 1500, {.signal_every = 1}),
+                      backend("compressed", World::kLocalWire, 1500, {.compress = true}),
+                      backend("local_wire_jumbo", World::kLocalWire, 9000),
+                      backend("compressed_jumbo", World::kLocalWire, 9000, {.compress = true}),
+                      backend("shared_wire", World::kSharedWire),
+                      backend("shared_wire_jumbo", World::kSharedWire, 9000)),
+    contract_name);
+
+/// Libraries that the test is linked with are found by dlopen(3) under their names.
+[[maybe_unused]] const auto kLinked = &mlx5dv_is_supported;
+
+}  // namespace
+}  // namespace vireo::test
