@@ -18,7 +18,10 @@ struct ChoiceName {
   int value;
 };
 
-enum class DeviceChoice : uint8_t { kAuto, kXdp, kVerbs, kShm, kOff };
+enum class DeviceChoice : uint8_t { kAuto, kXdp, kMlx5, kVerbs, kShm, kOff };
+constexpr bool is_rdma(DeviceChoice c) {
+  return c == DeviceChoice::kMlx5 || c == DeviceChoice::kVerbs;
+}
 enum class XdpChoice : uint8_t { kAuto, kZeroCopy, kNative, kGeneric };
 enum class TcpTimestamps : uint8_t { kOff, kOn, kAsKernel };
 enum class TcpCongestion : uint8_t { kAsKernel, kNewReno, kCubic, kDctcp, kNone };
@@ -57,8 +60,8 @@ constexpr ChoiceName choice(std::string_view name, E value) {
 template <>
 inline constexpr auto kChoices<DeviceChoice> =
     std::array{choice("auto", DeviceChoice::kAuto), choice("xdp", DeviceChoice::kXdp),
-               choice("verbs", DeviceChoice::kVerbs), choice("shm", DeviceChoice::kShm),
-               choice("off", DeviceChoice::kOff)};
+               choice("mlx5", DeviceChoice::kMlx5), choice("verbs", DeviceChoice::kVerbs),
+               choice("shm", DeviceChoice::kShm),   choice("off", DeviceChoice::kOff)};
 template <>
 inline constexpr auto kChoices<XdpChoice> =
     std::array{choice("auto", XdpChoice::kAuto), choice("zerocopy", XdpChoice::kZeroCopy),

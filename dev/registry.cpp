@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/log.h"
+#include "dev/mlx5/mlx5.h"
 #include "dev/shm/shm_device.h"
 #include "dev/verbs/verbs.h"
 #include "dev/xdp/xdp.h"
@@ -41,16 +42,17 @@ bool is_plain(const net::Link& l) {
          l.master.value() == 0;
 }
 
-Result<std::unique_ptr<Device>> open_verbs_of(const Settings& s, const net::Link& link,
-                                              Arena& arena) {
+/// By `open`: open_mlx5(), which tries more, or open_verbs().
+Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Settings& s,
+                                          const net::Link& link, Arena& arena) {
   const auto count = [](auto v) { return static_cast<uint32_t>(v); };
-  return open_verbs(
-      {.ifindex = link.index, .interface = link.name, .mtu = link.mtu, .mac = link.mac}, arena,
-      {.rx_frames = count(s.rx_wre),
-       .tx_frames = count(s.tx_wre),
-       .inline_bytes = count(s.tx_max_inline),
-       .signal_every = count(s.tx_wre_batching),
-       .refill_receives = count(s.rx_wre_batching)});
+  return open({.ifindex = link.index, .interface = link.name, .mtu = link.mtu, .mac = link.mac},
+              arena,
+              {.rx_frames = count(s.rx_wre),
+               .tx_frames = count(s.tx_wre),
+               .inline_bytes = count(s.tx_max_inline),
+               .signal_every = count(s.tx_wre_batching),
+               .refill_receives = count(s.rx_wre_batching)});
 }
 
 /// Sysfs shows an RDMA device beneath the interface.
@@ -64,13 +66,13 @@ Carried<std::unique_ptr<Device>> open(const Settings& s, const net::Link& link, 
   Result<std::unique_ptr<Device>> device;
   if (s.device == DeviceChoice::kShm) {
     device = open_shm(s.shm_wire, {.slots = 1024, .mtu = link.mtu});
-  } else if (s.device == DeviceChoice::kVerbs) {
-    device = open_verbs_of(s, link, arena);
+  } else if (is_rdma(s.device)) {
+    device = open_rdma(s.device == DeviceChoice::kMlx5 ? open_mlx5 : open_verbs, s, link, arena);
   } else {
     if (s.device == DeviceChoice::kAuto && has_rdma(link)) {
-      device = open_verbs_of(s, link, arena);
+      device = open_rdma(open_mlx5, s, link, arena);
       if (device) return std::move(*device);
-      log<LogLevel::kInfo>("{}: not by verbs: {} ({})", link.name, device.error().where,
+      log<LogLevel::kInfo>("{}: not by its RDMA device: {} ({})", link.name, device.error().where,
                            device.error().code);
     }
     const auto ring = static_cast<uint32_t>(s.xdp_ring);

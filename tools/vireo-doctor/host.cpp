@@ -138,7 +138,7 @@ std::string_view origin_text(Origin o) {
 
 std::vector<Check> check_host(const Settings& s) {
   std::vector<Check> out{check_switch(s), check_kernel()};
-  if (s.device != DeviceChoice::kShm && s.device != DeviceChoice::kVerbs) {
+  if (s.device != DeviceChoice::kShm && !is_rdma(s.device)) {
     out.push_back(check_rights());
     out.push_back(check_af_xdp());
     out.push_back(check_memlock(s));

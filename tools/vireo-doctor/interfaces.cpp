@@ -47,6 +47,7 @@ void refuse(InterfaceLine& i, Carriage why, std::string detail, std::string reme
 
 std::string guess_mode(const Settings& s, const std::optional<uint64_t>& features) {
   if (s.device == DeviceChoice::kShm) return "shared memory";
+  if (s.device == DeviceChoice::kMlx5) return "mlx5";
   if (s.device == DeviceChoice::kVerbs) return "verbs";
   if (s.xdp_mode == XdpChoice::kGeneric) return "generic";
   if (!features)
@@ -73,7 +74,7 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
   if (i.addresses.empty())
     return refuse(i, Carriage::kInterface, "it has no address",
                   fmt::format("ip address add ADDRESS/LENGTH dev {}", l.name));
-  if (s.device != DeviceChoice::kShm && s.device != DeviceChoice::kVerbs) {
+  if (s.device != DeviceChoice::kShm && !is_rdma(s.device)) {
     const Attached taken = attached_program(l.index);
     if (taken.program != 0) {
       const std::string holder = holder_of(l.index);
@@ -96,7 +97,7 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
 
 void add_notes(InterfaceLine& i, const net::Link& l, const Settings& s) {
   constexpr uint32_t kOneFrame = 2048 - 256 - 22;  // a frame, less the kernel's headroom and L2
-  if (s.device == DeviceChoice::kShm || s.device == DeviceChoice::kVerbs) return;
+  if (s.device == DeviceChoice::kShm || is_rdma(s.device)) return;
   const auto features = xdp_features(l.index);
   if (l.mtu > kOneFrame && features && (*features & kXdpRxSg) == 0)
     i.notes.push_back(

@@ -210,8 +210,8 @@ TEST(Settings, ABadValueIsOneLineAndTheDefaultStays) {
       {"VMA_RX_POLL=fast", "VIREO_XDP_RING=1000", "VIREO_DEVICE=xpd", "VIREO_HELPER_GRACE=2h"});
   EXPECT_EQ(
       warnings(p),
-      (Lines{"VIREO_DEVICE=xpd: not one of its words; valid: auto, xdp, verbs, shm, off; nearest: "
-             "xdp; "
+      (Lines{"VIREO_DEVICE=xpd: not one of its words; valid: auto, xdp, mlx5, verbs, shm, off; "
+             "nearest: xdp; "
              "using auto (default)",
              "VIREO_XDP_RING=1000: not a power of two; valid: a power of two, 64 to 65536; using "
              "2048 (default)",

@@ -133,7 +133,7 @@ TEST(Values, RangesAreSpelledOut) {
   EXPECT_EQ(describe(static_cast<Duration*>(nullptr), time_in(kMicrosecond, -1, 10)).range,
             "-1 (for ever), or 0 to 10us");
   EXPECT_EQ(describe(static_cast<DeviceChoice*>(nullptr), any()).range,
-            "auto, xdp, verbs, shm, off");
+            "auto, xdp, mlx5, verbs, shm, off");
   EXPECT_EQ(describe(static_cast<TcpTimestamps*>(nullptr), any()).range, "off (0), on (1), os (2)");
 }
 
