@@ -50,7 +50,7 @@ Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
     udp_socket::prepare(f, *local);
   if (auto ok = from_kernel(libc().bind(h.fd, addr, len), "bind"); !ok) return ok;
   if (kind(h) == FileKind::kTcp)
-    f.tcp->bound = true;
+    f.tcp.bound = true;
   else if (m != Mode::kCarried)
     udp_socket::bound(f, h.fd);
   return {};
@@ -102,6 +102,18 @@ Result<void> shutdown(Handle h, int how) {
   return done;
 }
 
+namespace {
+
+/// Of a connection that is or was carried. Control lock held.
+Endpoint local_name(const File& f) {
+  Engine* const e = f.engine.load(std::memory_order_acquire);
+  if (e == nullptr) return f.tcp.options->void_name;
+  const EngineGuard guard(*e);
+  return f.flow == nullptr ? f.tcp.options->void_name : f.flow->key.local;
+}
+
+}  // namespace
+
 Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
   File& f = *h.file;
   if (is_tcp_carried(h) || (is_void(h) && f.placeholder)) {
@@ -109,7 +121,7 @@ Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
     if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockname");
     const ControlGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockname");
-    give_address(f.tcp->local, f.domain.load(std::memory_order_relaxed), addr, len);
+    give_address(local_name(f), f.domain.load(std::memory_order_relaxed), addr, len);
     return {};
   }
   return from_kernel(libc().getsockname(h.fd, addr, len), "getsockname");
@@ -123,12 +135,14 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
   if (static_cast<int>(*len) < 0) return fail(EINVAL, "getpeername");
   const ControlGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "getpeername");
+  Endpoint peer;
   {
     const EngineGuard guard(*f.engine.load(std::memory_order_acquire));
     const tcp::State s = f.flow == nullptr ? tcp::State::kClosed : tcp::state(f.tcp_flow().tcb);
     if (s == tcp::State::kClosed || s == tcp::State::kSynSent) return fail(ENOTCONN, "getpeername");
+    peer = f.flow->key.remote;
   }
-  give_address(f.tcp->remote, f.domain.load(std::memory_order_relaxed), addr, len);
+  give_address(peer, f.domain.load(std::memory_order_relaxed), addr, len);
   return {};
 }
 
@@ -341,7 +355,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
         if (tcp::recv_queue(t).empty()) e.poll(Clock::now());
         // Up to the mark, where a read stops.
         uint64_t bytes = tcp::recv_queue(t).bytes();
-        if (tcp::urgent(t) != tcp::Urgent::kNone && f.tcp->options.oobinline == 0)
+        if (tcp::urgent(t) != tcp::Urgent::kNone && f.tcp.options->oobinline == 0)
           bytes = std::min(bytes, tcp::bytes_to_mark(t));
         return give(bytes);
       }

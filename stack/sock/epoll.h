@@ -29,6 +29,7 @@
 
 #include "core/fd.h"
 #include "core/result.h"
+#include "stack/sock/fd_table.h"
 #include "stack/sock/file.h"
 #include "stack/sock/multiplex_wait.h"
 
@@ -115,7 +116,7 @@ class Epoll {
 
   static void notify(Watcher& w, ReadyBits happened) noexcept;
   static uint64_t key_of(const Handle& h) noexcept {
-    return static_cast<uint64_t>(h->index) << 32 | static_cast<uint32_t>(h.fd);
+    return static_cast<uint64_t>(fd_table().index_of(*h.file)) << 32 | static_cast<uint32_t>(h.fd);
   }
 
   // epoll_items.cpp

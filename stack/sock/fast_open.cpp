@@ -19,8 +19,8 @@ Result<Endpoint> begun_peer(Handle h) {
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (!h.is_alive() || engine == nullptr) return fail(EBADF, "send");
   const EngineGuard guard(*engine);
-  if (f.tcp->link == Link::kUnconnected) return fail(EINVAL, "send");
-  return f.tcp->remote;
+  if (f.tcp.link == Link::kUnconnected || f.flow == nullptr) return fail(EINVAL, "send");
+  return f.flow->key.remote;
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ FastConnect fast_connect(const File& f, bool data_follows) noexcept {
   const KernelDefaults& d = f.stack->defaults();
   return {.data_follows = data_follows,
           .without_cookie =
-              f.tcp->options.fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoClientNoCookie) != 0,
+              f.tcp.options->fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoClientNoCookie) != 0,
           .pause = d.tcp_fastopen_blackhole};
 }
 

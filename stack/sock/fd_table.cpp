@@ -13,10 +13,6 @@ namespace vireo {
 
 namespace {
 
-uint64_t word_of(const File& f) {
-  return static_cast<uint64_t>(f.generation.load(std::memory_order_relaxed)) << 32 | f.index;
-}
-
 // Reserved, not touched: a page is mapped when a descriptor in it is first used.
 void* reserve(size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -55,6 +51,10 @@ void FdTable::show_to_child(bool yes) noexcept {
   ::madvise(slots_, slots_count_ * sizeof *slots_, yes ? MADV_KEEPONFORK : MADV_WIPEONFORK);
 }
 
+uint64_t FdTable::word_of(const File& f) const noexcept {
+  return static_cast<uint64_t>(f.generation.load(std::memory_order_relaxed)) << 32 | index_of(f);
+}
+
 Result<File*> FdTable::allocate() {
   const ControlGuard guard(lock_);
   uint32_t index = free_;
@@ -64,7 +64,6 @@ Result<File*> FdTable::allocate() {
     if (files_used_ > slots_count_) return fail(ENFILE, "file array");
     index = files_used_++;
     File* f = new (&files_[index]) File;
-    f->index = index;
     f->generation.store(1, std::memory_order_relaxed);
   }
   return &files_[index];
@@ -104,9 +103,7 @@ void FdTable::reclaim() {
   for (uint32_t i = 1; i < files_used_; ++i) {
     File& f = files_[i];
     if (f.kind.load(std::memory_order_relaxed) != FileKind::kNone) continue;
-    delete static_cast<TcpSocket*>(f.tcp);
     delete static_cast<UdpSocket*>(f.udp);
-    f.tcp = nullptr;
     f.udp = nullptr;
   }
 }
@@ -122,7 +119,7 @@ void FdTable::free(File& f) {
   const ControlGuard guard(lock_);
   f.kind.store(FileKind::kNone, std::memory_order_relaxed);
   f.next_free = free_;
-  free_ = f.index;
+  free_ = index_of(f);
 }
 
 }  // namespace vireo

@@ -54,6 +54,8 @@ class FdTable {
   }
   /// Gives back what closed Files keep for their next life. No other thread may use the table.
   void reclaim();
+  /// Its place in the array: stays the same.
+  uint32_t index_of(const File& f) const noexcept { return static_cast<uint32_t>(&f - files_); }
   /// How many descriptors name `f` (fork).
   uint32_t count_names(const File& f) const noexcept;
   ControlLock& lock() { return lock_; }
@@ -62,6 +64,8 @@ class FdTable {
   void show_to_child(bool yes) noexcept;
 
  private:
+  uint64_t word_of(const File& f) const noexcept;
+
   std::atomic<uint64_t>* slots_ = nullptr;  ///< generation << 32 | index of the File; 0 = not ours
   uint32_t slots_count_ = 0;
   std::atomic<int> end_{0};

@@ -14,16 +14,17 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/carriage.h"
 #include "core/clock.h"
 #include "core/lock.h"
 #include "core/stats_layout.h"
 #include "stack/engine/engine.h"
 #include "stack/sock/readiness.h"
+#include "stack/sock/shared_options.h"
 
 namespace vireo {
 
 class Stack;
-struct TcpSocket;
 struct UdpSocket;
 class Epoll;  // stack/sock/epoll.h
 
@@ -54,11 +55,30 @@ class LastingPtr {
   std::atomic<T*> p_{nullptr};
 };
 
+/// Linux's enum socket_state: what connect(2) answers depends on it.
+enum class Link : uint8_t { kUnconnected, kConnecting, kConnected, kDisconnecting };
+
+inline constexpr uint8_t kShutRead = 1;
+inline constexpr uint8_t kShutWrite = 2;
+
+/// What a TCP socket is beyond its File and its flow.
+struct TcpSocket {
+  SharedOptions options;
+  // ---- guarded by the engine's lock while carried
+  Link link = Link::kUnconnected;
+  uint8_t shut = 0;          ///< what the program shut down
+  bool error_taken = false;  ///< SO_ERROR is reported once
+  // ---- guarded by the control lock
+  bool bound = false;                      ///< the shadow has a local port
+  Carriage forced = Carriage::kUndecided;  ///< kOption: stays on the kernel
+};
+
+/// Two cache lines: what a call on a carried connection looks at; who waits, and the rest.
 struct alignas(64) File {
   /// Changes when the File is freed: a Handle of an older generation is dead. Written under both
   /// locks; acquire/release with fd_table.cpp.
   std::atomic<uint32_t> generation{0};
-  uint32_t index = 0;  ///< constant: place in the array
+  uint32_t next_free = 0;  ///< FdTable's free list
   /// Descriptors and sleeping calls. Changed by any thread while it holds one.
   std::atomic<uint32_t> refs{0};
   std::atomic<FileKind> kind{FileKind::kNone};
@@ -72,18 +92,17 @@ struct alignas(64) File {
   LastingPtr<Stack> stack;               ///< constant from open to free
   Flow* flow = nullptr;                  ///< guarded by the engine's lock
   LastingPtr<SocketStats> stats;         ///< its slot, never null for sockets; constant while open
-  LastingPtr<TcpSocket> tcp;             ///< kind kTcp; made once, reused by the next life
-  LastingPtr<UdpSocket> udp;             ///< kind kUdp; the same
-  Epoll* epoll = nullptr;                ///< kind kEpoll; constant while open
-  std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
-  std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
+  [[no_unique_address]] TcpSocket tcp;   ///< kind kTcp
   /// Set by a multiplexer that saw the kernel's descriptor readable: the next receive looks there
   /// first. Cleared by the receive that finds it empty.
   std::atomic<bool> kernel_hint{false};
-  ReadySource ready;
-  ControlLock control;         ///< bind, connect, listen, options
-  uint32_t next_free = 0;      ///< FdTable's free list
-  std::atomic<int> domain{0};  ///< AF_INET, AF_INET6
+  std::atomic<uint8_t> domain{0};          ///< AF_INET, AF_INET6
+  LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, reused by the next life
+  Epoll* epoll = nullptr;                  ///< kind kEpoll; constant while open
+  std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
+  std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
+  [[no_unique_address]] ReadySource ready;
+  ControlLock control;  ///< bind, connect, listen, options
 
   bool is_carried() const noexcept {
     return mode.load(std::memory_order_acquire) == Mode::kCarried;
@@ -94,6 +113,8 @@ struct alignas(64) File {
   UdpFlow& udp_flow() const { return *static_cast<UdpFlow*>(flow); }
   Listener& listener() const { return *static_cast<Listener*>(flow); }
 };
+
+static_assert(sizeof(File) == 128);  // of the 1 KiB that an idle connection may take
 
 /// A File as found by a descriptor: valid while `file->generation == generation`.
 struct Handle {

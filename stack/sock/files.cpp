@@ -25,7 +25,7 @@ void close_file(File& f, UniqueFd port_holder) {
       if (f.flow != nullptr) {
         switch (f.flow->kind) {
           case FlowKind::kTcp: {
-            const bool reset = f.tcp->options.linger_on != 0 && f.tcp->options.linger_s == 0;
+            const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
             e->tcp_close(f.tcp_flow(), std::move(port_holder), reset, Clock::now());
             break;
           }
@@ -56,7 +56,7 @@ void free_sockets(File& f) {
     f.stack->count_membership(-static_cast<int>(f.udp->groups.size()));
     *f.udp = UdpSocket{};
   }
-  if (f.is_tcp()) *f.tcp = TcpSocket{};
+  if (f.is_tcp()) f.tcp = TcpSocket{};
   // The pointer stays: a call that slept in the kernel counts itself when it wakes.
   if (f.stats != nullptr) f.stack->put_stats(*f.stats);
   if (f.epoll != nullptr) free_epoll(f);
@@ -67,9 +67,8 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   auto made = fd_table().allocate();
   if (!made) return made;
   File& f = **made;
-  if (kind == FileKind::kTcp && f.tcp == nullptr) f.tcp = new (std::nothrow) TcpSocket;
   if (kind == FileKind::kUdp && f.udp == nullptr) f.udp = new (std::nothrow) UdpSocket;
-  if (kind == FileKind::kTcp ? f.tcp == nullptr : f.udp == nullptr) {
+  if (kind == FileKind::kUdp && f.udp == nullptr) {
     fd_table().free(f);
     return fail(ENOMEM, "socket");
   }
@@ -81,7 +80,7 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   f.nonblock.store(false, std::memory_order_relaxed);
   f.rcv_timeout_ns.store(0, std::memory_order_relaxed);
   f.snd_timeout_ns.store(0, std::memory_order_relaxed);
-  f.domain.store(domain, std::memory_order_relaxed);
+  f.domain.store(static_cast<uint8_t>(domain), std::memory_order_relaxed);
   f.stats = &stack.take_stats(proto_of(kind), domain, fd);
   f.kind.store(kind, std::memory_order_release);
   return &f;

@@ -37,12 +37,14 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   }
   rules_lock_.lock();
   place_lock_.lock();
+  options_table_.lock().lock();
   stats_lock_.lock();
   waiter_lock_.lock();
 }
 
 void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   waiter_lock_.unlock();
+  options_table_.lock().unlock();
   stats_lock_.unlock();
   place_lock_.unlock();
   rules_lock_.unlock();
@@ -58,6 +60,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   const int saved = errno;
   owner_pid_.store(::getpid(), std::memory_order_relaxed);
   waiter_lock_.reset_after_fork();
+  options_table_.lock().reset_after_fork();
   spin_places_.reset_after_fork();
   stats_lock_.reset_after_fork();
   place_lock_.reset_after_fork();
@@ -92,6 +95,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     if (f.stack != this) return;
     f.control.reset_after_fork();
     f.ready.reset_after_fork();
+    if (f.is_tcp() && f.is_carried() && f.placeholder) leave_name(f);
     f.flow = nullptr;
     f.engine.store(nullptr, std::memory_order_relaxed);
     f.stats = &spare_stats_;
@@ -133,7 +137,8 @@ void Stack::drain_at_exit() {
   e->lock().lock();
   fd_table().for_each_file([&](File& f) {
     if (f.stack != this || !f.is_carried() || !f.is_tcp() || f.flow == nullptr) return;
-    const bool reset = f.tcp->options.linger_on != 0 && f.tcp->options.linger_s == 0;
+    const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
+    leave_name(f);
     e->tcp_close(f.tcp_flow(), UniqueFd(), reset, Clock::now());
     f.flow = nullptr;
     f.mode.store(Mode::kVoid, std::memory_order_release);

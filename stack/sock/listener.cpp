@@ -28,25 +28,25 @@ void give_name(int fd, int domain) {
 }
 
 /// Control lock held. The kernel does not listen yet: a connection whose handshake it began could
-/// not go on once its segments come to us.
-Carried<void> carry(File& f, int fd, uint32_t backlog) {
+/// not go on once its segments come to us. @return where it listens.
+Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   give_name(fd, f.domain.load(std::memory_order_relaxed));
   const auto name = kernel_name(fd);
   if (!name) return std::unexpected(Refusal{Carriage::kDevice, name.error().code, "getsockname"});
-  auto may = may_carry(*f.stack, Role::kTcpServer, f.tcp->forced, *name, {});
-  if (!may) return may;
+  auto may = may_carry(*f.stack, Role::kTcpServer, f.tcp.forced, *name, {});
+  if (!may) return std::unexpected(may.error());
   const auto engine = f.stack->engine();
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
+  const ListenOptions options = listen_options(f, fd);
   const EngineGuard guard(e);
-  auto l = e.tcp_listen(*name, f.tcp->options.v6only != 0, backlog,
-                        tcp_config(*f.stack, f.tcp->options), &f, *f.stats, listen_options(f, fd));
+  auto l = e.tcp_listen(*name, f.tcp.options->v6only != 0, backlog,
+                        tcp_config(*f.stack, *f.tcp.options), &f, *f.stats, options);
   if (!l) return std::unexpected(l.error());
   f.flow = *l;
-  f.tcp->local = *name;
   f.engine.store(&e, std::memory_order_release);
   f.mode.store(Mode::kListening, std::memory_order_release);
-  return {};
+  return *name;
 }
 
 /// Seconds as SYN-ACK timeouts: 1 s, 2 s, ... up to 120 s each (Linux secs_to_retrans).
@@ -75,7 +75,7 @@ uint32_t fast_opens(const KernelDefaults& d, const SocketOptions& o) {
 }  // namespace
 
 ListenOptions listen_options(const File& f, int fd) {
-  const SocketOptions& o = f.tcp->options;
+  const SocketOptions& o = *f.tcp.options;
   const KernelDefaults& d = f.stack->defaults();
   const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
   const uint32_t fast = fast_opens(d, o);
@@ -95,9 +95,15 @@ namespace {
 /// The kernel draws its first key when the first of its listeners does Fast Open, which may have
 /// been this one, now.
 void give_keys(File& f, int fd) {
-  const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
-  ListenOptions& o = f.listener().options;
-  if (o.fast_open != 0) o.fast_open_keys = tcp_socket::fast_open_keys(fd);
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  {
+    const EngineGuard guard(e);
+    if (f.listener().options.fast_open == 0) return;
+  }
+  const tcp::FastOpenKeys keys =
+      tcp_socket::fast_open_keys(fd);  // system calls: not under the lock
+  const EngineGuard guard(e);
+  f.listener().options.fast_open_keys = keys;
 }
 
 }  // namespace
@@ -127,7 +133,7 @@ Result<void> listen(Handle h, int backlog) {
     if (carried) {
       set_kernel_nonblock(h.fd);
       give_keys(f, h.fd);
-      record_carried(f, f.tcp->local, {});
+      record_carried(f, *carried, {});
       f.stack->watch_over_tcp();
     } else {
       f.mode.store(Mode::kKernel, std::memory_order_release);
@@ -154,14 +160,28 @@ void stop(File& f) {
 
 namespace {
 
+/// What accept(2) hands on: not SO_PRIORITY, nor the owner. Control or engine's lock held.
+SharedOptions inherited(const File& listener) {
+  const SocketOptions& its = *listener.tcp.options;
+  if (its.priority == 0 && its.owner == 0) return listener.tcp.options;
+  SocketOptions o = its;
+  o.priority = 0;
+  o.owner = 0;
+  o.owner_is_thread = false;
+  return listener.stack->options_table().share(o).value_or(listener.tcp.options);
+}
+
 /// A connection that the kernel accepted: its File says why it is not ours.
 Result<int> adopt_kernel(File& listener, int fd, int flags) {
   auto made = open_file(*listener.stack, FileKind::kTcp,
                         listener.domain.load(std::memory_order_relaxed), fd);
   if (!made) return fd;  // served by the kernel without us
   File& f = **made;
-  f.tcp->options = listener.tcp->options;
-  f.tcp->link = Link::kConnected;
+  {
+    const ControlGuard control(listener.control);
+    f.tcp.options = inherited(listener);
+  }
+  f.tcp.link = Link::kConnected;
   f.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   f.mode.store(Mode::kKernel, std::memory_order_relaxed);
   const auto peer = kernel_peer(fd);
@@ -202,13 +222,10 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   File& c = **made;
   TcpFlow& flow = *e.tcp_accept(f.listener());
   peer = flow.key.remote;
-  TcpSocket& s = *c.tcp;
-  s.options = f.tcp->options;
-  s.options.priority = 0;  // not inherited on Linux either
+  TcpSocket& s = c.tcp;
+  s.options = inherited(f);
   s.link = Link::kConnected;
   s.bound = true;
-  s.local = flow.key.local;
-  s.remote = flow.key.remote;
   c.placeholder = true;
   c.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   c.rcv_timeout_ns.store(f.rcv_timeout_ns.load(std::memory_order_relaxed),
@@ -221,7 +238,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   flow.owner = &c;
   flow.stats = c.stats;
   c.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
-  record_carried(c, s.local, s.remote);
+  record_carried(c, flow.key.local, flow.key.remote);
   (void)fd_table().install(*fd, c);  // place_number() keeps within the table
   return fd;
 }

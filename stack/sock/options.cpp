@@ -130,7 +130,9 @@ std::string_view congestion_name(const void* value, socklen_t len) {
   return s.substr(0, s.find('\0'));
 }
 
-SocketOptions& options_of(File& f) { return f.is_tcp() ? f.tcp->options : f.udp->options; }
+const SocketOptions& options_of(const File& f) {
+  return f.is_tcp() ? *f.tcp.options : f.udp->options;
+}
 
 /// SO_RCVTIMEO as nanoseconds, 0 = for ever.
 int64_t timeout_ns(const void* value, socklen_t len) {
@@ -149,9 +151,9 @@ Result<void> kernel_set(int fd, int level, int name, const void* value, socklen_
   return {};
 }
 
-/// Keeps what the kernel made of it. Control lock held.
-void keep(File& f, int fd, int level, int name, const void* value, socklen_t len) {
-  SocketOptions& o = options_of(f);
+/// Keeps what the kernel made of it, in `o`. Control lock held.
+void keep(File& f, SocketOptions& o, int fd, int level, int name, const void* value,
+          socklen_t len) {
   if (const Kept* k = find_kept(level, name); k != nullptr) {
     int v = 0;
     socklen_t n = sizeof v;
@@ -211,7 +213,7 @@ void keep(File& f, int fd, int level, int name, const void* value, socklen_t len
 
 /// The options that a live connection takes from its configuration. Engine's lock held.
 void apply_tcp_limits(File& f, tcp::Tcb& t, int name) {
-  const tcp::Config c = tcp_config(*f.stack, f.tcp->options);
+  const tcp::Config c = tcp_config(*f.stack, *f.tcp.options);
   switch (name) {
     case TCP_USER_TIMEOUT:
       return tcp::set_user_timeout(t, c.user_timeout);
@@ -239,14 +241,16 @@ void apply_tcp_limits(File& f, tcp::Tcb& t, int name) {
 /// Makes a live connection or listener follow. Control lock held.
 void apply_tcp(File& f, int fd, int level, int name) {
   Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const SocketOptions& o = *f.tcp.options;
+  const bool listens = f.mode.load(std::memory_order_relaxed) == Mode::kListening;
+  const ListenOptions of_listener = listens ? listener::listen_options(f, fd) : ListenOptions{};
   const EngineGuard guard(e);
   if (f.flow == nullptr) return;
-  const SocketOptions& o = f.tcp->options;
-  if (f.mode.load(std::memory_order_relaxed) == Mode::kListening) {
+  if (listens) {
     const uint16_t mss = f.listener().config.mss;
     f.listener().config = tcp_config(*f.stack, o);
     f.listener().config.mss = std::min(mss, f.listener().config.mss);
-    f.listener().options = listener::listen_options(f, fd);
+    f.listener().options = of_listener;
     return;
   }
   TcpFlow& flow = f.tcp_flow();
@@ -409,17 +413,38 @@ bool is_kernel_only(int level, int name, const void* value, socklen_t len) {
   }
 }
 
+Result<void> replace_options(File& f, const SocketOptions& o) {
+  if (f.is_udp()) {
+    f.udp->options = o;
+    return {};
+  }
+  auto shared = f.stack->options_table().share(o);
+  if (!shared) return fail(ENOMEM, "options");
+  Engine* const e = f.engine.load(std::memory_order_relaxed);
+  if (e != nullptr) e->lock().lock();
+  std::swap(f.tcp.options, *shared);
+  if (e != nullptr) e->unlock();
+  return {};
+}
+
+void leave_name(File& f) {
+  SocketOptions o = *f.tcp.options;
+  o.void_name = f.flow->key.local;
+  f.tcp.options = f.stack->options_table().share(o).value_or(f.tcp.options);
+}
+
 void init_options(File& f) {
   const Settings& s = f.stack->settings();
   if (f.is_tcp()) {
     const KernelDefaults& d = f.stack->defaults();
-    SocketOptions& o = f.tcp->options;
+    SocketOptions o;
     o.nodelay = s.tcp_nodelay;
     o.keepidle = static_cast<int>(d.tcp_keepalive_time.ms() / 1000);
     o.keepintvl = static_cast<int>(d.tcp_keepalive_intvl.ms() / 1000);
     o.keepcnt = d.tcp_keepalive_probes;
     o.syncnt = d.tcp_syn_retries;
     o.linger2 = static_cast<int>(d.tcp_fin_timeout.ms() / 1000);
+    (void)replace_options(f, o);  // without memory it has the ordinary ones
     return;
   }
   f.udp->options.ip_mc_loop = s.tx_mc_loopback;
@@ -516,7 +541,7 @@ Result<void> set_kernel_only(File& f, int fd, int level, int name, const void* v
     udp_socket::give_up(f, why);
     return {};
   }
-  f.tcp->forced = Carriage::kOption;
+  f.tcp.forced = Carriage::kOption;
   if (mode == Mode::kListening) {
     listener::stop(f);
     f.mode.store(Mode::kKernel, std::memory_order_release);
@@ -543,7 +568,9 @@ Result<void> set_pacing(File& f, int fd, const void* value, socklen_t len) {
   }
   if (!f.placeholder)
     if (auto ok = kernel_set(fd, SOL_SOCKET, SO_MAX_PACING_RATE, value, len); !ok) return ok;
-  f.tcp->options.max_pacing_rate = rate;
+  SocketOptions o = *f.tcp.options;
+  o.max_pacing_rate = rate;
+  if (auto ok = replace_options(f, o); !ok) return ok;
   if (mode == Mode::kCarried || mode == Mode::kListening)
     apply_tcp(f, fd, SOL_SOCKET, SO_MAX_PACING_RATE);
   return {};
@@ -573,7 +600,9 @@ Result<void> set_congestion(File& f, int fd, const void* value, socklen_t len) {
   if (!kind || mode == Mode::kKernel)
     return set_kernel_only(f, fd, IPPROTO_TCP, TCP_CONGESTION, value, len);
   if (!f.placeholder) (void)kernel_set(fd, IPPROTO_TCP, TCP_CONGESTION, value, len);
-  f.tcp->options.congestion = kind;
+  SocketOptions o = *f.tcp.options;
+  o.congestion = kind;
+  if (auto ok = replace_options(f, o); !ok) return ok;
   if (mode == Mode::kCarried || mode == Mode::kListening)
     apply_tcp(f, fd, IPPROTO_TCP, TCP_CONGESTION);
   return {};
@@ -581,7 +610,7 @@ Result<void> set_congestion(File& f, int fd, const void* value, socklen_t len) {
 
 Result<void> get_congestion(File& f, void* value, socklen_t* len) {
   char name[16] = {};
-  const auto kind = f.tcp->options.congestion.value_or(default_congestion(*f.stack));
+  const auto kind = f.tcp.options->congestion.value_or(default_congestion(*f.stack));
   tcp::cc_name(kind).copy(name, sizeof name - 1);
   return give(name, value, len);
 }
@@ -629,7 +658,7 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
 
 /// What an accepted connection was given, for it has no kernel socket that could tell.
 std::optional<Result<void>> get_kept(File& f, int level, int name, void* value, socklen_t* len) {
-  const SocketOptions& o = f.tcp->options;
+  const SocketOptions& o = *f.tcp.options;
   if (level == SOL_SOCKET) {
     switch (name) {
       case SO_RCVTIMEO:
@@ -676,15 +705,17 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
     return fail(EINVAL, "setsockopt");
   if (is_kernel_only(level, name, value, len))
     return set_kernel_only(f, h.fd, level, name, value, len);
+  SocketOptions o = options_of(f);
   if (f.placeholder) {
     // The placeholder judges the value: limits and errno are the kernel's.
     const ControlGuard judge(f.stack->placeholder_lock());
     if (auto ok = kernel_set(h.fd, level, name, value, len); !ok) return ok;
-    keep(f, h.fd, level, name, value, len);
+    keep(f, o, h.fd, level, name, value, len);
   } else {
     if (auto ok = kernel_set(h.fd, level, name, value, len); !ok) return ok;
-    keep(f, h.fd, level, name, value, len);
+    keep(f, o, h.fd, level, name, value, len);
   }
+  if (auto ok = replace_options(f, o); !ok) return ok;
   if (f.is_udp()) {
     if (auto group = group_call(level, name, value, len)) {
       resolve_interface(*f.stack, group->m);

@@ -1,6 +1,6 @@
 // Socket options that a carried socket honours itself. The kernel's socket beneath is asked first,
 // so that limits, clamping and errno are Linux's; then its answer is read back and kept here.
-// Owner: TcpSocket, UdpSocket. Guard: the File's control lock; applied to a flow under the
+// Owner: SharedOptions, UdpSocket. Guard: the File's control lock; applied to a flow under the
 // engine's. Source: socket(7), ip(7), ipv6(7), tcp(7), udp(7).
 #pragma once
 
@@ -9,6 +9,7 @@
 
 #include "core/address.h"
 #include "core/carriage.h"
+#include "core/result.h"
 #include "stack/engine/flow.h"
 #include "stack/sock/file.h"
 #include "stack/tcp/tcp.h"
@@ -84,7 +85,20 @@ struct SocketOptions {
 
   bool rcvbuf_set = false;
   bool sndbuf_set = false;
+
+  // fcntl(2)
+  bool owner_is_thread = false;
+  pid_t owner = 0;  ///< F_SETOWN: whom SIGURG is for, a group as a negative number
+
+  Endpoint void_name;  ///< not an option: of a connection without a flow, what getsockname(2) says
+
+  bool operator==(const SocketOptions&) const = default;
 };
+
+/// The socket has these from now on. Control lock held, the engine's not. Errors: ENOMEM.
+Result<void> replace_options(File& f, const SocketOptions& o);
+/// The flow goes and the File stays: its name does too. Engine's lock held, or nobody else is here.
+void leave_name(File& f);
 
 /// What a connection starts with: settings, kernel defaults, then the program's options.
 tcp::Config tcp_config(const Stack& stack, const SocketOptions& o);

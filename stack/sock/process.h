@@ -27,6 +27,7 @@
 #include "stack/sock/libc.h"
 #include "stack/sock/mourner.h"
 #include "stack/sock/readiness.h"
+#include "stack/sock/shared_options.h"
 #include "stack/sock/spin_places.h"
 
 namespace vireo {
@@ -139,6 +140,8 @@ class Stack {
 
   ControlLock& placeholder_lock() { return place_lock_; }
 
+  OptionsTable& options_table() { return options_table_; }
+
   // ---- multicast
   void count_membership(int n) { members_.fetch_add(n, std::memory_order_relaxed); }
   /// A socket of this process is a member of some group: multicast must loop (a hint).
@@ -188,6 +191,7 @@ class Stack {
   std::optional<Refusal> engine_refusal_ VIREO_GUARDED_BY(life_lock_);
   ControlLock place_lock_;  ///< leaf
   UniqueFd placeholder4_, placeholder6_;
+  OptionsTable options_table_;
 
   ControlLock stats_lock_;  ///< leaf
   int stats_fd_ = -1;       ///< -1: the memfd could not be made, the counters are ours alone

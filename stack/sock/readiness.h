@@ -92,10 +92,10 @@ class ReadySource {
       Watcher,
       boost::intrusive::member_hook<Watcher, boost::intrusive::list_member_hook<>, &Watcher::hook>,
       boost::intrusive::constant_time_size<false>>;
-  ControlLock lock_;
   List list_ VIREO_GUARDED_BY(lock_);
-  std::atomic<bool> watched_{false};
+  ControlLock lock_;
   std::atomic<uint32_t> edges_{0};
+  std::atomic<bool> watched_{false};  // last: File has members of its own in the rest of the word
 };
 
 }  // namespace vireo

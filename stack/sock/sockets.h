@@ -1,4 +1,4 @@
-// What a TCP and a UDP socket are beyond their File; private to stack/sock.
+// What a UDP socket is beyond its File, and what the files of stack/sock tell each other.
 // Owner: the File, freed with it. Guards: named at each member.
 #pragma once
 
@@ -13,28 +13,6 @@
 #include "stack/sock/options.h"
 
 namespace vireo {
-
-/// Linux's enum socket_state: what connect(2) answers depends on it.
-enum class Link : uint8_t { kUnconnected, kConnecting, kConnected, kDisconnecting };
-
-inline constexpr uint8_t kShutRead = 1;
-inline constexpr uint8_t kShutWrite = 2;
-
-struct TcpSocket {
-  // ---- guarded by the engine's lock while carried
-  Link link = Link::kUnconnected;
-  uint8_t shut = 0;          ///< what the program shut down
-  bool error_taken = false;  ///< SO_ERROR is reported once
-  uint32_t flow_generation = 0;
-  pid_t owner = 0;  ///< F_SETOWN: whom SIGURG is for, a group as a negative number
-  bool owner_is_thread = false;
-  // ---- guarded by the control lock
-  bool bound = false;                      ///< the shadow has a local port
-  Carriage forced = Carriage::kUndecided;  ///< kOption: stays on the kernel
-  Endpoint local;                          ///< valid while carried
-  Endpoint remote;
-  SocketOptions options;
-};
 
 struct Membership {
   IpAddr group;

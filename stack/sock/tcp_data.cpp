@@ -62,7 +62,7 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
   if (tcp::peer_closed(t)) return 0;
   if (const int error = take_error(f); error != 0) return fail(error, "recv");
-  if ((f.tcp->shut & kShutRead) != 0 || tcp::state(t) == State::kClosed) return 0;
+  if ((f.tcp.shut & kShutRead) != 0 || tcp::state(t) == State::kClosed) return 0;
   return std::nullopt;
 }
 
@@ -86,7 +86,7 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
   const size_t want = iov_bytes(iov);
   const size_t least = (flags & MSG_WAITALL) != 0
                            ? std::max<size_t>(want, 1)
-                           : std::clamp<size_t>(static_cast<size_t>(f.tcp->options.rcvlowat), 1,
+                           : std::clamp<size_t>(static_cast<size_t>(f.tcp.options->rcvlowat), 1,
                                                 std::max<size_t>(want, 1));
   const bool peeks = (flags & MSG_PEEK) != 0;
   const bool is_plain = (flags & ~(MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL)) == 0;
@@ -139,7 +139,7 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
     const auto woken = wait_until(e, {h, *deadline}, signals, [&] {
       const tcp::Tcb& t = flow.tcb;
       return tcp::recv_queue(flow.tcb).bytes() > had || tcp::peer_closed(t) ||
-             tcp::state(t) == State::kClosed || (f.tcp->shut & kShutRead) != 0;
+             tcp::state(t) == State::kClosed || (f.tcp.shut & kShutRead) != 0;
     });
     if (f.flow != &flow) return fail(ENOTCONN, "recv");  // another thread disconnected it
     if (!woken) {
@@ -166,7 +166,7 @@ void push(Handle h) {
   if (engine == nullptr) return;
   Engine& e = *engine;
   const EngineGuard guard(e);
-  if (!h.is_alive() || f.flow == nullptr || f.tcp->options.cork != 0) return;
+  if (!h.is_alive() || f.flow == nullptr || f.tcp.options->cork != 0) return;
   // Taking a cork off pushes (tcp(7)), whether it was on or not.
   tcp::set_cork(f.tcp_flow().tcb, false, Clock::now());
   e.tcp_progress(f.tcp_flow(), Clock::now());

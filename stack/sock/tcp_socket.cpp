@@ -36,7 +36,7 @@ void on_effects(TcpFlow& flow, tcp::Effects e) {
 }
 
 int take_error(File& f) noexcept {
-  TcpSocket& s = *f.tcp;
+  TcpSocket& s = f.tcp;
   if (s.error_taken || f.flow == nullptr) return 0;
   const int error = tcp::error(f.tcp_flow().tcb);
   if (error != 0) s.error_taken = true;
@@ -44,7 +44,7 @@ int take_error(File& f) noexcept {
 }
 
 ReadyBits readiness(const File& f) noexcept {
-  const TcpSocket& s = *f.tcp;
+  const TcpSocket& s = f.tcp;
   tcp::Tcb& t = f.tcp_flow().tcb;
   const State state = tcp::state(t);
   const bool dead = state == State::kClosed;
@@ -54,11 +54,11 @@ ReadyBits readiness(const File& f) noexcept {
   if (dead || (read_shut && write_shut)) bits |= EPOLLHUP;
   if (read_shut) bits |= kReadyIn | EPOLLRDHUP;
   if (!tcp::is_opening(t)) {
-    auto least = static_cast<uint32_t>(std::max(s.options.rcvlowat, 1));
+    auto least = static_cast<uint32_t>(std::max(s.options->rcvlowat, 1));
     if (const tcp::Urgent u = tcp::urgent(t); u != tcp::Urgent::kNone) [[unlikely]] {
       if (u == tcp::Urgent::kThere) bits |= EPOLLPRI;
       // The marked byte alone is nothing to read.
-      if (s.options.oobinline == 0 && tcp::bytes_to_mark(t) == 0) ++least;
+      if (s.options->oobinline == 0 && tcp::bytes_to_mark(t) == 0) ++least;
     }
     if (tcp::has_readable(t, least)) bits |= kReadyIn;
     if (write_shut || tcp::is_writable(t)) bits |= kReadyOut;
@@ -73,7 +73,7 @@ namespace {
 
 /// Gives the shadow a local port, so that the kernel gives it to nobody else.
 Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
-  TcpSocket& s = *f.tcp;
+  TcpSocket& s = f.tcp;
   auto name = kernel_name(fd);
   if (!name) return name;
   if (name->port == 0) {
@@ -93,19 +93,19 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
   return name;
 }
 
-/// Route, port, rule, SYN. Control lock held, engine's not.
-Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const Endpoint& to,
-                    const FastConnect* fast) {
-  TcpSocket& s = *f.tcp;
-  const IpSettings ip = ip_settings(s.options, !to.addr.is_v4());
+/// Route, port, rule, SYN. Control lock held, engine's not. @return the connection's own end.
+Carried<Endpoint> carry(File& f, int fd, Engine& e, const Endpoint& local, const Endpoint& to,
+                        const FastConnect* fast) {
+  TcpSocket& s = f.tcp;
+  const IpSettings ip = ip_settings(*s.options, !to.addr.is_v4());
   e.lock().lock();
-  const auto route = e.route(
-      {.dst = to.addr,
-       .src = local.addr,
-       .oif = IfIndex(s.options.bound_ifindex != 0 ? static_cast<uint32_t>(s.options.bound_ifindex)
-                                                   : to.scope),
-       .tos = ip.tos,
-       .mark = ip.mark});
+  const auto route = e.route({.dst = to.addr,
+                              .src = local.addr,
+                              .oif = IfIndex(s.options->bound_ifindex != 0
+                                                 ? static_cast<uint32_t>(s.options->bound_ifindex)
+                                                 : to.scope),
+                              .tos = ip.tos,
+                              .mark = ip.mark});
   e.unlock();
   if (!route) return std::unexpected(route.error());
   const auto from = bind_shadow(f, fd, route->hop.src);
@@ -113,21 +113,19 @@ Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const End
 
   const EngineGuard guard(e);
   const Instant now = Clock::now();
-  const auto flow = e.tcp_connect(*route, *from, to, tcp_config(*f.stack, s.options), ip, &f,
+  const auto flow = e.tcp_connect(*route, *from, to, tcp_config(*f.stack, *s.options), ip, &f,
                                   *f.stats, now, fast);
   if (!flow) return std::unexpected(flow.error());
-  if (s.options.quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
+  if (s.options->quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
   f.flow = *flow;
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.engine.store(&e, std::memory_order_release);
   s.link = Link::kConnecting;
   s.error_taken = false;
   s.shut = 0;
-  s.local = *from;
-  s.remote = to;
   // Pairs with the acquire in is_carried(): the flow is in place.
   f.mode.store(Mode::kCarried, std::memory_order_release);
-  return {};
+  return *from;
 }
 
 }  // namespace
@@ -135,7 +133,7 @@ Carried<void> carry(File& f, int fd, Engine& e, const Endpoint& local, const End
 Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool first,
                             bool nonblock, FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
-  TcpSocket& s = *f.tcp;
+  TcpSocket& s = f.tcp;
   const auto opening = [&] { return f.flow != nullptr && tcp::is_opening(f.tcp_flow().tcb); };
   if (s.link == Link::kConnected) return fail(EISCONN, "connect");
   if (f.flow != nullptr && tcp::is_syn_deferred(f.tcp_flow().tcb)) {
@@ -176,8 +174,8 @@ void drop_flow(File& f, Engine& e, UniqueFd holder, bool reset) {
   e.tcp_close(f.tcp_flow(), std::move(holder), reset, Clock::now());
   f.flow = nullptr;
   f.mode.store(Mode::kUndecided, std::memory_order_release);
-  f.tcp->link = Link::kUnconnected;
-  f.tcp->shut = 0;
+  f.tcp.link = Link::kUnconnected;
+  f.tcp.shut = 0;
 }
 
 }  // namespace
@@ -195,8 +193,8 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
     if (f.mode.load(std::memory_order_relaxed) == Mode::kCarried) {
       const EngineGuard guard(*e);
       // After a failure Linux lets the socket try again; so do we, with a new flow.
-      if (f.tcp->link == Link::kUnconnected && tcp::state(f.tcp_flow().tcb) == State::kClosed &&
-          (f.tcp->error_taken || tcp::error(f.tcp_flow().tcb) == 0))
+      if (f.tcp.link == Link::kUnconnected && tcp::state(f.tcp_flow().tcb) == State::kClosed &&
+          (f.tcp.error_taken || tcp::error(f.tcp_flow().tcb) == 0))
         drop_flow(f, *e, UniqueFd(), false);
     }
     const Mode mode = f.mode.load(std::memory_order_relaxed);
@@ -207,13 +205,15 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
     } else if (mode == Mode::kUndecided) {
       first = true;
       const auto local = kernel_name(h.fd).value_or(Endpoint{});
-      Carried<void> carried = may_carry(*f.stack, Role::kTcpClient, f.tcp->forced, local, to);
-      if (carried) {
+      Carried<Endpoint> carried = local;
+      if (const auto may = may_carry(*f.stack, Role::kTcpClient, f.tcp.forced, local, to); !may) {
+        carried = std::unexpected(may.error());
+      } else {
         const auto engine = f.stack->engine();
         const FastConnect wish = fast_connect(f, how.for_data);
-        const bool fast = how.for_data || f.tcp->options.fastopen_connect != 0;
+        const bool fast = how.for_data || f.tcp.options->fastopen_connect != 0;
         carried = engine ? carry(f, h.fd, **engine, local, to, fast ? &wish : nullptr)
-                         : Carried<void>(std::unexpected(engine.error()));
+                         : Carried<Endpoint>(std::unexpected(engine.error()));
       }
       if (!carried) {
         pin.pin(f);
@@ -221,7 +221,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
         record_kernel(f, carried.error());
         record_address(*f.stats, local, to);
       } else {
-        record_carried(f, f.tcp->local, f.tcp->remote);
+        record_carried(f, *carried, to);
         f.stack->watch_over_tcp();
       }
     }
@@ -264,7 +264,7 @@ Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
         const EngineGuard guard(*e);
         tcp::abort(f.tcp_flow().tcb, Clock::now());
         e->tcp_progress(f.tcp_flow(), Clock::now());
-        f.tcp->link = Link::kUnconnected;
+        f.tcp.link = Link::kUnconnected;
         return {};
       }
       const EngineGuard guard(*e);
@@ -288,7 +288,7 @@ Result<void> shutdown(Handle h, int how) {
     const EngineGuard guard(e);
     if (!h.is_alive()) return fail(EBADF, "shutdown");
     if (f.flow == nullptr) return fail(ENOTCONN, "shutdown");
-    TcpSocket& s = *f.tcp;
+    TcpSocket& s = f.tcp;
     tcp::Tcb& t = f.tcp_flow().tcb;
     const Instant now = Clock::now();
     const State state = tcp::state(t);
@@ -322,7 +322,7 @@ void linger(Handle h) {
   FilePin pin;
   EngineGuard guard(e);
   if (!h.is_alive() || f.flow == nullptr || !f.is_carried()) return;
-  const SocketOptions& o = f.tcp->options;
+  const SocketOptions& o = *f.tcp.options;
   if (o.linger_on == 0 || o.linger_s == 0 || f.refs.load(std::memory_order_relaxed) != 1) return;
   tcp::Tcb& t = f.tcp_flow().tcb;
   // Unread data: the close will be a reset, there is nothing to wait for.

@@ -14,7 +14,7 @@ using tcp::Urgent;
 Result<ssize_t> recv_urgent(File& f, std::span<const iovec> iov, int flags) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
   const Urgent u = tcp::urgent(t);
-  if (f.tcp->options.oobinline != 0 || u == Urgent::kNone || u == Urgent::kTaken)
+  if (f.tcp.options->oobinline != 0 || u == Urgent::kNone || u == Urgent::kTaken)
     return fail(EINVAL, "recv");
   if (u == Urgent::kThere) {
     const std::byte b = tcp::take_urgent(t, (flags & MSG_PEEK) != 0);
@@ -23,7 +23,7 @@ Result<ssize_t> recv_urgent(File& f, std::span<const iovec> iov, int flags) noex
     if ((flags & MSG_TRUNC) == 0) copy_out(to, {&b, 1});
     return 1;
   }
-  if (tcp::state(t) == tcp::State::kClosed || (f.tcp->shut & kShutRead) != 0 || tcp::peer_closed(t))
+  if (tcp::state(t) == tcp::State::kClosed || (f.tcp.shut & kShutRead) != 0 || tcp::peer_closed(t))
     return 0;
   return fail(EAGAIN, "recv");  // never waits
 }
@@ -33,12 +33,12 @@ MarkStop stop_at_mark(File& f, size_t done) noexcept {
   const uint64_t before = tcp::bytes_to_mark(t);
   if (before != 0) return {.most = before};
   if (done != 0) return {.ends = true};
-  if (f.tcp->options.oobinline != 0) return {};
+  if (f.tcp.options->oobinline != 0) return {};
   return {.skip = 1};
 }
 
 void send_sigurg(const File& f) noexcept {
-  const TcpSocket& s = *f.tcp;
+  const SocketOptions& s = *f.tcp.options;
   if (s.owner == 0) return;
   if (s.owner_is_thread)
     ::syscall(SYS_tgkill, ::getpid(), s.owner, SIGURG);
@@ -56,7 +56,7 @@ std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument)
     return fail(EFAULT, "fcntl");
   const ControlGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "fcntl");
-  TcpSocket& s = *f.tcp;
+  SocketOptions s = *f.tcp.options;
   if (command == F_GETOWN) return s.owner_is_thread ? 0 : static_cast<int>(s.owner);
   if (command == F_GETOWN_EX) {
     ex->type = s.owner_is_thread ? F_OWNER_TID : s.owner < 0 ? F_OWNER_PGRP : F_OWNER_PID;
@@ -67,11 +67,9 @@ std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument)
   if (libc().fcntl(h.fd, command, argument) != 0) return fail_errno("fcntl");
   const bool plain = command == F_SETOWN;
   const pid_t id = plain ? static_cast<pid_t>(argument) : ex->pid;
-  Engine* const e = f.engine.load(std::memory_order_acquire);
-  if (e != nullptr) e->lock().lock();
   s.owner = !plain && ex->type == F_OWNER_PGRP ? -id : id;
   s.owner_is_thread = !plain && ex->type == F_OWNER_TID;
-  if (e != nullptr) e->unlock();
+  if (auto ok = replace_options(f, s); !ok) return std::unexpected(ok.error());
   return 0;
 }
 

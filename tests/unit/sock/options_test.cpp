@@ -145,6 +145,41 @@ TEST_P(Options, AcceptedInheritsAll) {
   b.close(l);
 }
 
+/// Sockets that have the same options share them; whoever changes one leaves the others alone.
+TEST_P(Options, OneConnectionsOptionsAreNotItsSiblings) {
+  const int l = b.socket(AF_INET, SOCK_STREAM);
+  ASSERT_EQ(b.bind(l, 0), 0);
+  ASSERT_EQ(b.setsockopt(l, SOL_SOCKET, SO_PRIORITY, 3), 0);
+  ASSERT_EQ(b.fcntl(l, F_SETOWN, ::getpid()), 0);
+  ASSERT_EQ(b.listen(l), 0);
+  const auto to = address(b.host(), port_of(b.getsockname(l)));
+  int theirs[3], mine[3];
+  for (int i = 0; i < 3; ++i) {
+    mine[i] = a.socket(AF_INET, SOCK_STREAM);
+    ASSERT_EQ(a.connect(mine[i], sockaddr_of(to), length(to)), 0);
+    theirs[i] = b.accept(l);
+    ASSERT_GE(theirs[i], 0);
+    EXPECT_EQ(b.getsockopt(theirs[i], SOL_SOCKET, SO_PRIORITY), 0) << "not inherited (socket(7))";
+    EXPECT_EQ(b.fcntl(theirs[i], F_GETOWN), 0) << "nor this: it is the description's (fcntl(2))";
+  }
+  const auto of = [&](int fd) { return &*fd_table().find(fd)->tcp.options; };
+  if (ours()) {
+    EXPECT_EQ(of(theirs[0]), of(theirs[1]));
+  }
+  for (const int i : {0, 2}) EXPECT_EQ(b.setsockopt(theirs[i], SOL_SOCKET, SO_KEEPALIVE, 1), 0);
+  if (ours()) {
+    EXPECT_EQ(of(theirs[0]), of(theirs[2])) << "set alike";
+    EXPECT_NE(of(theirs[0]), of(theirs[1]));
+  }
+  for (const int i : {0, 1, 2})
+    EXPECT_EQ(b.getsockopt(theirs[i], SOL_SOCKET, SO_KEEPALIVE), i == 1 ? 0 : 1);
+  EXPECT_EQ(b.getsockopt(l, SOL_SOCKET, SO_KEEPALIVE), 0);
+  EXPECT_EQ(b.getsockopt(l, SOL_SOCKET, SO_PRIORITY), 3);
+  for (const int fd : theirs) b.close(fd);
+  for (const int fd : mine) a.close(fd);
+  b.close(l);
+}
+
 TEST_P(Options, MaxsegBeforeConnectIsOffered) {
   const int l = b.socket(AF_INET, SOCK_STREAM);
   b.bind(l, 0);
