@@ -4,71 +4,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <string>
 
 #include "core/own_fds.h"
 #include "dev/verbs/late_libibverbs.h"
+#include "dev/verbs/match.h"
 
 namespace vireo::verbs {
 namespace {
-
-/// The devices of the host.
-class DeviceList {
- public:
-  DeviceList() : list_(library().get_device_list(&count_)) {}
-  DeviceList(const DeviceList&) = delete;
-  DeviceList& operator=(const DeviceList&) = delete;
-  ~DeviceList() {
-    if (list_ != nullptr) library().free_device_list(list_);
-  }
-  std::span<ibv_device*> all() const {
-    return {list_, list_ != nullptr ? static_cast<size_t>(count_) : 0};
-  }
-
- private:
-  int count_ = 0;
-  ibv_device** list_;
-};
-
-/// Sysfs ties a device to the interfaces of its PCI function.
-bool names_interface(const ibv_device& d, std::string_view interface) {
-  if (d.ibdev_path[0] == '\0' || interface.empty()) return false;
-  const std::string path = std::string(d.ibdev_path) + "/device/net/" + std::string(interface);
-  return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
-}
-
-/// A number from a file of sysfs, or 0.
-unsigned read_number(const std::string& path) {
-  const auto fd =
-      static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return 0;
-  char text[32] = {};
-  const auto n = syscall(SYS_read, fd, text, sizeof text - 1);
-  syscall(SYS_close, fd);
-  return n > 0 ? static_cast<unsigned>(std::strtoul(text, nullptr, 0)) : 0;
-}
-
-/// Interfaces of one function count their ports in dev_port; mlx4 once did so in dev_id.
-uint8_t port_of(std::string_view interface) {
-  const std::string dir = "/sys/class/net/" + std::string(interface);
-  return static_cast<uint8_t>(
-      1 + std::max(read_number(dir + "/dev_port"), read_number(dir + "/dev_id")));
-}
-
-/// The port whose GID table names the interface; 0: none.
-uint8_t port_by_gid(ibv_context* context, IfIndex ifindex) {
-  if (library().query_gid_table == nullptr) return 0;
-  ibv_gid_entry entries[64];
-  const ssize_t n = library().query_gid_table(context, entries, 64, 0, sizeof entries[0]);
-  for (ssize_t i = 0; i < n; ++i)
-    if (entries[i].ndev_ifindex == ifindex.value())
-      return static_cast<uint8_t>(entries[i].port_num);
-  return 0;
-}
 
 struct Opened {
   ibv_context* context = nullptr;
@@ -80,16 +23,15 @@ Opened find(const VerbsTarget& target) {
   for (ibv_device* d : list.all()) {
     if (!target.device.empty()) {
       if (target.device == d->name) return {library().open_device(d), 1};
-    } else if (names_interface(*d, target.interface)) {
-      return {library().open_device(d), port_of(target.interface)};
+    } else if (const auto port = port_by_sysfs(*d, target.interface)) {
+      return {library().open_device(d), *port};
     }
   }
   if (!target.device.empty() || target.ifindex.value() == 0) return {};
   for (ibv_device* d : list.all()) {
     ibv_context* context = library().open_device(d);
     if (context == nullptr) continue;
-    if (const uint8_t port = port_by_gid(context, target.ifindex); port != 0)
-      return {context, port};
+    if (const auto port = port_by_gid(context, target.ifindex)) return {context, *port};
     library().close_device(context);
   }
   return {};
