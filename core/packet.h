@@ -46,6 +46,13 @@ struct alignas(64) PacketBuf {
 };
 static_assert(sizeof(PacketBuf) == 64);
 
+/// Bytes of a packet to send. Who reads them later takes a reference of its own.
+struct PacketSlice {  // no defaults: an array of them on the stack is not to be cleared each time
+  PacketBuf* packet;
+  uint16_t at;  ///< offset from packet->frame
+  uint16_t length;
+};
+
 /// Frames of one engine. Never allocates after construction.
 class PacketPool {
  public:

@@ -35,20 +35,20 @@ struct RxDesc {
   FlowTag tag{};
 };
 
-/// Bytes of a packet to send. The device takes its own reference while it reads them.
-struct PacketSlice {  // no defaults: an array of them on the stack is not to be cleared each time
-  PacketBuf* packet;
-  uint16_t at;  ///< offset from packet->frame
-  uint16_t length;
-};
-
 /// One frame to send: header bytes (copied before tx() returns), then the body.
 /// The device may write `head` into the headroom right before a body that has one slice and no
 /// device_refs; it may lie there already.
+///
+/// With `mss` it is a burst of TCP segments, which the device cuts: the body has at most
+/// caps.tso_max_bytes and caps.max_body_slices, the head is that of the first segment (its lengths
+/// those of the whole, its checksums anything). Each segment gets its own sequence number, lengths
+/// and checksums, in IPv4 an identification one higher than the one before (RFC 6864 §4.2); PSH and
+/// FIN only on the last (RFC 9293 §3.9.1), CWR only on the first (RFC 3168 §6.1.2), all else the
+/// same. It is taken whole or not at all.
 struct TxFrame {
   std::span<const std::byte> head;
   std::span<const PacketSlice> body;
-  uint16_t mss = 0;  ///< > 0: segment by this payload size (needs caps.tso_max_bytes)
+  uint16_t mss = 0;  ///< > 0: payload of each segment but the last (needs caps.tso_max_bytes)
 };
 
 enum class Doorbell : uint8_t { kNow, kLater };  ///< kLater: more follows, tx_flush() will ring

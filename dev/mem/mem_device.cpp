@@ -11,6 +11,8 @@ MemDevice::MemDevice(MemLink& link, MemEnd end, const MemDeviceOptions& options)
   VIREO_ASSERT(options.checksums != Checksum::kOffload);
   caps_.tx_l4 = caps_.rx_l4 = caps_.tx_ip = caps_.rx_ip = options.checksums;
   caps_.max_body_slices = options.inline_head ? options.max_body_slices : 1;
+  VIREO_ASSERT(options.tso_max_bytes == 0 || options.inline_head);
+  caps_.tso_max_bytes = options.tso_max_bytes;
   caps_.tags = options.tags;
   constexpr uint32_t kFramingBytes = 22;  // Ethernet header and two VLAN tags
   caps_.multi_frame = options.mtu + kFramingBytes > 2048 - PacketPool::kHeadroom;
@@ -47,7 +49,9 @@ Instant MemDevice::next_departure() const {
   return q != nullptr ? q->next_departure() : Instant::never();
 }
 
-void MemDevice::depart(Instant now) { link_.wire(end_).send(first_to_depart()->depart(), now); }
+void MemDevice::depart(Instant now) {
+  for (auto& frame : first_to_depart()->depart()) link_.wire(end_).send(std::move(frame), now);
+}
 
 void MemDevice::receive(std::vector<std::byte> frame) {
   if (!plugged_) return;

@@ -33,8 +33,9 @@ class MemQueue final : public Queue {
 
   /// When the next frame leaves; never() if none was rung for.
   Instant next_departure() const;
-  /// The frame whose time has come leaves: its bytes are read now, not earlier.
-  std::vector<std::byte> depart();
+  /// The frame whose time has come leaves, cut if it is a burst: its bytes are read now, not
+  /// earlier.
+  std::vector<std::vector<std::byte>> depart();
   /// A frame from the wire. @return false: no room, dropped.
   bool deliver(std::span<const std::byte> frame, RxFlags flags, FlowTag tag);
 
@@ -42,8 +43,10 @@ class MemQueue final : public Queue {
   struct TxEntry {
     std::vector<std::byte> head;      ///< inline part, sent first
     std::vector<PacketSlice> slices;  ///< one reference held on each
+    uint16_t mss = 0;
     Instant leaves = Instant::never();
   };
+  void check_burst(const TxFrame& frame) const;
   bool write_head_before(const TxFrame& frame, TxEntry& entry);
   bool gather(const TxFrame& frame, TxEntry& entry);
   void hold(TxEntry& entry, const PacketSlice& slice);

@@ -36,6 +36,7 @@ struct MemDeviceOptions {
   /// as in a UMEM.
   bool inline_head = false;
   uint16_t max_body_slices = 1;  ///< with inline_head; more are gathered into a frame of the pool
+  uint32_t tso_max_bytes = 0;    ///< caps().tso_max_bytes; needs inline_head
   bool promiscuous = false;      ///< frames that match no rule come to queue 0, not to the kernel
   bool tags = true;
   uint32_t mtu = 1500;  ///< caps().mtu
@@ -49,6 +50,7 @@ struct MemDeviceStats {
   uint64_t to_kernel = 0;     ///< matched no rule
   uint64_t tx_frames = 0;
   uint64_t tx_gathered = 0;  ///< sent from a copy in a frame of the pool
+  uint64_t tx_bursts = 0;    ///< TxFrames that the device cut into several
   uint64_t tx_refused = 0;   ///< tx() returned false
 };
 

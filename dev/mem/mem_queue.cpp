@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "dev/mem/cut.h"
 #include "dev/mem/mem_device.h"
 
 namespace vireo {
@@ -105,12 +106,22 @@ bool MemQueue::gather(const TxFrame& frame, TxEntry& entry) {
   return true;
 }
 
+/// The sender keeps to caps().
+void MemQueue::check_burst(const TxFrame& frame) const {
+  size_t bytes = 0;
+  for (const PacketSlice& s : frame.body) bytes += s.length;
+  VIREO_ASSERT(bytes > 0 && bytes <= device_.caps().tso_max_bytes);
+  VIREO_ASSERT(frame.body.size() <= device_.caps().max_body_slices);
+  VIREO_ASSERT(frame.head.size() + bytes <= UINT16_MAX);  // IP's length field
+}
+
 bool MemQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
-  VIREO_ASSERT(frame.mss == 0);  // caps().tso_max_bytes is 0
+  if (frame.mss > 0) check_burst(frame);
   device_.catch_up();
   if (!device_.plugged_ || tx_.size() >= device_.options_.tx_ring)
     return ++device_.stats_.tx_refused, false;
   TxEntry entry;
+  entry.mss = frame.mss;
   if (device_.options_.inline_head) {
     entry.head.assign(frame.head.begin(), frame.head.end());
     if (frame.body.size() <= device_.options_.max_body_slices) {
@@ -136,13 +147,21 @@ Instant MemQueue::next_departure() const {
   return departed_ < rung_ ? tx_[departed_].leaves : Instant::never();
 }
 
-std::vector<std::byte> MemQueue::depart() {
+std::vector<std::vector<std::byte>> MemQueue::depart() {
   const TxEntry& entry = tx_[departed_++];
-  std::vector<std::byte> frame = entry.head;
+  std::vector<std::byte> frame;
+  if (entry.mss == 0) frame = entry.head;
   for (const PacketSlice& s : entry.slices)
     frame.insert(frame.end(), s.packet->frame + s.at, s.packet->frame + s.at + s.length);
-  ++device_.stats_.tx_frames;
-  return frame;
+  std::vector<std::vector<std::byte>> frames;
+  if (entry.mss == 0) {
+    frames.push_back(std::move(frame));
+  } else {
+    frames = cut(entry.head, frame, entry.mss);
+    ++device_.stats_.tx_bursts;
+  }
+  device_.stats_.tx_frames += frames.size();
+  return frames;
 }
 
 unsigned MemQueue::tx_reap() noexcept {

@@ -13,6 +13,7 @@ extern "C" {
 
 struct softnic_counts {
   uint64_t tx_frames;
+  uint64_t tx_bursts;  ///< requests to segment, each of which became several of tx_frames
   uint64_t rx_frames;
   uint64_t rx_no_rule;     ///< no flow rule wanted them
   uint64_t rx_no_receive;  ///< dropped: no receive was posted

@@ -251,6 +251,7 @@ Port::Sent Port::transmit_segments(Qp& qp, SendRequest& r) {
     }
     r.sent_bytes += static_cast<uint32_t>(part.size());
   }
+  ++counts.tx_bursts;
   complete_send(qp, r, IBV_WC_SUCCESS);
   return Sent::kDone;
 }

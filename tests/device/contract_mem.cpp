@@ -1,5 +1,5 @@
 // The contract on the mem link, in the shapes that its options give it.
-#include "contract.h"
+#include "contract_burst.h"
 #include "dev/mem/mem_link.h"
 
 namespace vireo::test {
@@ -56,6 +56,16 @@ INSTANTIATE_TEST_SUITE_P(
         backend("no_tags_no_checksums", {.tags = false, .checksums = Checksum::kNotNeeded}),
         backend("jumbo", {.mtu = 9000}, {.mtu = 9000})),
     contract_name);
+
+constexpr MemDeviceOptions kSegments{.tx_time = Duration::us(3),
+                                     .inline_head = true,
+                                     .max_body_slices = 16,
+                                     .tso_max_bytes = 262'144};
+
+INSTANTIATE_TEST_SUITE_P(MemSegmenting, DeviceContract,
+                         ::testing::Values(backend("segmenting", kSegments)), contract_name);
+INSTANTIATE_TEST_SUITE_P(Mem, BurstContract, ::testing::Values(backend("segmenting", kSegments)),
+                         contract_name);
 
 }  // namespace
 }  // namespace vireo::test

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "contract.h"
+#include "contract_burst.h"
 #include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
 #include "opened_ends.h"
@@ -65,6 +65,14 @@ INSTANTIATE_TEST_SUITE_P(
                       backend("lock_step_jumbo", World::kLockStep, 9000),
                       backend("shared_wire", World::kSharedWire),
                       backend("shared_wire_jumbo", World::kSharedWire, 9000)),
+    contract_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Verbs, BurstContract,
+    ::testing::Values(backend("lock_step", World::kLockStep),
+                      backend("nothing_inline", World::kLockStep, 1500, {.inline_bytes = 0}),
+                      backend("each_signaled", World::kLockStep, 1500, {.signal_every = 1}),
+                      backend("shared_wire", World::kSharedWire)),
     contract_name);
 
 }  // namespace

@@ -42,7 +42,7 @@ void put_ip(Bytes& f, const FrameSpec& s, size_t l4_length) {
     const size_t at = f.size();
     put16(f, 0x4500U | s.tos);
     put16(f, static_cast<unsigned>(20 + l4_length));
-    put32(f, 0x00004000);  // no identification, do not fragment
+    put32(f, uint32_t{s.ip_id} << 16 | 0x4000);  // do not fragment
     put16(f, static_cast<unsigned>(s.ttl << 8 | static_cast<int>(s.proto)));
     put16(f, 0);
     put(f, address(s.from.addr));

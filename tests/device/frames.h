@@ -25,7 +25,8 @@ struct FrameSpec {
   Endpoint to;
   uint8_t tos = 0;
   uint8_t ttl = 64;
-  uint32_t seq = 0;  ///< TCP
+  uint16_t ip_id = 0;  ///< IPv4
+  uint32_t seq = 0;    ///< TCP
   uint32_t ack = 0;
   uint8_t flags = 0x18;  ///< PSH ACK
   uint16_t window = 65535;
