@@ -71,6 +71,12 @@ uint32_t plan_mtu_probe(Tcb& t, Instant now) {
   return join_unsent(t, size) ? size : t.mss;
 }
 
+bool is_mtu_settled(const Tcb& t) {
+  const MtuSearch& s = *t.mtu_search;
+  const int high = std::min(s.search_high, largest_segment(t));
+  return s.probe_size != 0 || high - s.search_low < std::max<int>(t.config.mtu_threshold, 1);
+}
+
 void mtu_probe_sent(Tcb& t, const Plan& p) {
   MtuSearch& s = *t.mtu_search;
   s.probe_begin = p.offset;

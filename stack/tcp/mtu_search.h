@@ -30,6 +30,8 @@ void begin_mtu_search(Tcb& t, Instant now);
 /// What the next segment of new data may hold: Tcb::mss; or more, it is a probe and next() of the
 /// queue has just that; or 0: soon it will be one, wait. Requires Tcb::searches_mtu, as the others.
 uint32_t plan_mtu_probe(Tcb& t, Instant now);
+/// Until something is acknowledged or the time of the search comes, no segment will be a probe.
+bool is_mtu_settled(const Tcb& t);
 void mtu_probe_sent(Tcb& t, const Plan& p);
 /// Something is taken for lost. @return true: it is the probe alone, which is not congestion; it is
 /// to be sent again in smaller segments (RFC 4821 §7.6.2).

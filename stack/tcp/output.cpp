@@ -50,15 +50,6 @@ unsigned blocks_that_fit(const Tcb& t) { return t.ts_on ? 3 : 4; }
   p.options_length = w.size();
 }
 
-/// Payload of a full segment with the blocks of now, as Linux's tcp_current_mss().
-[[gnu::cold]] uint32_t mss_beside_blocks(const Tcb& t) {
-  if (!t.sack_on) return t.mss;
-  return t.mss - 4U - 8U * std::min(t.reassembly->count(), blocks_that_fit(t));
-}
-uint32_t current_mss(const Tcb& t) {
-  return t.reassembly == nullptr ? t.mss : mss_beside_blocks(t);
-}
-
 /// What the next segment of new data may hold where that is not Tcb::mss; 0: not now.
 [[gnu::cold, gnu::noinline]] uint32_t unusual_mss(Tcb& t, Instant now) {
   if (t.reassembly == nullptr) return plan_mtu_probe(t, now);
@@ -188,18 +179,12 @@ void plan_tail(Tcb& t, Instant now, Plan& p) {
   plan_again(t, index, std::max({from, d.offset, t.snd_una}), now, p);
 }
 
-bool sws_allows(const Tcb& t, uint32_t usable) {
-  return usable >= current_mss(t) || usable >= t.max_wnd / 2;
-}
-
 bool plan_data(Tcb& t, Instant now, Plan& p) {
   if (is_held(t, now)) [[unlikely]]
     return false;
   const StreamOffset at = t.snd_nxt;
-  const int64_t usable = static_cast<int64_t>(t.snd_edge - at);
-  const bool override_sws = t.probe_due;
   if (at >= t.snd_end) {  // FIN alone
-    if (usable < 1) return false;
+    if (t.snd_edge <= at) return false;
     fill(t, now, kData, at, p);
     p.flags |= SegFlags::kFin;
     p.retransmission = at < t.snd_max;
@@ -211,32 +196,14 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
     if (mss == 0) return false;
   }
   const SendDesc& d = t.queue.next();
-  auto length = static_cast<uint32_t>(std::min<uint64_t>(d.end() - at, mss));
-  const uint64_t flight = t.in_flight();
-  if (flight > 0 && flight + length > t.cc.cwnd && !t.tlp_due) return false;
-  if (usable < static_cast<int64_t>(length)) [[unlikely]] {
-    if (usable <= 0) return false;
-    const auto fits = static_cast<uint32_t>(usable);
-    if (!override_sws && !sws_allows(t, fits)) return false;  // RFC 9293 §3.8.6.2.1
-    length = fits;
-  }
-  const bool tail = at + length == t.snd_end;
-  const bool urgent =
-      t.urgent_mode && t.queue.board().snd_up > t.snd_una;  // goes at once, cork or not (Linux)
-  if (tail && length < mss && !t.fin_queued && !t.push && !override_sws && !urgent) {
-    if (t.cork || t.more) return false;
-    if (!t.nodelay && t.queue.board().snd_sml > t.snd_una)
-      return false;  // Nagle, by Minshall's rule
-  }
+  const uint32_t length = may_leave(t, d, at, mss, t.in_flight(), t.queue.board().snd_sml);
+  if (length == 0) return false;
   fill(t, now, kData, at, p);
   attach(d.packet, at - d.offset, length, p);
   p.retransmission = at < t.snd_max;
   if (t.ecn_on) [[unlikely]]
     ecn_mark_data(t, p);
-  if (tail) {
-    p.flags |= SegFlags::kPsh;
-    if (t.fin_queued && usable > static_cast<int64_t>(length)) p.flags |= SegFlags::kFin;
-  }
+  p.flags |= tail_flags(t, at + length);
   return true;
 }
 
@@ -279,6 +246,11 @@ void data_sent_timer(Tcb& t, Instant now) {
 }
 
 }  // namespace
+
+[[gnu::cold]] uint32_t mss_beside_blocks(const Tcb& t) {
+  if (!t.sack_on) return t.mss;
+  return t.mss - 4U - 8U * std::min(t.reassembly->count(), blocks_that_fit(t));
+}
 
 bool window_blocks(const Tcb& t) {
   if (t.snd_nxt >= t.snd_end) return t.fin_unsent() && t.snd_edge <= t.snd_nxt;

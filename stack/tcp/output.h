@@ -1,5 +1,5 @@
-// What both ways out of a segment share, the full one (output.cpp) and that of a lone one (lone.h):
-// its Plan, and the books of what left.
+// What all ways out of a segment share, the full one (output.cpp), that of a lone one (lone.h) and
+// that of many at once (burst.cpp): when it may leave, its Plan, and the books of what left.
 // Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8,
 // RFC 7323 §3.2.
 #pragma once
@@ -12,6 +12,49 @@
 #include "stack/wire/tcp_options.h"
 
 namespace vireo::tcp {
+
+// ---- before: what may leave
+
+/// Payload of a full segment with the SACK blocks of now, as Linux's tcp_current_mss().
+uint32_t mss_beside_blocks(const Tcb& t);
+inline uint32_t current_mss(const Tcb& t) {
+  return t.reassembly == nullptr ? t.mss : mss_beside_blocks(t);
+}
+
+inline bool sws_allows(const Tcb& t, uint32_t usable) {
+  return usable >= current_mss(t) || usable >= t.max_wnd / 2;
+}
+
+/// Bytes of `d` from `at`, which was never sent before, that may leave now in one segment of at
+/// most `mss`, with `flight` bytes in the network and `snd_sml` the end of the last small segment;
+/// 0: it waits. Requires at < snd_end.
+inline uint32_t may_leave(const Tcb& t, const SendDesc& d, StreamOffset at, uint32_t mss,
+                          uint64_t flight, StreamOffset snd_sml) {
+  auto length = static_cast<uint32_t>(std::min<uint64_t>(d.end() - at, mss));
+  if (flight > 0 && flight + length > t.cc.cwnd && !t.tlp_due) return 0;
+  const auto usable = static_cast<int64_t>(t.snd_edge - at);
+  if (usable < static_cast<int64_t>(length)) [[unlikely]] {
+    if (usable <= 0) return 0;
+    const auto fits = static_cast<uint32_t>(usable);
+    if (!t.probe_due && !sws_allows(t, fits)) return 0;  // RFC 9293 §3.8.6.2.1
+    length = fits;
+  }
+  const bool urgent =
+      t.urgent_mode && t.queue.board().snd_up > t.snd_una;  // goes at once, cork or not (Linux)
+  if (at + length == t.snd_end && length < mss && !t.fin_queued && !t.push && !t.probe_due &&
+      !urgent) {
+    if (t.cork || t.more) return 0;
+    if (!t.nodelay && snd_sml > t.snd_una) return 0;  // Nagle, by Minshall's rule
+  }
+  return length;
+}
+
+/// What the last segment of what was written says besides: PSH, and FIN if that has room behind it.
+inline SegFlags tail_flags(const Tcb& t, StreamOffset end) {
+  if (end != t.snd_end) return SegFlags::kNone;
+  const bool fin = t.fin_queued && static_cast<int64_t>(t.snd_edge - end) > 0;
+  return fin ? SegFlags::kPsh | SegFlags::kFin : SegFlags::kPsh;
+}
 
 // ---- before: into the plan
 

@@ -206,6 +206,12 @@ void Host::pump() {
   while (tcp::next_segment(*tcb_, now_, p)) {
     if (grants_cookie_ && has(p.flags, SegFlags::kSyn))
       tcp::add_fast_open(p, fast_open_.granted.front());
+    tcp::Burst burst;
+    if (bursts_.bytes != 0 && tcp::plan_burst(*tcb_, p, bursts_, burst)) {
+      burst.for_each(p, [this](const Plan& segment) { emit(segment, false); });
+      tcp::sent_burst(*tcb_, p, burst, now_);
+      continue;
+    }
     emit(p, false);
     tcp::sent(*tcb_, p, now_);
   }

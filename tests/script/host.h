@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/packet.h"
+#include "stack/tcp/burst.h"
 #include "stack/tcp/tcb.h"
 #include "tests/script/script.h"
 
@@ -79,6 +80,8 @@ class Host {
   short poll(int fd) const;
   int64_t ioctl(int fd, unsigned long request);
 
+  /// Its device segments, from now on: what leaves together is planned as one (tcp/burst.h).
+  void set_bursts(const tcp::BurstLimits& limits) { bursts_ = limits; }
   FastOpenState& fast_open() { return fast_open_; }
   /// The connection of the script: the latest that was made. Null: none yet.
   const tcp::Tcb* connection() const { return tcb_.get(); }
@@ -131,6 +134,7 @@ class Host {
   FastOpenState fast_open_;
   bool grants_cookie_ = false;  ///< the SYN asked for one
   Instant time_wait_until_ = Instant::never();
+  tcp::BurstLimits bursts_;
 };
 
 }  // namespace vireo::script

@@ -31,12 +31,14 @@ int icmp_errno(const std::string& code) {
 
 }  // namespace
 
-Runner::Runner(const Script& script, Seq32 iss, Seq32 irs) : script_(script), iss_(iss), irs_(irs) {
+Runner::Runner(const Script& script, Seq32 iss, Seq32 irs, const tcp::BurstLimits& bursts)
+    : script_(script), iss_(iss), irs_(irs) {
   tcp::Config c;
   c.mss = 1460;
   std::string bad;
   if (!configure(script.settings, c, bad)) failure_ = script.path + ": unknown setting " + bad;
   host_ = std::make_unique<Host>(c, iss);
+  host_->set_bursts(bursts);
   zero_ = last_ = host_->now();
 }
 

@@ -15,7 +15,8 @@ namespace vireo::script {
 class Runner {
  public:
   /// `iss`, `irs`: the initial numbers that script number 0 stands for.
-  Runner(const Script& script, Seq32 iss, Seq32 irs);
+  /// `bursts`: what the host's device segments (Host::set_bursts); the script is the same.
+  Runner(const Script& script, Seq32 iss, Seq32 irs, const tcp::BurstLimits& bursts = {});
   /// @return empty: all went as written; else script, line, what was expected and what was.
   std::string run();
 

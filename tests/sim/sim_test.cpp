@@ -2,6 +2,7 @@
 // that seed alone; VIREO_SIM_RUNS=<n> sets how many random runs there are.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/sim/two_hosts.h"
@@ -229,6 +230,58 @@ TEST(Sim, RandomScenarios) {
   for (uint64_t seed = 1; seed <= n && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("VIREO_SIM_SEED=" + std::to_string(seed));
     expect_right(random_scenario(seed));
+  }
+}
+
+/// Devices that segment change when nothing, but in how many frames it is told: the same run with
+/// and without them puts the same segments on the wire at the same times, retransmissions,
+/// recovery, timers and all, to the nanosecond.
+TEST(Sim, BurstsAreTheSameSegments) {
+  uint64_t bursts = 0, retransmissions = 0;
+  const char* runs = std::getenv("VIREO_SIM_RUNS");
+  const uint64_t n = runs != nullptr ? std::strtoull(runs, nullptr, 10) : 60;
+  for (uint64_t seed = 1; seed <= n && !::testing::Test::HasFailure(); ++seed) {
+    Scenario s = random_scenario(seed);
+    std::mt19937_64 r(seed);
+    s.ring_full_ppm = 0;  // a frame refused is not as many segments in both
+    s.logged = true;
+    for (int i = 0; i < 2; ++i) {
+      tcp::Config& c = s.config[i];
+      c.congestion = static_cast<tcp::CcKind>(r() % 3);
+      c.ecn = static_cast<tcp::EcnMode>(r() % 3);
+      if (s.config[1 - i].rcv_buf > 20'000) s.app[i].to_send = 400'000;
+    }
+    const Outcome single = run(s);
+    constexpr tcp::BurstLimits kLimits[] = {
+        {65'415, 64, 64}, {65'415, 15, 64}, {9000, 4, 8}, {3000, 2, 64}, {65'415, 1, 64}};
+    s.bursts = kLimits[seed % 5];
+    const Outcome cut = run(s);
+    EXPECT_EQ(single.failure, "") << s.str();
+    EXPECT_EQ(cut.failure, "") << s.str();
+    EXPECT_EQ(single.bursts, 0u);
+    bursts += cut.bursts;
+    retransmissions += cut.retransmissions;
+    const auto [one, other] = std::ranges::mismatch(single.log, cut.log);
+    EXPECT_TRUE(one == single.log.end() && other == cut.log.end())
+        << s.str() << "\n  seed " << seed << ", segment " << one - single.log.begin()
+        << "\n  one by one " << (one == single.log.end() ? "(end)" : *one) << "\n  in bursts  "
+        << (other == cut.log.end() ? "(end)" : *other);
+  }
+  EXPECT_GT(bursts, 5000u) << "else nothing was compared";
+  EXPECT_GT(retransmissions, 1000u);
+}
+
+/// A ring that has no room for a burst took nothing of it.
+TEST(Sim, ARefusedBurstIsSentLater) {
+  for (unsigned i = 0; i < 6; ++i) {
+    Scenario s = base(i);
+    s.ring_full_ppm = 300'000;
+    s.bursts = {65'415, 64, 64};
+    s.device_holds = Duration::us(100);
+    const Outcome o = run(s);
+    EXPECT_EQ(o.failure, "") << s.str();
+    EXPECT_GT(o.bursts, 5u);
+    EXPECT_EQ(o.retransmissions, 0u) << s.str();
   }
 }
 

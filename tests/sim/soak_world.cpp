@@ -38,6 +38,16 @@ MemImpairments weather(Prng& rng) {
           .duplicate = static_cast<double>(rng.below(10)) / 1000};
 }
 
+/// Every other seed's devices segment.
+MemDeviceOptions devices(uint64_t seed) {
+  MemDeviceOptions o{.rx_ring = 512, .tx_ring = 512};
+  if (seed % 2 == 0) return o;
+  o.inline_head = true;
+  o.max_body_slices = 16;
+  o.tso_max_bytes = 262'144;
+  return o;
+}
+
 }  // namespace
 
 // Far ahead of this machine's clock, which an engine looks at when it is made, and the same always.
@@ -46,7 +56,7 @@ World::World(uint64_t seed)
       clock_(Instant::from_ns(Duration::s(int64_t{10} * 366 * 86'400).ns())),
       start_(clock_.now()),
       looked_(start_),
-      link_(seed, weather(rng_), weather(rng_), clock_, {.rx_ring = 512, .tx_ring = 512}) {
+      link_(seed, weather(rng_), weather(rng_), clock_, devices(seed)) {
   stream_.resize((size_t{1} << 20) - 3);
   for (std::byte& b : stream_) b = static_cast<std::byte>(rng_.next());
   for (unsigned i = 0; i < 2; ++i) {

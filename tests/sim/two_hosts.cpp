@@ -83,6 +83,34 @@ void TwoHosts::arm(int side) {
 
 bool TwoHosts::emit(int side, const Plan& p) {
   if (chance(s_.ring_full_ppm)) return false;
+  put(side, p);
+  return true;
+}
+
+/// What may leave with `p`, if there is more. @return true: it was a burst; `is_full`: that the
+/// ring had no room for.
+bool TwoHosts::send_burst(int side, const Plan& p, bool& is_full) {
+  Host& h = host_[side];
+  tcp::Burst burst;
+  if (s_.bursts.bytes == 0 || !tcp::plan_burst(*h.tcb, p, s_.bursts, burst)) return false;
+  if (burst.segments < 2 || burst.segments > s_.bursts.segments || burst.bytes > s_.bursts.bytes ||
+      burst.slice_count > s_.bursts.slices)
+    fail("burst beyond its limits");
+  is_full = chance(s_.ring_full_ppm);
+  if (is_full) return true;
+  ++outcome_.bursts;
+  uint32_t bytes = 0, segments = 0;
+  burst.for_each(p, [&](const Plan& segment) {
+    bytes += segment.length;
+    ++segments;
+    put(side, segment);
+  });
+  if (bytes != burst.bytes || segments != burst.segments) fail("a burst of other segments");
+  tcp::sent_burst(*h.tcb, p, burst, now_);
+  return true;
+}
+
+void TwoHosts::put(int side, const Plan& p) {
   Host& h = host_[side];
   auto f = std::make_shared<Flying>();
   f->seq = p.seq;
@@ -122,8 +150,13 @@ bool TwoHosts::emit(int side, const Plan& p) {
   }
   ++outcome_.segments;
   if (p.retransmission) ++outcome_.retransmissions;
+  if (s_.logged)
+    outcome_.log.push_back(
+        fmt::format("{} {}: {} {}:{} ack {} win {} urg {} ecn {} again {} options {}", now_.ns(),
+                    side, static_cast<unsigned>(f->flags), f->seq.value(), f->payload.size(),
+                    f->ack.value(), f->window, f->urgent, static_cast<unsigned>(p.ecn),
+                    p.retransmission, fmt::join(f->options, ",")));
   transmit(side, std::move(f));
-  return true;
 }
 
 void TwoHosts::transmit(int side, std::shared_ptr<Flying> f) {
@@ -191,7 +224,9 @@ void TwoHosts::pump(int side) {
       fail("next_segment never ends");
       return;
     }
-    if (!emit(side, p)) {
+    bool is_full = false;
+    const bool is_burst = send_burst(side, p, is_full);
+    if (is_burst ? is_full : !emit(side, p)) {
       if (!h.pump_queued) {
         h.pump_queued = true;
         push({.at = now_ + Duration::us(100),
@@ -203,7 +238,7 @@ void TwoHosts::pump(int side) {
       }
       break;
     }
-    tcp::sent(*h.tcb, p, now_);
+    if (!is_burst) tcp::sent(*h.tcb, p, now_);
     check(side);
   }
   arm(side);
@@ -405,7 +440,7 @@ void TwoHosts::check(int side) {
   auto& q = const_cast<Tcb&>(t).queue;
   StreamOffset at = 0;
   const uint32_t step = std::max(1U, q.count() / 16);  // the whole ring now and then
-  const bool whole = rng_() % 64 == 0;
+  const bool whole = s_.logged || rng_() % 64 == 0;
   for (uint32_t i = 0; i < q.count(); i += whole ? 1 : step) {
     if (q.at(i).length == 0 || (i > 0 && q.at(i).offset < at)) fail("ring not sorted");
     if (whole && i > 0 && q.at(i).offset != at) fail("ring has a gap");

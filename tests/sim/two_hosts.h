@@ -18,6 +18,7 @@
 
 #include "core/checksum.h"
 #include "core/packet.h"
+#include "stack/tcp/burst.h"
 #include "stack/tcp/tcb.h"
 
 namespace vireo::sim {
@@ -65,6 +66,10 @@ struct Scenario {
   uint32_t frame_bytes = 2048;
   uint32_t ring_full_ppm = 0;  ///< emission refused, tried again a little later
   Duration device_holds{};     ///< how long a sent frame is still being read
+  tcp::BurstLimits bursts{};   ///< bytes not 0: devices that segment
+  /// The whole ring is looked at after each event, and a log kept: no draw then depends on what
+  /// leaves together.
+  bool logged = false;
   bool simultaneous_open = false;
   bool syn_data = false;        ///< RFC 7413: who opens gives its first bytes to the SYN
   bool takes_syn_data = false;  ///< the listener takes them, and speaks at once
@@ -80,7 +85,9 @@ struct Outcome {
   uint64_t events = 0;
   uint64_t segments = 0;
   uint64_t retransmissions = 0;
-  uint64_t overflowed = 0;  ///< dropped by a full queue of the wire
+  uint64_t bursts = 0;
+  std::vector<std::string> log;  ///< all segments, in the order they left
+  uint64_t overflowed = 0;       ///< dropped by a full queue of the wire
   // Of side 0.
   bool syn_data = false;  ///< the SYN-ACK acknowledged all that the SYN had
   Instant start;          ///< opened
@@ -159,6 +166,8 @@ class TwoHosts {
   void effects(int side, Effects e);
   void pump(int side);
   bool emit(int side, const Plan& p);
+  void put(int side, const Plan& p);
+  bool send_burst(int side, const Plan& p, bool& is_full);
   void transmit(int side, std::shared_ptr<Flying> f);
   bool is_shrunk(const WireModel& w) const {
     return now_ >= zero_ + w.shrunk_from && now_ < zero_ + w.shrunk_until;

@@ -1,0 +1,80 @@
+#include "stack/tcp/burst.h"
+
+#include <algorithm>
+
+#include "stack/tcp/output.h"
+
+namespace vireo::tcp {
+
+namespace {
+
+constexpr unsigned kLeastPaced = 2;  ///< segments, as Linux tcp_min_tso_segs
+
+/// New data in a whole segment, and the next will say the same but for its number and its bytes:
+/// nothing that goes with one of them only, nothing that each asks anew.
+bool may_lead(const Tcb& t, const Plan& p) {
+  if (p.offset != t.snd_nxt || p.retransmission || has(p.flags, SegFlags::kSyn) || t.urgent_mode ||
+      t.tlp_due || t.probe_due || t.rtx_due != 0 || t.reassembly != nullptr)
+    return false;
+  if (t.searches_mtu && !is_mtu_settled(t)) return false;
+  return p.length >= std::min<uint32_t>(t.mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
+}
+
+/// What may leave at once: a paced connection's burst is worth a millisecond of its rate.
+uint32_t most_bytes(const Tcb& t, const Plan& p, const BurstLimits& most) {
+  if (!t.paced) return most.bytes;
+  const uint64_t quantum =
+      std::max<uint64_t>(t.config.max_pacing_rate / 1000, uint64_t{kLeastPaced} * p.length);
+  return static_cast<uint32_t>(std::min<uint64_t>(most.bytes, quantum));
+}
+
+/// @return false: it would be a slice too many.
+bool add_slice(Burst& b, PacketBuf* packet, uint64_t at, uint32_t length, unsigned most) {
+  if (b.slice_count > 0) {
+    PacketSlice& last = b.slices[b.slice_count - 1];
+    if (last.packet == packet) {  // the stream goes on in it
+      last.length = static_cast<uint16_t>(last.length + length);
+      return true;
+    }
+    if (b.slice_count >= most) return false;
+  }
+  b.slices[b.slice_count++] = {packet, static_cast<uint16_t>(at), static_cast<uint16_t>(length)};
+  return true;
+}
+
+}  // namespace
+
+bool plan_burst(Tcb& t, const Plan& p, const BurstLimits& most, Burst& b) {
+  if (!may_lead(t, p)) return false;
+  const uint32_t bytes = most_bytes(t, p, most);
+  const unsigned slices = std::min(most.slices, Burst::kMostSlices);
+  b.segments = 1;
+  b.slice_count = 0;
+  b.bytes = p.length;
+  add_slice(b, p.packet, p.at, p.length, slices);
+  StreamOffset at = p.offset + p.length;
+  const uint64_t flight = t.in_flight();
+  uint32_t index = t.queue.next_index();
+  for (bool is_whole = true; is_whole && b.segments < most.segments && at < t.snd_end;) {
+    while (t.queue[index].end() <= at) ++index;
+    const SendDesc& d = t.queue[index];
+    // A whole segment that is less than the MSS counts as small once it left (sent()).
+    const StreamOffset snd_sml = p.length < t.mss ? at : t.queue.board().snd_sml;
+    const uint32_t n = may_leave(t, d, at, t.mss, flight + b.bytes, snd_sml);
+    if (n == 0 || n > p.length || b.bytes + n > bytes ||
+        !add_slice(b, d.packet, d.packet->data_at + (at - d.offset), n, slices))
+      break;
+    is_whole = n == p.length;
+    at += n;
+    b.bytes += n;
+    ++b.segments;
+  }
+  b.last_flags = tail_flags(t, at);
+  return b.segments > 1;
+}
+
+void sent_burst(Tcb& t, const Plan& plan, const Burst& b, Instant now) {
+  b.for_each(plan, [&](const Plan& p) { sent(t, p, now); });
+}
+
+}  // namespace vireo::tcp
