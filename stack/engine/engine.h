@@ -35,6 +35,7 @@
 #include "stack/ip/pmtu.h"
 #include "stack/net/netlink.h"
 #include "stack/net/snapshot.h"
+#include "stack/tcp/burst.h"
 #include "stack/tcp/isn.h"
 #include "stack/tcp/tcp.h"
 #include "stack/wire/parse.h"
@@ -95,7 +96,8 @@ struct Port {
   net::Link link;
   std::unique_ptr<Device> device;
   std::vector<std::unique_ptr<Queue>> queues;
-  QueueLosses losses;  ///< of all queues at the last look
+  QueueLosses losses;      ///< of all queues at the last look
+  tcp::BurstLimits burst;  ///< bytes 0: it does not segment
   bool dead = false;
 
   Queue& queue() { return *queues.front(); }
@@ -419,6 +421,8 @@ class Engine {
   void want_transmit(TcpFlow& f) noexcept;
   bool transmit(TcpFlow& f, Instant now) noexcept;
   bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
+  bool emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
+                  Doorbell bell) noexcept;
   Result<void> resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
                               const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;

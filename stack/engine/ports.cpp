@@ -32,6 +32,10 @@ void publish(std::span<PortStats> rows, const Port& p) {
   }
 }
 
+/// Payload of the largest packet that IP's length field can tell of, with the longest headers
+/// (RFC 791 §3.1: 60 + 60).
+constexpr uint32_t kMostInIp = UINT16_MAX - 120;
+
 /// A failed open is not tried again for each connection: opening costs milliseconds.
 constexpr Duration kRetryOpen = Duration::s(1);
 
@@ -71,6 +75,8 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
     (*queue)->rx_refill();
     port->queues.push_back(std::move(*queue));
   }
+  const DeviceCaps& caps = port->device->caps();
+  port->burst = {std::min<uint32_t>(caps.tso_max_bytes, kMostInIp), caps.max_body_slices, 0};
   Port* p = owned_ports_.emplace_back(std::move(port)).get();
   ports_.push_back(p);
   for (auto& q : p->queues)

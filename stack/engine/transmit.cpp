@@ -16,6 +16,14 @@ constexpr Duration kAskAgain = Duration::ms(500);
 /// apart.
 constexpr Duration kNeighbourPatience = Duration::s(3);
 
+/// The device segments, and more may leave right behind `plan`: `b` says what, of `most` segments.
+bool may_burst(TcpFlow& f, const tcp::Plan& plan, unsigned most, tcp::Burst& b) {
+  tcp::BurstLimits limits = f.egress.port->burst;
+  if (limits.bytes == 0) return false;
+  limits.segments = static_cast<uint16_t>(most);
+  return tcp::plan_burst(f.tcb, plan, limits, b);
+}
+
 }  // namespace
 
 void Engine::want_transmit(TcpFlow& f) noexcept {
@@ -32,7 +40,7 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
   tcp::Plan plan;
   bool is_done = true;
   bool is_unrung = false;
-  for (unsigned n = 0; tcp::has_output(f.tcb) && tcp::next_segment(f.tcb, now, plan); ++n) {
+  for (unsigned n = 0; tcp::has_output(f.tcb) && tcp::next_segment(f.tcb, now, plan);) {
     if (n == kSendBurst) {
       is_done = false;
       break;
@@ -44,15 +52,24 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
       }
     }
     // The last one rings at once, before the books are done: the reply is a microsecond away.
-    const bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length;
-    if (!emit(f, plan, is_last ? Doorbell::kNow : Doorbell::kLater)) [[unlikely]] {
+    bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length;
+    tcp::Burst burst;
+    const bool is_burst = !is_last && may_burst(f, plan, kSendBurst - n, burst);
+    if (is_burst) [[unlikely]]
+      is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
+    const Doorbell bell = is_last ? Doorbell::kNow : Doorbell::kLater;
+    if (!(is_burst ? emit_burst(f, plan, burst, bell) : emit(f, plan, bell))) [[unlikely]] {
       stats_.tx_ring_full.add();
       f.egress.port->queue().tx_reap();
       is_done = false;
       break;
     }
     is_unrung = !is_last;
-    tcp::sent(f.tcb, plan, now);
+    if (is_burst) [[unlikely]]
+      tcp::sent_burst(f.tcb, plan, burst, now);
+    else
+      tcp::sent(f.tcb, plan, now);
+    n += is_burst ? burst.segments : 1;
   }
   if (is_unrung) f.egress.port->queue().tx_flush();
   arm_timer(f);
@@ -93,6 +110,31 @@ bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
     f.stats->retransmits.add();
     stats_.retransmits.add();
   }
+  return true;
+}
+
+/// All of a burst in one frame, which the device cuts; sums and lengths are its own to fill in.
+bool Engine::emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
+                        Doorbell bell) noexcept {
+  alignas(16) std::byte head[wire::HeaderTemplate::kMaxBytes];
+  const size_t n = f.egress.header.emit_tcp(head,
+                                            {.seq = plan.seq.value(),
+                                             .ack = plan.ack.value(),
+                                             .flags = static_cast<uint8_t>(burst.flags(plan)),
+                                             .window = plan.window,
+                                             .options = {plan.options, plan.options_length},
+                                             .payload_bytes = burst.bytes,
+                                             .ip_id = f.next_ip_id,
+                                             .ecn = plan.ecn},
+                                            wire::L4Sum::kPseudo);
+  const TxFrame frame{{head, n}, {burst.slices, burst.slice_count}, plan.length};
+  if (!f.egress.port->queue().tx(frame, bell)) return false;
+  if (f.ip.mtu_discover == IP_PMTUDISC_DONT)
+    f.next_ip_id = static_cast<uint16_t>(f.next_ip_id + burst.segments);
+  stats_.tx_packets.add(burst.segments);
+  stats_.tx_bytes.add(n * burst.segments + burst.bytes);
+  f.stats->tx_packets.add(burst.segments);
+  f.stats->tx_bytes.add(burst.bytes);
   return true;
 }
 

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "contract.h"
+#include "contract_burst.h"
 #include "dev/mlx5/mlx5.h"
 #include "dev/softnic/control.h"
 #include "opened_ends.h"
@@ -76,6 +76,14 @@ INSTANTIATE_TEST_SUITE_P(
                       backend("compressed_jumbo", World::kLocalWire, 9000, {.compress = true}),
                       backend("shared_wire", World::kSharedWire),
                       backend("shared_wire_jumbo", World::kSharedWire, 9000)),
+    contract_name);
+
+INSTANTIATE_TEST_SUITE_P(
+    Mlx5, BurstContract,
+    ::testing::Values(backend("local_wire", World::kLocalWire),
+                      backend("nothing_inline", World::kLocalWire, 1500, {.inline_bytes = 0}),
+                      backend("each_signaled", World::kLocalWire, 1500, {.signal_every = 1}),
+                      backend("shared_wire", World::kSharedWire)),
     contract_name);
 
 /// Libraries that the test is linked with are found by dlopen(3) under their names.

@@ -1,0 +1,195 @@
+// An engine at either end of verbs over softnic in lock-step: a stream goes in IBV_WR_TSO requests,
+// by the device's own count, and arrives as it was written. Time is the test's.
+#include <infiniband/verbs.h>
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "dev/softnic/control.h"
+#include "dev/verbs/verbs.h"
+#include "stack/engine/engine.h"
+#include "tests/unit/engine/tables.h"
+
+namespace vireo::test {
+namespace {
+
+constexpr const char* kV4[] = {"10.0.0.1", "10.0.0.2"};
+constexpr const char* kV6[] = {"fd00::1", "fd00::2"};
+constexpr net::Mac kMacs[] = {{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}};
+constexpr const char* kDevices[] = {"softnic0", "softnic1"};
+constexpr uint32_t kBytes = 2'000'000;
+
+std::byte stream_byte(uint64_t i) {
+  return static_cast<std::byte>((i * 0x9e3779b97f4a7c15ULL) >> 56);
+}
+
+class VerbsEngine : public ::testing::Test {
+ protected:
+  struct End {
+    TcpFlow* flow = nullptr;
+    SocketStats stats;
+  };
+
+  void SetUp() override {
+    setenv("SOFTNIC_WIRE", "", 1);
+    softnic_set_mtu(1500);
+    for (unsigned i = 0; i < 2; ++i) {
+      auto mirror = net::Mirror::open();
+      ASSERT_TRUE(mirror.has_value());
+      mirrors_[i] = std::move(*mirror);
+      mirrors_[i]->store().publish(
+          tables({.v4 = kV4[i], .v6 = kV6[i], .mac = kMacs[i], .router_mac = kMacs[1 - i]}));
+      EngineConfig config;
+      config.arena_bytes = size_t{16} << 20;
+      config.huge_pages = false;
+      DeviceOpener opener = [i](const net::Link&,
+                                Arena& arena) -> Carried<std::unique_ptr<Device>> {
+        auto device = open_verbs({.device = kDevices[i]}, arena, {.rx_frames = 1024});
+        VIREO_ASSERT(device.has_value());
+        return std::move(*device);
+      };
+      auto engine = Engine::create(EngineId(static_cast<uint8_t>(i)), config, std::move(opener),
+                                   *mirrors_[i], {on_tcp, on_accept, on_udp}, stats_[i]);
+      ASSERT_TRUE(engine.has_value());
+      engines_[i] = std::move(*engine);
+      ASSERT_TRUE(engines_[i]->open_all_ports().has_value());
+    }
+    devices_ = ibv_get_device_list(nullptr);
+    ASSERT_GT(engines_[0]->ports().front()->device->caps().tso_max_bytes, 0U);
+  }
+  void TearDown() override {
+    for (auto& e : engines_) e.reset();
+    ibv_free_device_list(devices_);
+  }
+
+  softnic_counts counts(unsigned i) { return softnic_counts_of(devices_[i]); }
+
+  /// Writes and reads the whole stream; `at(bytes read)` may harm the device meanwhile.
+  template <class F>
+  void stream(bool v6, F&& at) {
+    const char* const* addresses = v6 ? kV6 : kV4;
+    tcp::Config config;
+    config.mss = 65'495;
+    auto listener = engines_[1]->tcp_listen({v6 ? IpAddr() : IpAddr::any_v4(), 80, 0}, false, 16,
+                                            config, nullptr, listening_);
+    ASSERT_TRUE(listener.has_value());
+    auto route = engines_[0]->route({.dst = ip(addresses[1]), .src = ip(addresses[0])});
+    ASSERT_TRUE(route.has_value());
+    auto flow =
+        engines_[0]->tcp_connect(*route, {ip(addresses[0]), 40'000, 0}, {ip(addresses[1]), 80, 0},
+                                 config, {}, &ours_, ours_.stats, now_);
+    ASSERT_TRUE(flow.has_value());
+    ours_.flow = *flow;
+    uint32_t written = 0, read = 0;
+    const Instant end = now_ + Duration::s(60);
+    while (read < kBytes && now_ < end) {
+      poll();
+      if (theirs_.flow == nullptr && (theirs_.flow = engines_[1]->tcp_accept(**listener))) {
+        theirs_.flow->owner = &theirs_;
+        theirs_.flow->stats = &theirs_.stats;
+      }
+      if (written < kBytes && tcp::can_send(ours_.flow->tcb)) {
+        std::vector<std::byte> bytes(std::min(kBytes - written, 65'536U));
+        for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = stream_byte(written + i);
+        const iovec v{bytes.data(), bytes.size()};
+        written += static_cast<uint32_t>(engines_[0]->tcp_send(*ours_.flow, {&v, 1}, false, now_));
+      }
+      poll();
+      if (theirs_.flow == nullptr) continue;
+      uint32_t took = 0;
+      for (PacketChain& q = tcp::recv_queue(theirs_.flow->tcb); !q.empty(); q.pop_front()) {
+        for (const std::byte b : std::as_const(*q.front()).bytes())
+          ASSERT_EQ(b, stream_byte(read++)) << "byte " << read - 1;
+        took += q.front()->length;
+      }
+      if (took > 0) engines_[1]->tcp_received(*theirs_.flow, took, now_);
+      at(read);
+    }
+    EXPECT_EQ(read, kBytes);
+    info_ = tcp::info(ours_.flow->tcb);
+    engines_[0]->tcp_close(*std::exchange(ours_.flow, nullptr), UniqueFd(), true, now_);
+    poll();
+    engines_[1]->tcp_close(*std::exchange(theirs_.flow, nullptr), UniqueFd(), true, now_);
+    engines_[1]->tcp_close_listener(**listener, now_);
+    poll();
+  }
+  void poll() {
+    for (int turn = 0; turn < 4; ++turn)
+      for (auto& e : engines_) {
+        e->lock().lock();
+        e->poll(now_);
+        e->unlock();
+      }
+    now_ = now_ + Duration::us(100);
+  }
+
+  static void on_tcp(TcpFlow&, tcp::Effects) {}
+  static void on_accept(Listener&) {}
+  static void on_udp(UdpFlow&) {}
+
+  Instant now_ = Clock::now() + Duration::s(10);
+  std::unique_ptr<net::Mirror> mirrors_[2];
+  EngineStats stats_[2];
+  std::unique_ptr<Engine> engines_[2];
+  ibv_device** devices_ = nullptr;
+  End ours_, theirs_;
+  SocketStats listening_;
+  tcp::Info info_{};
+};
+
+TEST_F(VerbsEngine, AStreamGoesInBursts) {
+  for (const bool v6 : {false, true}) {
+    const softnic_counts before = counts(0);
+    const uint64_t packets = stats_[0].tx_packets.get();
+    stream(v6, [](uint32_t) {});
+    const uint64_t frames = counts(0).tx_frames - before.tx_frames;
+    const uint64_t bursts = counts(0).tx_bursts - before.tx_bursts;
+    EXPECT_GE(frames, kBytes / 1460);
+    EXPECT_GE(bursts, kBytes / (16 * 1460));
+    EXPECT_LE(bursts, kBytes / (8 * 1420)) << "each of eight segments and more";
+    EXPECT_EQ(stats_[0].tx_packets.get() - packets, frames) << "counted by segment";
+    EXPECT_EQ(info_.total_retrans, 0U);
+    EXPECT_EQ(stats_[1].rx_bad_checksum.get(), 0U);
+  }
+}
+
+/// What is lost of a burst is sent again by itself.
+TEST_F(VerbsEngine, SegmentsOfBurstsAreLost) {
+  uint32_t next = 100'000;
+  stream(false, [&](uint32_t read) {
+    if (read < next) return;
+    softnic_drop(devices_[1], 3);
+    next = read + 200'000;
+  });
+  EXPECT_GT(info_.total_retrans, 10U);
+  EXPECT_LT(info_.total_retrans, 100U);
+  EXPECT_GT(counts(0).tx_bursts, 50U);
+}
+
+/// The device stands still with bursts in its ring until timers have sent parts of them again: it
+/// reads what it was given, whatever was acknowledged and freed meanwhile.
+TEST_F(VerbsEngine, ADeviceThatStandsStill) {
+  bool is_held = false;
+  Instant until;
+  stream(true, [&](uint32_t read) {
+    if (!is_held && read > 500'000) {
+      is_held = true;
+      until = now_ + Duration::s(1);
+      softnic_hold(devices_[0], true);
+    }
+    if (is_held && until != Instant() && now_ > until) {
+      until = Instant();
+      softnic_hold(devices_[0], false);
+      softnic_step(devices_[0], 10'000);
+    }
+  });
+  EXPECT_TRUE(is_held);
+  EXPECT_GT(counts(0).tx_bursts, 50U);
+}
+
+}  // namespace
+}  // namespace vireo::test
