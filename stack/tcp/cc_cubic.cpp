@@ -81,7 +81,9 @@ void cubic_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint3
     s.w_max = c.cwnd;
   s.epoch = kNotBegun;
   const double beta = e == CcEvent::kEcn ? Cubic::kBetaEcn : Cubic::kBeta;
-  c.ssthresh = std::max(static_cast<uint32_t>(flight * beta), 2 * mss);
+  // §4.6: of cwnd as Linux does, but of no more than RFC 7661 §4.2 lets it grow to.
+  const auto window = static_cast<uint32_t>(std::min<uint64_t>(c.cwnd, 2 * uint64_t{flight}));
+  c.ssthresh = std::max(static_cast<uint32_t>(window * beta), 2 * mss);
 }
 
 void cubic_undo(CongestionControl& c) {

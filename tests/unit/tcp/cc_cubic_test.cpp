@@ -61,6 +61,18 @@ TEST(Cubic, MultiplicativeDecrease) {  // RFC 9438 §4.6
   EXPECT_EQ(s.c.cubic.w_max, 100u * kMss);
 }
 
+// The sender's buffer or the peer's window held the flight below what the window had grown to: that
+// says nothing of the path. Of twice the flight at most (RFC 7661 §4.2).
+TEST(Cubic, MultiplicativeDecreaseOfAWindowNotAllUsed) {  // RFC 9438 §4.6, as Linux
+  for (const auto& [flight, ssthresh] :
+       {std::pair{100U, 70U}, {60U, 70U}, {50U, 70U}, {30U, 42U}}) {
+    Sender s;
+    s.c.cwnd = 100 * kMss;
+    cc_on_congestion(s.c, CcEvent::kLoss, flight * kMss, kMss, s.now);
+    EXPECT_NEAR(s.c.ssthresh, ssthresh * kMss, 1) << flight;
+  }
+}
+
 TEST(Cubic, FollowsTheCurveThroughThePlateau) {  // RFC 9438 §4.2, §4.4, §4.5
   Sender s;
   const double w_max = 1000;
