@@ -4,6 +4,10 @@
 
 namespace vireo::softnic {
 namespace {
+/// 0x100 is no region's: it ends a list of segments (mlx5dv.h MLX5_INVALID_LKEY).
+constexpr uint32_t kFirstKey = 2;
+}  // namespace
+namespace {
 constexpr size_t kGranule = 64;  // receives shorter than this are not looked at twice
 }
 
@@ -20,7 +24,7 @@ Mr* MemoryTable::add(Pd& pd, void* address, size_t length, unsigned access) {
   mr.addr = address;
   mr.length = length;
   mr.handle = static_cast<uint32_t>(at);
-  mr.lkey = mr.rkey = (mr.handle + 1) << 8 | row.generation;
+  mr.lkey = mr.rkey = (mr.handle + kFirstKey) << 8 | row.generation;
   mr.access = access;
   ++pd.users;
   return &mr;
@@ -32,7 +36,7 @@ void MemoryTable::remove(Mr& mr) {
 }
 
 Mr* MemoryTable::find(uint32_t lkey) {
-  const size_t row = (lkey >> 8) - size_t{1};
+  const size_t row = (lkey >> 8) - size_t{kFirstKey};
   Mr* mr = row < rows_.size() ? rows_[row].mr.get() : nullptr;
   return mr != nullptr && mr->lkey == lkey ? mr : nullptr;
 }
