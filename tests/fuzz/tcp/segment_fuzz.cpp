@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "stack/tcp/burst.h"
 #include "stack/tcp/held.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
@@ -280,11 +281,30 @@ class Run {
       require(next_segment(t_, now_, again) && again.seq == p.seq && again.length == p.length &&
                   again.flags == p.flags && again.window == p.window && again.kind == p.kind,
               "next_segment() twice gives two answers");
-      check(t_, watch_, p, 0);
-      hold(p);
-      sent(t_, p, now_);
-      check(t_, watch_);
+      Burst burst;
+      const BurstLimits limits{UINT16_MAX, 16, static_cast<uint16_t>(most - n)};
+      if (plan_burst(t_, p, limits, burst)) {
+        burst.for_each(p, [&](const Plan& of_burst) { say_next(of_burst); });
+        n += burst.segments - 1;
+      } else {
+        say(p);
+      }
     }
+  }
+  void say(const Plan& p) {
+    check(t_, watch_, p, 0);
+    hold(p);
+    sent(t_, p, now_);
+    check(t_, watch_);
+  }
+  /// A burst is what would have left one by one.
+  void say_next(const Plan& p) {
+    Plan alone;
+    require(next_segment(t_, now_, alone) && alone.seq == p.seq && alone.length == p.length &&
+                alone.flags == p.flags && alone.packet == p.packet && alone.at == p.at &&
+                alone.sum_known == p.sum_known && alone.ecn == p.ecn && alone.window == p.window,
+            "a burst has another segment");
+    say(p);
   }
   /// Now and then the device takes its time with a frame; it must not be written meanwhile.
   void hold(const Plan& p) {
