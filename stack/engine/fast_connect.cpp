@@ -45,8 +45,8 @@ size_t Engine::tcp_send_syn(TcpFlow& f, const FastConnect& wish, std::span<const
   return taken;
 }
 
-/// The answer to a SYN of ours, before TCP takes it: a cookie for the next time, or a sign that
-/// data on a SYN does not get through (RFC 7413 §4.1.3.1).
+/// The answer to a SYN of ours, before TCP takes it: a cookie and an MSS for the next time, or a
+/// sign that data on a SYN does not get through (RFC 7413 §4.1.3, §4.1.3.1).
 void Engine::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
   const tcp::Tcb& t = f.tcb;
   if (!t.fast_asked || t.state != tcp::State::kSynSent || !has(s.flags, tcp::SegFlags::kAck) ||
@@ -57,11 +57,13 @@ void Engine::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
   const wire::TcpOptions o = wire::parse_tcp_options(s.options, true);
   const bool took_data = acked > 1;
   if (took_data) fast_open_client_->works();
+  const uint16_t mss = o.has_mss ? o.mss : tcp::kDefaultMss;
   if (o.has_fast_open && !o.fast_open.empty())
-    fast_open_client_->learn(f.key.local.addr, f.key.remote.addr, o.fast_open,
-                             o.has_mss ? o.mss : tcp::kDefaultMss);
+    fast_open_client_->learn(f.key.local.addr, f.key.remote.addr, o.fast_open, mss);
   else if (t.syn_data && t.syn_retried && !took_data)
     fast_open_client_->forget(f.key.local.addr, f.key.remote.addr);
+  else
+    fast_open_client_->learn_mss(f.key.local.addr, f.key.remote.addr, mss);
 }
 
 /// A timer of a connection by Fast Open fired: after the third timeout in a row, or the end, all

@@ -1,8 +1,8 @@
-// What an engine remembers of Fast Open as a client: the cookies of servers, with the MSS that came
-// with them, by the pair of addresses they are for; and how often the way there seemed to swallow
-// such connections. Fixed size, four places a set, the newest stay.
-// Owner: one engine, made at the first wish. Thread: holder of its lock. Time is passed in.
-// Source: RFC 7413 §4.1.3, §4.1.3.1; net/ipv4/tcp_fastopen.c tcp_fastopen_active_disable().
+// What an engine remembers of Fast Open as a client: the cookies of servers, with the MSS of their
+// last SYN-ACK, by the pair of addresses they are for; and how often the way there seemed to
+// swallow such connections. Fixed size, four places a set, the newest stay. Owner: one engine, made
+// at the first wish. Thread: holder of its lock. Time is passed in. Source: RFC 7413 §4.1.3,
+// §4.1.3.1; net/ipv4/tcp_fastopen.c tcp_fastopen_active_disable().
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class FastOpenClient {
     IpAddr remote;
     std::array<uint8_t, 16> cookie{};
     uint32_t learnt = 0;  ///< running number, 0: free
-    uint16_t mss = 0;     ///< of its SYN-ACK
+    uint16_t mss = 0;     ///< of its last SYN-ACK
     uint8_t bytes = 0;
 
     std::span<const uint8_t> bytes_of_cookie() const { return std::span(cookie).first(bytes); }
@@ -51,6 +51,10 @@ class FastOpenClient {
     s->mss = mss;
     s->bytes = static_cast<uint8_t>(std::min(cookie.size(), s->cookie.size()));
     std::memcpy(s->cookie.data(), cookie.data(), s->bytes);
+  }
+  /// A SYN-ACK without a cookie: it says by what MSS the next SYN's data must be bounded.
+  void learn_mss(const IpAddr& local, const IpAddr& remote, uint16_t mss) noexcept {
+    if (auto* s = const_cast<Server*>(find(local, remote)); s != nullptr) s->mss = mss;
   }
   void forget(const IpAddr& local, const IpAddr& remote) noexcept {
     if (auto* s = const_cast<Server*>(find(local, remote)); s != nullptr) *s = {};

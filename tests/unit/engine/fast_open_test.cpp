@@ -265,6 +265,22 @@ TEST(FastConnect, ACookieIsAskedForOnceAndShownThen) {  // RFC 7413 §4.1.3
   EXPECT_EQ(c.taken, 5u);
 }
 
+TEST(FastConnect, TheLastSynAckBoundsTheNextData) {  // RFC 7413 §4.1.3: the MSS is cached, too
+  Host h;
+  FastConnects c(h);
+  c.learn(kCookie);
+  const std::string long_data(2000, 'x');
+  TcpFlow& f = c.open(long_data);
+  const size_t first = c.taken;
+  const auto syn = c.server->hear();
+  ASSERT_TRUE(syn && syn->is(kSyn));
+  c.server->mss = 940;
+  c.answer(*syn, {}, static_cast<uint32_t>(first));  // no cookie comes again
+  c.close(f);
+  c.open(long_data);
+  EXPECT_EQ(first - c.taken, 1460u - 940u);
+}
+
 TEST(FastConnect, TheSynWaitsOnlyIfItMayHaveData) {  // tcp(7) TCP_FASTOPEN_CONNECT
   Host h;
   FastConnects c(h);
