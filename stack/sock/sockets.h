@@ -45,6 +45,15 @@ inline size_t iov_bytes(std::span<const iovec> iov) noexcept {
   return n;
 }
 
+/// EFAULT: a piece lies at the null pointer. Other memory that is not there is told by the
+/// processor alone, as in any function of libc.
+inline bool is_nowhere(std::span<const iovec> iov) noexcept {
+  for (const iovec& v : iov)
+    if (v.iov_base == nullptr && v.iov_len != 0) [[unlikely]]
+      return true;
+  return false;
+}
+
 /// A walk through an I/O vector.
 class IovCursor {
  public:

@@ -51,7 +51,7 @@ size_t take_whole(PacketChain& q, std::span<const iovec> iov, size_t least) noex
   if (q.buffers() != 1 || iov.size() != 1) return 0;
   const PacketBuf* p = q.front();
   const size_t n = p->length;
-  if (n > iov[0].iov_len || n < least) return 0;
+  if (n > iov[0].iov_len || n < least || iov[0].iov_base == nullptr) return 0;
   std::memcpy(iov[0].iov_base, p->data(), n);
   q.pop_front();
   return n;
@@ -115,6 +115,8 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
         e.tcp_received(flow, 1, Clock::now());
       }
     }
+    if (!queue.empty() && (flags & MSG_TRUNC) == 0 && is_nowhere(iov)) [[unlikely]]
+      return fail(EFAULT, "recv");
     const auto most = static_cast<size_t>(std::min<uint64_t>(want - done, mark.most));
     const size_t n = peeks ? peek(queue, to, mark.skip, most, flags) : take(queue, to, most, flags);
     done += n;
@@ -206,7 +208,8 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
   const size_t want = iov_bytes(iov);
   size_t done = 0;
-  if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && tcp::can_send(t)) [[likely]] {
+  const bool nowhere = is_nowhere(iov);
+  if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && tcp::can_send(t) && !nowhere) [[likely]] {
     done = e.tcp_send(flow, iov, false, Clock::now());
     if (done == want && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]]
       return static_cast<ssize_t>(done);
@@ -217,6 +220,8 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   std::optional<Deadline> deadline;
   for (;;) {
     if (done != 0 && done == want) break;
+    if (nowhere && (tcp::can_send(t) || tcp::is_syn_deferred(t))) [[unlikely]]
+      return fail(EFAULT, "send");
     if (tcp::can_send(t)) [[likely]] {
       // The vector as it stands the first time, its rest after a part was taken.
       size_t n = 0;

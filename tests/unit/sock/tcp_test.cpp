@@ -124,6 +124,21 @@ TEST_P(Tcp, PeekTruncWaitallAndQueueSizes) {
   b.close(s);
 }
 
+TEST_P(Tcp, TheNullPointerIsNoMemory) {  // send(2), recv(2) EFAULT; tcp(7) MSG_TRUNC needs none
+  const auto [c, s] = connection();
+  EXPECT_EQ(a.send(c, nullptr, 10, 0), -EFAULT);
+  EXPECT_EQ(a.send(c, nullptr, 10, MSG_MORE), -EFAULT);
+  EXPECT_EQ(a.send(c, nullptr, 0, 0), 0);
+  EXPECT_EQ(a.send(c, "abcd"), 4);
+  ASSERT_TRUE(b.await(s, POLLIN));
+  EXPECT_EQ(b.recv(s, nullptr, 10), -EFAULT);
+  EXPECT_EQ(b.recv(s, nullptr, 10, MSG_PEEK), -EFAULT);
+  EXPECT_EQ(b.recv(s, nullptr, 2, MSG_TRUNC), 2);
+  EXPECT_EQ(b.recv(s), "cd");
+  EXPECT_EQ(a.close(c), 0);
+  EXPECT_EQ(b.close(s), 0);
+}
+
 TEST_P(Tcp, ShutdownHalfCloses) {
   const auto [c, s] = connection();
   EXPECT_EQ(a.send(c, "last"), 4);
