@@ -1,11 +1,14 @@
-// The shared object, loaded as packetdrill loads it: handshake, data, close, time, without
-// packetdrill.
+// The shared object, loaded as packetdrill loads it: handshake, data, close, time, calls that wait,
+// without packetdrill. In a network namespace of its own, as run.py gives to each script.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sched.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "tests/packetdrill/interface.h"
@@ -15,6 +18,7 @@ namespace {
 class Packetdrill : public ::testing::Test {
  protected:
   void SetUp() override {
+    if (unshare(CLONE_NEWNET) != 0) GTEST_SKIP() << "needs root";
     library_ = dlopen(VIREO_PACKETDRILL, RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(library_, nullptr) << dlerror();
     const auto init = reinterpret_cast<decltype(&packetdrill_interface_init)>(
@@ -25,14 +29,40 @@ class Packetdrill : public ::testing::Test {
   void TearDown() override {
     if (t.free != nullptr) t.free(t.userdata);
   }
-  /// An IPv4 packet from 192.0.2.1:1234 to 192.168.0.1:8080; checksums are not looked at.
+  /// A connection from 192.0.2.1:1234 whose handshake took 100 ms: {it, its listener}. The peer's
+  /// next byte is 101, ours 1 behind `iss`.
+  int accepted(uint32_t& iss) {
+    void* const u = t.userdata;
+    const int fd = t.socket(u, AF_INET, SOCK_STREAM, IPPROTO_TCP);
+    EXPECT_GE(fd, 0);
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_port = htons(8080);
+    own.sin_addr.s_addr = htonl(0xc0a80007);
+    EXPECT_EQ(t.bind(u, fd, reinterpret_cast<sockaddr*>(&own), sizeof own), 0);
+    EXPECT_EQ(t.listen(u, fd, 1), 0);
+    in(0x02, 100, 0);
+    const Out syn = out();
+    EXPECT_EQ(syn.flags, 0x12);
+    EXPECT_EQ(syn.ack, 101u);
+    EXPECT_EQ(t.usleep(u, 100'000), 0);
+    in(0x10, 101, syn.seq + 1);
+    iss = syn.seq;
+    return t.accept(u, fd, nullptr, nullptr);
+  }
+  double now() {
+    timeval v{};
+    t.gettimeofday(t.userdata, &v, nullptr);
+    return static_cast<double>(v.tv_sec) + static_cast<double>(v.tv_usec) * 1e-6;
+  }
+  /// An IPv4 packet from 192.0.2.1:1234 to 192.168.0.7:8080; checksums are not looked at.
   void in(uint8_t flags, uint32_t seq, uint32_t ack, size_t payload = 0) {
     std::vector<uint8_t> b(40 + payload);
     b[0] = 0x45;
     b[2] = static_cast<uint8_t>(b.size() >> 8);
     b[3] = static_cast<uint8_t>(b.size());
     b[9] = 6;
-    const uint8_t from[] = {192, 0, 2, 1}, to[] = {192, 168, 0, 1};
+    const uint8_t from[] = {192, 0, 2, 1}, to[] = {192, 168, 0, 7};
     std::memcpy(&b[12], from, 4);
     std::memcpy(&b[16], to, 4);
     put(&b[20], 1234U << 16 | 8080);
@@ -68,22 +98,10 @@ class Packetdrill : public ::testing::Test {
 
 TEST_F(Packetdrill, AcceptReadWriteClose) {
   void* const u = t.userdata;
-  const int fd = t.socket(u, AF_INET, SOCK_STREAM, IPPROTO_TCP);
-  ASSERT_GE(fd, 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  any.sin_port = htons(8080);
-  EXPECT_EQ(t.bind(u, fd, reinterpret_cast<sockaddr*>(&any), sizeof any), 0);
-  EXPECT_EQ(t.listen(u, fd, 1), 0);
-  in(0x02, 100, 0);
-  const Out syn = out();
-  EXPECT_EQ(syn.flags, 0x12);
-  EXPECT_EQ(syn.ack, 101u);
-  EXPECT_EQ(t.usleep(u, 100'000), 0);
-  in(0x10, 101, syn.seq + 1);
-  const int c = t.accept(u, fd, nullptr, nullptr);
+  uint32_t iss = 0;
+  const int c = accepted(iss);
   ASSERT_GE(c, 0);
-  in(0x18, 101, syn.seq + 1, 700);
+  in(0x18, 101, iss + 1, 700);
   EXPECT_EQ(out().ack, 801u);
   char bytes[1000];
   EXPECT_EQ(t.read(u, c, bytes, sizeof bytes), 700);
@@ -103,6 +121,51 @@ TEST_F(Packetdrill, AcceptReadWriteClose) {
   t.usleep(u, 2'000'000);
   t.gettimeofday(u, &b, nullptr);
   EXPECT_GE(b.tv_sec - a.tv_sec, 2);
+}
+
+/// As packetdrill plays `+0...0.2 read(...)`: one thread is in the call, the other goes on.
+TEST_F(Packetdrill, AReadWaitsInVirtualTime) {
+  void* const u = t.userdata;
+  uint32_t iss = 0;
+  const int c = accepted(iss);
+  const double start = now();
+  std::atomic<double> end = 0;
+  std::thread reader([&] {
+    char bytes[100];
+    EXPECT_EQ(t.read(u, c, bytes, sizeof bytes), 10);
+    end = now();
+  });
+  t.usleep(u, 200'000);
+  EXPECT_EQ(end, 0);
+  in(0x18, 101, iss + 1, 10);
+  reader.join();
+  EXPECT_NEAR(end - start, 0.2, 0.001);
+  t.close(u, c);
+}
+
+TEST_F(Packetdrill, ATimeoutIsOfVirtualTime) {  // socket(7) SO_RCVTIMEO, epoll_wait(2)
+  void* const u = t.userdata;
+  uint32_t iss = 0;
+  const int c = accepted(iss);
+  const timeval patience{.tv_sec = 3, .tv_usec = 0};
+  EXPECT_EQ(t.setsockopt(u, c, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+  const int ep = t.epoll_create(u, 1);
+  epoll_event e{.events = EPOLLIN, .data = {.u64 = 7}};
+  EXPECT_EQ(t.epoll_ctl(u, ep, EPOLL_CTL_ADD, c, &e), 0);
+  const double start = now();
+  std::atomic<double> end = 0;
+  std::thread waiter([&] {
+    char bytes[100];
+    EXPECT_EQ(t.read(u, c, bytes, sizeof bytes), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    EXPECT_EQ(t.epoll_wait(u, ep, &e, 1, 2000), 0);
+    end = now();
+  });
+  t.usleep(u, 10'000'000);
+  waiter.join();
+  EXPECT_NEAR(end - start, 5, 0.001);
+  t.close(u, ep);
+  t.close(u, c);
 }
 
 TEST_F(Packetdrill, NothingComesIsNoPacket) {

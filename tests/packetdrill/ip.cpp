@@ -1,23 +1,22 @@
 #include "tests/packetdrill/ip.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 namespace vireo::packetdrill {
 namespace {
 
-constexpr uint8_t kTcp = 6, kIcmp4 = 1, kIcmp6 = 58;
+constexpr uint8_t kTcp = 6;
+constexpr size_t kIp6Header = 40;
 
 uint16_t get16(const uint8_t* p) { return static_cast<uint16_t>(p[0] << 8 | p[1]); }
 uint32_t get32(const uint8_t* p) { return uint32_t{get16(p)} << 16 | get16(p + 2); }
-void put16(uint8_t* p, uint32_t v) {
+void put16(uint8_t* p, size_t v) {
   p[0] = static_cast<uint8_t>(v >> 8);
   p[1] = static_cast<uint8_t>(v);
 }
 void put32(uint8_t* p, uint32_t v) {
   put16(p, v >> 16);
-  put16(p + 2, v);
+  put16(p + 2, v & 0xffff);
 }
 
 uint32_t sum(std::span<const uint8_t> b, uint32_t s = 0) {
@@ -27,187 +26,86 @@ uint32_t sum(std::span<const uint8_t> b, uint32_t s = 0) {
   }
   return s;
 }
-uint16_t folded(uint32_t s) { return static_cast<uint16_t>(~((s & 0xffff) + (s >> 16))); }
-
-/// Pseudo header plus segment.
-uint16_t tcp_checksum(const Place& from, const Place& to, std::span<const uint8_t> tcp) {
-  const size_t n = from.v6 ? 16 : 4;
-  uint32_t s = sum({from.address.data(), n});
-  s = sum({to.address.data(), n}, s);
-  s += kTcp + static_cast<uint32_t>(tcp.size());
-  return folded(sum(tcp, s));
+uint16_t folded(uint32_t s) {
+  while (s > 0xffff) s = (s & 0xffff) + (s >> 16);
+  return static_cast<uint16_t>(~s);
 }
 
-/// Where an IP packet's payload begins, and what it is.
-struct Network {
-  size_t at = 0;
-  size_t end = 0;
-  uint8_t protocol = 0;
-  uint8_t ecn = 0;
-  Place from, to;
-};
-
-std::optional<Network> parse_network(std::span<const uint8_t> b) {
-  Network n;
-  if (b.size() < 20) return {};
-  if (b[0] >> 4 == 4) {
-    n.at = (b[0] & 15U) * 4U;
-    n.end = std::min<size_t>(get16(&b[2]), b.size());
-    n.protocol = b[9];
-    n.ecn = b[1] & 3;
-    std::copy_n(&b[12], 4, n.from.address.begin());
-    std::copy_n(&b[16], 4, n.to.address.begin());
-  } else {
-    if (b.size() < 40) return {};
-    n.at = 40;
-    n.end = std::min<size_t>(size_t{40} + get16(&b[4]), b.size());
-    n.protocol = b[6];
-    n.ecn = (b[1] >> 4) & 3;
-    n.from.v6 = n.to.v6 = true;
-    std::copy_n(&b[8], 16, n.from.address.begin());
-    std::copy_n(&b[24], 16, n.to.address.begin());
-  }
-  return n;
-}
-
-script::EcnBits ecn_of(uint8_t bits) {
-  constexpr script::EcnBits kAll[] = {script::EcnBits::kNotEct, script::EcnBits::kEct1,
-                                      script::EcnBits::kEct0, script::EcnBits::kCe};
-  return kAll[bits];
-}
-uint8_t bits_of(script::EcnBits e) {
-  switch (e) {
-    case script::EcnBits::kEct0:
-      return 2;
-    case script::EcnBits::kEct1:
-      return 1;
-    case script::EcnBits::kCe:
-      return 3;
-    default:
-      return 0;
-  }
-}
-
-std::optional<IcmpError> parse_icmp(const Network& n, std::span<const uint8_t> b) {
-  if (n.end < n.at + 8 + 28) return {};
-  const uint8_t type = b[n.at], code = b[n.at + 1];
-  const auto quoted = parse_network(b.subspan(n.at + 8));
-  if (!quoted || quoted->protocol != kTcp) return {};
-  const size_t tcp = n.at + 8 + quoted->at;
-  if (tcp + 8 > b.size()) return {};
-  IcmpError e;
-  e.seq = get32(&b[tcp + 4]);
-  e.from = quoted->from;
-  e.to = quoted->to;
-  e.from.port = get16(&b[tcp]);
-  e.to.port = get16(&b[tcp + 2]);
-  if (n.protocol == kIcmp4) {
-    if (type != 3) return {};
-    constexpr int kErrors[] = {ENETUNREACH, EHOSTUNREACH, ENOPROTOOPT, ECONNREFUSED, EMSGSIZE};
-    e.error = code < std::size(kErrors) ? kErrors[code] : EHOSTUNREACH;
-    if (code == 4) e.mtu = get16(&b[n.at + 6]);
-  } else if (type == 2) {
-    e.error = EMSGSIZE;
-    e.mtu = get32(&b[n.at + 4]);
-  } else if (type == 1) {
-    e.error = code == 4 ? ECONNREFUSED : EHOSTUNREACH;
-  } else {
-    return {};
-  }
-  return e;
+std::span<const uint8_t> addresses(const Bytes& b, bool v6) {
+  return v6 ? std::span(b).subspan(8, 32) : std::span(b).subspan(12, 8);
 }
 
 }  // namespace
 
-std::optional<Place> Place::of(const sockaddr* sa, socklen_t length) {
-  Place p;
-  if (sa->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
-    sockaddr_in in;
-    std::memcpy(&in, sa, sizeof in);
-    std::memcpy(p.address.data(), &in.sin_addr, 4);
-    p.port = ntohs(in.sin_port);
-    return p;
-  }
-  if (sa->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
-    sockaddr_in6 in;
-    std::memcpy(&in, sa, sizeof in);
-    p.port = ntohs(in.sin6_port);
-    p.v6 = !IN6_IS_ADDR_V4MAPPED(&in.sin6_addr);
-    std::memcpy(p.address.data(), in.sin6_addr.s6_addr + (p.v6 ? 0 : 12), p.v6 ? 16 : 4);
-    return p;
-  }
-  return {};
-}
-
-std::optional<Arrived> parse_packet(std::span<const uint8_t> b) {
-  const auto n = parse_network(b);
-  if (!n) return {};
-  Arrived a;
-  a.from = n->from;
-  a.to = n->to;
-  if (n->protocol == kIcmp4 || n->protocol == kIcmp6) {
-    a.icmp = parse_icmp(*n, b);
-    if (!a.icmp) return {};
-    a.from = a.icmp->to;
-    a.to = a.icmp->from;
-    return a;
-  }
-  if (n->protocol != kTcp || n->end < n->at + 20) return {};
-  const uint8_t* t = &b[n->at];
-  const size_t header = (t[12] >> 4) * 4U;
-  if (header < 20 || n->at + header > n->end) return {};
-  a.from.port = get16(t);
-  a.to.port = get16(t + 2);
-  script::WireSegment& s = a.segment;
+std::optional<Segment> read_segment(std::span<const uint8_t> b) {
+  if (b.size() < 20) return {};
+  Segment s;
+  s.v6 = b[0] >> 4 == 6;
+  if (s.v6 && b.size() < kIp6Header) return {};
+  s.tcp = s.v6 ? kIp6Header : (b[0] & 15U) * 4U;
+  s.end = s.v6 ? kIp6Header + get16(&b[4]) : get16(&b[2]);
+  if (b[s.v6 ? 6 : 9] != kTcp || s.end > b.size() || s.end < s.tcp + 20) return {};
+  const uint8_t* const t = &b[s.tcp];
+  s.payload = s.tcp + (t[12] >> 4) * 4U;
+  if (s.payload > s.end) return {};
+  s.from_port = get16(t);
+  s.to_port = get16(t + 2);
   s.seq = get32(t + 4);
-  s.ack = get32(t + 8);
   s.flags = t[13];
-  s.window = get16(t + 14);
-  s.urgent = get16(t + 18);
-  s.ecn = ecn_of(n->ecn);
-  s.options.assign(t + 20, t + header);
-  s.payload.assign(t + header, &b[0] + n->end);
-  return a;
+  return s;
 }
 
-std::vector<uint8_t> build_packet(const Place& from, const Place& to,
-                                  const script::WireSegment& s) {
-  const size_t ip = from.v6 ? 40 : 20;
-  const size_t header = 20 + s.options.size();
-  const size_t tcp = header + s.payload.size();
-  std::vector<uint8_t> b(ip + tcp);
-  if (from.v6) {
-    b[0] = 0x60;
-    b[1] = static_cast<uint8_t>(bits_of(s.ecn) << 4);
-    put16(&b[4], static_cast<uint32_t>(tcp));
-    b[6] = kTcp;
-    b[7] = 64;
-    std::copy_n(from.address.begin(), 16, &b[8]);
-    std::copy_n(to.address.begin(), 16, &b[24]);
-  } else {
-    b[0] = 0x45;
-    b[1] = bits_of(s.ecn);
-    put16(&b[2], static_cast<uint32_t>(ip + tcp));
-    b[6] = 0x40;  // DF
-    b[8] = 64;
-    b[9] = kTcp;
-    std::copy_n(from.address.begin(), 4, &b[12]);
-    std::copy_n(to.address.begin(), 4, &b[16]);
-    put16(&b[10], folded(sum({b.data(), 20})));
+bool continues(const Bytes& first, const Segment& f, const Bytes& next, const Segment& n) {
+  constexpr size_t kAck = 8, kOptions = 20;
+  if (f.v6 != n.v6 || f.payload - f.tcp != n.payload - n.tcp) return false;
+  if (n.bytes() == 0 || (n.flags & (kSyn | kRst)) != 0) return false;
+  if (f.bytes() == 0 || (f.flags & (kFin | kSyn | kRst)) != 0) return false;
+  const uint8_t *const a = &first[f.tcp], *const b = &next[n.tcp];
+  return std::ranges::equal(addresses(first, f.v6), addresses(next, n.v6)) &&
+         f.from_port == n.from_port && f.to_port == n.to_port &&
+         n.seq == f.seq + static_cast<uint32_t>(f.bytes()) && get32(a + kAck) == get32(b + kAck) &&
+         std::equal(a + kOptions, first.data() + f.payload, b + kOptions);
+}
+
+void join(Bytes& first, Segment& f, const Bytes& next, const Segment& n) {
+  first.resize(f.end);
+  first.insert(first.end(), next.begin() + static_cast<long>(n.payload),
+               next.begin() + static_cast<long>(n.end));
+  f.end = first.size();
+  f.flags |= n.flags;
+  first[f.tcp + 13] = f.flags;
+}
+
+std::vector<Bytes> cut(std::span<const uint8_t> packet, const Segment& s, size_t mtu) {
+  std::vector<Bytes> all;
+  const size_t most = mtu - s.payload;
+  for (size_t at = 0; at == 0 || at < s.bytes(); at += most) {
+    const size_t n = std::min(most, s.bytes() - at);
+    Bytes b(packet.begin(), packet.begin() + static_cast<long>(s.payload));
+    const auto data = packet.subspan(s.payload + at, n);
+    b.insert(b.end(), data.begin(), data.end());
+    put32(&b[s.tcp + 4], s.seq + static_cast<uint32_t>(at));
+    if (at + n < s.bytes()) b[s.tcp + 13] &= static_cast<uint8_t>(~(kFin | kPsh));
+    Segment piece = s;
+    piece.end = b.size();
+    finish(b, piece);
+    all.push_back(std::move(b));
   }
-  uint8_t* t = &b[ip];
-  put16(t, from.port);
-  put16(t + 2, to.port);
-  put32(t + 4, s.seq);
-  put32(t + 8, s.ack);
-  t[12] = static_cast<uint8_t>(header / 4 << 4);
-  t[13] = s.flags;
-  put16(t + 14, s.window);
-  put16(t + 18, s.urgent);
-  std::copy(s.options.begin(), s.options.end(), t + 20);
-  std::copy(s.payload.begin(), s.payload.end(), t + header);
-  put16(t + 16, tcp_checksum(from, to, {t, tcp}));
-  return b;
+  return all;
+}
+
+void finish(Bytes& b, const Segment& s) {
+  if (s.v6) {
+    put16(&b[4], s.end - kIp6Header);
+  } else {
+    put16(&b[2], s.end);
+    put16(&b[10], 0);
+    put16(&b[10], folded(sum(std::span(b).first(s.tcp))));
+  }
+  const size_t bytes = s.end - s.tcp;
+  put16(&b[s.tcp + 16], 0);
+  const uint32_t pseudo = sum(addresses(b, s.v6)) + kTcp + static_cast<uint32_t>(bytes);
+  put16(&b[s.tcp + 16], folded(sum(std::span(b).subspan(s.tcp, bytes), pseudo)));
 }
 
 }  // namespace vireo::packetdrill

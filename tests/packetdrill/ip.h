@@ -1,46 +1,46 @@
-// Segments to IP packets and back, without an Ethernet header, as a tun device carries them.
-// Owner: none (functions). Thread: any. Source: RFC 791, RFC 8200, RFC 9293 §3.1.
+// IP packets with a TCP segment in them, as bytes: read, joined to larger ones, cut to smaller
+// ones. Without an Ethernet header, as a tun device carries them.
+// Owner: none (values and functions). Thread: any. Source: RFC 791, RFC 8200, RFC 9293 §3.1.
 #pragma once
 
-#include <netinet/in.h>
-
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "tests/script/host.h"
-
 namespace vireo::packetdrill {
 
-/// An address and port; IPv4 in the first four bytes.
-struct Place {
+using Bytes = std::vector<uint8_t>;
+
+inline constexpr uint8_t kFin = 0x01, kSyn = 0x02, kRst = 0x04, kPsh = 0x08;
+
+/// Where things are in a packet, and what TCP says.
+struct Segment {
   bool v6 = false;
-  std::array<uint8_t, 16> address{};
-  uint16_t port = 0;
-  bool operator==(const Place&) const = default;
-  static std::optional<Place> of(const sockaddr* sa, socklen_t length);
-};
-
-/// About a packet of ours, which it quotes.
-struct IcmpError {
-  int error = 0;
-  uint32_t mtu = 0;
+  size_t tcp = 0;      ///< where the TCP header begins,
+  size_t payload = 0;  ///< the data
+  size_t end = 0;      ///< and where it ends
+  uint16_t from_port = 0, to_port = 0;
   uint32_t seq = 0;
-  Place from, to;  ///< of the quoted packet
+  uint8_t flags = 0;
+
+  size_t bytes() const { return end - payload; }
 };
 
-/// `from`, `to`: the two ends of the connection, as its peer sees them.
-struct Arrived {
-  Place from, to;
-  script::WireSegment segment;
-  std::optional<IcmpError> icmp;
-};
+/// Nullopt: no TCP segment, or cut off.
+std::optional<Segment> read_segment(std::span<const uint8_t> packet);
 
-/// Nullopt: neither TCP nor an ICMP error about it.
-std::optional<Arrived> parse_packet(std::span<const uint8_t> packet);
-std::vector<uint8_t> build_packet(const Place& from, const Place& to,
-                                  const script::WireSegment& segment);
+/// `next` is what `first` would have gone on with: same ends, header and options, next byte.
+bool continues(const Bytes& first, const Segment& f, const Bytes& next, const Segment& n);
+
+/// Appends the data and flags of `next`.
+void join(Bytes& first, Segment& f, const Bytes& next, const Segment& n);
+
+/// The same data in packets of at most `mtu` bytes, FIN and PSH on the last.
+std::vector<Bytes> cut(std::span<const uint8_t> packet, const Segment& s, size_t mtu);
+
+/// Sets lengths and checksums.
+void finish(Bytes& packet, const Segment& s);
 
 }  // namespace vireo::packetdrill

@@ -1,35 +1,19 @@
 #!/usr/bin/env python3
-"""Runs packetdrill scripts against the engine: run.py --packetdrill BINARY --stack vireo_packetdrill.so PATH...
+"""Runs packetdrill scripts against Vireo's sockets: run.py --packetdrill BINARY --stack vireo_packetdrill.so PATH...
 
-Each script runs in namespaces of its own, where net.ipv4 is a copy in memory: it may set what it likes, the stack
-reads it there. Prints the failures, the sums of each folder and `N passed, N failed`; exits 1 if any failed. Needs
-root, or a user namespace (unshare -r)."""
+Each script runs in a network namespace of its own, whose net.ipv4 it may set as it likes: the stack reads it there.
+Prints the failures, the sums of each folder and `N passed, N failed`; exits 1 if any failed. Needs root, or a user
+namespace (unshare -r)."""
 import argparse
 import collections
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 
-SYSCTLS = "/proc/sys/net/ipv4"
-# What a script may set although not every kernel has it.
-NEWER = {"tcp_fack": "0", "tcp_ecn_option": "2", "tcp_fastopen_key": "", "tcp_notsent_lowat": "4294967295"}
 # Names that scripts leave to who runs them.
 DEFINES = {"TFO_COOKIE": "3021b9d889017eeb", "CODE": "host_unreachable", "CMSG_LEVEL_IP": "SOL_IP",
            "CMSG_TYPE_RECVERR": "IP_RECVERR"}
-
-
-def copy_sysctls(to):
-    """The kernel's settings of net.ipv4 as plain files: writable, and nobody else's."""
-    for name, value in NEWER.items():
-        pathlib.Path(to, name).write_text(value + "\n")
-    for source in pathlib.Path(SYSCTLS).iterdir():
-        if source.is_file():
-            try:
-                pathlib.Path(to, source.name).write_text(source.read_text())
-            except OSError:
-                continue  # write-only, or not for us
 
 
 def scripts(paths):
@@ -49,12 +33,7 @@ def main():
     parser.add_argument("paths", nargs="+")
     args = parser.parse_args()
     passed, failed = collections.Counter(), collections.Counter()
-    sysctls = tempfile.TemporaryDirectory()
-    copy_sysctls(sysctls.name)
-    # Scripts set up the device and the host they believe in: give them one.
-    setup = ('mount -t tmpfs none %s && cp %s/* %s; ip tuntap add tun0 mode tun 2>/dev/null; '
-             'ip link set tun0 up 2>/dev/null; exec "$@"' % (SYSCTLS, sysctls.name, SYSCTLS))
-    unshare = ["unshare", "-nm" if os.geteuid() == 0 else "-rnm", "sh", "-c", setup, "sh"]
+    unshare = ["unshare", "-n" if os.geteuid() == 0 else "-rn"]
     stack = os.path.abspath(args.stack)
     packetdrill = [os.path.abspath(args.packetdrill), "--so_filename=" + stack,
                    "--tolerance_usecs=%d" % args.tolerance_usecs]

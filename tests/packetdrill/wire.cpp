@@ -1,149 +1,148 @@
-// Packets in and out of the Stack, and its clock.
+// Packets in and out of the Host, and its clock.
 #include <algorithm>
 #include <cstring>
 
-#include "stack/tcp/tcp.h"
-#include "tests/packetdrill/settings.h"
-#include "tests/packetdrill/stack.h"
+#include "stack/net/netlink.h"
+#include "tests/packetdrill/host.h"
+#include "tests/packetdrill/network.h"
 
 namespace vireo::packetdrill {
 namespace {
 
 constexpr Duration kPatience = Duration::s(600);  ///< virtual time without a packet: none comes
-constexpr uint8_t kFin = 0x01, kSyn = 0x02, kRst = 0x04, kPsh = 0x08;
 
 }  // namespace
 
-std::shared_ptr<Stack::Conn> Stack::conn_of(const Arrived& a) {
-  for (auto c = conns_.rbegin(); c != conns_.rend(); ++c)
-    if ((*c)->local.port == a.to.port && (*c)->remote == a.from) return *c;
-  return nullptr;
-}
-
-/// For a peer that is new: with a listener, where there is one for it.
-std::shared_ptr<Stack::Conn> Stack::child_for(const Arrived& a) {
-  const auto c = make_conn();
-  c->local = a.to;
-  c->remote = a.from;
-  c->has_peer = true;
-  conns_.push_back(c);
-  for (auto& [fd, s] : sockets_) {
-    if (!s.listens || s.conn->local.port != a.to.port) continue;
-    c->host->fast_open().granted = s.fast_open_keys.empty()
-                                       ? fast_open_cookies(a.to, a.from)
-                                       : fast_open_cookies(s.fast_open_keys, a.to, a.from);
-    for (const Option& o : s.options) c->host->setsockopt(c->fd, o.level, o.name, o.value);
-    c->host->listen(c->fd, s.backlog);
-    c->inner_listener = c->fd;
-    c->listener = fd;
-    break;
-  }
-  return c;
-}
-
-int Stack::packet_in(std::span<const uint8_t> packet) {
-  const std::lock_guard lock(mutex_);
-  const auto a = parse_packet(packet);
-  if (!a) return 0;
-  auto c = conn_of(*a);
-  if (a->icmp) {
-    if (c) c->host->deliver_icmp(a->icmp->seq, a->icmp->error, a->icmp->mtu);
+void Host::packet_in(std::span<const uint8_t> packet) {
+  const Turns::Turn turn(turns_);
+  if (!link_) return;
+  const auto send = [&](std::span<const uint8_t> p) {
+    const auto header = frame_header(p[0] >> 4 == 6);
+    Bytes frame(header.begin(), header.end());
+    frame.insert(frame.end(), p.begin(), p.end());
+    link_->inject(MemEnd::kB, std::as_bytes(std::span(frame)));
+  };
+  const auto s = read_segment(packet);
+  if (s && s->end > kMtu) {  // as from a device that merges
+    for (const Bytes& piece : cut(packet, *s, kMtu)) send(piece);
   } else {
-    if (!c) c = child_for(*a);
-    ++c->events;
-    c->host->deliver(a->segment);
-    const script::FastOpenState& f = c->host->fast_open();
-    if (!f.cookie.empty()) cookies_[c->remote.address] = {f.cookie, f.cookie_mss};
+    send(packet);
   }
   settle();
-  return 0;
 }
 
-/// What `c` has sent joins what leaves the stack.
-void Stack::collect(Conn& c) {
-  auto& sent = c.host->sent();
-  if (sent.empty()) return;
-  // As Linux hands packets to the device: not more than half the window in one.
-  size_t most = 0;
-  if (const tcp::Tcb* const t = c.host->connection(); t != nullptr && merge_) {
-    const tcp::Info i = tcp::info(*t);
-    most = std::min<size_t>(65'000 / i.snd_mss, std::max(i.snd_cwnd / 2, 1U)) * i.snd_mss;
-  }
-  for (script::WireSegment& s : sent) leaving_.push_back({c.local, c.remote, std::move(s), most});
-  sent.clear();
-}
-
-void Stack::settle() {
-  for (const auto& c : conns_) collect(*c);
-  moved_.notify_all();
-}
-
-Instant Stack::deadline() const {
-  Instant first = Instant::never();
-  for (const auto& c : conns_) first = std::min(first, c->host->deadline());
-  return first;
-}
-
-void Stack::advance(Instant to) {
-  while (now_ < to) {
-    now_ = std::max(now_, std::min(to, deadline()));
-    for (const auto& c : conns_) {
-      c->host->step(now_);
-      while (c->host->deadline() <= now_) c->host->step(now_);
+void Host::run_engine() {
+  if (Engine* const e = engine())
+    while (sock::poll_engine(*e)) {
     }
+  collect();
+}
+
+/// After anything that happened: the engine has done its part, and so have calls that waited.
+void Host::settle() {
+  if (stack_ && stack_->mirror() != nullptr) stack_->mirror()->process();
+  run_engine();
+  if (turns_.let_go_on()) {
+    run_engine();
+    turns_.let_others_settle();
+  }
+}
+
+/// What has left the device joins what leaves the host.
+void Host::collect() {
+  if (!link_) return;
+  auto& frames = link_->kernel_frames(MemEnd::kB);
+  for (const auto& f : frames) {
+    const size_t header = frame_header(false).size();
+    const auto* const ip = reinterpret_cast<const uint8_t*>(f.data()) + header;
+    const uint8_t version = *ip >> 4;
+    if (version == 4 || version == 6) leave(Bytes(ip, ip + f.size() - header));
+  }
+  frames.clear();
+}
+
+void Host::leave(Bytes packet) {
+  Leaving l{.bytes = std::move(packet), .at = clock().now()};
+  if (const auto s = read_segment(l.bytes)) {
+    const auto end = s->seq + static_cast<uint32_t>(s->bytes());
+    const auto [sent, first] = sent_.try_emplace({s->from_port, s->to_port}, end);
+    l.again = !first && static_cast<int32_t>(s->seq - sent->second) < 0 && (s->flags & kSyn) == 0;
+    if ((s->flags & kSyn) != 0 || static_cast<int32_t>(end - sent->second) > 0) sent->second = end;
+    if (merge_) l.most = most_at_once(*s);
+  }
+  leaving_.push_back(std::move(l));
+}
+
+/// As Linux hands packets to the device: not more than half the window in one.
+size_t Host::most_at_once(const Segment& s) {
+  size_t most = 0;
+  engine()->for_each_tcp([&](TcpFlow& f) {
+    if (f.key.local.port != s.from_port || f.key.remote.port != s.to_port) return;
+    const tcp::Info i = tcp::info(f.tcb);
+    most = std::min<size_t>(65'000 / i.snd_mss, std::max(i.snd_cwnd / 2, 1U)) * i.snd_mss;
+  });
+  return most;
+}
+
+Instant Host::deadline() {
+  Engine* const e = engine();
+  return std::min(turns_.next_wake(), e == nullptr ? Instant::never() : e->next_deadline());
+}
+
+void Host::advance(Instant to) {
+  while (clock().now() < to) {
+    const Instant next = std::max(std::min(to, deadline()), clock().now() + Duration::ns(1));
+    if (link_)
+      link_->step(next);
+    else
+      clock().advance_to(next);
     settle();
   }
 }
 
-int Stack::packet_out(void* packet, size_t* n, long long* usecs) {
-  std::unique_lock lock(mutex_);
-  let_return(lock);
-  const Instant end = now_ + kPatience;
+void Host::packet_out(void* packet, size_t* n, long long* usecs) {
+  const Turns::Turn turn(turns_);
+  turns_.let_others_settle();
+  const Instant end = clock().now() + kPatience;
   while (leaving_.empty() && deadline() <= end)
-    advance(std::max(deadline(), now_ + Duration::ns(1)));
+    advance(std::max(deadline(), clock().now() + Duration::us(1)));
   if (leaving_.empty()) {
     // There is no way to say "nothing comes", so what comes is no packet: the script fails here.
     std::memset(packet, 0x45, 1);
     *n = 1;
-    *usecs = (now_ - start_).us();
-    return 0;
+    *usecs = (clock().now() - start_).us();
+    return;
   }
-  const Leaving first = std::move(leaving_.front());
+  Leaving first = std::move(leaving_.front());
   leaving_.pop_front();
-  script::WireSegment s = first.segment;
-  while (!leaving_.empty() && (s.flags & (kFin | kSyn | kRst)) == 0 && !s.payload.empty()) {
-    const script::WireSegment& next = leaving_.front().segment;
-    if (!(leaving_.front().remote == first.remote) ||
-        leaving_.front().local.port != first.local.port)
-      break;
-    if (next.at != s.at || next.payload.empty() || (next.flags & (kSyn | kRst)) != 0 ||
-        next.seq != s.seq + static_cast<uint32_t>(s.payload.size()) || next.ack != s.ack ||
-        next.options != s.options || next.again != s.again ||
-        s.payload.size() + next.payload.size() > first.most)
-      break;
-    s.payload += next.payload;
-    s.flags |= next.flags;
-    if (!s.again) s.flags |= kPsh;  // as Linux marks what it sends as one
-    leaving_.pop_front();
+  if (auto s = read_segment(first.bytes)) {
+    while (!leaving_.empty()) {
+      const Leaving& next = leaving_.front();
+      const auto t = read_segment(next.bytes);
+      if (!t || next.at != first.at || next.again != first.again ||
+          s->bytes() + t->bytes() > first.most || !continues(first.bytes, *s, next.bytes, *t))
+        break;
+      join(first.bytes, *s, next.bytes, *t);
+      if (!first.again) first.bytes[s->tcp + 13] |= kPsh;  // as Linux marks what it sends as one
+      leaving_.pop_front();
+    }
+    packetdrill::finish(first.bytes, *s);
   }
-  const std::vector<uint8_t> b = build_packet(first.local, first.remote, s);
-  *n = std::min(*n, b.size());
-  std::memcpy(packet, b.data(), *n);
-  *usecs = (s.at - start_).us();
-  return 0;
+  *n = std::min(*n, first.bytes.size());
+  std::memcpy(packet, first.bytes.data(), *n);
+  *usecs = (first.at - start_).us();
 }
 
-void Stack::sleep(Duration d) {
-  std::unique_lock lock(mutex_);
-  let_return(lock);
-  advance(now_ + d);
-  let_return(lock);
+void Host::sleep(Duration d) {
+  const Turns::Turn turn(turns_);
+  turns_.let_others_settle();
+  advance(clock().now() + d);
 }
 
-timeval Stack::time() {
-  const std::lock_guard lock(mutex_);
-  const Duration t = now_ - start_;
-  advance(now_ + Duration::us(1));
+timeval Host::time() {
+  const Turns::Turn turn(turns_);
+  const Duration t = clock().now() - start_;
+  advance(clock().now() + Duration::us(1));
   return {.tv_sec = t.s(), .tv_usec = t.us() % 1'000'000};
 }
 
