@@ -6,10 +6,8 @@ namespace vireo::softnic {
 namespace {
 /// 0x100 is no region's: it ends a list of segments (mlx5dv.h MLX5_INVALID_LKEY).
 constexpr uint32_t kFirstKey = 2;
-}  // namespace
-namespace {
 constexpr size_t kGranule = 64;  // receives shorter than this are not looked at twice
-}
+}  // namespace
 
 Mr* MemoryTable::add(Pd& pd, void* address, size_t length, unsigned access) {
   size_t at = 0;

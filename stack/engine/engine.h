@@ -97,7 +97,8 @@ struct Port {
   std::unique_ptr<Device> device;
   std::vector<std::unique_ptr<Queue>> queues;
   QueueLosses losses;      ///< of all queues at the last look
-  tcp::BurstLimits burst;  ///< bytes 0: it does not segment
+  tcp::BurstLimits burst;  ///< what may leave at once
+  bool segments = false;   ///< in one frame, for the device cuts it
   bool dead = false;
 
   Queue& queue() { return *queues.front(); }
@@ -421,8 +422,18 @@ class Engine {
   void want_transmit(TcpFlow& f) noexcept;
   bool transmit(TcpFlow& f, Instant now) noexcept;
   bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
+  unsigned send_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
+                      Instant now) noexcept;
   bool emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
                   Doorbell bell) noexcept;
+  unsigned emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
+                    Instant now) noexcept;
+  void count_sent(TcpFlow& f, uint64_t segments, size_t header, uint32_t payload) noexcept {
+    stats_.tx_packets.add(segments);
+    stats_.tx_bytes.add(segments * header + payload);
+    f.stats->tx_packets.add(segments);
+    f.stats->tx_bytes.add(payload);
+  }
   Result<void> resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
                               const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;

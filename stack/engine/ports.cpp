@@ -76,7 +76,10 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
     port->queues.push_back(std::move(*queue));
   }
   const DeviceCaps& caps = port->device->caps();
-  port->burst = {std::min<uint32_t>(caps.tso_max_bytes, kMostInIp), caps.max_body_slices, 0};
+  port->segments = caps.tso_max_bytes != 0;
+  port->burst = {kMostInIp, tcp::Burst::kMostSlices, 0};
+  if (port->segments)
+    port->burst = {std::min(caps.tso_max_bytes, kMostInIp), caps.max_body_slices, 0};
   Port* p = owned_ports_.emplace_back(std::move(port)).get();
   ports_.push_back(p);
   for (auto& q : p->queues)

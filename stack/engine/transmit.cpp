@@ -1,5 +1,7 @@
 // From the protocol to the ring: what a connection wants to say, the header it is said with, and
 // where it goes.
+#include <tuple>
+
 #include "core/checksum.h"
 #include "stack/engine/engine.h"
 #include "stack/engine/mss.h"
@@ -16,12 +18,46 @@ constexpr Duration kAskAgain = Duration::ms(500);
 /// apart.
 constexpr Duration kNeighbourPatience = Duration::s(3);
 
-/// The device segments, and more may leave right behind `plan`: `b` says what, of `most` segments.
+/// With fewer it costs more to look for them than their headers do.
+constexpr uint32_t kLeastRun = 3;
+
+/// More may leave right behind `plan`: `b` says what, at most `most` segments.
 bool may_burst(TcpFlow& f, const tcp::Plan& plan, unsigned most, tcp::Burst& b) {
-  tcp::BurstLimits limits = f.egress.port->burst;
-  if (limits.bytes == 0) return false;
+  const Port& port = *f.egress.port;
+  if (!port.segments) {
+    // Each of a run is paced by itself and says the same.
+    if (tcp::unsent_bytes(f.tcb) < kLeastRun * plan.length || f.tcb.paced ||
+        has(plan.flags, tcp::SegFlags::kCwr) || f.ip.mtu_discover == IP_PMTUDISC_DONT)
+      return false;
+  }
+  tcp::BurstLimits limits = port.burst;
   limits.segments = static_cast<uint16_t>(most);
   return tcp::plan_burst(f.tcb, plan, limits, b);
+}
+
+wire::HeaderTemplate::TcpFields fields(const TcpFlow& f, const tcp::Plan& plan) {
+  return {.seq = plan.seq.value(),
+          .ack = plan.ack.value(),
+          .flags = static_cast<uint8_t>(plan.flags),
+          .window = plan.window,
+          .urgent = plan.urgent,
+          .options = {plan.options, plan.options_length},
+          .payload_bytes = plan.length,
+          .ip_id = f.next_ip_id,
+          .ecn = plan.ecn};
+}
+
+using Room = std::byte[wire::HeaderTemplate::kMaxBytes];
+
+/// Where the header goes, and the payload's sum: right before the payload, where the device may
+/// leave it, unless it still reads that.
+std::pair<std::byte*, checksum::Sum> place(const tcp::Plan& plan, size_t head_bytes, Room& room) {
+  PacketBuf& b = *plan.packet;
+  const checksum::Sum sum =
+      plan.sum_known ? plan.sum : checksum::sum(b.frame + plan.at, plan.length);
+  if (plan.at == b.data_at && b.device_refs == 0 && b.data_at >= sizeof room) [[likely]]
+    return {b.data() - head_bytes, sum};
+  return {room, sum};
 }
 
 }  // namespace
@@ -55,21 +91,21 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
     bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length;
     tcp::Burst burst;
     const bool is_burst = !is_last && may_burst(f, plan, kSendBurst - n, burst);
-    if (is_burst) [[unlikely]]
-      is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
+    if (is_burst) is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
     const Doorbell bell = is_last ? Doorbell::kNow : Doorbell::kLater;
-    if (!(is_burst ? emit_burst(f, plan, burst, bell) : emit(f, plan, bell))) [[unlikely]] {
+    const unsigned all = is_burst ? burst.segments : 1;
+    const unsigned left = is_burst ? send_burst(f, plan, burst, bell, now)
+                                   : static_cast<unsigned>(emit(f, plan, bell));
+    n += left;
+    if (left != all) [[unlikely]] {
+      is_unrung |= left > 0;
       stats_.tx_ring_full.add();
       f.egress.port->queue().tx_reap();
       is_done = false;
       break;
     }
     is_unrung = !is_last;
-    if (is_burst) [[unlikely]]
-      tcp::sent_burst(f.tcb, plan, burst, now);
-    else
-      tcp::sent(f.tcb, plan, now);
-    n += is_burst ? burst.segments : 1;
+    if (!is_burst) tcp::sent(f.tcb, plan, now);
   }
   if (is_unrung) f.egress.port->queue().tx_flush();
   arm_timer(f);
@@ -77,35 +113,19 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
 }
 
 bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
-  alignas(16) std::byte room[wire::HeaderTemplate::kMaxBytes];
-  checksum::Sum sum = 0;
+  alignas(16) Room room;
+  wire::HeaderTemplate::TcpFields what = fields(f, plan);
   std::byte* head = room;
-  if (plan.length != 0) {
-    PacketBuf& b = *plan.packet;
-    sum = plan.sum_known ? plan.sum : checksum::sum(b.frame + plan.at, plan.length);
-    // Right before the payload, where the device may leave it, unless it still reads that.
-    if (plan.at == b.data_at && b.device_refs == 0 && b.data_at >= sizeof room) [[likely]]
-      head = b.data() - (f.egress.header.size() + plan.options_length);
-  }
-  const size_t n = f.egress.header.emit_tcp(head, {.seq = plan.seq.value(),
-                                                   .ack = plan.ack.value(),
-                                                   .flags = static_cast<uint8_t>(plan.flags),
-                                                   .window = plan.window,
-                                                   .urgent = plan.urgent,
-                                                   .options = {plan.options, plan.options_length},
-                                                   .payload_bytes = plan.length,
-                                                   .payload_sum = sum,
-                                                   .ip_id = f.next_ip_id,
-                                                   .ecn = plan.ecn});
+  if (plan.length != 0)
+    std::tie(head, what.payload_sum) =
+        place(plan, f.egress.header.size() + plan.options_length, room);
+  const size_t n = f.egress.header.emit_tcp(head, what);
   if (f.ip.mtu_discover == IP_PMTUDISC_DONT) [[unlikely]]
     ++f.next_ip_id;
   const PacketSlice slice{plan.packet, plan.at, plan.length};
   const TxFrame frame{{head, n}, {&slice, plan.length == 0 ? size_t{0} : size_t{1}}, 0};
   if (!f.egress.port->queue().tx(frame, bell)) return false;
-  stats_.tx_packets.add();
-  stats_.tx_bytes.add(n + plan.length);
-  f.stats->tx_packets.add();
-  f.stats->tx_bytes.add(plan.length);
+  count_sent(f, 1, n, plan.length);
   if (plan.retransmission) [[unlikely]] {
     f.stats->retransmits.add();
     stats_.retransmits.add();
@@ -113,29 +133,54 @@ bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
   return true;
 }
 
-/// All of a burst in one frame, which the device cuts; sums and lengths are its own to fill in.
+/// What may leave at once, with its books. @return segments that left; not all: the ring is full.
+unsigned Engine::send_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
+                            Doorbell bell, Instant now) noexcept {
+  if (!f.egress.port->segments) return emit_run(f, plan, burst, bell, now);
+  if (!emit_burst(f, plan, burst, bell)) return 0;
+  tcp::sent_burst(f.tcb, plan, burst, now);
+  return burst.segments;
+}
+
+/// In one frame, which the device cuts; sums and lengths are its own to fill in.
 bool Engine::emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
                         Doorbell bell) noexcept {
-  alignas(16) std::byte head[wire::HeaderTemplate::kMaxBytes];
-  const size_t n = f.egress.header.emit_tcp(head,
-                                            {.seq = plan.seq.value(),
-                                             .ack = plan.ack.value(),
-                                             .flags = static_cast<uint8_t>(burst.flags(plan)),
-                                             .window = plan.window,
-                                             .options = {plan.options, plan.options_length},
-                                             .payload_bytes = burst.bytes,
-                                             .ip_id = f.next_ip_id,
-                                             .ecn = plan.ecn},
-                                            wire::L4Sum::kPseudo);
+  alignas(16) Room head;
+  wire::HeaderTemplate::TcpFields what = fields(f, plan);
+  what.flags = static_cast<uint8_t>(burst.flags(plan));
+  what.payload_bytes = burst.bytes;
+  const size_t n = f.egress.header.emit_tcp(head, what, wire::L4Sum::kPseudo);
   const TxFrame frame{{head, n}, {burst.slices, burst.slice_count}, plan.length};
   if (!f.egress.port->queue().tx(frame, bell)) return false;
   if (f.ip.mtu_discover == IP_PMTUDISC_DONT)
     f.next_ip_id = static_cast<uint16_t>(f.next_ip_id + burst.segments);
-  stats_.tx_packets.add(burst.segments);
-  stats_.tx_bytes.add(n * burst.segments + burst.bytes);
-  f.stats->tx_packets.add(burst.segments);
-  f.stats->tx_bytes.add(burst.bytes);
+  count_sent(f, burst.segments, n, burst.bytes);
   return true;
+}
+
+/// Segment by segment, with a header that is built once; the last, which may be shorter and says
+/// more, has its own.
+unsigned Engine::emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
+                          Instant now) noexcept {
+  const wire::HeaderTemplate::TcpRun run(f.egress.header, fields(f, plan));
+  Queue& queue = f.egress.port->queue();
+  unsigned left = 0;
+  burst.for_each(plan, [&](const tcp::Plan& p) {
+    if (left + 1U == burst.segments) {
+      if (!emit(f, p, bell)) return false;
+    } else {
+      alignas(16) Room room;
+      const auto [head, sum] = place(p, run.size(), room);
+      run.emit(head, p.seq.value(), sum);
+      const PacketSlice slice{p.packet, p.at, p.length};
+      if (!queue.tx({{head, run.size()}, {&slice, 1}, 0}, Doorbell::kLater)) return false;
+      count_sent(f, 1, run.size(), p.length);
+    }
+    tcp::sent(f.tcb, p, now);
+    ++left;
+    return true;
+  });
+  return left;
 }
 
 /// Looks the way up again. Errors: EAGAIN the neighbour is not known yet (the kernel was asked),

@@ -74,7 +74,7 @@ bool plan_burst(Tcb& t, const Plan& p, const BurstLimits& most, Burst& b) {
 }
 
 void sent_burst(Tcb& t, const Plan& plan, const Burst& b, Instant now) {
-  b.for_each(plan, [&](const Plan& p) { sent(t, p, now); });
+  b.for_each(plan, [&](const Plan& p) { return sent(t, p, now), true; });
 }
 
 }  // namespace vireo::tcp

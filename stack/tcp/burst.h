@@ -1,5 +1,5 @@
-// Segments of new data that leave at the same instant, as one: for a device that cuts them on the
-// wire (TSO), and for one header that is built once.
+// Segments of new data that leave at the same instant, planned as one: for a device that cuts them
+// on the wire (TSO); elsewhere for a header that is built once.
 //
 // Nothing waits for a burst to fill: it is what the windows, the pacer and Nagle let go now, and on
 // the wire the same segments as if each had been planned and sent by itself. The payload lies where
@@ -39,7 +39,8 @@ struct Burst {
   /// What all of them say together: PSH and FIN are for the last, CWR for the first.
   SegFlags flags(const Plan& first) const { return first.flags | last_flags; }
 
-  /// Calls fn(const Plan&) for each segment of the burst that `first` leads, as on the wire.
+  /// Calls fn(const Plan&) for each segment of the burst that `first` leads, as on the wire, until
+  /// it says false.
   template <class F>
   void for_each(const Plan& first, F&& fn) const;
 };
@@ -57,7 +58,7 @@ void Burst::for_each(const Plan& first, F&& fn) const {
   const PacketSlice* slice = slices;
   unsigned of_slice = 0;
   for (uint32_t done = 0;;) {
-    fn(std::as_const(p));
+    if (!fn(std::as_const(p))) return;
     done += p.length;
     if (done >= bytes) return;
     p.seq = p.seq + p.length;

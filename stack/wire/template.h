@@ -8,6 +8,7 @@
 // engine's lock; emit_* are const and may run in parallel.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <span>
 
 #include "core/address.h"
+#include "core/assert.h"
 #include "core/checksum.h"
 #include "core/types.h"
 #include "stack/wire/ethernet.h"
@@ -95,6 +97,41 @@ class HeaderTemplate {
     patch_ip(out, l4_bytes, f.ip_id, static_cast<uint8_t>(f.ecn));
     return size_ + options;
   }
+
+  /// The headers of TCP segments that differ in nothing but their number and their bytes, of which
+  /// each has as many: written once, then copied and patched.
+  class TcpRun {
+   public:
+    /// `f` without number and sum: those of each segment come with it.
+    TcpRun(const HeaderTemplate& t, TcpFields f) noexcept : tcp_at_(t.l4_at_) {
+      f.seq = 0;
+      f.payload_sum = 0;
+      size_ = t.emit_tcp(bytes_, f);
+      VIREO_ASSERT(size_ >= 32 && size_ <= 96);  // the pieces of emit()
+      uint16_t field;
+      std::memcpy(&field, bytes_ + tcp_at_ + offsetof(TcpHeader, checksum), 2);
+      sum_ = static_cast<uint16_t>(~field);
+    }
+    /// As emit_tcp() with these, to the bit.
+    void emit(std::byte* out, uint32_t seq, checksum::Sum payload_sum) const noexcept {
+      const size_t last = size_ - 32;
+      const size_t middle = std::min<size_t>(last, 32);
+      std::memcpy(out, bytes_, 32);
+      std::memcpy(out + middle, bytes_ + middle, 32);
+      std::memcpy(out + last, bytes_ + last, 32);
+      const be32 number(seq);
+      std::memcpy(out + tcp_at_ + offsetof(TcpHeader, seq_raw), &number, 4);
+      const be16 sum = checksum::finish(uint64_t{sum_} + number.raw() + payload_sum);
+      std::memcpy(out + tcp_at_ + offsetof(TcpHeader, checksum), &sum, 2);
+    }
+    size_t size() const { return size_; }
+
+   private:
+    alignas(32) std::byte bytes_[kMaxBytes];
+    size_t size_;
+    uint16_t sum_;
+    uint8_t tcp_at_;
+  };
 
   struct UdpFields {
     uint32_t payload_bytes = 0;     ///< at most 65527

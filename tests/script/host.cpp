@@ -208,7 +208,7 @@ void Host::pump() {
       tcp::add_fast_open(p, fast_open_.granted.front());
     tcp::Burst burst;
     if (bursts_.bytes != 0 && tcp::plan_burst(*tcb_, p, bursts_, burst)) {
-      burst.for_each(p, [this](const Plan& segment) { emit(segment, false); });
+      burst.for_each(p, [this](const Plan& segment) { return emit(segment, false), true; });
       tcp::sent_burst(*tcb_, p, burst, now_);
       continue;
     }

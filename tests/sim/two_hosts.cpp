@@ -104,6 +104,7 @@ bool TwoHosts::send_burst(int side, const Plan& p, bool& is_full) {
     bytes += segment.length;
     ++segments;
     put(side, segment);
+    return true;
   });
   if (bytes != burst.bytes || segments != burst.segments) fail("a burst of other segments");
   tcp::sent_burst(*h.tcb, p, burst, now_);

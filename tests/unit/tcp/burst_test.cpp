@@ -23,7 +23,7 @@ class BurstTest : public TcpTest {
     std::vector<Plan> all;
     Plan first;
     if (!next_segment(p.t, p.now, first) || !plan_burst(p.t, first, most, b)) return all;
-    b.for_each(first, [&](const Plan& s) { all.push_back(s); });
+    b.for_each(first, [&](const Plan& s) { return all.push_back(s), true; });
     EXPECT_EQ(all.size(), b.segments);
     EXPECT_LE(b.bytes, most.bytes);
     EXPECT_LE(b.slice_count, most.slices);
