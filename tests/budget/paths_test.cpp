@@ -5,7 +5,6 @@
 #include <valgrind/callgrind.h>
 
 #include <cstdio>
-#include <vector>
 
 #include "tests/budget/repeatable.h"
 #include "tests/unit/sock/mux.h"
@@ -14,7 +13,6 @@ namespace vireo::test {
 namespace {
 
 constexpr int kWarmUp = 200, kRounds = 1000;
-constexpr size_t kBulk = 65'536;
 constexpr size_t kSegment = 1448;  // a full-sized one: 1500 less headers and timestamps
 constexpr Duration kHop = Duration::us(10);
 constexpr Duration kDelayedAck = Duration::ms(45);  // tcp/tcb.h: an ACK waits for 40 ms
@@ -136,26 +134,6 @@ class Paths : public testing::Test {
 TEST_F(Paths, RoundTripOfOneByte) { exchange("TCP, 1 byte there and back", 5001, 1); }
 
 TEST_F(Paths, FullSegments) { exchange("TCP, a full-sized segment out and in", 5002, kSegment); }
-
-/// What one of many segments costs: 46 leave together, and their ACK comes in.
-TEST_F(Paths, BulkOut) {
-  const auto [ours, theirs] = connection(5007);
-  std::vector<char> bytes(kBulk);
-  count("TCP, 64 KiB out in one send", {46, 1}, [&] {
-    {
-      const Counted counted;
-      ASSERT_EQ(a.send(ours, bytes.data(), kBulk, 0), static_cast<ssize_t>(kBulk));
-    }
-    pass(kHop);
-    turn(b.host());
-    ASSERT_EQ(b.recv(theirs, bytes.data(), kBulk, MSG_WAITALL), static_cast<ssize_t>(kBulk));
-    pass(kDelayedAck);
-    turn(b.host());
-    pass(kHop);
-    const Counted counted;
-    turn(a.host());
-  });
-}
 
 TEST_F(Paths, PureAckIn) {
   const auto [ours, theirs] = connection(5003);
