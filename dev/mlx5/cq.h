@@ -9,7 +9,6 @@
 
 #include <infiniband/mlx5dv.h>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -34,7 +33,9 @@ class Cq {
   explicit Cq(const mlx5dv_cq& cq)
       // Of 128 bytes, the second half is the entry.
       : entries_(static_cast<std::byte*>(cq.buf) + cq.cqe_size - sizeof(mlx5_cqe64)),
-        shift_(static_cast<unsigned>(std::countr_zero(cq.cqe_size))),
+        end_(entries_ + size_t{cq.cqe_cnt} * cq.cqe_size),
+        next_(entries_),
+        stride_(cq.cqe_size),
         count_(cq.cqe_cnt),
         record_(cq.dbrec),
         register_(static_cast<std::byte*>(cq.cq_uar) + MLX5_CQ_DOORBELL),
@@ -42,25 +43,33 @@ class Cq {
     for (uint32_t i = 0; i < count_; ++i) at(i)->op_own = MLX5_CQE_INVALID << 4 | 1;
   }
 
+  /// `index` counts as consumed() does.
   mlx5_cqe64* at(uint32_t index) const {
-    return reinterpret_cast<mlx5_cqe64*>(entries_ + (size_t{index & (count_ - 1)} << shift_));
+    return reinterpret_cast<mlx5_cqe64*>(entries_ + size_t{index & (count_ - 1)} * stride_);
   }
-  mlx5_cqe64* front() const { return at(consumed_); }
+  mlx5_cqe64* front() const { return reinterpret_cast<mlx5_cqe64*>(next_); }
   /// The last byte of the front entry as it is once written, for opcode and format `what`.
-  uint8_t expected(uint8_t what) const { return what | turn(); }
+  uint8_t expected(uint8_t what) const { return what | turn_; }
   /// What follows reads of the entry only what was written before its last byte.
   static uint8_t look(const mlx5_cqe64* e) {
     const uint8_t op_own = __atomic_load_n(&e->op_own, __ATOMIC_ACQUIRE);
     acquire_from_device();
     return op_own;
   }
-  bool is_ours(uint8_t op_own) const { return (op_own & MLX5_CQE_OWNER_MASK) == turn(); }
+  bool is_ours(uint8_t op_own) const { return (op_own & MLX5_CQE_OWNER_MASK) == turn_; }
   bool has_front() const { return is_ours(look(front())); }
-  void pop() { ++consumed_; }
+  void pop() {
+    ++consumed_;
+    next_ += stride_;
+    if (next_ != end_) [[likely]]
+      return;
+    next_ = entries_;
+    turn_ ^= 1;
+  }
   /// The `n` entries of a compressed session are done: the device left most of them as they were
   /// a round ago, or wrote lengths where the owner bit is.
   void pop_session(uint32_t n) {
-    for (uint32_t i = 0; i < n; ++i, ++consumed_) at(consumed_)->op_own = turn();
+    for (; n > 0; --n, pop()) front()->op_own = turn_;
   }
   uint32_t consumed() const { return consumed_; }
   /// Tells the device how far it may write.
@@ -80,12 +89,12 @@ class Cq {
 
  private:
   static constexpr uint32_t kIndexMask = 0xffffff;
-  uint8_t turn() const { return (consumed_ & count_) != 0 ? 1 : 0; }
 
-  std::byte* entries_;
-  unsigned shift_;
+  std::byte *entries_, *end_, *next_;
+  uint32_t stride_;
   uint32_t count_;  ///< a power of two
   uint32_t consumed_ = 0;
+  uint8_t turn_ = 0;  ///< the owner bit of entries that are ours
   __be32* record_;
   std::byte* register_;
   uint32_t number_;

@@ -37,18 +37,22 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       pool_(pool),
       shape_(shape),
       arena_lkey_(context->arena_lkey()),
-      inline_bytes_(inline_bytes),
+      inline_lengths_(inline_bytes < Sq::kLeastInline ? 0 : inline_bytes - Sq::kLeastInline + 1),
       rx_room_(pool.frame_bytes() - PacketPool::kHeadroom),
       checksums_(shape.checksums ? MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM : 0),
       received_(rings.received),
       rq_(rings.pair, shape.rx_segments, rx_room_, arena_lkey_),
-      rx_frames_(size_t{rq_.size()} * shape.rx_segments),
+      rx_mask_(rq_.size() - 1),
+      rx_frames_(new PacketBuf*[size_t{rq_.size()} * shape.rx_segments]),
       fill_(shape.rx_slots),
       sq_(rings.pair, pair.get()->qp_num),
       sent_(rings.sent),
-      held_(std::bit_ceil(
-          std::max(kHeldPerFrame * shape.tx_slots, 2 * verbs::QueueShape::kMostSegments))),
+      held_mask_(std::bit_ceil(std::max(kHeldPerFrame * shape.tx_slots,
+                                        2 * verbs::QueueShape::kMostSegments)) -
+                 1),
+      held_(new PacketBuf*[held_mask_ + 1]),
       marks_(std::bit_ceil(shape.tx_slots)),
+      until_signal_(shape.signal_every),
       pair_(std::move(pair)) {
   rx_refill();
 }
@@ -73,13 +77,15 @@ void Mlx5Queue::rx_refill() noexcept {
   const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
   while (rx_posted_ - rx_taken_ < target && !device_.is_gone()) {
     const uint32_t most = std::min(shape_.refill, target - (rx_posted_ - rx_taken_));
-    uint32_t n = 0;
-    for (; n < most && pool_.rx_count() >= shape_.rx_segments; ++n, ++rx_posted_) {
+    const uint32_t n = std::min(most, pool_.rx_count() / shape_.rx_segments);
+    for (uint32_t k = 0; k < n; ++k, ++rx_posted_) {
       PacketBuf** const frames = frames_of(rx_posted_);
-      for (uint32_t i = 0; i < shape_.rx_segments; ++i) {
-        frames[i] = pool_.take();
-        rq_.write(rx_posted_, i, frames[i]->data());
-      }
+      uint32_t i = 0;
+      do {
+        PacketBuf* const p = pool_.take();
+        frames[i] = p;
+        rq_.write(rx_posted_, i, p->frame + PacketPool::kHeadroom);
+      } while (++i < shape_.rx_segments);
     }
     if (n > 0) rq_.publish(rx_posted_);
     if (n < most) {
@@ -94,13 +100,15 @@ unsigned Mlx5Queue::rx_burst(std::span<RxDesc> out) noexcept {
   const uint32_t before = received_.consumed();
   if (session_.count != 0) [[unlikely]]
     n = deliver_session(out);
+  RxDesc* const end = out.data() + out.size();
   while (n < out.size()) {
     const mlx5_cqe64& cqe = *received_.front();
     const uint8_t op_own = Cq::look(&cqe);
     if (op_own == received_.expected(Cq::kReceived)) [[likely]] {
       const FlowTag tag = tag_of(cqe);
-      const unsigned used = deliver(
-          {be32toh(cqe.byte_cnt), with_tag(flags_of(cqe.hds_ip_ext), tag), tag}, out.subspan(n));
+      const unsigned used =
+          deliver({be32toh(cqe.byte_cnt), with_tag(flags_of(cqe.hds_ip_ext), tag), tag},
+                  out.data() + n, end);
       if (used == 0) break;
       received_.pop();
       n += used;
@@ -117,10 +125,10 @@ unsigned Mlx5Queue::rx_burst(std::span<RxDesc> out) noexcept {
 }
 
 /// Hands over the frames of the oldest request. @return descriptors written; 0: there are too few.
-inline unsigned Mlx5Queue::deliver(const Delivered& d, std::span<RxDesc> out) noexcept {
+inline unsigned Mlx5Queue::deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept {
   if (shape_.rx_segments != 1) [[unlikely]]
-    return deliver_parts(d, out);
-  PacketBuf* const p = rx_frames_[rx_taken_++ & (rq_.size() - 1)];
+    return deliver_parts(d, out, end);
+  PacketBuf* const p = rx_frames_[rx_taken_++ & rx_mask_];
   p->length = static_cast<uint16_t>(d.bytes);
   __builtin_prefetch(p->data());
   out[0].packet.reset(p);
@@ -130,9 +138,9 @@ inline unsigned Mlx5Queue::deliver(const Delivered& d, std::span<RxDesc> out) no
 }
 
 /// As deliver(), of a request of several frames.
-unsigned Mlx5Queue::deliver_parts(const Delivered& d, std::span<RxDesc> out) noexcept {
+unsigned Mlx5Queue::deliver_parts(Delivered d, RxDesc* out, RxDesc* end) noexcept {
   const uint32_t used = std::max(1U, (d.bytes + rx_room_ - 1) / rx_room_);
-  if (used > out.size()) return 0;
+  if (used > static_cast<size_t>(end - out)) return 0;
   PacketBuf** const frames = frames_of(rx_taken_++);
   for (uint32_t i = 0; i < shape_.rx_segments; ++i) {
     PacketBuf* p = frames[i];
@@ -174,8 +182,8 @@ unsigned Mlx5Queue::deliver_session(std::span<RxDesc> out) noexcept {
     // The first array lies right behind the title, the others eight entries apart from it.
     const mlx5_cqe64* array = received_.at(session_.title + (i < 8 ? 1 : i & ~7U));
     const auto& mini = reinterpret_cast<const MiniCqe*>(array)[i & 7];
-    const unsigned used =
-        deliver({be32toh(mini.byte_cnt), session_.flags, session_.tag}, out.subspan(n));
+    const unsigned used = deliver({be32toh(mini.byte_cnt), session_.flags, session_.tag}, &out[n],
+                                  &out[0] + out.size());
     if (used == 0) return n;
     n += used;
   }
@@ -208,33 +216,13 @@ void Mlx5Queue::wake_ack() noexcept {
 
 // ---- sending ------------------------------------------------------------------------------------
 
-bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
-  if (frames_ - freed_.frames == shape_.tx_slots || !sq_.has_room(freed_.blocks) ||
-      held_tail_ - freed_.held + verbs::QueueShape::kMostSegments > held_.size() ||
-      device_.is_gone()) [[unlikely]] {
-    tx_flush();
-    return false;
-  }
-  auto total = static_cast<uint32_t>(frame.head.size());
-  for (const PacketSlice& s : frame.body) total += s.length;
-  if (total <= inline_bytes_ && frame.mss == 0) {
-    put_inline(frame, total);
-  } else if (can_lie(frame)) {
-    put_pointers(frame);
-  } else {
-    VIREO_ASSERT(frame.mss == 0);  // the caller keeps to caps(): TCP header, slices of the arena
-    if (!put_gathered(frame, total)) return false;
-  }
-  if (bell == Doorbell::kNow) tx_flush();
-  return true;
-}
-
 /// Books of an element that was finished.
 inline void Mlx5Queue::note_put(bool is_whole) noexcept {
   ++frames_;
   ++unrung_;
+  --credit_;
   last_is_whole_ = is_whole;
-  if (++since_signal_ >= shape_.signal_every) [[unlikely]]
+  if (--until_signal_ == 0) [[unlikely]]
     signal();
 }
 
@@ -242,33 +230,16 @@ void Mlx5Queue::signal() noexcept {
   sq_.signal_last();
   marks_[mark_tail_++ & (marks_.size() - 1)] = {frames_, held_tail_, sq_.produced()};
   signaled_held_ = held_tail_;
-  since_signal_ = 0;
+  until_signal_ = shape_.signal_every;
 }
 
 inline void Mlx5Queue::hold(PacketBuf* p) noexcept {
-  held_[held_tail_++ & (held_.size() - 1)] = p;
+  held_[held_tail_++ & held_mask_] = p;
   ++p->device_refs;
 }
 
-inline void Mlx5Queue::put_inline(const TxFrame& frame, uint32_t total) noexcept {
-  const uint32_t inlined = std::max(total, Sq::kLeastInline);  // wires pad short frames anyway
-  const uint32_t octowords = (Sq::kInlineAt + inlined + Sq::kOctoword - 1) / Sq::kOctoword;
-  std::byte* const wqe = sq_.claim(octowords);
-  std::byte* to = wqe + Sq::kInlineAt;
-  if (total < Sq::kLeastInline) [[unlikely]]
-    std::memset(to, 0, Sq::kLeastInline);
-  std::memcpy(to, frame.head.data(), frame.head.size());
-  to += frame.head.size();
-  for (const PacketSlice& s : frame.body) {
-    std::memcpy(to, s.packet->frame + s.at, s.length);
-    to += s.length;
-  }
-  sq_.finish(wqe, MLX5_OPCODE_SEND, octowords, checksums_, 0, inlined);
-  note_put(true);
-}
-
 /// Head inline, body where it is.
-bool Mlx5Queue::can_lie(const TxFrame& frame) const noexcept {
+inline bool Mlx5Queue::can_lie(const TxFrame& frame) const noexcept {
   constexpr size_t kMostHead = 256;
   bool can = frame.head.size() >= Sq::kLeastInline && frame.head.size() <= kMostHead &&
              frame.body.size() < shape_.tx_segments;
@@ -277,7 +248,7 @@ bool Mlx5Queue::can_lie(const TxFrame& frame) const noexcept {
   return can;
 }
 
-void Mlx5Queue::put_pointers(const TxFrame& frame) noexcept {
+inline void Mlx5Queue::put_pointers(const TxFrame& frame) noexcept {
   const auto head = static_cast<uint32_t>(frame.head.size());
   const uint32_t before = (Sq::kInlineAt + head + Sq::kOctoword - 1) / Sq::kOctoword;
   std::byte* const wqe = sq_.claim(before + static_cast<uint32_t>(frame.body.size()));
@@ -297,10 +268,54 @@ void Mlx5Queue::put_pointers(const TxFrame& frame) noexcept {
   note_put(false);
 }
 
+bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
+  if (credit_ == 0 && !find_credit()) [[unlikely]] {
+    tx_flush();
+    return false;
+  }
+  auto total = static_cast<uint32_t>(frame.head.size());
+  for (const PacketSlice& s : frame.body) total += s.length;
+  // One comparison for both ends: shorter ones wrap around.
+  if (total - Sq::kLeastInline < inline_lengths_ && frame.mss == 0) {
+    put_inline(frame, total);
+  } else if (can_lie(frame)) {
+    put_pointers(frame);
+  } else {
+    VIREO_ASSERT(frame.mss == 0);  // the caller keeps to caps(): TCP header, slices of the arena
+    if (!put_gathered(frame, total)) return false;
+  }
+  if (bell == Doorbell::kNow) tx_flush();
+  return true;
+}
+
+/// Looks again how many frames can be taken.
+bool Mlx5Queue::find_credit() noexcept {
+  if (device_.is_gone()) return false;
+  const uint32_t held = held_mask_ + 1 - (held_tail_ - freed_.held);
+  credit_ = std::min({shape_.tx_slots - (frames_ - freed_.frames), sq_.room(freed_.blocks),
+                      held / verbs::QueueShape::kMostSegments});
+  return credit_ > 0;
+}
+
+inline void Mlx5Queue::put_inline(const TxFrame& frame, uint32_t total) noexcept {
+  const uint32_t octowords = (Sq::kInlineAt + total + Sq::kOctoword - 1) / Sq::kOctoword;
+  std::byte* const wqe = sq_.claim(octowords);
+  std::byte* to = wqe + Sq::kInlineAt;
+  std::memcpy(to, frame.head.data(), frame.head.size());
+  to += frame.head.size();
+  for (const PacketSlice& s : frame.body) {
+    std::memcpy(to, s.packet->frame + s.at, s.length);
+    to += s.length;
+  }
+  sq_.finish(wqe, MLX5_OPCODE_SEND, octowords, checksums_, 0, total);
+  note_put(true);
+}
+
 /// Copied tightly into fresh frames, behind what must be inline. @return false: there are not
 /// enough of them.
 bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
-  const uint32_t frame_bytes = pool_.frame_bytes(), rest = total - Sq::kLeastInline;
+  const uint32_t frame_bytes = pool_.frame_bytes(),
+                 rest = total - std::min(total, Sq::kLeastInline);
   const uint32_t n = (rest + frame_bytes - 1) / frame_bytes;
   VIREO_ASSERT(n < shape_.tx_segments);  // longer than the MTU the caps told
   if (pool_.free_count() < n) return false;
@@ -309,6 +324,7 @@ bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
   std::byte* const wqe = sq_.claim(kBefore + n);
   auto* seg = reinterpret_cast<mlx5_wqe_data_seg*>(wqe + kBefore * Sq::kOctoword);
   std::byte* to = wqe + Sq::kInlineAt;
+  std::memset(to, 0, Sq::kLeastInline);  // a wire pads short frames anyway
   uint32_t room = Sq::kLeastInline, left = rest;
   const auto append = [&](const std::byte* from, size_t length) {
     while (length > 0) {
@@ -345,7 +361,7 @@ void Mlx5Queue::tx_flush() noexcept {
 
 void Mlx5Queue::release_held(uint32_t until) noexcept {
   for (; freed_.held != until; ++freed_.held) {
-    PacketBuf* p = held_[freed_.held & (held_.size() - 1)];
+    PacketBuf* p = held_[freed_.held & held_mask_];
     --p->device_refs;
     PacketPool::drop(p);
   }

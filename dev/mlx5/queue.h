@@ -65,19 +65,20 @@ class Mlx5Queue final : public Queue {
     FlowTag tag;
   };
 
-  unsigned deliver(const Delivered& d, std::span<RxDesc> out) noexcept;
-  unsigned deliver_parts(const Delivered& d, std::span<RxDesc> out) noexcept;
+  unsigned deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept;
+  unsigned deliver_parts(Delivered d, RxDesc* out, RxDesc* end) noexcept;
   unsigned deliver_session(std::span<RxDesc> out) noexcept;
   /// Another entry than a whole, good, single one. @return false: it could not be taken yet.
   bool take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept;
   PacketBuf** frames_of(uint32_t request) {
-    return &rx_frames_[size_t{request & (rq_.size() - 1)} * shape_.rx_segments];
+    return &rx_frames_[size_t{request & rx_mask_} * shape_.rx_segments];
   }
 
+  bool find_credit() noexcept;
   void put_inline(const TxFrame& frame, uint32_t total) noexcept;
-  void put_pointers(const TxFrame& frame) noexcept;
-  bool put_gathered(const TxFrame& frame, uint32_t total) noexcept;
-  bool can_lie(const TxFrame& frame) const noexcept;
+  [[gnu::always_inline]] void put_pointers(const TxFrame& frame) noexcept;
+  [[gnu::noinline]] bool put_gathered(const TxFrame& frame, uint32_t total) noexcept;
+  [[gnu::always_inline]] bool can_lie(const TxFrame& frame) const noexcept;
   void hold(PacketBuf* p) noexcept;
   void note_put(bool is_whole) noexcept;
   void signal() noexcept;
@@ -90,13 +91,14 @@ class Mlx5Queue final : public Queue {
   PacketPool& pool_;
   const verbs::QueueShape shape_;
   const uint32_t arena_lkey_;
-  const uint32_t inline_bytes_;
-  const uint32_t rx_room_;  ///< bytes of a frame that a packet may fill
+  const uint32_t inline_lengths_;  ///< of frames that lie inline, from Sq::kLeastInline on
+  const uint32_t rx_room_;         ///< bytes of a frame that a packet may fill
   const uint8_t checksums_;
 
   Cq received_;
   Rq rq_;
-  std::vector<PacketBuf*> rx_frames_;
+  const uint32_t rx_mask_;
+  std::unique_ptr<PacketBuf*[]> rx_frames_;
   uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests
   verbs::ReceiveFill fill_;
   Session session_;
@@ -105,15 +107,17 @@ class Mlx5Queue final : public Queue {
 
   Sq sq_;
   Cq sent_;
-  std::vector<PacketBuf*> held_;  ///< a ring of the packets that elements point to
-  std::vector<Mark> marks_;       ///< a ring
+  const uint32_t held_mask_;
+  std::unique_ptr<PacketBuf*[]> held_;  ///< a ring of the packets that elements point to
+  std::vector<Mark> marks_;             ///< a ring
   // All only grow.
   uint32_t frames_ = 0, held_tail_ = 0, mark_tail_ = 0;
   Mark freed_{};  ///< done, as far as is known
   uint32_t mark_head_ = 0;
   uint32_t signaled_held_ = 0;  ///< held_tail_ when a completion was last asked for
-  uint32_t since_signal_ = 0;
-  uint32_t unrung_ = 0;  ///< elements
+  uint32_t until_signal_;       ///< elements
+  uint32_t credit_ = 0;         ///< elements for which there surely is room
+  uint32_t unrung_ = 0;         ///< elements
   bool last_is_whole_ = false;
 
   verbs::Pair pair_;  // last: the device lets go of the memory before it ends

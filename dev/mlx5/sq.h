@@ -37,9 +37,12 @@ class Sq {
         buffer_bytes_(qp.bf.size),
         buffer_blocks_(qp.bf.size / kBlock) {}
 
-  /// True if an element of any size has room, around the ring's end too, when `in_use` from
-  /// produced() on backwards are.
-  bool has_room(uint32_t freed) const { return produced_ - freed + 2 * kMostBlocks <= mask_ + 1; }
+  /// Elements of any size for which there is room, around the ring's end too, while all blocks
+  /// from `freed` on are in use.
+  uint32_t room(uint32_t freed) const {
+    const uint32_t free = mask_ + 1 - (produced_ - freed);
+    return free < kMostBlocks ? 0 : free / kMostBlocks - 1;
+  }
   uint32_t produced() const { return produced_; }
 
   /// The place of the next element, of `octowords` in all.

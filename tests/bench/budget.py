@@ -6,7 +6,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "bench")]
-from benchkit import budget  # noqa: E402
+from benchkit import budget, devices  # noqa: E402
 from labkit.process import Failed  # noqa: E402
 from labkit.runner import Suite  # noqa: E402
 
@@ -53,6 +53,19 @@ def _(_t):
         if not said or "sum: " not in said[0] or "+3.0%" not in said[0] or f"+50.0  {name} " not in said[1]:
             raise Failed(f"{path}: {said}")
         equal(budget.rises(path, now, doctored(path, 1.01, *stack)), [])
+
+
+@pure("the devices' counts pass as kept; a rise of 3 %, and more than its share, fail")
+def _(_t):
+    _, kept = devices.read((ROOT / "bench" / "DEVICES.md").read_text())
+    for path, n in kept.items():
+        equal(devices.rises(path, n, n), [])
+        risen = {**n, "verbs": (round(n["verbs"][0] * 1.03), n["verbs"][1])}
+        equal(len(devices.rises(path, risen, n)), 1)
+        (v, copied) = n["verbs"]
+        too_much = {"verbs": (v, copied), "mlx5": (round(v * 0.61), n["mlx5"][1])}
+        equal(len(devices.rises(path, too_much, too_much)), 1)
+        equal(devices.rises(path, n, None), ["is not in bench/DEVICES.md"])
 
 
 @pure("memcpy and the device have a gate of their own")
