@@ -55,12 +55,6 @@ Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Sett
                .refill_receives = count(s.rx_wre_batching)});
 }
 
-/// Sysfs shows an RDMA device beneath the interface.
-bool has_rdma(const net::Link& link) {
-  const std::string path = "/sys/class/net/" + link.name + "/device/infiniband";
-  return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
-}
-
 Carried<std::unique_ptr<Device>> open(const Settings& s, const net::Link& link, Arena& arena) {
   if (auto may = may_open(s, link); !may) return std::unexpected(may.error());
   Result<std::unique_ptr<Device>> device;
@@ -99,6 +93,11 @@ Carried<void> may_open(const Settings& s, const net::Link& link) {
   if (!is_named && !is_plain(link))
     return refuse(Carriage::kInterface, 0, "carried only if named in VIREO_INTERFACES");
   return {};
+}
+
+bool has_rdma(const net::Link& link) {
+  const std::string path = "/sys/class/net/" + link.name + "/device/infiniband";
+  return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
 }
 
 DeviceOpener device_opener(const Settings& settings) {

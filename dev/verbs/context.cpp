@@ -8,6 +8,7 @@
 
 #include "core/own_fds.h"
 #include "dev/verbs/late_libibverbs.h"
+#include "dev/verbs/limits.h"
 #include "dev/verbs/match.h"
 
 namespace vireo::verbs {
@@ -76,16 +77,6 @@ Result<Region> Context::register_memory(std::span<std::byte> bytes) {
   return Region(mr);
 }
 
-/// As ibv_query_device_ex(), which verbs.h has inline and bound to the library.
-bool Context::query_limits() {
-  const verbs_context* extended = verbs_get_ctx_op(context_, query_device_ex);
-  if (extended != nullptr &&
-      extended->query_device_ex(context_, nullptr, &limits_, sizeof limits_) == 0)
-    return true;
-  limits_ = {};
-  return library().query_device(context_, &limits_.orig_attr) == 0;
-}
-
 Result<std::shared_ptr<Context>> Context::open(const VerbsTarget& target, Arena& arena) {
   errno = 0;
   const Opened found = find(target);
@@ -93,7 +84,7 @@ Result<std::shared_ptr<Context>> Context::open(const VerbsTarget& target, Arena&
     return fail(errno == EPERM || errno == EACCES || errno == EIO ? errno : ENODEV,
                 "no RDMA device of this interface");
   auto c = std::make_shared<Context>(found.context, found.port);
-  if (!c->query_limits()) return fail(EIO, "ibv_query_device");
+  if (!query_limits(c->context_, c->limits_)) return fail(EIO, "ibv_query_device");
   if (c->port_ > c->limits_.orig_attr.phys_port_cnt) return fail(ENODEV, "RDMA port");
   c->domain_ = library().alloc_pd(c->context_);
   if (c->domain_ == nullptr) return fail_errno("ibv_alloc_pd");

@@ -51,7 +51,6 @@ class Context {
   bool is_ours() const;
 
  private:
-  bool query_limits();
   ibv_context* context_;
   uint8_t port_;
   pid_t owner_;

@@ -4,24 +4,12 @@
 #include <cerrno>
 
 #include "dev/verbs/late_libibverbs.h"
+#include "dev/verbs/limits.h"
 #include "dev/verbs/queue.h"
 #include "dev/verbs/steer.h"
 
 namespace vireo {
 namespace verbs {
-namespace {
-
-bool sums_checksums(const ibv_device_attr_ex& a) {
-  return (a.orig_attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM) != 0 ||
-         (a.raw_packet_caps & IBV_RAW_PACKET_CAP_IP_CSUM) != 0;
-}
-
-bool segments(const ibv_device_attr_ex& a) {
-  return a.tso_caps.max_tso > 0 &&
-         ibv_is_qpt_supported(a.tso_caps.supported_qpts, IBV_QPT_RAW_PACKET);
-}
-
-}  // namespace
 
 VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& target, Arena& arena,
                          const VerbsOptions& options, QueueMaker make)

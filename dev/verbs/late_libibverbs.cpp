@@ -2,12 +2,19 @@
 
 #include <dlfcn.h>
 
+#include <string>
+
 #include "core/log.h"
 
 namespace vireo::verbs {
 namespace {
 
 constinit Libibverbs g_library{};
+
+std::string& failure() {
+  static auto* text = new std::string;  // outlives static destructors
+  return *text;
+}
 
 bool bind() {
   void* const library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -20,7 +27,8 @@ bool bind() {
   VIREO_LIBIBVERBS_FUNCTIONS(VIREO_BIND)
 #undef VIREO_BIND
   if (!all) {
-    log<LogLevel::kDebug>("{}", dlerror());
+    failure() = dlerror();
+    log<LogLevel::kDebug>("{}", failure());
     return false;
   }
   g_library.query_gid_table =
@@ -35,6 +43,8 @@ Result<void> load_libibverbs() {
   if (!bound) return fail(ENOENT, "libibverbs.so.1 (install rdma-core)");
   return {};
 }
+
+const std::string& libibverbs_failure() { return failure(); }
 
 const Libibverbs& library() { return g_library; }
 

@@ -6,6 +6,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <string>
+
 #include "core/result.h"
 
 #define VIREO_LIBIBVERBS_FUNCTIONS(X) \
@@ -44,6 +46,8 @@ struct Libibverbs {
 
 /// To succeed before library() is called. Errors: ENOENT.
 Result<void> load_libibverbs();
+/// What the loader said when it failed.
+const std::string& libibverbs_failure();
 const Libibverbs& library();
 
 }  // namespace vireo::verbs

@@ -27,16 +27,21 @@ bool has_capability(unsigned which) {
   return (data[which / 32].effective >> (which % 32) & 1U) != 0;
 }
 
-Check check_rights() {
+/// An RDMA device takes the first of them alone (ibv_create_qp(3), ibv_create_flow(3)).
+Check check_rights(bool for_xdp) {
   std::string missing;
   const auto need = [&](bool have, const char* name) {
     if (!have) missing += (missing.empty() ? "" : ", ") + std::string(name);
   };
   need(has_capability(CAP_NET_RAW), "CAP_NET_RAW");
-  need(has_capability(CAP_NET_ADMIN), "CAP_NET_ADMIN");
-  need(has_capability(CAP_BPF) || has_capability(CAP_SYS_ADMIN), "CAP_BPF");
+  if (for_xdp) {
+    need(has_capability(CAP_NET_ADMIN), "CAP_NET_ADMIN");
+    need(has_capability(CAP_BPF) || has_capability(CAP_SYS_ADMIN), "CAP_BPF");
+  }
   if (missing.empty())
-    return {Level::kOk, "rights", "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF", "", Carriage::kRights};
+    return {Level::kOk, "rights",
+            for_xdp ? "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF" : "CAP_NET_RAW", "",
+            Carriage::kRights};
   return {Level::kFail, "rights", missing + " missing",
           "run as root, or with ambient capabilities (setpriv --ambient-caps, AmbientCapabilities= "
           "of systemd); with capabilities of the file the loader ignores LD_PRELOAD",
@@ -137,12 +142,19 @@ std::string_view origin_text(Origin o) {
 }  // namespace
 
 std::vector<Check> check_host(const Settings& s) {
-  std::vector<Check> out{check_switch(s), check_kernel()};
-  if (s.device != DeviceChoice::kShm && !is_rdma(s.device)) {
-    out.push_back(check_rights());
-    out.push_back(check_af_xdp());
-    out.push_back(check_memlock(s));
+  std::vector<Check> out{check_switch(s)};
+  const auto of_xdp = [&out](Check c) {
+    c.of_xdp = true;
+    out.push_back(std::move(c));
+  };
+  of_xdp(check_kernel());
+  if (is_rdma(s.device)) {
+    out.push_back(check_rights(false));
+  } else if (s.device != DeviceChoice::kShm) {
+    of_xdp(check_rights(true));
+    of_xdp(check_af_xdp());
   }
+  if (s.device != DeviceChoice::kShm) out.push_back(check_memlock(s));
   out.push_back(check_huge_pages(s));
   return out;
 }

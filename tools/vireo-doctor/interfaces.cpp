@@ -47,8 +47,6 @@ void refuse(InterfaceLine& i, Carriage why, std::string detail, std::string reme
 
 std::string guess_mode(const Settings& s, const std::optional<uint64_t>& features) {
   if (s.device == DeviceChoice::kShm) return "shared memory";
-  if (s.device == DeviceChoice::kMlx5) return "mlx5";
-  if (s.device == DeviceChoice::kVerbs) return "verbs";
   if (s.xdp_mode == XdpChoice::kGeneric) return "generic";
   if (!features)
     return s.xdp_mode == XdpChoice::kZeroCopy ? "native zero-copy" : "native or generic";
@@ -60,10 +58,14 @@ std::string guess_mode(const Settings& s, const std::optional<uint64_t>& feature
 }
 
 /// Decides by the first that refuses, in the library's order.
-void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<const Check> host) {
+void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<const Check> host,
+            const RdmaFindings& rdma) {
   if (l.is_loopback()) return refuse(i, Carriage::kLoopback, "", "");
+  const RdmaTrial* const trial = rdma.trial_of(l.index);
+  const bool not_by_xdp = is_rdma(s.device) || (trial != nullptr && trial->works());
   for (const Check& c : host)
-    if (c.level == Level::kFail) return refuse(i, c.why, c.name + ": " + c.text, c.remedy);
+    if (c.level == Level::kFail && !(c.of_xdp && not_by_xdp))
+      return refuse(i, c.why, c.name + ": " + c.text, c.remedy);
   if (auto may = may_open(s, l); !may)
     return refuse(i, may.error().why, may.error().where,
                   "name it in VIREO_INTERFACES if it shall be carried");
@@ -74,7 +76,20 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
   if (i.addresses.empty())
     return refuse(i, Carriage::kInterface, "it has no address",
                   fmt::format("ip address add ADDRESS/LENGTH dev {}", l.name));
-  if (s.device != DeviceChoice::kShm && !is_rdma(s.device)) {
+  if (trial != nullptr && trial->works()) {
+    i.carried = i.tried = true;
+    i.why = Carriage::kCarried;
+    i.mode = trial->mode;
+    return;
+  }
+  if (is_rdma(s.device) && trial != nullptr)
+    return refuse(i, trial->why(), trial->detail(), rdma.remedy_of(l.index));
+  if (is_rdma(s.device))
+    return refuse(i, Carriage::kDevice, "no RDMA device belongs to it",
+                  "VIREO_DEVICE=auto carries it by AF_XDP");
+  if (trial != nullptr)
+    i.notes.push_back(fmt::format("not by its RDMA device: {}", trial->detail()));
+  if (s.device != DeviceChoice::kShm) {
     const Attached taken = attached_program(l.index);
     if (taken.program != 0) {
       const std::string holder = holder_of(l.index);
@@ -97,7 +112,7 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
 
 void add_notes(InterfaceLine& i, const net::Link& l, const Settings& s) {
   constexpr uint32_t kOneFrame = 2048 - 256 - 22;  // a frame, less the kernel's headroom and L2
-  if (s.device == DeviceChoice::kShm || is_rdma(s.device)) return;
+  if (s.device == DeviceChoice::kShm) return;
   const auto features = xdp_features(l.index);
   if (l.mtu > kOneFrame && features && (*features & kXdpRxSg) == 0)
     i.notes.push_back(
@@ -124,7 +139,7 @@ std::string_view neighbour_text(net::NeighbourState s) {
 }  // namespace
 
 std::vector<InterfaceLine> check_interfaces(const Settings& s, const net::Snapshot& net,
-                                            std::span<const Check> host) {
+                                            std::span<const Check> host, const RdmaFindings& rdma) {
   std::vector<InterfaceLine> out;
   for (const net::Link& l : net.links->all) {
     InterfaceLine i;
@@ -145,10 +160,11 @@ std::vector<InterfaceLine> check_interfaces(const Settings& s, const net::Snapsh
       else if (tagged)
         i.addresses.push_back(fmt::format("{} on {}", a.addr.str(), owner->name));
     }
-    decide(i, s, lower != nullptr ? *lower : l, host);
+    decide(i, s, lower != nullptr ? *lower : l, host, rdma);
     if (lower != nullptr)
       i.notes.push_back(fmt::format("its frames are {}'s, tagged", lower->name));
-    if (i.carried) add_notes(i, lower != nullptr ? *lower : l, s);
+    if (i.carried && rdma.trial_of(lower != nullptr ? lower->index : l.index) == nullptr)
+      add_notes(i, lower != nullptr ? *lower : l, s);
     out.push_back(std::move(i));
   }
   return out;

@@ -10,13 +10,15 @@
 #include "config/rules.h"
 #include "config/settings.h"
 #include "stack/net/netlink.h"
+#include "tools/vireo-doctor/rdma.h"
 #include "tools/vireo-doctor/report.h"
 
 namespace vireo::doctor {
 
-/// Every interface of the network namespace, guessed from facts alone.
+/// Every interface of the network namespace, guessed from facts alone, but for RDMA devices, which
+/// were tried.
 std::vector<InterfaceLine> check_interfaces(const Settings& s, const net::Snapshot& net,
-                                            std::span<const Check> host);
+                                            std::span<const Check> host, const RdmaFindings& rdma);
 
 /// Opens each interface that is thought to be carried, as the library does, and closes it: replaces
 /// the guess by the outcome. Real drivers may stop their link for a moment.

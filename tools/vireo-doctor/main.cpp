@@ -4,10 +4,12 @@
 #include <getopt.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "config/rules.h"
 #include "config/settings.h"
@@ -118,7 +120,10 @@ Report examine(const Options& o) {
     return r;
   }
   net::SnapshotStore::Reader reader((*mirror)->store());
-  auto interfaces = check_interfaces(s, reader.snapshot(), r.checks);
+  RdmaFindings rdma = check_rdma(s, reader.snapshot());
+  std::ranges::copy(rdma.checks, std::back_inserter(r.checks));
+  auto interfaces = check_interfaces(s, reader.snapshot(), r.checks, rdma);
+  r.rdma = std::move(rdma.devices);
   if (o.attempt) try_interfaces(s, **mirror, interfaces);
   if (o.route)
     r.route = check_route(s, rules, o.program, reader.snapshot(), *o.route, interfaces);

@@ -33,6 +33,27 @@ std::string json_list(const std::vector<std::string>& all) {
   return out + "]";
 }
 
+void put_check(std::string& out, const Check& c, std::string_view indent) {
+  out += fmt::format("{}{:<4}  {:<14} {}\n", indent, word(c.level), c.name, c.text);
+  if (!c.remedy.empty()) out += fmt::format("{}{:20} remedy: {}\n", indent, "", c.remedy);
+}
+
+void put_device(std::string& out, const RdmaLine& d) {
+  out += fmt::format("  {}: {}\n", d.name, d.summary);
+  for (const std::string& p : d.ports) out += fmt::format("      {}\n", p);
+  for (const Check& c : d.checks) put_check(out, c, "      ");
+}
+
+std::string json_checks(const std::vector<Check>& all) {
+  std::string out = "[";
+  for (const Check& c : all)
+    out += fmt::format("{}{{\"name\":{},\"level\":\"{}\",\"text\":{},\"remedy\":{}}}",
+                       out.size() == 1 ? "" : ",", json_string(c.name),
+                       c.level == Level::kFail ? "fail" : word(c.level), json_string(c.text),
+                       json_string(c.remedy));
+  return out + "]";
+}
+
 void put_interface(std::string& out, const InterfaceLine& i) {
   out += fmt::format("  {}: {}\n", i.name,
                      i.carried ? fmt::format("carried, {}{}", i.mode, i.tried ? " (tried)" : "")
@@ -66,14 +87,13 @@ bool Report::is_well() const {
 
 std::string text_of(const Report& r) {
   std::string out = fmt::format("Vireo {}\n", r.version);
-  for (const Check& c : r.checks) {
-    out += fmt::format("  {:<4}  {:<14} {}\n", word(c.level), c.name, c.text);
-    if (!c.remedy.empty()) out += fmt::format("        {:<14} remedy: {}\n", "", c.remedy);
-  }
+  for (const Check& c : r.checks) put_check(out, c, "  ");
   if (!r.settings.empty()) out += "settings that are not at their default\n";
   for (const SettingLine& s : r.settings)
     out += fmt::format("  {}={}  ({})\n", s.name, s.value, s.origin);
   for (const std::string& c : r.complaints) out += fmt::format("  note: {}\n", c);
+  if (!r.rdma.empty()) out += "RDMA devices\n";
+  for (const RdmaLine& d : r.rdma) put_device(out, d);
   if (!r.interfaces.empty()) out += "interfaces\n";
   for (const InterfaceLine& i : r.interfaces) put_interface(out, i);
   if (r.route) put_route(out, *r.route);
@@ -81,23 +101,23 @@ std::string text_of(const Report& r) {
 }
 
 std::string json_of(const Report& r) {
-  std::string out =
-      fmt::format("{{\"version\":{},\"well\":{},\"checks\":[", json_string(r.version), r.is_well());
+  std::string out = fmt::format("{{\"version\":{},\"well\":{},\"checks\":{},\"settings\":[",
+                                json_string(r.version), r.is_well(), json_checks(r.checks));
   const char* comma = "";
-  for (const Check& c : r.checks) {
-    out += fmt::format("{}{{\"name\":{},\"level\":\"{}\",\"text\":{},\"remedy\":{}}}", comma,
-                       json_string(c.name), c.level == Level::kFail ? "fail" : word(c.level),
-                       json_string(c.text), json_string(c.remedy));
-    comma = ",";
-  }
-  out += "],\"settings\":[";
-  comma = "";
   for (const SettingLine& s : r.settings) {
     out += fmt::format("{}{{\"name\":{},\"value\":{},\"origin\":{}}}", comma, json_string(s.name),
                        json_string(s.value), json_string(s.origin));
     comma = ",";
   }
-  out += fmt::format("],\"complaints\":{},\"interfaces\":[", json_list(r.complaints));
+  out += fmt::format("],\"complaints\":{},\"rdma\":[", json_list(r.complaints));
+  comma = "";
+  for (const RdmaLine& d : r.rdma) {
+    out += fmt::format("{}{{\"name\":{},\"summary\":{},\"ports\":{},\"checks\":{}}}", comma,
+                       json_string(d.name), json_string(d.summary), json_list(d.ports),
+                       json_checks(d.checks));
+    comma = ",";
+  }
+  out += "],\"interfaces\":[";
   comma = "";
   for (const InterfaceLine& i : r.interfaces) {
     out += fmt::format(

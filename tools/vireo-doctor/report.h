@@ -20,10 +20,11 @@ enum class Level : uint8_t {
 /// One check of the host or the process.
 struct Check {
   Level level = Level::kOk;
-  std::string name;
-  std::string text;
-  std::string remedy;                ///< empty if there is nothing to do
+  std::string name = {};
+  std::string text = {};
+  std::string remedy = {};           ///< empty if there is nothing to do
   Carriage why = Carriage::kDevice;  ///< of a failed one: the reason sockets would bear
+  bool of_xdp = false;               ///< says nothing of interfaces that an RDMA device carries
 };
 
 struct SettingLine {
@@ -47,6 +48,13 @@ struct InterfaceLine {
   std::vector<std::string> notes;
 };
 
+struct RdmaLine {
+  std::string name;  ///< "mlx5_0"
+  std::string summary;
+  std::vector<std::string> ports;
+  std::vector<Check> checks;
+};
+
 struct RouteLine {
   std::string destination;
   std::string interface, source, via;  ///< empty where not known
@@ -62,6 +70,7 @@ struct Report {
   std::vector<Check> checks;
   std::vector<SettingLine> settings;    ///< those that are not at their default
   std::vector<std::string> complaints;  ///< about settings and the rules file
+  std::vector<RdmaLine> rdma;
   std::vector<InterfaceLine> interfaces;
   std::optional<RouteLine> route;
 

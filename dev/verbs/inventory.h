@@ -1,0 +1,60 @@
+// What RDMA devices there are, what each says of itself, and which interfaces its ports belong to;
+// for people, off any data path. Completion queues are made and removed, nothing else is changed.
+// Owner: the caller (values). Thread: any. Source: ibv_query_device_ex(3), ibv_query_port(3),
+// ibv_create_cq_ex(3), ibv_query_rt_values_ex(3).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/types.h"
+
+namespace vireo::verbs {
+
+struct NamedInterface {
+  IfIndex index{};
+  std::string name;
+};
+
+struct TiedInterface {
+  NamedInterface interface;
+  bool by_sysfs = false;  ///< else its index is in the GID table
+};
+
+struct PortFacts {
+  uint8_t number = 1;
+  bool ethernet = false;  ///< link layer; else InfiniBand, whose raw packets are not Ethernet's
+  bool active = false;
+  double gbits = 0;  ///< 0: unknown
+  std::vector<TiedInterface> interfaces;
+};
+
+struct DeviceFacts {
+  std::string name;      ///< "mlx5_0"
+  std::string node;      ///< "/dev/infiniband/uverbs0"
+  std::string sysfs;     ///< "/sys/class/infiniband/mlx5_0"; empty: sysfs does not show it
+  int open_error = 0;    ///< errno; not 0: what follows is unknown
+  std::string firmware;  ///< ibv_device_attr::fw_ver
+  uint32_t vendor = 0, part = 0;
+  uint32_t most_requests = 0, most_segments = 0;
+  bool checksums = false;      ///< of raw IP packets, made and verified
+  uint32_t tso_max_bytes = 0;  ///< of raw-packet queue pairs; 0: none
+  int extended_cq = 0;         ///< errno of making one, 0: granted
+  int stamped_cq = 0;          ///< the same with completion timestamps
+  int clock = 0;               ///< errno of reading the device's clock
+  uint64_t clock_khz = 0;      ///< 0: not told
+  std::vector<PortFacts> ports;
+};
+
+/// The file that libibverbs.so.1 is. Errors: ENOENT; libibverbs_failure() then has the loader's
+/// words.
+Result<std::string> libibverbs_file();
+const std::string& libibverbs_failure();
+
+/// Errors: as libibverbs_file(), or the errno of ibv_get_device_list(3).
+Result<std::vector<DeviceFacts>> inventory(std::span<const NamedInterface> interfaces);
+
+}  // namespace vireo::verbs

@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""vireo-doctor on hosts with RDMA devices and without: the device in software, missing rights, a missing library."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from labkit.build import build_dir  # noqa: E402
+from labkit.runner import Suite, Test  # noqa: E402
+
+suite = Suite("doctor")
+DOCTOR = build_dir() / "vireo-doctor"
+WIRE = f"doctor{os.getpid()}@vr0"  # in shared memory, beside those of other runs
+
+
+def examine(t: Test, device: str, *prefix: str, wire: str = WIRE) -> tuple[int, dict]:
+    """The doctor's report on host A; behind `wire`, if there is one, lies an RDMA device in software."""
+    env = ["env", f"VIREO_DEVICE={device}"]
+    if wire:
+        env += [f"SOFTNIC_WIRE={wire}", f"LD_LIBRARY_PATH={build_dir() / 'softnic'}"]
+    done = t.lab.run("A", *prefix, *env, str(DOCTOR), "--json")
+    t.expect(done.returncode in (0, 1), f"status {done.returncode}: {done.stderr}")
+    return done.returncode, json.loads(done.stdout)
+
+
+def named(rows: list[dict], name: str) -> dict:
+    found = [r for r in rows if r["name"] == name]
+    return found[0] if found else {}
+
+
+def without(*capabilities: str) -> tuple[str, ...]:
+    dropped = ",".join(f"-{c}" for c in capabilities)
+    return "setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"
+
+
+def carried_by(device: str, place: str, wire: str) -> None:
+    @suite.case(f"VIREO_DEVICE={device} on a wire {place}")
+    def _(t: Test) -> None:
+        status, report = examine(t, device, wire=wire)
+        line = named(report["interfaces"], "vr0")
+        t.expect(status == 0 and line["carried"] and line["mode"] == device and line["tried"], str(line))
+        library = named(report["checks"], "libibverbs")
+        t.expect(library["level"] == "ok" and library["text"] == str(build_dir() / "softnic" / "libibverbs.so.1"), str(library))
+        t.expect([d["name"] for d in report["rdma"]] == ["softnic0"], str(report["rdma"]))
+        found = report["rdma"][0]
+        t.expect(found["ports"] == ["port 1: Ethernet, active, 100 Gbit/s; vr0 (by GID)"], str(found["ports"]))
+        for name, text in (("queue pair", "vr0: raw packets"), ("flow rules", "vr0: 5-tuple, 3-tuple, port"),
+                           ("inline data", "vr0: 204 bytes"), ("checksums", "made and verified"), ("segmentation", "TSO up to")):
+            check = named(found["checks"], name)
+            t.expect(check.get("level") == "ok" and check["text"].startswith(text), f"{name}: {check}")
+
+
+for which in ("verbs", "mlx5"):
+    carried_by(which, "in shared memory", WIRE)
+    carried_by(which, "of the interface itself", "xdp@vr0")
+
+
+@suite.case("auto takes the RDMA device that sysfs shows beneath an interface")
+def _(t: Test) -> None:
+    shown = ("unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/class/net && mkdir -p /sys/class/net/vr0/device/infiniband && "
+             'exec "$@"', "sh")
+    status, report = examine(t, "auto", *shown)
+    line = named(report["interfaces"], "vr0")
+    t.expect(status == 0 and line["carried"] and line["mode"] == "mlx5", str(line))
+    status, report = examine(t, "auto")
+    line = named(report["interfaces"], "vr0")
+    t.expect(status == 0 and line["mode"].startswith("native"), f"no sysfs, so it is AF_XDP's: {line}")
+    t.expect([d["name"] for d in report["rdma"]] == ["softnic0"] and not named(report["rdma"][0]["checks"], "queue pair"),
+             f"listed, but not tried: {report['rdma']}")
+
+
+@suite.case("auto with the RDMA device alone allowed: AF_XDP's rights are not needed")
+def _(t: Test) -> None:
+    shown = (*without("bpf", "perfmon"), "unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/class/net && "
+             'mkdir -p /sys/class/net/vr0/device/infiniband && exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin "$@"', "sh")
+    status, report = examine(t, "auto", *shown)
+    t.expect(named(report["checks"], "rights")["level"] == "fail", str(report["checks"]))
+    line = named(report["interfaces"], "vr0")
+    t.expect(status == 0 and line["carried"] and line["mode"] == "mlx5", str(line))
+
+
+@suite.case("no device belongs to the interface")
+def _(t: Test) -> None:
+    status, report = examine(t, "verbs", wire=WIRE.replace("vr0", "lo"))
+    line = named(report["interfaces"], "vr0")
+    t.expect(status == 1 and line["reason"] == "device" and line["detail"] == "no RDMA device belongs to it" and line["remedy"], str(line))
+
+
+@suite.case("without CAP_NET_RAW")
+def _(t: Test) -> None:
+    status, report = examine(t, "verbs", *without("net_raw"))
+    check = named(report["checks"], "rights")
+    t.expect(status == 1 and check["level"] == "fail" and check["text"] == "CAP_NET_RAW missing" and check["remedy"], str(check))
+    t.expect(named(report["interfaces"], "vr0")["reason"] == "rights", str(report["interfaces"]))
+    status, report = examine(t, "verbs", *without("bpf", "sys_admin", "perfmon", "net_admin"))
+    t.expect(status == 0, f"an RDMA device asks for no other right: {report['checks']}")
+
+
+@suite.case("locked memory of 64 KiB")
+def _(t: Test) -> None:
+    limit = ("prlimit", "--memlock=65536:65536", *without("ipc_lock", "sys_resource"))
+    status, report = examine(t, "verbs", *limit)
+    check = named(report["checks"], "locked memory")
+    t.expect(status == 1 and check["level"] == "fail" and "limit 64 KiB" in check["text"] and "ulimit" in check["remedy"], str(check))
+
+
+@suite.case("a host without libibverbs")
+def _(t: Test) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        listed = subprocess.run(["ldd", str(DOCTOR)], capture_output=True, text=True, check=True).stdout
+        for path in {DOCTOR, Path("/usr/bin/env"), *(Path(w) for w in listed.split() if w.startswith("/"))}:
+            target = root / str(path).lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+        t.expect(not list(root.rglob("libibverbs*")), "the tool itself is linked with libibverbs")
+        status, report = examine(t, "verbs", "chroot", str(root), wire="")
+        check = named(report["checks"], "libibverbs")
+        t.expect(status == 1 and check["level"] == "fail", str(check))
+        t.expect("libibverbs.so.1: cannot open shared object file" in check["text"], str(check))
+        t.expect("apt-get install" in check["remedy"], str(check))
+        t.expect(report["rdma"] == [] and named(report["interfaces"], "vr0")["reason"] == "device", str(report))
+        status, report = examine(t, "auto", "chroot", str(root), wire="")
+        check = named(report["checks"], "libibverbs")
+        t.expect(check["level"] == "ok" and check["text"] == "not needed: there is no RDMA device", str(check))
+        t.expect(status == 0 and named(report["interfaces"], "vr0")["carried"], str(report["interfaces"]))
+
+
+if __name__ == "__main__":
+    suite.main()
