@@ -46,7 +46,11 @@ bool is_plain(const net::Link& l) {
 Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Settings& s,
                                           const net::Link& link, Arena& arena) {
   const auto count = [](auto v) { return static_cast<uint32_t>(v); };
-  return open({.ifindex = link.index, .interface = link.name, .mtu = link.mtu, .mac = link.mac},
+  return open({.ifindex = link.index,
+               .interface = link.name,
+               .mtu = link.mtu,
+               .mac = link.mac,
+               .prove = s.device == DeviceChoice::kAuto},
               arena,
               {.rx_frames = count(s.rx_wre),
                .tx_frames = count(s.tx_wre),

@@ -11,6 +11,7 @@
 #include "core/high_fd.h"
 #include "dev/shm/kernel_calls.h"
 #include "dev/softnic/kernel_calls.h"
+#include "dev/softnic/lacks.h"
 #include "dev/softnic/nic.h"
 #include "dev/softnic/strict.h"
 
@@ -37,6 +38,7 @@ ibv_device_attr attributes(const Nic& n) {
   a.device_cap_flags = IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING |
                        IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
                        IBV_DEVICE_CURR_QP_STATE_MOD;
+  if (lacks("checksums")) a.device_cap_flags &= ~uint32_t{IBV_DEVICE_RAW_IP_CSUM};
   a.max_sge = 32;
   a.max_cq = 2048;
   a.max_cqe = 1 << 17;
@@ -56,9 +58,11 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   ibv_device_attr_ex a{};
   a.orig_attr = attributes(*of(context).nic);
   a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
-  a.tso_caps.max_tso = kMostSegmented;
-  a.tso_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
-  a.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;
+  if (!lacks("tso")) {
+    a.tso_caps.max_tso = kMostSegmented;
+    a.tso_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
+  }
+  if (!lacks("checksums")) a.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;
   a.phys_port_cnt_ex = 1;
   std::memcpy(attr, &a, std::min(size, sizeof a));
   return 0;

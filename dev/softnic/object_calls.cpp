@@ -10,6 +10,7 @@
 #include "core/high_fd.h"
 #include "dev/shm/kernel_calls.h"
 #include "dev/softnic/kernel_calls.h"
+#include "dev/softnic/lacks.h"
 #include "dev/softnic/nic.h"
 #include "dev/softnic/strict.h"
 
@@ -38,16 +39,18 @@ ibv_qp* create_qp(ibv_context* context, ibv_pd* pd, const ibv_qp_init_attr& attr
                   uint16_t tso_header) {
   Context& c = of(context);
   const ibv_qp_cap& cap = attr.cap;
-  if (attr.qp_type != IBV_QPT_RAW_PACKET || attr.srq != nullptr) return refuse(EOPNOTSUPP);
+  if (attr.qp_type != IBV_QPT_RAW_PACKET || attr.srq != nullptr || lacks("pairs"))
+    return refuse(EOPNOTSUPP);
+  if (lacks("rights")) return refuse(EPERM);
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr || pd == nullptr) return refuse(EINVAL);
   ibv_device_attr limits;
   ibv_query_device(context, &limits);
-  constexpr uint32_t kMostInline = 1024;
+  const uint32_t most_inline = lacks("inline") ? 64 : 1024;
   if (cap.max_send_wr > static_cast<uint32_t>(limits.max_qp_wr) ||
       cap.max_recv_wr > static_cast<uint32_t>(limits.max_qp_wr) ||
       cap.max_send_sge > static_cast<uint32_t>(limits.max_sge) ||
       cap.max_recv_sge > static_cast<uint32_t>(limits.max_sge) ||
-      cap.max_inline_data > kMostInline || tso_header > 256)
+      cap.max_inline_data > most_inline || tso_header > (lacks("tso") ? 0 : 256))
     return refuse(EINVAL);
   const std::lock_guard hold(c.nic->port.lock);
   if (c.nic->port.faults.removed) return refuse(EIO);
@@ -111,6 +114,7 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
   Port& port = port_of(qp->context);
   const std::lock_guard hold(port.lock);
   if (port.faults.removed) return refuse(EIO);
+  if (const int error = refusal_of_rule(*attr); error != 0) return refuse(error);
   auto flow = port.flows.add(*static_cast<Qp*>(qp), *attr);
   if (!flow) return refuse(flow.error());
   if (const int error = port.want(**flow)) {
@@ -224,6 +228,7 @@ int ibv_dealloc_pd(ibv_pd* pd) {
 }
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access) {
+  if (lacks("memory")) return refuse(ENOMEM);
   if (length == 0) return refuse(EINVAL);
   if (iova != reinterpret_cast<uintptr_t>(address)) return refuse(EOPNOTSUPP);
   Port& port = port_of(pd->context);

@@ -10,6 +10,7 @@
 #include "dev/verbs/late_libibverbs.h"
 #include "dev/verbs/limits.h"
 #include "dev/verbs/match.h"
+#include "dev/verbs/prove.h"
 
 namespace vireo::verbs {
 namespace {
@@ -91,6 +92,8 @@ Result<std::shared_ptr<Context>> Context::open(const VerbsTarget& target, Arena&
   auto region = c->register_memory(arena.bytes());
   if (!region) return std::unexpected(region.error());
   c->arena_region_ = std::move(*region);
+  if (target.prove)
+    if (auto good = prove(c, target.mac); !good) return std::unexpected(good.error());
   return c;
 }
 

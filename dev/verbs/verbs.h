@@ -29,6 +29,8 @@ struct VerbsTarget {
   uint32_t mtu = 1500;        ///< of the interface: verbs do not know it
   /// If given, rules for unicast flows ask for this destination, which some devices insist on.
   std::optional<std::array<uint8_t, 6>> mac = {};
+  /// Opening fails where a queue or a rule would be refused later, so that there is a choice yet.
+  bool prove = false;
 };
 
 struct VerbsOptions {

@@ -18,12 +18,12 @@ DOCTOR = build_dir() / "vireo-doctor"
 WIRE = f"doctor{os.getpid()}@vr0"  # in shared memory, beside those of other runs
 
 
-def examine(t: Test, device: str, *prefix: str, wire: str = WIRE) -> tuple[int, dict]:
+def examine(t: Test, device: str, *prefix: str, wire: str = WIRE, lacks: str = "", options: tuple[str, ...] = ()) -> tuple[int, dict]:
     """The doctor's report on host A; behind `wire`, if there is one, lies an RDMA device in software."""
     env = ["env", f"VIREO_DEVICE={device}"]
     if wire:
-        env += [f"SOFTNIC_WIRE={wire}", f"LD_LIBRARY_PATH={build_dir() / 'softnic'}"]
-    done = t.lab.run("A", *prefix, *env, str(DOCTOR), "--json")
+        env += [f"SOFTNIC_WIRE={wire}", f"SOFTNIC_LACKS={lacks}", f"LD_LIBRARY_PATH={build_dir() / 'softnic'}"]
+    done = t.lab.run("A", *prefix, *env, str(DOCTOR), "--json", *options)
     t.expect(done.returncode in (0, 1), f"status {done.returncode}: {done.stderr}")
     return done.returncode, json.loads(done.stdout)
 
@@ -60,11 +60,13 @@ for which in ("verbs", "mlx5"):
     carried_by(which, "of the interface itself", "xdp@vr0")
 
 
+SHOWN = ("unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/class/net && mkdir -p /sys/class/net/vr0/device/infiniband && "
+         'exec "$@"', "sh")  # sysfs shows an RDMA device beneath vr0
+
+
 @suite.case("auto takes the RDMA device that sysfs shows beneath an interface")
 def _(t: Test) -> None:
-    shown = ("unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/class/net && mkdir -p /sys/class/net/vr0/device/infiniband && "
-             'exec "$@"', "sh")
-    status, report = examine(t, "auto", *shown)
+    status, report = examine(t, "auto", *SHOWN, options=("--try",))
     line = named(report["interfaces"], "vr0")
     t.expect(status == 0 and line["carried"] and line["mode"] == "mlx5", str(line))
     status, report = examine(t, "auto")
@@ -82,6 +84,41 @@ def _(t: Test) -> None:
     t.expect(named(report["checks"], "rights")["level"] == "fail", str(report["checks"]))
     line = named(report["interfaces"], "vr0")
     t.expect(status == 0 and line["carried"] and line["mode"] == "mlx5", str(line))
+
+
+def refused(what: str, check: str, said: str, remedy: str, reason: str) -> None:
+    """A device that lacks something needed: cause and remedy by verbs, AF_XDP and a note by auto."""
+    @suite.case(f"a device without {what}")
+    def _(t: Test) -> None:
+        for device in ("verbs", "mlx5"):
+            status, report = examine(t, device, lacks=what)
+            found = named(report["rdma"][0]["checks"], check)
+            t.expect(found["level"] == "fail" and said in found["text"] and remedy in found["remedy"], str(found))
+            line = named(report["interfaces"], "vr0")
+            t.expect(status == 1 and line["reason"] == reason and remedy in line["remedy"], str(line))
+        status, report = examine(t, "auto", *SHOWN, lacks=what, options=("--try",))
+        found = named(report["rdma"][0]["checks"], check)
+        t.expect(found["level"] == "note" and remedy in found["remedy"], str(found))
+        line = named(report["interfaces"], "vr0")
+        t.expect(status == 0 and line["tried"] and line["mode"].startswith("native"), f"AF_XDP takes its place: {line}")
+        t.expect([n for n in line["notes"] if n.startswith("not by its RDMA device")], str(line["notes"]))
+
+
+refused("pairs", "queue pair", "Operation not supported", "VIREO_DEVICE=xdp", "device")
+refused("rules", "flow rules", "5-tuple refused", "flow steering", "device")
+refused("rights", "queue pair", "Operation not permitted", "CAP_NET_RAW", "rights")
+refused("memory", "queue pair", "Cannot allocate memory", "ulimit -l", "memory")
+
+
+@suite.case("what a device is done without: checksums, TSO, inline data, rules of IPv6")
+def _(t: Test) -> None:
+    for device in ("verbs", "mlx5"):
+        status, report = examine(t, device, lacks="checksums,tso,inline,ipv6" if device == "verbs" else "checksums,tso,ipv6")
+        t.expect(status == 0 and named(report["interfaces"], "vr0")["mode"] == device, str(report["interfaces"]))
+        notes = {c["name"]: c["text"] for c in report["rdma"][0]["checks"] if c["level"] == "note"}
+        wanted = {"checksums", "segmentation", "flow rules"} | ({"inline data"} if device == "verbs" else set())
+        t.expect(set(notes) == wanted, str(notes))
+        t.expect("IPv6" in notes["flow rules"] and "51 bytes" in notes.get("inline data", "51 bytes"), str(notes))
 
 
 @suite.case("no device belongs to the interface")
