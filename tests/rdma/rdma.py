@@ -154,13 +154,15 @@ def _(t: Test) -> None:
         t.expect(word in info.stdout, f"no {word} in\n{info.stdout}")
 
 
-# What libvma links with (nm -u of its objects), by library; rdma_cm's calls are not among ours yet.
+# What libvma links with (nm -u of its objects), by library.
 LINKED = {
     "libibverbs.so.1": ("ibv_", """ack_async_event ack_cq_events alloc_pd close_device create_ah create_comp_channel create_cq create_qp
         dealloc_pd dereg_mr destroy_ah destroy_comp_channel destroy_cq destroy_qp fork_init free_device_list get_async_event get_cq_event
         get_device_list modify_qp open_device query_device query_pkey query_port query_qp reg_mr reg_mr_iova2"""),
     "libmlx5.so.1": ("mlx5dv_", """devx_alloc_uar devx_free_uar get_clock_info init_obj modify_qp_lag_port open_device query_device
         query_qp_lag_port"""),
+    "librdmacm.so.1": ("rdma_", """ack_cm_event bind_addr create_event_channel create_id destroy_event_channel destroy_id event_str
+        get_cm_event resolve_addr"""),
 }
 # Of the installed library, but not of softnic: for rdma-core's own providers and managers.
 PRIVATE = re.compile(r"ibv_copy_|ibv_register_driver|verbs_|ibv_cmd_|_verbs_|execute_|ib_|ibv_query_gid_type|__ioctl|"
@@ -185,6 +187,8 @@ def _(t: Test) -> None:
         wanted = {s for s in theirs if s.split("@@")[0] in {prefix + w for w in words.split()}}
         t.expect(len(wanted) == len(words.split()), f"{library}: the installed one lacks some: {sorted(wanted)}")
         t.expect(wanted <= ours, f"{library}: missing {sorted(wanted - ours)}")
+        if library == "librdmacm.so.1":  # connections are not there
+            continue
         public = {s for s in theirs if not PRIVATE.match(s)}
         t.expect(public <= ours, f"{library}: missing {sorted(public - ours)}")
         t.note(f"{library}: {len(public)} public calls; left out {sorted(s for s in theirs - ours)[:8]}")
