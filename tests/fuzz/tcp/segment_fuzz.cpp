@@ -284,7 +284,10 @@ class Run {
       Burst burst;
       const BurstLimits limits{UINT16_MAX, 16, static_cast<uint16_t>(most - n)};
       if (plan_burst(t_, p, limits, burst)) {
-        burst.for_each(p, [&](const Plan& of_burst) { say_next(of_burst); });
+        burst.for_each(p, [&](const Plan& of_burst) {
+          say_next(of_burst);
+          return true;
+        });
         n += burst.segments - 1;
       } else {
         say(p);
