@@ -44,7 +44,7 @@ std::optional<uint8_t> port_by_sysfs(const ibv_device& device, std::string_view 
 std::optional<uint8_t> port_by_gid(ibv_context* context, IfIndex ifindex) {
   if (library().query_gid_table == nullptr) return std::nullopt;
   // The kernel refuses a table that does not hold all; a port has hundreds of entries at most.
-  for (size_t most : {64, 1024, 16'384}) {
+  for (const size_t most : {size_t{64}, size_t{1024}, size_t{16'384}}) {
     std::vector<ibv_gid_entry> entries(most);
     const ssize_t n =
         library().query_gid_table(context, entries.data(), most, 0, sizeof(ibv_gid_entry));
