@@ -188,7 +188,7 @@ std::string remedy_of(const RdmaTrial& t, std::string_view driver) {
       return {};
     case Carriage::kRights:
       return "CAP_NET_RAW (root, or ambient: setpriv --ambient-caps, AmbientCapabilities= of "
-             "systemd), in the first user namespace";
+             "systemd); older kernels want it in the first user namespace";
     case Carriage::kMemory:
       return "ulimit -l unlimited (LimitMEMLOCK=infinity of systemd), or less: VIREO_ARENA_BYTES, "
              "VMA_RX_WRE, VMA_TX_WRE";
