@@ -1,12 +1,11 @@
 // Many idle connections in one engine: memory of each, time to make one, and what an echo on one of
 // them costs. VIREO_SCALE=1000000 chooses the number; 20 000 by default.
 #include <gtest/gtest.h>
-#include <malloc.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
+#include "tests/scale/meters.h"
 #include "tests/scale/steps.h"
 #include "tests/unit/engine/host.h"
 
@@ -14,29 +13,8 @@ namespace vireo::test {
 namespace {
 
 /// Of the engine, for one connection: its flow, with its Tcb, header and links, and its place in
-/// the demux. Less than 1 KiB; what the socket layer has of it is not counted here.
+/// the demux. Less than 1 KiB; what the socket layer has of it is counted in sockets_test.cpp.
 constexpr double kMostBytes = 1023;
-
-size_t heap() {
-  const auto m = ::mallinfo2();
-  return m.uordblks + m.hblkhd;
-}
-
-int64_t cpu_ns() {
-  timespec t;
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
-}
-
-size_t resident() {
-  size_t total = 0, pages = 0;
-  FILE* f = std::fopen("/proc/self/statm", "r");
-  if (f != nullptr) {
-    EXPECT_EQ(std::fscanf(f, "%zu %zu", &total, &pages), 2);
-    std::fclose(f);
-  }
-  return pages * 4096;
-}
 
 /// Connections that nobody uses, and the little that a peer must know to use one.
 class Idlers {
@@ -118,8 +96,7 @@ uint64_t median_echo(Idlers& idlers, std::vector<uint32_t> which) {
 }
 
 TEST(Scale, IdleConnections) {
-  const char* const wish = std::getenv("VIREO_SCALE");
-  const auto count = wish == nullptr ? 20'000U : static_cast<uint32_t>(std::atol(wish));
+  const uint32_t count = scale(20'000);
 
   uint64_t alone = 0;
   {
