@@ -31,9 +31,9 @@ Result<std::unique_ptr<Queue>> MemDevice::open_queue(QueueId id, PacketPool& poo
 
 Result<FlowRule> MemDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) {
   if (!plugged_) return fail(ENODEV, "mem unplugged");
-  const uint64_t id = steering_.add(key, tag, to);
-  if (id == 0) return fail(EEXIST, "mem flow rule");
-  return rule(id);
+  const auto id = steering_.add(key, tag, to);
+  if (!id) return std::unexpected(id.error());
+  return rule(*id);
 }
 
 MemQueue* MemDevice::first_to_depart() const {

@@ -72,24 +72,6 @@ bool is_icmp_error(const Packet& p) {
   return p.proto == static_cast<uint8_t>(IpProto::kIcmp) && (type == 3 || type == 11 || type == 12);
 }
 
-/// The wildcard of either family, and no scope: keys that mean the same are equal.
-FlowKey normal(FlowKey key) {
-  if (key.local.addr.is_unspecified()) key.local.addr = {};
-  if (!key.is_exact()) key.remote = {};
-  key.local.scope = key.remote.scope = 0;
-  return key;
-}
-
-/// 0: `flow` is not of `rule`; else the higher the closer.
-int closeness(const FlowKey& rule, const FlowKey& flow) {
-  if (rule.proto != flow.proto || rule.v6 != flow.v6 || rule.local.port != flow.local.port)
-    return 0;
-  const bool any_address = rule.local.addr == IpAddr();
-  if (!any_address && rule.local.addr != flow.local.addr) return 0;
-  if (!rule.is_exact()) return any_address ? 1 : 2;
-  return rule.remote == flow.remote ? 3 : 0;
-}
-
 }  // namespace
 
 std::optional<FlowKey> flow_of(Bytes frame) {
@@ -111,35 +93,22 @@ std::optional<FlowKey> flow_of(Bytes frame) {
   return key;
 }
 
-uint64_t SteeringTable::add(const FlowKey& key, FlowTag tag, Queue& to) {
-  const FlowKey k = normal(key);
-  for (const SteeringRule& r : rules_)
-    if (r.key == k) return 0;
-  rules_.push_back({++last_id_, k, tag, &to});
-  return last_id_;
-}
-
-void SteeringTable::remove(uint64_t id) {
-  std::erase_if(rules_, [&](const SteeringRule& r) { return r.id == id; });
-}
-
 void SteeringTable::remove_all_of(const Queue& queue) {
-  std::erase_if(rules_, [&](const SteeringRule& r) { return r.queue == &queue; });
+  rules_.for_each([&](uint64_t id, const SteeringRule& r) {
+    if (r.queue == &queue) rules_.remove(id);
+  });
 }
 
 const SteeringRule* SteeringTable::match(Bytes frame) const {
   const auto flow = flow_of(frame);
   if (!flow) return nullptr;
-  const SteeringRule* best = nullptr;
-  int best_closeness = 0;
-  for (const SteeringRule& r : rules_) {
-    const int c = closeness(r.key, *flow);
-    if (c > best_closeness) {
-      best_closeness = c;
-      best = &r;
-    }
-  }
-  return best;
+  const auto& [proto, v6, local, remote] = *flow;
+  for (const DemuxKey& key :
+       {DemuxKey::exact(proto, local.addr, local.port, remote.addr, remote.port),
+        DemuxKey::bound(proto, local.addr, local.port, v6),
+        DemuxKey::bound(proto, IpAddr(), local.port, v6)})
+    if (const SteeringRule* r = rules_.find(key)) return r;
+  return nullptr;
 }
 
 }  // namespace vireo

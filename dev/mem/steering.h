@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "core/address.h"
+#include "core/flow_rules.h"
 #include "core/types.h"
 
 namespace vireo {
@@ -17,25 +17,24 @@ namespace vireo {
 class Queue;
 
 struct SteeringRule {
-  uint64_t id = 0;
-  FlowKey key;
   FlowTag tag;
   Queue* queue = nullptr;
 };
 
 class SteeringTable {
  public:
-  /// @return the rule's id; 0 if the same key is steered already.
-  uint64_t add(const FlowKey& key, FlowTag tag, Queue& to);
-  void remove(uint64_t id);
+  /// @return the rule's id. Errors: EEXIST, ENOSPC.
+  Result<uint64_t> add(const FlowKey& key, FlowTag tag, Queue& to) {
+    return rules_.add(key, {tag, &to});
+  }
+  void remove(uint64_t id) noexcept { rules_.remove(id); }
   void remove_all_of(const Queue& queue);
   /// The rule that `frame` matches best, or nullptr.
   const SteeringRule* match(std::span<const std::byte> frame) const;
   size_t size() const { return rules_.size(); }
 
  private:
-  std::vector<SteeringRule> rules_;
-  uint64_t last_id_ = 0;
+  FlowRules<SteeringRule> rules_;
 };
 
 /// The flow of a received frame as its receiver names it (local = destination); nullopt if it has

@@ -47,15 +47,12 @@ Result<std::unique_ptr<Queue>> ShmDevice::open_queue(QueueId id, PacketPool& poo
 }
 
 Result<FlowRule> ShmDevice::steer(const FlowKey& key, FlowTag /*tag*/, Queue& /*to*/) {
-  for (const Rule& r : rules_)
-    if (r.key == key) return fail(EEXIST, "shm flow rule");
-  rules_.push_back({++last_rule_, key});
-  return rule(last_rule_);
+  const auto id = rules_.add(key);
+  if (!id) return std::unexpected(id.error());
+  return rule(*id);
 }
 
-void ShmDevice::unsteer(uint64_t rule_id) noexcept {
-  std::erase_if(rules_, [&](const Rule& r) { return r.id == rule_id; });
-}
+void ShmDevice::unsteer(uint64_t rule_id) noexcept { rules_.remove(rule_id); }
 
 bool ShmDevice::peer_is_there() noexcept {
   if (peer_gone_) return false;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "core/clock.h"
+#include "core/flow_rules.h"
 #include "dev/device.h"
 #include "dev/shm/bell.h"
 #include "dev/shm/host_registry.h"
@@ -54,16 +54,11 @@ class ShmDevice final : public Device {
   bool peer_is_there() noexcept;
   WireHeader& header() const { return *reinterpret_cast<WireHeader*>(seat_.wire.data()); }
 
-  struct Rule {
-    uint64_t id;
-    FlowKey key;
-  };
   WireSeat seat_;
   ShmBell bell_;
   RingSender sender_;
   RingReceiver receiver_;
-  std::vector<Rule> rules_;
-  uint64_t last_rule_ = 0;
+  FlowRules<> rules_;
   bool open_ = false;       ///< the queue is
   bool peer_gone_ = false;  ///< closed or died
   bool broken_ = false;     ///< the peer does not keep to the layout: it is heard no more

@@ -1,6 +1,5 @@
 #include "dev/verbs/device.h"
 
-#include <algorithm>
 #include <cerrno>
 
 #include "dev/verbs/late_libibverbs.h"
@@ -35,7 +34,7 @@ VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& ta
 VerbsDevice::~VerbsDevice() {
   VIREO_ASSERT(pair_ == nullptr);
   if (!context_->is_ours()) return;
-  for (const Rule& r : rules_) ibv_destroy_flow(r.flow);
+  rules_.for_each([](uint64_t, const Rule& r) { ibv_destroy_flow(r.flow); });
 }
 
 Result<std::unique_ptr<Queue>> VerbsDevice::open_queue(QueueId id, PacketPool& pool) {
@@ -61,10 +60,8 @@ void VerbsDevice::set_kind(DeviceKind kind, const char* mode, bool tags) {
 void VerbsDevice::close(const Queue& queue) noexcept {
   const std::lock_guard hold(lock_);
   pair_ = nullptr;
-  std::erase_if(rules_, [&](const Rule& r) {
-    if (r.to != &queue) return false;
-    if (context_->is_ours()) ibv_destroy_flow(r.flow);
-    return true;
+  rules_.for_each([&](uint64_t id, const Rule& r) {
+    if (r.to == &queue) remove(id, r);
   });
 }
 
@@ -82,26 +79,28 @@ ibv_flow* VerbsDevice::create_flow(const FlowKey& key, FlowTag tag) {
 Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) {
   const std::lock_guard hold(lock_);
   if (is_gone()) return fail(ENODEV, "RDMA device");
-  if (std::any_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.key == key; }))
-    return fail(EEXIST, "flow rule");
   VIREO_ASSERT(pair_ != nullptr);
-  ibv_flow* flow = create_flow(key, tag);
+  const auto id = rules_.add(key, {nullptr, &to});
+  if (!id) return std::unexpected(id.error());
+  ibv_flow* const flow = create_flow(key, tag);
   if (flow == nullptr) {
     // Tables that are full say so in several ways.
     const int code = errno == ENOMEM || errno == EAGAIN ? ENOSPC : errno;
+    rules_.remove(*id);
     return fail(code == EOPNOTSUPP ? ENOTSUP : code, "ibv_create_flow");
   }
-  rules_.push_back({++last_rule_, key, flow, &to});
-  return rule(last_rule_);
+  rules_.get(*id)->flow = flow;
+  return rule(*id);
+}
+
+void VerbsDevice::remove(uint64_t rule_id, const Rule& rule) noexcept {
+  if (context_->is_ours()) ibv_destroy_flow(rule.flow);
+  rules_.remove(rule_id);
 }
 
 void VerbsDevice::unsteer(uint64_t rule_id) noexcept {
   const std::lock_guard hold(lock_);
-  std::erase_if(rules_, [&](const Rule& r) {
-    if (r.id != rule_id) return false;
-    if (context_->is_ours()) ibv_destroy_flow(r.flow);
-    return true;
-  });
+  if (const Rule* r = rules_.get(rule_id)) remove(rule_id, *r);
 }
 
 bool VerbsDevice::is_there() noexcept {

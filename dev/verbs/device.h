@@ -7,8 +7,8 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <vector>
 
+#include "core/flow_rules.h"
 #include "dev/device.h"
 #include "dev/verbs/context.h"
 
@@ -54,11 +54,10 @@ class VerbsDevice final : public Device {
   void unsteer(uint64_t rule_id) noexcept override;
   ibv_flow* create_flow(const FlowKey& key, FlowTag tag);
   struct Rule {
-    uint64_t id;
-    FlowKey key;
-    ibv_flow* flow;
-    const Queue* to;
+    ibv_flow* flow = nullptr;
+    const Queue* to = nullptr;
   };
+  void remove(uint64_t rule_id, const Rule& rule) noexcept;
   std::shared_ptr<Context> context_;
   Arena& arena_;
   VerbsOptions options_;
@@ -66,8 +65,7 @@ class VerbsDevice final : public Device {
   std::optional<std::array<uint8_t, 6>> mac_;
   std::atomic<bool> gone_{false};
   std::mutex lock_;
-  std::vector<Rule> rules_;
-  uint64_t last_rule_ = 0;
+  FlowRules<Rule> rules_;
   ibv_qp* pair_ = nullptr;  ///< of the open queue
 };
 

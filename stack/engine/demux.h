@@ -7,53 +7,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
-#include "core/address.h"
+#include "core/demux_key.h"
 #include "core/flow_hash.h"
 #include "core/tag_table.h"
 
 namespace vireo {
-
-/// Addresses and ports as they are compared: 40 bytes without padding. Wildcards are zero.
-struct DemuxKey {
-  uint8_t local[16] = {};
-  uint8_t remote[16] = {};
-  uint16_t local_port = 0;
-  uint16_t remote_port = 0;
-  uint8_t proto = 0;
-  uint8_t v6 = 0;  ///< family of a wildcard; 0 where addresses tell
-  uint16_t unused = 0;
-
-  static DemuxKey exact(IpProto proto, const IpAddr& local, uint16_t local_port,
-                        const IpAddr& remote, uint16_t remote_port) {
-    DemuxKey k;
-    std::memcpy(k.local, local.bytes().data(), 16);
-    std::memcpy(k.remote, remote.bytes().data(), 16);
-    k.local_port = local_port;
-    k.remote_port = remote_port;
-    k.proto = static_cast<uint8_t>(proto);
-    return k;
-  }
-  /// `local` unspecified: any address of the family.
-  static DemuxKey bound(IpProto proto, const IpAddr& local, uint16_t port, bool v6) {
-    DemuxKey k;
-    if (local.is_unspecified())
-      k.v6 = v6 ? 1 : 0;
-    else
-      std::memcpy(k.local, local.bytes().data(), 16);
-    k.local_port = port;
-    k.proto = static_cast<uint8_t>(proto);
-    return k;
-  }
-  bool operator==(const DemuxKey& o) const {  // inline, which memcmp() of 40 bytes is not
-    uint64_t a[5], b[5];
-    std::memcpy(a, this, sizeof a);
-    std::memcpy(b, &o, sizeof b);
-    return ((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]) | (a[4] ^ b[4])) == 0;
-  }
-};
-static_assert(sizeof(DemuxKey) == 40);
 
 /// `Keys::key_of(ref)` says the key of what a Ref names, for as long as it stands in the table.
 template <class Keys>

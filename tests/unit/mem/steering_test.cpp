@@ -89,19 +89,20 @@ TEST(MemSteering, IcmpErrorsBelongToTheFlowTheyQuote) {
 TEST(MemSteering, ExactBeforeLocalBeforeWildcard) {
   SteeringTable table;
   NoQueue q;
-  const uint64_t any = table.add(key4("0.0.0.0", 80), FlowTag(1), q);
+  const auto any = table.add(key4("0.0.0.0", 80), FlowTag(1), q);
   EXPECT_EQ(table.match(kTcp4)->tag, FlowTag(1));
-  const uint64_t local = table.add(key4("10.0.0.2", 80), FlowTag(2), q);
+  const auto local = table.add(key4("10.0.0.2", 80), FlowTag(2), q);
   EXPECT_EQ(table.match(kTcp4)->tag, FlowTag(2));
-  const uint64_t exact = table.add(key4("10.0.0.2", 80, "10.0.0.1", 40000), FlowTag(3), q);
+  const auto exact = table.add(key4("10.0.0.2", 80, "10.0.0.1", 40000), FlowTag(3), q);
   EXPECT_EQ(table.match(kTcp4)->tag, FlowTag(3));
-  EXPECT_TRUE(any != 0 && local != 0 && exact != 0);
-  EXPECT_EQ(table.add(key4("::", 80), FlowTag(4), q), 0U)
-      << "the wildcard, spelt in the other family";
-  table.remove(exact);
+  ASSERT_TRUE(any && local && exact);
+  const auto again = table.add(key4("::", 80), FlowTag(4), q);
+  ASSERT_FALSE(again) << "the wildcard, spelt in the other family";
+  EXPECT_EQ(again.error().code, EEXIST);
+  table.remove(*exact);
   EXPECT_EQ(table.match(kTcp4)->tag, FlowTag(2));
-  table.remove(local);
-  table.remove(any);
+  table.remove(*local);
+  table.remove(*any);
   EXPECT_EQ(table.match(kTcp4), nullptr);
 }
 
