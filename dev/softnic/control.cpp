@@ -73,6 +73,8 @@ softnic_counts softnic_counts_of(ibv_device* device) {
 
 void softnic_drive(bool by_hand) { drive(by_hand); }
 
+void softnic_refuse_rings(bool refused) { refuse_rings(refused); }
+
 bool softnic_pump(void) { return pump(); }
 
 void softnic_inject(ibv_device* device, const void* frame, size_t bytes) {

@@ -42,6 +42,8 @@ softnic_counts softnic_counts_of(ibv_device* device);
 /// Rings that the program drives itself (mlx5dv_init_obj) are looked at by a thread of the device
 /// from their making on, or, from now on if `by_hand`, by softnic_pump() alone, and more strictly.
 void softnic_drive(bool by_hand);
+/// mlx5dv_init_obj() is refused from now on (EOPNOTSUPP), as by a device of another maker.
+void softnic_refuse_rings(bool refused);
 /// Every device looks at its doorbells and does what can be done. @return whether there was
 /// something.
 bool softnic_pump(void);

@@ -97,6 +97,7 @@ int softnic_mlx5_query_device(ibv_context*, mlx5dv_context* out) {
 
 int softnic_mlx5_init_obj(mlx5dv_obj* obj, uint64_t types) {
   if ((types & ~uint64_t{MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | MLX5DV_OBJ_PD}) != 0) return EOPNOTSUPP;
+  if (are_rings_refused()) return EOPNOTSUPP;
   int error = 0;
   if ((types & MLX5DV_OBJ_QP) != 0) error = give(obj->qp.in, *obj->qp.out);
   if (error == 0 && (types & MLX5DV_OBJ_CQ) != 0) error = give(obj->cq.in, *obj->cq.out);

@@ -1,6 +1,8 @@
 #include "dev/softnic/pump.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include <atomic>
@@ -13,7 +15,7 @@
 namespace vireo::softnic {
 namespace {
 
-std::atomic<bool> g_by_hand{false};
+std::atomic<bool> g_by_hand{false}, g_refused{false};
 std::once_flag g_started;
 
 void sleep_ns(long ns) {
@@ -21,17 +23,22 @@ void sleep_ns(long ns) {
   clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
 }
 
-/// Spins while there is work, then gives the processor away, then sleeps.
+/// Spins while there is work, and for a little longer; else naps. Programs that poll their rings
+/// take whole processors, and a device that waited for their slices to end would be none: it goes
+/// before them where it may.
 void run() {
-  constexpr unsigned kSpins = 200, kYields = 2000;
-  constexpr long kNapNs = 50'000, kSleepNs = 1'000'000;
+  constexpr unsigned kSpins = 50, kRounds = 4096;
+  constexpr long kNapNs = 10'000, kSleepNs = 1'000'000;
+  prctl(PR_SET_TIMERSLACK, 1);  // else the kernel makes 60 us of the nap
+  const sched_param first{1};
+  (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);  // needs CAP_SYS_NICE
   std::vector<Nic*> all = every_device();
   for (unsigned idle = 0;; ++idle) {
     if (g_by_hand.load(std::memory_order_relaxed)) {
       sleep_ns(kSleepNs);
       continue;
     }
-    if (idle % kYields == 0) all = every_device();
+    if (idle % kRounds == 0) all = every_device();
     bool direct = false;
     for (Nic* n : all) {
       const std::lock_guard hold(n->port.lock);
@@ -41,16 +48,18 @@ void run() {
     }
     if (!direct)
       sleep_ns(kSleepNs);
-    else if (idle > kYields)
-      sleep_ns(kNapNs);
     else if (idle > kSpins)
-      sched_yield();
+      sleep_ns(kNapNs);
   }
 }
 
 }  // namespace
 
 void drive(bool by_hand) { g_by_hand.store(by_hand, std::memory_order_relaxed); }
+
+void refuse_rings(bool refused) { g_refused.store(refused, std::memory_order_relaxed); }
+
+bool are_rings_refused() { return g_refused.load(std::memory_order_relaxed); }
 
 bool start_driving() {
   const bool by_hand = g_by_hand.load(std::memory_order_relaxed);

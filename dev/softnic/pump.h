@@ -8,6 +8,8 @@ namespace vireo::softnic {
 
 /// From now on by hand or by the thread. Set before rings are given away.
 void drive(bool by_hand);
+void refuse_rings(bool refused);
+bool are_rings_refused();
 /// One look at every device. @return true: there was something to do.
 bool pump();
 /// Rings are about to be given away: there is a thread from now on, unless by hand. True if by
