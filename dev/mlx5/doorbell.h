@@ -17,8 +17,9 @@ inline void write_register(std::byte* reg, uint64_t value) noexcept {
 
 /// BlueFlame: whole blocks of 64 bytes, which the processor combines into one transfer each; the
 /// device needs not read them from memory then. Not for ThreadSanitizer: no memory is shared by it.
-[[gnu::no_sanitize("thread")]] inline void write_blocks(std::byte* reg, const std::byte* from,
-                                                        uint32_t blocks) noexcept {
+__attribute__((no_sanitize("thread"))) inline void write_blocks(std::byte* reg,
+                                                                const std::byte* from,
+                                                                uint32_t blocks) noexcept {
   using Quad [[gnu::vector_size(16), gnu::may_alias]] = uint64_t;
   order_register_write();
   auto* to = reinterpret_cast<volatile Quad*>(reg);
