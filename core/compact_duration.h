@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <limits>
 
@@ -19,6 +20,11 @@ class CompactDuration {
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr operator Duration() const { return Duration::ns(v_ * kUnitNs); }
   constexpr Duration get() const { return *this; }
+  /// Of two of the same kind: a template, so that nothing is converted for it.
+  template <std::same_as<CompactDuration> T>
+  constexpr bool operator==(const T& o) const {
+    return v_ == o.v_;
+  }
 
  private:
   static constexpr int32_t fit(int64_t units) {

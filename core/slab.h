@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "core/assert.h"
 
@@ -46,10 +47,10 @@ class Slab {
   /// A newly made object, or nullptr: the limit is reached or memory is exhausted. O(1); allocates
   /// only if no object is free, one chunk at a time.
   T* alloc() {
-    if (free_ == nullptr && !grow()) [[unlikely]]
+    if (free_ == kNone && !grow()) [[unlikely]]
       return nullptr;
-    Slot* s = free_;
-    free_ = s->next_free;
+    Slot* s = find(free_);
+    free_ = std::exchange(s->link, free_);
     // release pairs with the acquire in get(): who sees the new life sees the object as made.
     s->generation.store(s->generation.load(std::memory_order_relaxed) + 1,
                         std::memory_order_release);
@@ -71,15 +72,14 @@ class Slab {
       std::destroy_at(&s.object);
       std::construct_at(&s.object);
     }
-    s.next_free = free_;
-    free_ = &s;
+    free_ = std::exchange(s.link, free_);
     --live_;
   }
 
   /// The handle of an object that lives.
   SlabHandle handle(const T& t) const noexcept {
     const Slot& s = slot_of(const_cast<T&>(t));
-    return {s.index, s.generation.load(std::memory_order_relaxed)};  // the caller keeps it alive
+    return {s.link, s.generation.load(std::memory_order_relaxed)};  // the caller keeps it alive
   }
 
   /// The object if that life goes on, else nullptr. Other threads: it may end right after; see
@@ -115,14 +115,14 @@ class Slab {
   }  ///< objects in chunks
 
  private:
+  static constexpr uint32_t kNone = UINT32_MAX;
   /// What fills a cache line begins at one.
   static constexpr size_t kAlignment =
-      std::max({alignof(T), alignof(void*), sizeof(T) >= 64 ? size_t{64} : size_t{1}});
+      std::max({alignof(T), alignof(uint32_t), sizeof(T) >= 64 ? size_t{64} : size_t{1}});
   struct alignas(kAlignment) Slot {
     T object{};  // first: the address of the object is that of the slot
     std::atomic<uint32_t> generation{0};
-    uint32_t index = 0;
-    Slot* next_free = nullptr;
+    uint32_t link = 0;  ///< its index while it lives, else that of the next one that is free
   };
   struct Chunk {
     Slot slots[kChunkObjects];
@@ -141,9 +141,8 @@ class Slab {
     Chunk* c = new (std::nothrow) Chunk;
     if (c == nullptr) return false;
     for (uint32_t i = kChunkObjects; i-- > 0;) {  // from the end: low indices go first
-      c->slots[i].index = chunk_count_ * kChunkObjects + i;
-      c->slots[i].next_free = free_;
-      free_ = &c->slots[i];
+      c->slots[i].link = free_;
+      free_ = chunk_count_ * kChunkObjects + i;
     }
     // release pairs with the acquire in find(): the chunk is made before it is seen.
     chunks_[chunk_count_++].store(c, std::memory_order_release);
@@ -153,7 +152,7 @@ class Slab {
   uint32_t chunk_limit_;
   uint32_t chunk_count_ = 0;
   uint32_t live_ = 0;
-  Slot* free_ = nullptr;
+  uint32_t free_ = kNone;
   std::unique_ptr<std::atomic<Chunk*>[]> chunks_;
 };
 

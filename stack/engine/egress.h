@@ -15,7 +15,7 @@ struct Port;
 struct Egress {
   wire::HeaderTemplate header;
   Port* port = nullptr;
-  uint64_t generation = 0;  ///< of the snapshot it was resolved from; 0 = not resolved
+  uint32_t generation = 0;  ///< of the snapshot it was resolved from; 0 = not resolved
   uint32_t mtu = 0;         ///< largest IP packet, as far as routers told
   uint32_t link_mtu = 0;    ///< of the route or interface
   IfIndex ifindex{};        ///< of the route, for IP_PKTINFO and confirmations

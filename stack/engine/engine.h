@@ -533,7 +533,7 @@ class Engine {
   Slab<TcpFlow> tcp_;
   Slab<UdpFlow> udp_;
   Slab<TimeWaitEntry> time_waits_;
-  std::vector<Listener*> listeners_;  ///< by Listener::index; null: free
+  std::vector<Listener*> listeners_;  ///< by Flow::listener; null: free
   std::vector<UdpFlow*> bound_udp_;
   std::vector<std::unique_ptr<Port>> owned_ports_;
   std::vector<Port*> ports_;

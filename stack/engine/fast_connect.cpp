@@ -32,7 +32,7 @@ size_t Engine::tcp_send_syn(TcpFlow& f, const FastConnect& wish, std::span<const
         fast_open_client_->find(f.key.local.addr, f.key.remote.addr);
     tcp::SynData d{.cookie = {},
                    .without_cookie = wish.without_cookie,
-                   .peer_mss = f.tcb.config.mss,  // if its own is not known, as Linux
+                   .peer_mss = f.tcb.path_mss,  // if its own is not known, as Linux
                    .data = data};
     if (s != nullptr) {
       d.cookie = s->bytes_of_cookie();

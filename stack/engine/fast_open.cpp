@@ -59,7 +59,7 @@ void Engine::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in,
   tcp::Plan plan;
   if (!tcp::next_segment(f.tcb, now, plan)) return;
   tcp::add_fast_open(plan, fast_open_keys(l).cookie(f.key.local.addr, f.key.remote.addr));
-  if (f.egress.generation == reader_.generation()) {
+  if (f.egress.generation == static_cast<uint32_t>(reader_.generation())) {
     if (!emit(f, plan, Doorbell::kNow)) return;
   } else if (f.egress.port == &in.port) {
     reply(in, plan);  // the kernel does not know the neighbour yet; the frame came from it

@@ -27,10 +27,15 @@ using ListHook = bi::list_member_hook<bi::link_mode<bi::auto_unlink>>;
 
 enum class FlowKind : uint8_t { kTcp = 1, kListener, kUdp, kTimeWait };
 
+constexpr uint16_t kNoListener = UINT16_MAX;
+
 /// Common part. `owner` is the socket layer's object, null once the program has closed it.
 struct Flow {
   FlowKind kind;
   bool v6only = false;
+  /// In Engine::listeners_: a listener's own place; of a connection its listener's, in whose
+  /// `ready` it stands until it is accepted.
+  uint16_t listener = kNoListener;
   FlowTag tag{};
   FlowKey key;
   UniqueFd port_holder;  ///< keeps the local port in the kernel after the program closed the socket
@@ -61,19 +66,18 @@ struct TcpFlow : Flow, WheelNode {
   uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and the like: no path lifts the MSS above it
   bool is_stalled = false;      ///< waits for a neighbour
   IpSettings ip;
-  Instant stalled_since{};       ///< first time the way was not known; default: it is known
-  ListHook unowned_hook;         ///< Listener::ready, later perhaps Engine::orphans_
-  Listener* listener = nullptr;  ///< until accepted: stands in its `ready`
+  Instant stalled_since{};  ///< first time the way was not known; default: it is known
+  ListHook unowned_hook;    ///< Listener::ready, later perhaps Engine::orphans_
 
   /// Closed by its program: stands in Engine::orphans_.
   bool is_orphan() const {
-    return owner == nullptr && listener == nullptr && unowned_hook.is_linked();
+    return owner == nullptr && listener == kNoListener && unowned_hook.is_linked();
   }
 };
 static_assert(sizeof(Flow) + sizeof(WheelNode) == 128 && alignof(tcp::Tcb) <= 16);
-/// With the slab's words 15 lines: with its place in the demux, less than 1 KiB an idle connection
+/// With the slab's words 13 lines: with its place in the demux, less than 1 KiB an idle connection
 /// (tests/scale/idle_test.cpp). What it needs only while there is data goes into tcp::Scoreboard.
-static_assert(sizeof(TcpFlow) <= 944);
+static_assert(sizeof(TcpFlow) <= 824);
 
 /// How a listener treats those who knock.
 struct ListenOptions {
@@ -93,7 +97,6 @@ struct ListenOptions {
 struct Listener : Flow {
   tcp::Config config;  ///< children inherit
   ListenOptions options;
-  uint16_t index = 0;        ///< in Engine::listeners_, for SynRecord::listener
   uint32_t backlog = 0;      ///< listen(2)'s, by somaxconn: of each queue
   uint32_t syn_count = 0;    ///< records
   uint32_t young_count = 0;  ///< of them, those that had no timeout yet

@@ -18,8 +18,8 @@ void Engine::write_will(const TcpFlow& f) noexcept {
   LastWillEntry* const e = will_entry(f);
   if (e == nullptr) return;
   e->iss = f.tcb.iss.value();
-  e->ts_offset = f.tcb.config.ts_offset;
-  e->timestamps = f.tcb.config.timestamps ? 1 : 0;
+  e->ts_offset = f.tcb.ts_offset;
+  e->timestamps = f.tcb.config->timestamps ? 1 : 0;
   e->scope = f.key.remote.addr.is_link_local() ? f.egress.ifindex.value() : 0;
   std::memcpy(e->local_addr, f.key.local.addr.bytes().data(), sizeof e->local_addr);
   std::memcpy(e->remote_addr, f.key.remote.addr.bytes().data(), sizeof e->remote_addr);

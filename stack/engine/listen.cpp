@@ -51,7 +51,7 @@ Carried<Listener*> Engine::tcp_listen(const Endpoint& local, bool v6only, uint32
                                       const tcp::Config& config, void* owner, SocketStats& stats,
                                       const ListenOptions& options) {
   auto place = std::find(listeners_.begin(), listeners_.end(), nullptr);
-  if (place - listeners_.begin() > UINT16_MAX)
+  if (place - listeners_.begin() >= kNoListener)
     return std::unexpected(Refusal{Carriage::kDevice, ENOSPC, "too many listeners"});
   auto l = std::make_unique<Listener>();
   l->kind = FlowKind::kListener;
@@ -68,7 +68,7 @@ Carried<Listener*> Engine::tcp_listen(const Endpoint& local, bool v6only, uint32
     return std::unexpected(ok.error());
   }
   count_flow();
-  l->index = static_cast<uint16_t>(place - listeners_.begin());
+  l->listener = static_cast<uint16_t>(place - listeners_.begin());
   if (place == listeners_.end())
     listeners_.push_back(l.get());
   else
@@ -81,7 +81,7 @@ TcpFlow* Engine::tcp_accept(Listener& l) {
   TcpFlow& f = l.ready.front();
   l.ready.pop_front();
   --l.ready_count;
-  f.listener = nullptr;
+  f.listener = kNoListener;
   stats_.accepted.add();
   return &f;
 }
@@ -89,15 +89,15 @@ TcpFlow* Engine::tcp_accept(Listener& l) {
 void Engine::tcp_close_listener(Listener& l, Instant now) {
   // As Linux: half-open connections are forgotten; who completes one finds nobody and is reset.
   syns_.for_each([&](SynRecord& r) {
-    if (r.listener == l.index) syns_.erase(r);
+    if (r.listener == l.listener) syns_.erase(r);
   });
   unbind_keys(l);
-  listeners_[l.index] = nullptr;
+  listeners_[l.listener] = nullptr;
   flow_count_.fetch_sub(1, std::memory_order_relaxed);
   while (!l.ready.empty()) {
     TcpFlow& f = l.ready.front();
     l.ready.pop_front();
-    f.listener = nullptr;
+    f.listener = kNoListener;
     tcp_close(f, UniqueFd(), /*reset=*/true, now);
   }
   // The listener's rules brought the frames of accepted connections: from now on each needs its
@@ -157,7 +157,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     r.remote = tuple.remote;
     r.local_port = tuple.local_port;
     r.remote_port = tuple.remote_port;
-    r.listener = l.index;
+    r.listener = l.listener;
     tcp::adopt_syn(r, c, syn);
     tcp::make_cookie(r, secret_, now);
     l.cookies_at = now;
@@ -169,7 +169,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
   if (before == nullptr && open_fast(l, tuple, in, syn, now)) return;
   SynRecord* const r = syns_.insert(tuple);
   if (r == nullptr) return;
-  r->listener = l.index;
+  r->listener = l.listener;
   tcp::adopt_syn(*r, c, syn);
   r->iss = tcp::initial_sequence(secret_, {tuple.local, tuple.local_port, 0},
                                  {tuple.remote, tuple.remote_port, 0}, now);
@@ -238,7 +238,7 @@ bool Engine::cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment&
   r.remote = tuple.remote;
   r.local_port = tuple.local_port;
   r.remote_port = tuple.remote_port;
-  r.listener = l.index;
+  r.listener = l.listener;
   if (!tcp::open_cookie(r, secret_, child_config(l, tuple, 0), s, now)) {
     stats_.syn_cookies_failed.add();
     return false;
@@ -281,7 +281,7 @@ TcpFlow* Engine::new_child(const Listener& l, const SynTuple& t, Instant now) no
 /// accept() will find it. Its Tcb is open.
 void Engine::queue_child(Listener& l, TcpFlow& f) noexcept {
   write_will(f);
-  f.listener = &l;
+  f.listener = l.listener;
   l.ready.push_back(f);
   ++l.ready_count;
 }

@@ -108,7 +108,7 @@ bool Engine::receive_datagram(RxDesc& d, const wire::PlainIp& ip, bool alone) no
 bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcept {
   const Egress& way = u.egress;
   const size_t n = data.iov_len;
-  if (way.generation != reader_.generation() || !u.held.empty() ||
+  if (way.generation != static_cast<uint32_t>(reader_.generation()) || !u.held.empty() ||
       n > pool_->frame_bytes() - PacketPool::kHeadroom ||
       n + way.header.size() > way.mtu + way.header.l3_at()) [[unlikely]]
     return false;
@@ -132,7 +132,7 @@ bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcep
 /// One segment that leaves at once, the only one in flight. @return false: nothing was done.
 bool Engine::send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
   if (!tcp::may_send_lone(f.tcb, data.iov_len, now) || f.is_stalled || f.pending_hook.is_linked() ||
-      f.egress.generation != reader_.generation())
+      f.egress.generation != static_cast<uint32_t>(reader_.generation()))
     return false;
   tcp::Plan plan;
   tcp::append_lone(f.tcb, data.iov_base, data.iov_len, now, plan);

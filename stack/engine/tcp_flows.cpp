@@ -171,9 +171,10 @@ void Engine::deliver_events(Instant now) noexcept {
     TcpFlow& f = notify_.front();
     notify_.pop_front();
     const Effects e = std::exchange(f.gathered, Effects::kNone);
-    if (f.listener != nullptr) {
+    if (f.listener != kNoListener) {
       // Not accepted yet: whatever else happened, accept() and what follows it will show.
-      if (has(e, Effects::kConnected) && events_.accept != nullptr) events_.accept(*f.listener);
+      if (has(e, Effects::kConnected) && events_.accept != nullptr)
+        events_.accept(*listeners_[f.listener]);
     } else if (f.owner != nullptr) {
       events_.tcp(f, e);
     } else {

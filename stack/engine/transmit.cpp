@@ -81,7 +81,7 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
       is_done = false;
       break;
     }
-    if (f.egress.generation != reader_.generation()) [[unlikely]] {
+    if (f.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]] {
       if (auto ok = refresh_egress(f, now); !ok) {
         stall(f, ok.error(), now);
         break;
@@ -232,7 +232,7 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
        .ttl = ip.ttl,
        .tos = ip.tos,
        .dont_fragment = proto == IpProto::kUdp || ip.mtu_discover != IP_PMTUDISC_DONT});
-  e.generation = hop->generation;
+  e.generation = static_cast<uint32_t>(hop->generation);
   return {};
 }
 
@@ -251,7 +251,7 @@ void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
   if (f.stalled_since == Instant()) f.stalled_since = now;
   const tcp::State state = tcp::state(f.tcb);
   const bool is_opening = state == tcp::State::kSynSent || state == tcp::State::kSynReceived;
-  const bool is_orphan = f.owner == nullptr && f.listener == nullptr;
+  const bool is_orphan = f.owner == nullptr && f.listener == kNoListener;
   const bool may_heal = why.code == EAGAIN || why.code == EHOSTUNREACH;
   if ((is_opening || is_orphan) && (!may_heal || now - f.stalled_since >= kNeighbourPatience)) {
     note_effects(f, tcp::fail(f.tcb, why.code == EAGAIN ? EHOSTUNREACH : why.code));
@@ -269,7 +269,7 @@ void Engine::flush_pending(Instant now) noexcept {
     TcpFlow& f = turn.front();
     turn.pop_front();
     if (!transmit(f, now)) want_transmit(f);
-    if (f.owner == nullptr && f.listener == nullptr && !f.notify_hook.is_linked()) [[unlikely]]
+    if (f.owner == nullptr && f.listener == kNoListener && !f.notify_hook.is_linked()) [[unlikely]]
       orphan_effects(f, now);
   }
 }

@@ -237,7 +237,7 @@ Result<void> Engine::udp_send_cached(UdpFlow& u, const Endpoint& dst, std::span<
                                      Doorbell bell, Instant now) noexcept {
   if (u.egress_to != dst || u.egress_to.port == 0) return fail(ENOENT, "egress");
   Result<void> way;
-  if (u.egress.generation != reader_.generation()) [[unlikely]] {
+  if (u.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]] {
     way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, dst, ip_to(u, dst), now);
     if (!way && way.error().code != EAGAIN) return way;
   }

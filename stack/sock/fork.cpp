@@ -18,6 +18,7 @@
 #include "core/sleep.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/sockets.h"
+#include "stack/tcp/shared_config.h"
 
 namespace vireo {
 
@@ -33,6 +34,7 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   if (Engine* e = engine_if_any()) e->lock().lock();
   if (g_forking++ == 0) {
     fd_table().lock().lock();
+    tcp::SharedConfig::lock().lock();
     fd_table().show_to_child(true);
   }
   rules_lock_.lock();
@@ -50,6 +52,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   rules_lock_.unlock();
   if (--g_forking == 0) {
     fd_table().show_to_child(false);
+    tcp::SharedConfig::lock().unlock();
     fd_table().lock().unlock();
   }
   if (Engine* e = engine_if_any()) e->unlock();
@@ -68,6 +71,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   life_lock_.reset_after_fork();
   if (--g_forking == 0) {
     fd_table().show_to_child(false);
+    tcp::SharedConfig::lock().reset_after_fork();
     fd_table().lock().reset_after_fork();
   }
 

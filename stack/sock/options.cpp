@@ -262,7 +262,7 @@ void apply_tcp(File& f, int fd, int level, int name) {
     if (read_name(level, name) == SO_SNDBUF) tcp::set_snd_buf(t, tcp_config(*f.stack, o).snd_buf);
     if (name == SO_OOBINLINE) tcp::set_oob_inline(t, o.oobinline != 0);
     if (name == SO_RCVLOWAT) {  // as Linux: the buffer must hold it, and it may be there already
-      if (!o.rcvbuf_set) tcp::set_rcv_buf(t, std::max(t.config.rcv_buf, uint32_t(o.rcvlowat)));
+      if (!o.rcvbuf_set) tcp::set_rcv_buf(t, std::max(t.rcv_buf, uint32_t(o.rcvlowat)));
       f.ready.notify(kReadyIn);
     }
   }

@@ -16,12 +16,13 @@ bool has_frames(const Tcb& t) {
 /// A window of data took a round trip, or longer if the sender had not enough: the least counts.
 void measure_by_window(Tcb& t, Instant now) {
   BufferTuning& b = t.tuning;
-  if (t.rcv_nxt < b.window_end) return;
+  const auto rcv_nxt = static_cast<uint32_t>(t.rcv_nxt);
+  if (b.window_end != 0 && Seq32(rcv_nxt).before(Seq32(b.window_end))) return;
   if (b.window_end != 0) {
     const Duration sample = std::max(now - b.window_at, Duration::us(1));
     b.rtt = b.rtt.get() == Duration{} ? sample : std::min(b.rtt.get(), sample);
   }
-  b.window_end = std::max(t.rcv_adv, t.rcv_nxt + 1);
+  b.window_end = static_cast<uint32_t>(std::max(t.rcv_adv, t.rcv_nxt + 1));
   b.window_at = now;
 }
 
@@ -39,7 +40,6 @@ void measure_by_echo(Tcb& t, uint32_t echo, Instant now) {
 }
 
 void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
-  Config& c = t.config;
   BufferTuning& b = t.tuning;
   if (!t.ts_on) measure_by_window(t, now);
   b.copied += bytes;
@@ -49,17 +49,17 @@ void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
     uint64_t want = 2ULL * b.copied + 16ULL * t.rcv_mss;
     want += 2 * (want * (b.copied - b.space) / b.space);
     b.space = b.copied;
-    c.rcv_buf = static_cast<uint32_t>(std::clamp<uint64_t>(want, c.rcv_buf, c.rcv_buf_max));
+    t.rcv_buf = static_cast<uint32_t>(std::clamp<uint64_t>(want, t.rcv_buf, t.config->rcv_buf_max));
   }
   b.copied = 0;
   b.round_at = now;
 }
 
 void tune_send(Tcb& t) {
-  Config& c = t.config;
+  const uint32_t most = t.config->snd_buf_max;
   const uint64_t want = 2ULL * t.cc.cwnd;
-  if (want <= c.snd_buf || c.snd_buf >= c.snd_buf_max || !has_frames(t)) return;
-  c.snd_buf = static_cast<uint32_t>(std::min<uint64_t>(want, c.snd_buf_max));
+  if (want <= t.snd_buf || t.snd_buf >= most || !has_frames(t)) return;
+  t.snd_buf = static_cast<uint32_t>(std::min<uint64_t>(want, most));
 }
 
 }  // namespace vireo::tcp

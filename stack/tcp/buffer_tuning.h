@@ -12,7 +12,6 @@
 
 #include "core/clock.h"
 #include "core/compact_duration.h"
-#include "core/seq.h"
 
 namespace vireo::tcp {
 
@@ -23,9 +22,11 @@ struct BufferTuning {
   Micros rtt;           ///< as the receiver sees it; zero: unknown
   uint32_t copied = 0;  ///< taken by the program since
   uint32_t space = 0;   ///< most taken in a round
-  uint32_t echo = 0;    ///< newest of our timestamps that came back with data
-  Instant window_at;    ///< without timestamps: when `window_end` was the window's edge
-  StreamOffset window_end = 0;
+  union {
+    uint32_t echo = 0;    ///< newest of our timestamps that came back with data
+    uint32_t window_end;  ///< without timestamps: low half of an offset, 0: not known
+  };
+  Instant window_at;  ///< when `window_end` was the window's edge
 };
 
 /// Data came with `echo`, which tells the round trip if it is a new one. Clock: 1 ms; below that

@@ -24,7 +24,7 @@ bool may_lead(const Tcb& t, const Plan& p) {
 uint32_t most_bytes(const Tcb& t, const Plan& p, const BurstLimits& most) {
   if (!t.paced) return most.bytes;
   const uint64_t quantum =
-      std::max<uint64_t>(t.config.max_pacing_rate / 1000, uint64_t{kLeastPaced} * p.length);
+      std::max<uint64_t>(t.config->max_pacing_rate / 1000, uint64_t{kLeastPaced} * p.length);
   return static_cast<uint32_t>(std::min<uint64_t>(most.bytes, quantum));
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 void stop_timers(Tcb& t) {
   t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.rto_at = t.delack_at = t.keep_at = t.life_at = Instant::never();
+  t.rtx_at = t.rto_at = t.delack_at = t.life_at = Instant::never();
 }
 
 void drop_work(Tcb& t) {
@@ -55,7 +55,7 @@ void enter_time_wait(Tcb& t, Instant now) {
   t.state = State::kTimeWait;
   t.queue.clear();
   t.rtx_timer = RtxTimer::kNone;
-  t.rtx_at = t.rto_at = t.keep_at = Instant::never();
+  t.rtx_at = t.rto_at = Instant::never();
   t.life_at = now + kTimeWaitLength;
 }
 
@@ -103,13 +103,13 @@ void close(Tcb& t, Instant now) {
     return;
   }
   t.reassembly.reset();
-  t.keep_at = Instant::never();
+  t.life_at = Instant::never();
   if (t.state == State::kFinWait2) {
-    if (t.config.fin_timeout < Duration{}) {  // as Linux: no FIN_WAIT_2 without an owner
+    if (t.config->fin_timeout < Duration{}) {  // as Linux: no FIN_WAIT_2 without an owner
       reset(t, 0);
       return;
     }
-    t.life_at = now + t.config.fin_timeout;
+    t.life_at = now + t.config->fin_timeout;
   }
   shutdown_write(t, now);
   refresh_prediction(t);

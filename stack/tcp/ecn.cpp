@@ -11,7 +11,7 @@ namespace {
 constexpr SegFlags kBoth = SegFlags::kEce | SegFlags::kCwr;
 
 bool is_dctcp(const Config& c) { return c.congestion == CcKind::kDctcp; }
-bool is_dctcp(const Tcb& t) { return is_dctcp(t.config); }
+bool is_dctcp(const Tcb& t) { return is_dctcp(*t.config); }
 
 }  // namespace
 
@@ -30,7 +30,7 @@ void ecn_adopt_syn(Tcb& t, const Segment& syn) {
   if (has(syn.flags, SegFlags::kAck))
     ecn_settle(t, t.ecn.requested && (syn.flags & kBoth) == SegFlags::kEce);
   else
-    ecn_settle(t, ecn_agrees(t.config, syn));
+    ecn_settle(t, ecn_agrees(*t.config, syn));
 }
 
 void ecn_mark_syn(const Tcb& t, bool reply, Plan& p) {
@@ -38,7 +38,7 @@ void ecn_mark_syn(const Tcb& t, bool reply, Plan& p) {
     if (t.ecn_on) p.flags |= SegFlags::kEce;
     return;
   }
-  if (p.retransmission || !(t.config.ecn == EcnMode::kRequest || is_dctcp(t))) return;
+  if (p.retransmission || !(t.config->ecn == EcnMode::kRequest || is_dctcp(t))) return;
   p.flags |= kBoth;
   if (is_dctcp(t)) p.ecn = wire::Ecn::kEct0;  // RFC 8257 §3.5
 }
@@ -57,7 +57,7 @@ void ecn_on_data(Tcb& t, const Segment& s) {
     // RFC 8257 §3.2: what came before the change is acknowledged by itself, with its own echo.
     if (t.rcv_acked < t.rcv_nxt && !t.ecn_old_due) {
       t.ecn_old_due = true;
-      t.ecn.old_at = static_cast<uint32_t>(t.rcv_nxt);
+      t.ecn_old_at = static_cast<uint32_t>(t.rcv_nxt);
       t.ecn.old_ece = t.ecn_ece;
     }
     t.ecn_expect_ce = t.ecn_ece = ce;

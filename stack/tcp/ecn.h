@@ -22,11 +22,10 @@ struct Plan;
 struct Config;
 
 struct EcnState {
-  uint32_t old_at = 0;  ///< what was received before the mark changed, if Tcb::ecn_old_due; 32 bits
-  bool old_ece = false;    ///< its echo
-  bool requested = false;  ///< our SYN asked for it
-  bool ect_seen = false;   ///< the peer's data came marked ECT or CE
-  bool lowered = false;    ///< an echo lowered the window; its episode is not over
+  bool old_ece : 1 = false;    ///< echo of what Tcb::ecn_old_at has
+  bool requested : 1 = false;  ///< our SYN asked for it
+  bool ect_seen : 1 = false;   ///< the peer's data came marked ECT or CE
+  bool lowered : 1 = false;    ///< an echo lowered the window; its episode is not over
 };
 
 /// A listener with `c` agrees to what this SYN asks (RFC 3168 §6.1.1).

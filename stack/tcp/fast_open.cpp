@@ -44,7 +44,7 @@ size_t begin_fast_open(Tcb& t, const SynData& d, Instant now) {
   if (d.cookie.empty() && !d.without_cookie) return 0;
   const int frame = static_cast<int>(t.pool->frame_bytes() - PacketPool::kHeadroom);
   const int space =
-      std::min({int{d.peer_mss} - kOptionSpace, int{t.config.mss} - kOptionSpace, frame});
+      std::min({int{d.peer_mss} - kOptionSpace, int{t.path_mss} - kOptionSpace, frame});
   if (space <= 0) return 0;
   t.mss = static_cast<uint16_t>(space);  // until the SYN-ACK says more
   iovec part[16];
@@ -67,7 +67,7 @@ void plan_fast_open(Tcb& t, Plan& p) {
   const Scoreboard& b = t.queue.board();
   if (b.cookie_bytes != 0) add_fast_open(p, {b.cookie, b.cookie_bytes});
   PacketBuf* const packet = t.queue.front().packet;
-  if (packet->length + kOptionSpace > t.config.mss) return;  // the path shrank before it left
+  if (packet->length + kOptionSpace > t.path_mss) return;  // the path shrank before it left
   p.packet = packet;
   p.at = packet->data_at;
   p.length = packet->length;

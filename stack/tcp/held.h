@@ -21,7 +21,7 @@ inline bool may_hold(Tcb& t, size_t n) {
   const uint32_t most = std::min<uint32_t>(t.mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
   return n != 0 && d.length + n < most && t.snd_nxt + d.length + n <= t.snd_edge &&
          t.snd_max == t.snd_nxt && !t.more && !t.push && t.acks_due == 0 && !t.tlp_due &&
-         !t.probe_due && !t.keep_due && !t.searches_mtu && t.config.notsent_lowat == UINT32_MAX &&
+         !t.probe_due && !t.keep_due && !t.searches_mtu && t.config->notsent_lowat == UINT32_MAX &&
          buffer_room(t) >= n;
 }
 

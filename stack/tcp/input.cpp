@@ -160,11 +160,11 @@ Next fin_acknowledged(Tcb& t, Arrival& a) {
     case State::kFinWait1:
       t.state = State::kFinWait2;
       if (!t.orphan) return Next::kGoOn;
-      if (t.config.fin_timeout < Duration{}) {  // TCP_LINGER2 below zero
+      if (t.config->fin_timeout < Duration{}) {  // TCP_LINGER2 below zero
         a.effects |= finish(t, 0);
         return Next::kDrop;
       }
-      t.life_at = a.now + t.config.fin_timeout;
+      t.life_at = a.now + t.config->fin_timeout;
       return Next::kGoOn;
     case State::kClosing:
       enter_time_wait(t, a.now);
@@ -247,9 +247,9 @@ Next step7_text(Tcb& t, Arrival& a) {
   }
   if (t.fin_seen) {  // beyond the peer's own FIN there is nothing
     const StreamOffset end = t.rcv_nxt + static_cast<uint32_t>(a.left) + a.length();
-    if (end > t.fin_offset)
-      a.s.payload.trim_back(
-          static_cast<uint32_t>(std::min<uint64_t>(end - t.fin_offset, a.length())));
+    const StreamOffset fin = t.near_rcv_nxt(t.fin_at);
+    if (end > fin)
+      a.s.payload.trim_back(static_cast<uint32_t>(std::min<uint64_t>(end - fin, a.length())));
     if (a.length() == 0) {
       ack_now(t, true);
       return Next::kGoOn;
@@ -261,8 +261,7 @@ Next step7_text(Tcb& t, Arrival& a) {
   if (t.ts_on && a.options.has_timestamps && a.options.ts_ecr != t.tuning.echo)
     measure_by_echo(t, a.options.ts_ecr, a.now);
   const uint32_t length = a.length();
-  if (length > t.rcv_mss)
-    t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(length, t.config.mss));
+  if (length > t.rcv_mss) t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(length, t.path_mss));
   if (a.left == 0) {
     const StreamOffset before = t.rcv_nxt;
     accept_data(t, std::move(a.s.payload), a.now);
@@ -279,8 +278,8 @@ Next step7_text(Tcb& t, Arrival& a) {
         frame;
     // Neither twice the buffer in frames nor the last quarter of the pool: the new segment is
     // refused, what is held stays.
-    if (pinned <= 2ULL * t.config.rcv_buf && t.pool->free_count() >= t.pool->size() / 4) {
-      const auto r = t.reassembly->insert(at, std::move(a.s.payload), pinned > t.config.rcv_buf);
+    if (pinned <= 2ULL * t.rcv_buf && t.pool->free_count() >= t.pool->size() / 4) {
+      const auto r = t.reassembly->insert(at, std::move(a.s.payload), pinned > t.rcv_buf);
       if (r.duplicate) note_duplicate(t, t.rcv_seq(r.dup_begin), t.rcv_seq(r.dup_end));
     }
     if (t.reassembly->empty()) t.reassembly.reset();
@@ -295,9 +294,9 @@ void step8_fin(Tcb& t, Arrival& a, StreamOffset fin_at, bool acked) {
   const bool contradicted = t.reassembly != nullptr && t.reassembly->last_end() > fin_at;
   if (a.fin && !t.peer_fin && !t.fin_seen && !contradicted) {
     t.fin_seen = true;
-    t.fin_offset = fin_at;
+    t.fin_at = static_cast<uint32_t>(fin_at);
   }
-  if (!t.fin_seen || t.peer_fin || t.rcv_nxt != t.fin_offset) {
+  if (!t.fin_seen || t.peer_fin || static_cast<uint32_t>(t.rcv_nxt) != t.fin_at) {
     if (a.fin && !acked) ack_now(t, true);
     return;
   }
@@ -435,7 +434,7 @@ void accept_data(Tcb& t, PacketChain data, Instant now) {
   const auto deliver = [&t](PacketChain&& d) {
     const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
     t.rcv_nxt += d.bytes();
-    append_chain(t.recv_queue, std::move(d), pinned > t.config.rcv_buf);
+    append_chain(t.recv_queue, std::move(d), pinned > t.rcv_buf);
   };
   if (t.reassembly == nullptr) {
     deliver(std::move(data));

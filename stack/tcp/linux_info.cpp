@@ -75,10 +75,10 @@ tcp_info linux_info(const Tcb& t, Instant now) {
   o.tcpi_rttvar = us(i.rttvar);
   o.tcpi_snd_ssthresh = i.snd_ssthresh;
   o.tcpi_snd_cwnd = i.snd_cwnd;
-  o.tcpi_advmss = t.config.mss - (i.timestamps ? 12U : 0U);
+  o.tcpi_advmss = t.path_mss - (i.timestamps ? 12U : 0U);
   o.tcpi_backoff = t.backoff;
   o.tcpi_probes = t.rtx_timer == RtxTimer::kPersist ? t.retransmits : t.keep_probes;
-  o.tcpi_ato = us(t.config.delack_max);
+  o.tcpi_ato = us(t.config->delack_max);
   o.tcpi_rcv_ssthresh = i.rcv_wnd;
   o.tcpi_reordering = i.reordering;
   o.tcpi_rcv_space = i.rcv_space;

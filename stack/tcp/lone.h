@@ -22,8 +22,7 @@ inline bool is_lone(Tcb& t, StreamOffset ack) {
   return t.queue.count() == 1 && ack == t.snd_end && t.snd_nxt == t.snd_end && t.snd_una != 0 &&
          t.is_orderly() && !d.is_tainted() && d.packet != nullptr && !t.ecn_on &&
          !t.write_blocked && t.cc.kind != CcKind::kDctcp && flight < t.mss &&
-         2 * flight < t.cc.cwnd && 2 * flight < t.config.snd_buf &&
-         2ULL * t.cc.cwnd <= t.config.snd_buf;
+         2 * flight < t.cc.cwnd && 2 * flight < t.snd_buf && 2ULL * t.cc.cwnd <= t.snd_buf;
 }
 
 /// All that on_ack() comes to for it.
@@ -31,7 +30,7 @@ inline void take_lone(Tcb& t, Instant now) {
   const Instant sent_at = t.queue.front().sent_at;
   t.queue.pop_front();
   t.snd_una = t.snd_end;
-  t.rtt.sample(now - sent_at, t.config.rto_min, t.config.rto_max);
+  t.rtt.sample(now - sent_at, t.config->rto_min, t.config->rto_max);
   t.backoff = 0;
   t.dupacks = 0;
   t.retransmits = 0;
@@ -50,8 +49,8 @@ inline void take_lone(Tcb& t, Instant now) {
 inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
   return t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() && t.queue.has_ring() &&
          n - 1 < t.mss && t.snd_una == t.snd_end && t.snd_nxt + n <= t.snd_edge && n <= t.cc.cwnd &&
-         n <= t.config.snd_buf && n <= t.pool->frame_bytes() - PacketPool::kHeadroom &&
-         t.backoff == 0 && now - t.last_sent <= t.rtt.rto && t.pool->may_send(true);
+         n <= t.snd_buf && n <= t.pool->frame_bytes() - PacketPool::kHeadroom && t.backoff == 0 &&
+         now - t.last_sent <= t.rtt.rto && t.pool->may_send(true);
 }
 
 /// Queues `n` bytes and says how they leave. Requires may_send_lone(). Then either sent_lone(), or
@@ -78,7 +77,7 @@ inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
   ++t.segs_out;
   text_sent(t, p, t.mss, now);
   sent_up_to(t, t.snd_end, p);
-  t.rto_at = now + std::min(t.rtt.rto, t.config.rto_max.get());
+  t.rto_at = now + std::min(t.rtt.rto, t.config->rto_max.get());
   t.rtx_timer = RtxTimer::kProbe;
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
 }

@@ -31,7 +31,7 @@ void begin_mtu_search(Tcb& t, Instant now) {
   auto* s = new (std::nothrow) MtuSearch;
   if (s == nullptr) return;
   s->search_low =
-      static_cast<uint16_t>(std::min<uint32_t>(t.config.mtu_base + plain_options(t), UINT16_MAX));
+      static_cast<uint16_t>(std::min<uint32_t>(t.config->mtu_base + plain_options(t), UINT16_MAX));
   s->search_high = largest_segment(t);
   s->begun = now;
   t.mtu_search.reset(s);
@@ -40,7 +40,7 @@ void begin_mtu_search(Tcb& t, Instant now) {
 }
 
 void stop_mtu_probing(Tcb& t) {
-  t.config.mtu_probing = MtuProbing::kOff;
+  t.config.change([](Config& c) { c.mtu_probing = MtuProbing::kOff; });
   if (!t.searches_mtu) return;
   t.searches_mtu = false;
   t.mtu_search.reset();
@@ -51,10 +51,10 @@ uint32_t plan_mtu_probe(Tcb& t, Instant now) {
   MtuSearch& s = *t.mtu_search;
   take_success(t, s);
   if (s.probe_size != 0 || t.cc.cwnd < kLeastWindow * t.mss || !is_quiet(t)) return t.mss;
-  const int threshold = std::max<int>(t.config.mtu_threshold, 1);
+  const int threshold = std::max<int>(t.config->mtu_threshold, 1);
   int high = std::min(s.search_high, largest_segment(t));
   if (high - s.search_low < threshold) {
-    if (now - s.begun < Duration::s(t.config.mtu_interval_s)) return t.mss;
+    if (now - s.begun < Duration::s(t.config->mtu_interval_s)) return t.mss;
     // RFC 4821 §7.3: the path may have changed.
     s.search_low = static_cast<uint16_t>(t.mss + plain_options(t));
     s.search_high = largest_segment(t);
@@ -74,7 +74,7 @@ uint32_t plan_mtu_probe(Tcb& t, Instant now) {
 bool is_mtu_settled(const Tcb& t) {
   const MtuSearch& s = *t.mtu_search;
   const int high = std::min(s.search_high, largest_segment(t));
-  return s.probe_size != 0 || high - s.search_low < std::max<int>(t.config.mtu_threshold, 1);
+  return s.probe_size != 0 || high - s.search_low < std::max<int>(t.config->mtu_threshold, 1);
 }
 
 void mtu_probe_sent(Tcb& t, const Plan& p) {

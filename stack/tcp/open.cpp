@@ -12,14 +12,19 @@ namespace {
 
 void begin(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss) {
   release(t);
-  t.config = c;
-  t.config.wscale = fitting_wscale(c);
   t.pool = &pool;
+  t.rcv_buf = c.rcv_buf;
+  t.snd_buf = c.snd_buf;
+  t.path_mss = c.mss;
+  t.ts_offset = c.ts_offset;
+  Config common = c;
+  common.wscale = fitting_wscale(c);
   // No connection grows to more than a quarter of the frames.
   const uint64_t share = uint64_t{pool.size()} * pool.frame_bytes() / 4;
-  t.config.rcv_buf_max = static_cast<uint32_t>(std::min<uint64_t>(c.rcv_buf_max, share));
-  t.config.snd_buf_max = static_cast<uint32_t>(std::min<uint64_t>(c.snd_buf_max, share));
-  set_max_pacing_rate(t, c.max_pacing_rate);
+  common.rcv_buf_max = static_cast<uint32_t>(std::min<uint64_t>(c.rcv_buf_max, share));
+  common.snd_buf_max = static_cast<uint32_t>(std::min<uint64_t>(c.snd_buf_max, share));
+  t.config.set(common);
+  t.paced = Pacer::is_bound(c.max_pacing_rate);
   t.iss = iss;
   t.nodelay = c.nodelay;
   t.cork = c.cork;
@@ -33,8 +38,8 @@ void expect_from(Tcb& t, Seq32 irs) {
   t.irs = irs;
   t.rcv_nxt = 1;
   t.rcv_acked = 1;
-  t.rcv_adv = 1 + first_window(t.config);
-  t.rcv_mss = std::min(t.config.mss, kDefaultMss);
+  t.rcv_adv = 1 + first_window(t);
+  t.rcv_mss = std::min(t.path_mss, kDefaultMss);
 }
 
 }  // namespace
@@ -68,7 +73,7 @@ void open_fast(Tcb& t, const Config& c, PacketPool& pool, Segment&& syn, Seq32 i
   t.fast_open = true;
   cc_start(t.cc, c.congestion, t.mss, false);
   const uint32_t length = syn.payload.bytes();
-  if (length > first_window(t.config)) syn.payload.trim_back(length - first_window(t.config));
+  if (length > first_window(t)) syn.payload.trim_back(length - first_window(t));
   if (syn.payload.empty()) return;
   t.data_segs_in = 1;
   t.last_received = now;
@@ -89,7 +94,7 @@ void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord
   t.wscale_on = r.wscale_on;
   if (t.wscale_on) {
     t.snd_wscale = r.wscale;
-    t.rcv_wscale = t.config.wscale;
+    t.rcv_wscale = t.config->wscale;
   }
   t.ts_recent = r.ts_recent;
   if (t.ts_on) t.ts_recent_s = seconds(now);
@@ -104,7 +109,7 @@ void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord
 
 void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
   const wire::TcpOptions o = wire::parse_tcp_options(syn.options, true);
-  const Config& c = t.config;
+  const Config& c = *t.config;
   expect_from(t, syn.seq);
   t.snd_wl1 = syn.seq;
   ecn_adopt_syn(t, syn);
@@ -128,7 +133,7 @@ void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
 uint16_t largest_segment(const Tcb& t) {
   const uint32_t frame = t.pool == nullptr ? 65535 : t.pool->frame_bytes() - PacketPool::kHeadroom;
   const uint32_t most = std::min<uint32_t>(frame + plain_options(t), UINT16_MAX);
-  return std::min({t.peer_mss, t.config.mss, static_cast<uint16_t>(most)});
+  return std::min({t.peer_mss, t.path_mss, static_cast<uint16_t>(most)});
 }
 
 void update_mss(Tcb& t) {
@@ -139,16 +144,16 @@ void update_mss(Tcb& t) {
 }
 
 void set_mss(Tcb& t, uint16_t mss) {
-  t.config.mss = mss;
+  t.path_mss = mss;
   update_mss(t);
 }
 
 void establish(Tcb& t, Instant now) {
   t.state = State::kEstablished;
-  if (t.config.mtu_probing == MtuProbing::kAlways) begin_mtu_search(t, now);
-  if (!t.fast_open || t.syn_retried) cc_start(t.cc, t.config.congestion, t.mss, t.syn_retried);
+  if (t.config->mtu_probing == MtuProbing::kAlways) begin_mtu_search(t, now);
+  if (!t.fast_open || t.syn_retried) cc_start(t.cc, t.config->congestion, t.mss, t.syn_retried);
   t.retransmits = 0;
-  if (t.config.keepalive) t.keep_at = now + t.config.keep_idle;
+  if (t.config->keepalive && !t.orphan) t.life_at = now + t.config->keep_idle;
   if (t.fin_queued) t.state = State::kFinWait1;
 }
 

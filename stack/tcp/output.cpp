@@ -72,9 +72,9 @@ void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
 
 /// RFC 8257 §3.2: of what came before the mark changed. The right edge of the window is the same.
 void plan_old_ack(const Tcb& t, Plan& p) {
-  const uint64_t since = t.rcv_nxt - t.ecn_old_offset();
+  const uint64_t since = t.rcv_nxt - t.near_rcv_nxt(t.ecn_old_at);
   const uint64_t unit = 1ULL << t.rcv_wscale;
-  p.ack = t.rcv_seq(t.ecn_old_offset());
+  p.ack = t.rcv_seq(t.near_rcv_nxt(t.ecn_old_at));
   p.window =
       static_cast<uint16_t>(std::min<uint64_t>(p.window + (since + unit - 1) / unit, UINT16_MAX));
   p.flags = t.ecn.old_ece ? SegFlags::kAck | SegFlags::kEce : SegFlags::kAck;
@@ -105,16 +105,16 @@ void plan_reset_reply(const Tcb& t, Instant now, Plan& p) {
 }
 
 void plan_syn(Tcb& t, Instant now, Plan& p) {
-  const Config& c = t.config;
+  const Config& c = *t.config;
   const bool reply = t.state == State::kSynReceived;
   fill(t, now, kSyn, 0, p);
   p.flags = reply ? SegFlags::kSyn | SegFlags::kAck : SegFlags::kSyn;
   if (!reply) p.ack = Seq32(0);
-  p.window = first_window(c);
+  p.window = first_window(t);
   p.window = static_cast<uint16_t>(p.window - std::min<uint32_t>(p.window, t.recv_queue.bytes()));
   p.retransmission = t.snd_max > 0;
   wire::SynOptions o;
-  o.mss = c.mss;  // RFC 6691: options are not subtracted
+  o.mss = t.path_mss;  // RFC 6691: options are not subtracted
   o.sack_permitted = reply ? t.sack_on : c.sack;
   o.timestamps = reply ? t.ts_on : c.timestamps;
   o.ts_val = timestamp(t, now);
@@ -300,7 +300,7 @@ bool next_segment(Tcb& t, Instant now, Plan& p) {
 void sent(Tcb& t, const Plan& p, Instant now) {
   ++t.segs_out;
   if (t.paced && p.length > 0) [[unlikely]]
-    t.queue.board().pacer.spend(p.length, t.config.max_pacing_rate, now);
+    t.queue.board().pacer.spend(p.length, t.config->max_pacing_rate, now);
   const StreamOffset end = p.offset + p.length + (has(p.flags, SegFlags::kFin) ? 1 : 0);
   switch (p.kind) {
     case kData: {
@@ -364,7 +364,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
     case kAck:
       if (t.ecn_old_due) [[unlikely]] {
         t.ecn_old_due = false;
-        t.rcv_acked = t.ecn_old_offset();
+        t.rcv_acked = t.near_rcv_nxt(t.ecn_old_at);
         return;
       }
       ack_sent(t, p, t.rcv_wscale);
@@ -458,10 +458,10 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
 bool append_all(Tcb& t, std::span<const iovec> data, Instant now) {
   size_t all = 0;
   for (const iovec& v : data) all += v.iov_len;
-  const uint32_t limit = t.config.snd_buf;
-  t.config.snd_buf = UINT32_MAX;
+  const uint32_t limit = t.snd_buf;
+  t.snd_buf = UINT32_MAX;
   const size_t n = append(t, data, false, now);
-  t.config.snd_buf = limit;
+  t.snd_buf = limit;
   return n == all;
 }
 

@@ -103,7 +103,7 @@ inline void text_sent(Tcb& t, const Plan& p, uint32_t mss, Instant now) {
   t.bytes_sent += p.length;
   t.last_sent = now;
   // An answer within the time of a delayed ACK, whether or not that was still owed (Linux).
-  if (now - t.last_received < t.config.delack_max && t.data_segs_in > 0) t.interactive = true;
+  if (now - t.last_received < t.config->delack_max && t.data_segs_in > 0) t.interactive = true;
 }
 
 /// Its ACK and window, of which `shift` bits are not on the wire (none of a SYN's).

@@ -23,7 +23,7 @@ Effects path_shrunk(Tcb& t, uint16_t mss, Instant now) {
 }
 
 void suspect_black_hole(Tcb& t, Instant now) {
-  const Config& c = t.config;
+  const Config& c = *t.config;
   if (c.mtu_probing == MtuProbing::kOff || t.retransmits < c.retries1) return;
   // First the base, then halves of it: packets of that size go through almost anywhere.
   if (!t.searches_mtu) {

@@ -17,7 +17,7 @@ namespace vireo::tcp {
 /// Acknowledges `unacked` in-order bytes now or later (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
 inline void schedule_ack(Tcb& t, Instant now) {
   const uint64_t unacked = t.rcv_nxt - t.rcv_acked;
-  bool at_once = unacked >= 2ULL * t.rcv_mss || t.config.quickack;
+  bool at_once = unacked >= 2ULL * t.rcv_mss || t.config->quickack;
   if (t.quick_acks > 0) {
     --t.quick_acks;
     at_once |= !t.interactive;
@@ -28,7 +28,7 @@ inline void schedule_ack(Tcb& t, Instant now) {
   }
   if (t.delack_at.is_never()) {
     const Duration wait =
-        std::min(std::max(t.rtt.srtt / 2, Duration::ms(1)), t.config.delack_max.get());
+        std::min(std::max(t.rtt.srtt / 2, Duration::ms(1)), t.config->delack_max.get());
     t.delack_at = now + wait;
   }
 }
@@ -91,11 +91,11 @@ inline Effects take_predicted(Tcb& t, const PlainSegment& s, PacketChain&& paylo
     ++t.data_segs_in;
     t.last_received = now;
     if (s.length > t.rcv_mss)
-      t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(s.length, t.config.mss));
+      t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(s.length, t.path_mss));
     if (t.ts_on && s.ts_echo != t.tuning.echo) measure_by_echo(t, s.ts_echo, now);
     t.rcv_nxt += s.length;
     const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
-    if (pinned > t.config.rcv_buf) [[unlikely]]
+    if (pinned > t.rcv_buf) [[unlikely]]
       append_chain(t.recv_queue, std::move(payload), true);
     else
       t.recv_queue.append(std::move(payload));

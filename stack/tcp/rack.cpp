@@ -119,7 +119,7 @@ void rack_detect_loss(Tcb& t, Instant now) {
 }
 
 bool tlp_allowed(const Tcb& t) {
-  return t.sack_on && t.config.tlp && t.state > State::kSynReceived && t.backoff == 0 &&
+  return t.sack_on && t.config->tlp && t.state > State::kSynReceived && t.backoff == 0 &&
          !t.tlp_due && t.is_orderly();
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 /// @return the sample, zero: none.
 Duration measure(Tcb& t, const AckEvent& a, const Delivered& d, bool syn, bool advanced) {
-  const Config& c = t.config;
+  const Config& c = *t.config;
   Duration r{};
   const bool bare_syn = syn && (t.data_segs_out == 0 || t.syn_data);  // RFC 7413: data may follow
   if ((d.once && !d.twice) || (bare_syn && !t.syn_retried)) {
@@ -255,12 +255,12 @@ void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64
   if (t.queue.has_ring())
     t.delivery.on_ack(t.queue.board().delivery, t.snd_una, t.snd_nxt, t.snd_nxt == t.snd_end,
                       a.now);
-  if (t.config.snd_buf < t.config.snd_buf_max) tune_send(t);
+  if (t.snd_buf < t.config->snd_buf_max) tune_send(t);
 }
 
 /// As Linux's sk_stream_write_space: a third free again.
 Effects writable(Tcb& t, uint32_t room_before) {
-  const uint32_t third = t.config.snd_buf / 3;
+  const uint32_t third = t.snd_buf / 3;
   if (!t.write_blocked && room_before >= third) return Effects::kNone;
   if (buffer_room(t) < third) return Effects::kNone;
   t.write_blocked = false;
@@ -365,7 +365,7 @@ void lose_all(Tcb& t, Instant now) {
   const bool fresh = t.recovery == Recovery::kOpen || t.snd_una >= t.queue.board().recover;
   cc_on_congestion(t.cc, CcEvent::kTimeout, static_cast<uint32_t>(t.outstanding()), t.mss, now);
   if (fresh) begin_episode(t);
-  b.frto = t.config.frto && (fresh || t.retransmits > 1);
+  b.frto = t.config->frto && (fresh || t.retransmits > 1);
   const bool timed = t.sack_on && t.rtt.has_sample();
   lose_outstanding(t, timed ? now - rack_patience(t) : now);
   if (!t.sack_on) t.sacked_out = 0;

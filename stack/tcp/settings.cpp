@@ -10,13 +10,13 @@ bool consumed(Tcb& t, uint32_t bytes, Instant now) {
   if (t.urgent != Urgent::kNone) [[unlikely]]
     pass_mark(t);
   if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return false;
-  if (t.config.rcv_buf < t.config.rcv_buf_max) tune_receive(t, bytes, now);
+  if (t.rcv_buf < t.config->rcv_buf_max) tune_receive(t, bytes, now);
   // The window reopened: said at once if the peer sees less than half of what it could have and the
   // step is worth a packet (RFC 9293 §3.8.6.2.2).
   const uint64_t seen = t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0;
-  if (2 * seen >= t.config.rcv_buf) return false;  // and so no further look
+  if (2 * seen >= t.rcv_buf) return false;  // and so no further look
   const uint64_t open = receive_edge(t) - t.rcv_nxt;
-  const uint64_t step = std::min<uint64_t>(2ULL * t.config.mss, t.config.rcv_buf / 2);
+  const uint64_t step = std::min<uint64_t>(2ULL * t.path_mss, t.rcv_buf / 2);
   if (open < 2 * seen || open < seen + step) return false;
   ack_now(t, false);
   return true;
@@ -35,7 +35,7 @@ int error(const Tcb& t) { return t.error; }
 
 uint32_t buffer_room(const Tcb& t) {
   const uint64_t used = t.snd_end - std::max<StreamOffset>(t.snd_una, 1);
-  const uint32_t limit = t.config.snd_buf;
+  const uint32_t limit = t.snd_buf;
   if (used >= limit) return 0;
   // Small segments in flight pin whole frames: at four times the buffer in frames, wait.
   if (t.pool != nullptr &&
@@ -46,7 +46,7 @@ uint32_t buffer_room(const Tcb& t) {
 
 uint32_t send_room(const Tcb& t) {
   const uint32_t room = buffer_room(t);
-  const uint32_t lowat = t.config.notsent_lowat;
+  const uint32_t lowat = t.config->notsent_lowat;
   if (lowat == UINT32_MAX) [[likely]]
     return room;
   // Below the mark a whole segment is taken, as Linux takes a whole buffer.
@@ -58,7 +58,7 @@ uint32_t send_room(const Tcb& t) {
 bool is_writable(const Tcb& t) {
   const uint64_t room = buffer_room(t);
   return room != 0 && room * 2 >= unacked_bytes(t) &&
-         (t.config.notsent_lowat == UINT32_MAX || t.unsent() * 2 < t.config.notsent_lowat);
+         (t.config->notsent_lowat == UINT32_MAX || t.unsent() * 2 < t.config->notsent_lowat);
 }
 
 uint32_t unacked_bytes(const Tcb& t) {
@@ -73,12 +73,10 @@ uint16_t effective_mss(const Tcb& t) { return t.mss; }
 
 void set_nodelay(Tcb& t, bool on, Instant) {
   t.nodelay = on;
-  t.config.nodelay = on;
   if (on && t.snd_nxt < t.snd_end) t.push = true;  // what Nagle held goes, cork or not, as on Linux
 }
 void set_cork(Tcb& t, bool on, Instant now) {
   t.cork = on;
-  t.config.cork = on;
   // What it did not send it never will: no timer.
   if (t.state == State::kClosed || t.reset_due) return;
   refresh_prediction(t);
@@ -99,47 +97,65 @@ void set_quickack(Tcb& t, bool on, Instant) {
 }
 bool is_quick(const Tcb& t) { return !t.interactive; }
 void set_keepalive(Tcb& t, bool on, Duration idle, Duration interval, uint8_t count, Instant now) {
-  Config& c = t.config;
-  c.keepalive = on;
-  c.keep_idle = idle;
-  c.keep_interval = interval;
-  c.keep_count = count;
+  t.config.change([&](Config& c) {
+    c.keepalive = on;
+    c.keep_idle = idle;
+    c.keep_interval = interval;
+    c.keep_count = count;
+  });
   t.keep_probes = 0;
   const bool alive =
       t.state >= State::kEstablished && t.state < State::kTimeWait && !t.orphan && !t.reset_due;
-  t.keep_at = on && alive ? now + idle : Instant::never();
+  if (!t.orphan && t.state != State::kTimeWait)
+    t.life_at = on && alive ? now + idle : Instant::never();
 }
-void set_user_timeout(Tcb& t, Duration d) { t.config.user_timeout = d; }
-void set_rcv_buf(Tcb& t, uint32_t bytes) { t.config.rcv_buf = t.config.rcv_buf_max = bytes; }
-void set_snd_buf(Tcb& t, uint32_t bytes) { t.config.snd_buf = t.config.snd_buf_max = bytes; }
+void set_user_timeout(Tcb& t, Duration d) {
+  t.config.change([&](Config& c) { c.user_timeout = d; });
+}
+void set_rcv_buf(Tcb& t, uint32_t bytes) {
+  t.rcv_buf = bytes;
+  t.config.change([&](Config& c) { c.rcv_buf_max = bytes; });
+}
+void set_snd_buf(Tcb& t, uint32_t bytes) {
+  t.snd_buf = bytes;
+  t.config.change([&](Config& c) { c.snd_buf_max = bytes; });
+}
 void set_max_pacing_rate(Tcb& t, uint64_t bytes_per_second) {
-  t.config.max_pacing_rate = bytes_per_second;
+  t.config.change([&](Config& c) { c.max_pacing_rate = bytes_per_second; });
   t.paced = Pacer::is_bound(bytes_per_second);
   refresh_prediction(t);
 }
 void set_rto_min(Tcb& t, Duration d) {
-  t.config.rto_min = d;
+  t.config.change([&](Config& c) { c.rto_min = d; });
   if (!t.rtt.has_sample()) return;
-  t.rtt.rto = t.rtt.timeout(d, std::max(d, t.config.rto_max.get()));
+  t.rtt.rto = t.rtt.timeout(d, std::max(d, t.config->rto_max.get()));
 }
 void set_congestion(Tcb& t, CcKind kind) {
-  if (t.config.congestion == kind) return;
-  t.config.congestion = kind;
+  if (t.config->congestion == kind) return;
+  t.config.change([&](Config& c) { c.congestion = kind; });
   t.ecn_ect_all = t.ecn_on && kind == CcKind::kDctcp;
   if (t.state >= State::kEstablished) cc_change(t.cc, kind);
   refresh_prediction(t);
 }
-void set_fin_timeout(Tcb& t, Duration d) { t.config.fin_timeout = d; }
+void set_fin_timeout(Tcb& t, Duration d) {
+  t.config.change([&](Config& c) { c.fin_timeout = d; });
+}
 void set_rto_max(Tcb& t, Duration d) {
-  t.config.rto_max = d;
+  t.config.change([&](Config& c) { c.rto_max = d; });
   t.rtt.rto = std::min(t.rtt.rto, d);
 }
-void set_delack_max(Tcb& t, Duration d) { t.config.delack_max = d; }
-void set_syn_retries(Tcb& t, uint8_t n) { t.config.syn_retries = n; }
-void set_window_clamp(Tcb& t, uint32_t bytes) { t.config.window_clamp = bytes; }
+void set_delack_max(Tcb& t, Duration d) {
+  t.config.change([&](Config& c) { c.delack_max = d; });
+}
+void set_syn_retries(Tcb& t, uint8_t n) {
+  t.config.change([&](Config& c) { c.syn_retries = n; });
+}
+void set_window_clamp(Tcb& t, uint32_t bytes) {
+  t.config.change([&](Config& c) { c.window_clamp = bytes; });
+}
 Effects set_notsent_lowat(Tcb& t, uint32_t bytes) {
   const bool was = is_writable(t);
-  t.config.notsent_lowat = bytes;
+  t.config.change([&](Config& c) { c.notsent_lowat = bytes; });
   refresh_prediction(t);
   return !was && is_writable(t) ? Effects::kWritable : Effects::kNone;
 }

@@ -8,10 +8,10 @@ namespace {
 
 /// As Linux: the window over the round trip, doubled in slow start, 1.2 times it otherwise.
 uint64_t pacing_rate(const Tcb& t) {
-  if (!t.rtt.has_sample()) return t.config.max_pacing_rate;
+  if (!t.rtt.has_sample()) return t.config->max_pacing_rate;
   const uint64_t percent = t.cc.in_slow_start() ? 200 : 120;
   const auto us = static_cast<uint64_t>(std::max<int64_t>(t.rtt.srtt.us(), 1));
-  return std::min(uint64_t{t.cc.cwnd} * percent * 10'000 / us, t.config.max_pacing_rate);
+  return std::min(uint64_t{t.cc.cwnd} * percent * 10'000 / us, t.config->max_pacing_rate);
 }
 
 }  // namespace
@@ -40,15 +40,15 @@ Info info(const Tcb& t) {
       t.cc.ssthresh == CongestionControl::kMaxWindow ? kInfiniteSsthresh : t.cc.ssthresh / t.mss;
   i.cwnd = t.cc.cwnd;
   i.ssthresh = t.cc.ssthresh;
-  i.rcv_space = t.tuning.space != 0 ? t.tuning.space : initial_window(t.config.mss);
+  i.rcv_space = t.tuning.space != 0 ? t.tuning.space : initial_window(t.path_mss);
   i.rcv_rtt = t.tuning.rtt;
-  i.max_pacing_rate = t.config.max_pacing_rate;
+  i.max_pacing_rate = t.config->max_pacing_rate;
   i.pacing_rate = pacing_rate(t);
   i.delivery_rate = t.delivery.bytes_per_second();
   i.delivery_rate_app_limited = t.delivery.is_app_limited();
   i.snd_wnd = static_cast<uint32_t>(t.snd_edge > t.snd_una ? t.snd_edge - t.snd_una : 0);
   i.rcv_wnd = static_cast<uint32_t>(t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0);
-  i.rto = t.rtt.backed_off(t.backoff, t.config.rto_max);
+  i.rto = t.rtt.backed_off(t.backoff, t.config->rto_max);
   i.srtt = t.rtt.srtt;
   i.rttvar = t.rtt.rttvar;
   i.min_rtt = t.rtt.min_rtt;

@@ -40,6 +40,7 @@
 #include "stack/tcp/reassembly.h"
 #include "stack/tcp/rtt.h"
 #include "stack/tcp/send_queue.h"
+#include "stack/tcp/shared_config.h"
 #include "stack/tcp/tcp.h"
 
 namespace vireo::tcp {
@@ -106,7 +107,7 @@ struct Tcb {
   bool ack_bare : 1 = false;     ///< the ACK due must not ride on data (duplicate, SACK)
   bool paced : 1 = false;        ///< config.max_pacing_rate is a bound
   bool ecn_ece : 1 = false;      ///< our ACKs say ECE
-  bool ecn_old_due : 1 = false;  ///< DCTCP: the next bare ACK is of EcnState::old_at
+  bool ecn_old_due : 1 = false;  ///< DCTCP: the next bare ACK is of ecn_old_at
   bool ecn_cwr_due : 1 = false;
   bool ecn_ect_all : 1 = false;  ///< DCTCP: what we send is ECT, data or not
   bool ecn_echo : 1 = false;     ///< the ACK being taken says ECE
@@ -125,7 +126,7 @@ struct Tcb {
   bool passive : 1 = false;
   bool write_blocked : 1 = false;
   bool dsack : 1 = false;     ///< [dsack_left, dsack_right) to report
-  bool fin_seen : 1 = false;  ///< fin_offset is valid
+  bool fin_seen : 1 = false;  ///< fin_at is valid
   bool syn_retried : 1 = false;
   bool urgent_mode : 1 = false;  ///< snd_up is ahead of snd_una, or was when last looked at
   bool fast_open : 1 = false;    ///< RFC 7413: we speak before the handshake is over, or the data
@@ -159,32 +160,37 @@ struct Tcb {
   Instant rtx_at = Instant::never();  ///< of rtx_timer
   Instant rto_at = Instant::never();  ///< the retransmission timeout, however far off
   Instant delack_at = Instant::never();
-  Instant keep_at = Instant::never();
+  /// Keepalive; of an orphan in FIN_WAIT_2, and in TIME_WAIT, the end.
+  Instant life_at = Instant::never();
 
   // ---- line 5: more of every segment
-  Instant life_at = Instant::never();  ///< FIN_WAIT_2 of an orphan, TIME_WAIT
   PacketPool* pool = nullptr;
   std::unique_ptr<Reassembly> reassembly;
-  Instant last_sent;      ///< data
-  Instant last_received;  ///< data
-  Instant last_ack;       ///< any acceptable ACK
-  DeliveryRate delivery;
+  Instant last_sent;                            ///< data
+  Instant last_received;                        ///< data
+  Instant last_ack;                             ///< any acceptable ACK
+  [[no_unique_address]] DeliveryRate delivery;  // what follows lies in its padding
+  uint8_t error = 0;                            ///< errno
+  uint8_t soft_error = 0;                       ///< errno
+  Urgent urgent = Urgent::kNone;
+  uint32_t rcv_buf = 0, snd_buf = 0;  ///< as in Config; they grow
   uint32_t total_retrans = 0, rcv_ooopack = 0;
 
-  // ---- lines 6 to 9: the receive buffer's tuning, settings, what is seldom looked at
+  // ---- lines 6, 7: the receive buffer's tuning, settings, what is seldom looked at
   BufferTuning tuning;
-  Config config;
-  Instant stuck_since;  ///< first expiry without progress
-  StreamOffset fin_offset = 0;
+  SharedConfig config;      ///< but for rcv_buf, snd_buf, mss and ts_offset, which are here
+  uint32_t ts_offset = 0;   ///< Config::ts_offset
+  uint16_t path_mss = 536;  ///< Config::mss
   EcnState ecn;
-  StreamOffset urgent_mark = 0;  ///< of the byte that the peer's pointer marks, see `urgent`
+  std::byte urgent_byte{};  ///< valid if `urgent` is kThere
+  Instant stuck_since;      ///< first expiry without progress
+  // Low halves of offsets that lie near rcv_nxt, see near_rcv_nxt().
+  uint32_t fin_at = 0;       ///< the peer's FIN, if fin_seen
+  uint32_t urgent_mark = 0;  ///< the byte that the peer's pointer marks, see `urgent`
+  uint32_t ecn_old_at = 0;   ///< what was received before the mark changed, if ecn_old_due
   Seq32 dsack_left, dsack_right;
   Seq32 reset_seq;
   uint32_t challenge_ms = 0;  ///< when the last limited ACK went out, 0: never
-  uint8_t error = 0;          ///< errno
-  uint8_t soft_error = 0;     ///< errno
-  Urgent urgent = Urgent::kNone;
-  std::byte urgent_byte{};  ///< valid if `urgent` is kThere
   uint16_t tlp_probes = 0;
   uint16_t undos = 0;  ///< episodes found spurious
   uint32_t dsack_dups = 0, reord_seen = 0;
@@ -204,9 +210,10 @@ struct Tcb {
     return recovery == Recovery::kOpen && (sacked_out | lost_out | retrans_out) == 0 && !suspects &&
            !tlp_out;
   }
-  /// Of EcnState::old_at, which lies at or little before rcv_nxt.
-  StreamOffset ecn_old_offset() const {
-    return rcv_nxt - (static_cast<uint32_t>(rcv_nxt) - ecn.old_at);
+  /// The offset less than 2 GiB from rcv_nxt that has this low half.
+  StreamOffset near_rcv_nxt(uint32_t low) const {
+    const auto ahead = static_cast<int32_t>(low - static_cast<uint32_t>(rcv_nxt));
+    return rcv_nxt + static_cast<StreamOffset>(ahead);
   }
   uint64_t unsent() const { return snd_end > snd_nxt ? snd_end - snd_nxt : 0; }
   bool fin_unsent() const { return fin_queued && snd_nxt <= snd_end; }
@@ -216,9 +223,9 @@ struct Tcb {
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"  // conditionally supported: here it is
 static_assert(offsetof(Tcb, snd_una) == 64 && offsetof(Tcb, queue) == 128);
 static_assert(offsetof(Tcb, cc) == 192 && offsetof(Tcb, rtt) == 256);
-static_assert(offsetof(Tcb, life_at) == 320 && offsetof(Tcb, tuning) == 384);
+static_assert(offsetof(Tcb, pool) == 320 && offsetof(Tcb, tuning) == 384);
 #pragma GCC diagnostic pop
-static_assert(sizeof(Tcb) <= 592);  // of the 1 KiB that an idle connection may take, see TcpFlow
+static_assert(sizeof(Tcb) <= 496);  // of the 1 KiB that an idle connection may take, see TcpFlow
 
 // ---- what tcp.h declares and a message of a ping-pong asks for: a member or two
 inline PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
@@ -270,9 +277,13 @@ uint16_t largest_segment(const Tcb& t);
 inline uint16_t plain_options(const Tcb& t) { return t.ts_on ? 12 : 0; }
 constexpr uint16_t kMinMss = 48;  ///< payload after options (Linux tcp_min_snd_mss)
 /// Window field of a SYN, which is never scaled (RFC 7323 §2.2).
-inline uint16_t first_window(const Config& c) {
-  const uint32_t most = c.window_clamp != 0 ? std::min(c.rcv_buf, c.window_clamp) : c.rcv_buf;
+inline uint16_t first_window(uint32_t rcv_buf, uint32_t clamp) {
+  const uint32_t most = clamp != 0 ? std::min(rcv_buf, clamp) : rcv_buf;
   return static_cast<uint16_t>(std::min<uint32_t>(most, 65535));
+}
+inline uint16_t first_window(const Config& c) { return first_window(c.rcv_buf, c.window_clamp); }
+inline uint16_t first_window(const Tcb& t) {
+  return first_window(t.rcv_buf, t.config->window_clamp);
 }
 /// True if the peer's window alone keeps unsent data or FIN back.
 bool window_blocks(const Tcb& t);
@@ -290,9 +301,7 @@ inline uint32_t timestamp_clock(Instant now, uint32_t offset) {
 inline uint32_t seconds(Instant now) {
   return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) / 1'000'000'000);
 }
-inline uint32_t timestamp(const Tcb& t, Instant now) {
-  return timestamp_clock(now, t.config.ts_offset);
-}
+inline uint32_t timestamp(const Tcb& t, Instant now) { return timestamp_clock(now, t.ts_offset); }
 constexpr uint16_t kDefaultMss = 536;  ///< of a peer that names none (RFC 9293 §3.7.1)
 /// The window shift to offer: a step that is coarse against the buffer would round it away.
 uint8_t fitting_wscale(const Config& c);

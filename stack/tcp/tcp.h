@@ -175,6 +175,8 @@ struct Config {
   uint16_t mtu_floor = 48;        ///< it never falls below
   uint16_t mtu_threshold = 8;     ///< a narrower range is not searched
   uint16_t mtu_interval_s = 600;  ///< sizes that failed are tried again after so many seconds
+
+  bool operator==(const Config&) const = default;
 };
 
 // ---- life

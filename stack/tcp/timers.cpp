@@ -14,7 +14,7 @@ constexpr uint8_t kOrphanRetries = 8;                    // as Linux tcp_orphan_
 constexpr Duration kMaxProbeInterval = Duration::s(60);  // RFC 9293 §3.8.6.1 asks for backoff
 
 bool past(const Tcb& t, Instant since, Instant now) {
-  return t.config.user_timeout > Duration{} && now - since >= t.config.user_timeout;
+  return t.config->user_timeout > Duration{} && now - since >= t.config->user_timeout;
 }
 
 int timeout_error(const Tcb& t) { return t.soft_error != 0 ? t.soft_error : ETIMEDOUT; }
@@ -33,18 +33,18 @@ void end_persist(Tcb& t) {
 /// A timeout that follows another, 5 % longer or shorter by connection and turn: those whom one
 /// outage silenced do not all come back in the same moments. Never above the largest.
 Duration spread(const Tcb& t, Duration d) {
-  if (!t.config.spread_rto) return d;
-  uint32_t h = (t.config.ts_offset + t.retransmits) * 0x9e3779b1U;
+  if (!t.config->spread_rto) return d;
+  uint32_t h = (t.ts_offset + t.retransmits) * 0x9e3779b1U;
   h = (h ^ h >> 15) * 0x85ebca77U;
   const int64_t share = int64_t{h >> 16} - 32'768;  // of the twentieth part
   const Duration s = d + d / 20 * share / 32'768;
-  const Duration most = t.config.rto_max;
+  const Duration most = t.config->rto_max;
   return s > most ? most * 2 - s : s;
 }
 
 Instant clamp_to_user_timeout(const Tcb& t, Instant at) {
-  if (t.config.user_timeout == Duration{} || t.retransmits == 0) return at;
-  return std::min(at, t.stuck_since + t.config.user_timeout);
+  if (t.config->user_timeout == Duration{} || t.retransmits == 0) return at;
+  return std::min(at, t.stuck_since + t.config->user_timeout);
 }
 
 /// `overdue`: past the user timeout, which replaces the count of retries. An orphan heeds both,
@@ -52,7 +52,7 @@ Instant clamp_to_user_timeout(const Tcb& t, Instant at) {
 bool gives_up(const Tcb& t, bool overdue) {
   if (overdue) return true;
   if (t.orphan) return t.retransmits > kOrphanRetries;
-  return t.config.user_timeout == Duration{} && t.retransmits > t.config.retries2;
+  return t.config->user_timeout == Duration{} && t.retransmits > t.config->retries2;
 }
 
 Effects on_retransmit_timer(Tcb& t, Instant now) {
@@ -60,12 +60,12 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   if (t.retransmits < 255) ++t.retransmits;
   if (t.state == State::kSynSent || t.state == State::kSynReceived) {
     const unsigned tries =
-        t.state == State::kSynSent ? t.config.syn_retries : t.config.synack_retries;
+        t.state == State::kSynSent ? t.config->syn_retries : t.config->synack_retries;
     if (t.retransmits > tries || past(t, t.stuck_since, now)) return finish(t, timeout_error(t));
     t.syn_due = true;
     t.syn_retried = true;
     back_off(t);
-    t.rto_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config.rto_max));
+    t.rto_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config->rto_max));
     t.rtx_at = t.rto_at;
     return Effects::kTransmit;
   }
@@ -81,7 +81,7 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   suspect_black_hole(t, now);
   lose_all(t, now);
   back_off(t);
-  const Duration wait = spread(t, t.rtt.backed_off(t.backoff, t.config.rto_max));
+  const Duration wait = spread(t, t.rtt.backed_off(t.backoff, t.config->rto_max));
   t.rto_at = clamp_to_user_timeout(t, now + wait);
   choose_timer(t, now);
   return Effects::kTransmit;
@@ -98,7 +98,7 @@ Effects on_persist_timer(Tcb& t, Instant now) {
   }
   ++t.retransmits;
   // An orphan whose peer answers and never reads would stay for ever, at the peer's will.
-  const Duration most = std::min(t.config.rto_max.get(), kMaxProbeInterval);
+  const Duration most = std::min(t.config->rto_max.get(), kMaxProbeInterval);
   const bool is_pinned =
       t.orphan && t.backoff >= kOrphanRetries && t.rtt.backed_off(t.backoff, most) >= most;
   if (is_pinned || gives_up(t, t.retransmits > 1 && past(t, t.stuck_since, now)))
@@ -112,14 +112,14 @@ Effects on_persist_timer(Tcb& t, Instant now) {
 }
 
 Effects on_keepalive_timer(Tcb& t, Instant now) {
-  const Config& c = t.config;
+  const Config& c = *t.config;
   if (t.outstanding() > 0 || t.unsent() > 0) {  // the other timers watch
-    t.keep_at = now + c.keep_idle;
+    t.life_at = now + c.keep_idle;
     return Effects::kNone;
   }
   const Instant heard = std::max(t.last_ack, t.last_received);
   if (t.keep_probes == 0 && heard + c.keep_idle > now) {
-    t.keep_at = heard + c.keep_idle;
+    t.life_at = heard + c.keep_idle;
     return Effects::kNone;
   }
   const bool dead = c.user_timeout > Duration{} ? t.keep_probes > 0 && past(t, heard, now)
@@ -127,7 +127,7 @@ Effects on_keepalive_timer(Tcb& t, Instant now) {
   if (dead) return reset(t, timeout_error(t));
   ++t.keep_probes;
   t.keep_due = true;
-  t.keep_at = now + c.keep_interval;
+  t.life_at = now + c.keep_interval;
   return Effects::kTransmit;
 }
 
@@ -136,7 +136,7 @@ Effects on_keepalive_timer(Tcb& t, Instant now) {
 void refresh_prediction(Tcb& t) {
   t.predictable = t.state == State::kEstablished && !t.orphan && t.reassembly == nullptr &&
                   t.is_orderly() && !t.fin_seen && !t.reset_due && t.urgent == Urgent::kNone;
-  t.terse = t.predictable && t.sack_on && t.config.tlp && t.config.notsent_lowat != 0 &&
+  t.terse = t.predictable && t.sack_on && t.config->tlp && t.config->notsent_lowat != 0 &&
             !t.fin_queued && !t.paced && !t.cork && !t.ecn_on && !t.ecn_ect_all && !t.urgent_mode;
 }
 
@@ -172,7 +172,7 @@ void restart_timer(Tcb& t, Instant now) {
     sync_timer(t, now);
     return;
   }
-  t.rto_at = now + t.rtt.backed_off(t.backoff, t.config.rto_max);
+  t.rto_at = now + t.rtt.backed_off(t.backoff, t.config->rto_max);
   choose_timer(t, now);
 }
 
@@ -214,7 +214,7 @@ void sync_timer(Tcb& t, Instant now) {
 
 Instant deadline(const Tcb& t) {
   const Scoreboard& b = t.queue.board();
-  return std::min({t.rtx_at, t.delack_at, t.keep_at, t.life_at, b.cork_at, b.idle_at, b.pace_at});
+  return std::min({t.rtx_at, t.delack_at, t.life_at, b.cork_at, b.idle_at, b.pace_at});
 }
 
 namespace {
@@ -238,7 +238,7 @@ void on_queue_deadline(Tcb& t, Instant now) {
 
 Effects on_deadline(Tcb& t, Instant now) {
   Effects e = Effects::kNone;
-  if (t.life_at <= now) return finish(t, 0);
+  if (t.life_at <= now && (t.orphan || t.state == State::kTimeWait)) return finish(t, 0);
   if (t.delack_at <= now) {
     t.delack_at = Instant::never();
     t.interactive = false;  // nothing was said in time to carry it
@@ -266,7 +266,7 @@ Effects on_deadline(Tcb& t, Instant now) {
     }
     if (t.state == State::kClosed || t.reset_due) return e;
   }
-  if (t.keep_at <= now) e |= on_keepalive_timer(t, now);
+  if (t.life_at <= now) e |= on_keepalive_timer(t, now);
   return e | transmit_wish(t);
 }
 

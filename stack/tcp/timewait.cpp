@@ -26,7 +26,7 @@ TimeWait make_time_wait(const Tcb& t) {
   w.snd_nxt = t.snd_seq(t.snd_nxt);
   w.rcv_nxt = t.rcv_seq(t.rcv_nxt);
   w.ts_recent = t.ts_recent;
-  w.ts_offset = t.config.ts_offset;
+  w.ts_offset = t.ts_offset;
   w.window = window_field(t);
   w.timestamps = t.ts_on;
   return w;

@@ -7,6 +7,7 @@ namespace vireo::tcp {
 
 namespace {
 
+StreamOffset marked(const Tcb& t) { return t.near_rcv_nxt(t.urgent_mark); }
 /// Position of the program's next byte.
 StreamOffset read_offset(const Tcb& t) {
   return t.rcv_nxt - (t.peer_fin ? 1 : 0) - t.recv_queue.bytes();
@@ -18,20 +19,21 @@ Effects note_urgent(Tcb& t, int64_t mark) {
   // Old news: before what is in order already, or not beyond the mark we have.
   if (mark < static_cast<int64_t>(t.rcv_nxt)) return Effects::kNone;
   const auto at = static_cast<StreamOffset>(mark);
-  if (t.urgent != Urgent::kNone && at <= t.urgent_mark) return Effects::kNone;
+  if (t.urgent != Urgent::kNone && at <= marked(t)) return Effects::kNone;
   // The reader stands at the former mark: that byte was out of band, and becomes no data by the
   // mark moving on.
-  if (t.urgent != Urgent::kNone && !t.config.oob_inline && t.urgent_mark == read_offset(t) &&
+  if (t.urgent != Urgent::kNone && !t.config->oob_inline && marked(t) == read_offset(t) &&
       !t.recv_queue.empty())
     t.recv_queue.trim_front(1);
   t.urgent = Urgent::kAwaited;
-  t.urgent_mark = at;
+  t.urgent_mark = static_cast<uint32_t>(at);
   return Effects::kUrgent;
 }
 
 Effects look_for_urgent(Tcb& t, StreamOffset at, const PacketChain& text) {
-  if (t.urgent_mark < at || t.urgent_mark >= at + text.bytes()) return Effects::kNone;
-  uint64_t skip = t.urgent_mark - at;
+  const StreamOffset mark = marked(t);
+  if (mark < at || mark >= at + text.bytes()) return Effects::kNone;
+  uint64_t skip = mark - at;
   for (const PacketBuf* p = text.front(); p != nullptr; p = p->next) {
     if (skip < p->length) {
       t.urgent_byte = p->data()[skip];
@@ -44,7 +46,7 @@ Effects look_for_urgent(Tcb& t, StreamOffset at, const PacketChain& text) {
 }
 
 void pass_mark(Tcb& t) {
-  if (read_offset(t) <= t.urgent_mark) return;
+  if (read_offset(t) <= marked(t)) return;
   t.urgent = Urgent::kNone;
   refresh_prediction(t);
 }
@@ -65,13 +67,15 @@ void mark_urgent(Tcb& t) {
   t.terse = false;
 }
 
-uint64_t bytes_to_mark(const Tcb& t) { return t.urgent_mark - read_offset(t); }
+uint64_t bytes_to_mark(const Tcb& t) { return marked(t) - read_offset(t); }
 
 std::byte take_urgent(Tcb& t, bool peek) {
   if (!peek) t.urgent = Urgent::kTaken;
   return t.urgent_byte;
 }
 
-void set_oob_inline(Tcb& t, bool on) { t.config.oob_inline = on; }
+void set_oob_inline(Tcb& t, bool on) {
+  t.config.change([&](Config& c) { c.oob_inline = on; });
+}
 
 }  // namespace vireo::tcp

@@ -12,15 +12,15 @@ namespace vireo::tcp {
 /// Right edge that the receive buffer allows now; may lie left of rcv_adv.
 inline StreamOffset receive_edge(const Tcb& t) {
   const uint32_t queued = t.recv_queue.bytes();
-  uint64_t room = t.config.rcv_buf > queued ? t.config.rcv_buf - queued : 0;
+  uint64_t room = t.rcv_buf > queued ? t.rcv_buf - queued : 0;
   room = std::min(room, uint64_t{65535} << t.rcv_wscale);  // what the field can say
-  if (t.config.window_clamp != 0) [[unlikely]]
-    room = std::min<uint64_t>(room, t.config.window_clamp);
+  if (t.config->window_clamp != 0) [[unlikely]]
+    room = std::min<uint64_t>(room, t.config->window_clamp);
   if (t.pool != nullptr) {
     // Frames pinned by small payloads count too: at twice the buffer in frames nothing new fits.
-    room = std::min(room, uint64_t{t.pool->window_share()} * t.config.mss);
+    room = std::min(room, uint64_t{t.pool->window_share()} * t.path_mss);
     const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
-    const uint64_t limit = 2ULL * t.config.rcv_buf;
+    const uint64_t limit = 2ULL * t.rcv_buf;
     if (pinned >= limit) [[unlikely]]
       room = 0;
   }
@@ -32,7 +32,7 @@ inline uint16_t window_field(const Tcb& t) {
   // RFC 9293 §3.8.6.2.2: the edge advances by a segment or half the buffer, or not at all.
   const StreamOffset old = std::max(t.rcv_adv, t.rcv_nxt);
   const StreamOffset fresh = receive_edge(t);
-  const uint64_t step = std::min<uint64_t>(t.config.mss, t.config.rcv_buf / 2);
+  const uint64_t step = std::min<uint64_t>(t.path_mss, t.rcv_buf / 2);
   const uint64_t keep = old - t.rcv_nxt;
   const uint64_t unit = 1ULL << t.rcv_wscale;
   uint64_t field = keep >> t.rcv_wscale;

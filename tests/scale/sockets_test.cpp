@@ -25,7 +25,7 @@ namespace vireo::test {
 namespace {
 
 /// All that is kept for one: its flow, its place in the demux, its File, its descriptor's slot.
-constexpr double kMostBytes = 1136;
+constexpr double kMostBytes = 1023;
 constexpr uint16_t kPort = 4080;
 
 /// A Stack whose one interface is a MemLink; what a peer says and hears is made by hand.

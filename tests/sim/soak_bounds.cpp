@@ -28,8 +28,8 @@ Duration span(Duration first, unsigned retries, Duration most) {
 Duration span_of(const Tcb& t, unsigned retries) {
   const unsigned before = t.backoff > t.retransmits ? t.backoff - t.retransmits : 0;
   const Duration first =
-      std::min(t.rtt.rto * (int64_t{1} << std::min(before, 20U)), t.config.rto_max.get());
-  return span(first, retries, t.config.rto_max) * 21 / 20 + first;
+      std::min(t.rtt.rto * (int64_t{1} << std::min(before, 20U)), t.config->rto_max.get());
+  return span(first, retries, t.config->rto_max) * 21 / 20 + first;
 }
 
 bool is_shut(const Tcb& t) {
@@ -55,30 +55,30 @@ const Bound kBounds[] = {
      [](const Seen& s, const Tcb&) { return s.state == State::kSynSent; },
      [](const Seen& s, const Tcb&) { return s.entered; },
      [](const Tcb& t) {
-       return span(t.config.rto_initial, t.config.syn_retries, t.config.rto_max);
+       return span(t.config->rto_initial, t.config->syn_retries, t.config->rto_max);
      }},
     {"SYN-RECEIVED, crossing SYNs", "tcp(7) tcp_synack_retries; its timer goes on from SYN-SENT",
      [](const Seen& s, const Tcb&) { return s.state == State::kSynReceived; },
      [](const Seen& s, const Tcb&) { return s.entered; },
      [](const Tcb& t) {
-       return span(t.config.rto_initial, std::max(t.config.synack_retries, t.config.syn_retries),
-                   t.config.rto_max);
+       return span(t.config->rto_initial, std::max(t.config->synack_retries, t.config->syn_retries),
+                   t.config->rto_max);
      }},
     {"a program's data or FIN that nobody acknowledges", "tcp(7) tcp_retries2; RFC 1122 §4.2.3.5",
      [](const Seen& s, const Tcb& t) {
        return s.state >= State::kEstablished && has_work(t) && !s.closed && !is_shut(t) &&
-              t.config.user_timeout == Duration{};
+              t.config->user_timeout == Duration{};
      },
      [](const Seen& s, const Tcb&) { return s.progressed; },
-     [](const Tcb& t) { return span_of(t, t.config.retries2); }},
+     [](const Tcb& t) { return span_of(t, t.config->retries2); }},
     {"the same with a user timeout", "tcp(7) TCP_USER_TIMEOUT; RFC 5482",
      [](const Seen& s, const Tcb& t) {
        return s.state >= State::kEstablished && has_work(t) && !s.closed && !is_shut(t) &&
-              t.config.user_timeout > Duration{};
+              t.config->user_timeout > Duration{};
      },
      [](const Seen& s, const Tcb&) { return s.progressed; },
      [](const Tcb& t) {
-       return std::max(t.config.user_timeout.get(), span_of(t, 0)) + span_of(t, 0);
+       return std::max(t.config->user_timeout.get(), span_of(t, 0)) + span_of(t, 0);
      }},
     {"FIN-WAIT-1, CLOSING or LAST-ACK without a program, unacknowledged",
      "tcp(7) tcp_orphan_retries",
@@ -87,20 +87,20 @@ const Bound kBounds[] = {
      },
      [](const Seen& s, const Tcb& t) {
        // Closed after more retries than an orphan has: the interval that runs is its last.
-       return std::max(s.progressed, s.closed_at + t.config.rto_max - span_of(t, kOrphanRetries));
+       return std::max(s.progressed, s.closed_at + t.config->rto_max - span_of(t, kOrphanRetries));
      },
      [](const Tcb& t) { return span_of(t, kOrphanRetries); }},
     {"a window shut by a peer that says nothing", "tcp(7) tcp_retries2, tcp_orphan_retries",
      [](const Seen& s, const Tcb& t) {
        return s.state >= State::kEstablished && has_work(t) && is_shut(t) &&
-              t.config.user_timeout == Duration{};
+              t.config->user_timeout == Duration{};
      },
      [](const Seen& s, const Tcb& t) {
        return std::max(
            {heard(t), s.progressed,
-            s.closed ? s.closed_at + t.config.rto_max - span_of(t, kOrphanRetries) : Instant{}});
+            s.closed ? s.closed_at + t.config->rto_max - span_of(t, kOrphanRetries) : Instant{}});
      },
-     [](const Tcb& t) { return span_of(t, t.orphan ? kOrphanRetries : t.config.retries2); }},
+     [](const Tcb& t) { return span_of(t, t.orphan ? kOrphanRetries : t.config->retries2); }},
     {"a window shut by a peer that answers, without a program",
      "Linux tcp_probe_timer: orphans probe no more once the interval has reached its maximum",
      [](const Seen& s, const Tcb& t) {
@@ -115,7 +115,7 @@ const Bound kBounds[] = {
     {"FIN-WAIT-2 without a program", "tcp(7) tcp_fin_timeout",
      [](const Seen& s, const Tcb&) { return s.state == State::kFinWait2 && s.closed; },
      [](const Seen& s, const Tcb&) { return std::max(s.entered, s.closed_at); },
-     [](const Tcb& t) { return t.config.fin_timeout.get(); }},
+     [](const Tcb& t) { return t.config->fin_timeout.get(); }},
     {"CLOSE-WAIT without a program", "RFC 9293 §3.10.4: CLOSE makes it LAST-ACK",
      [](const Seen& s, const Tcb&) { return s.state == State::kCloseWait && s.closed; },
      [](const Seen& s, const Tcb&) { return s.closed_at; }, [](const Tcb&) { return Duration{}; }},
@@ -125,15 +125,15 @@ const Bound kBounds[] = {
      [](const Tcb&) { return Duration::s(60); }},
     {"an idle peer that answers no keepalive", "tcp(7) tcp_keepalive_time, _intvl, _probes",
      [](const Seen& s, const Tcb& t) {
-       return s.state >= State::kEstablished && s.state < State::kTimeWait && t.config.keepalive &&
+       return s.state >= State::kEstablished && s.state < State::kTimeWait && t.config->keepalive &&
               !s.closed && !has_work(t) && t.unsent() == 0 && !t.reset_due;
      },
      [](const Seen& s, const Tcb& t) { return std::max(heard(t), s.progressed); },
      [](const Tcb& t) {
        // What was unacknowledged when the idle time was over gets another.
-       return t.config.keep_idle.get() * 2 +
-              t.config.keep_interval.get() * int64_t{t.config.keep_count} +
-              t.config.user_timeout.get();
+       return t.config->keep_idle.get() * 2 +
+              t.config->keep_interval.get() * int64_t{t.config->keep_count} +
+              t.config->user_timeout.get();
      }},
     {"a connection that is over and closed", "RFC 9293 §3.3.2: it is no more",
      [](const Seen& s, const Tcb&) { return s.state == State::kClosed && s.closed; },

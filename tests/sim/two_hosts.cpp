@@ -474,9 +474,9 @@ void TwoHosts::check(int side) {
   const uint64_t pinned =
       (uint64_t{t.recv_queue.buffers()} + (t.reassembly ? t.reassembly->buffers() : 0)) *
       s_.frame_bytes;
-  if (t.recv_queue.bytes() > t.config.rcv_buf + (1ULL << t.rcv_wscale))
+  if (t.recv_queue.bytes() > t.rcv_buf + (1ULL << t.rcv_wscale))
     fail("more received than the buffer holds");
-  if (pinned > 3ULL * t.config.rcv_buf + 64ULL * s_.frame_bytes)
+  if (pinned > 3ULL * t.rcv_buf + 64ULL * s_.frame_bytes)
     fail(fmt::format("frames pinned without limit: side {} queue {} in {} reassembly {} in {}",
                      side, t.recv_queue.bytes(), t.recv_queue.buffers(),
                      t.reassembly ? t.reassembly->bytes() : 0,

@@ -96,7 +96,7 @@ void check_reassembly(const Tcb& t) {
   }
   require(buffers == r.buffers(), "buffer count of the reassembly");
   require(last <= t.rcv_adv, "held beyond the advertised edge");
-  require(!t.fin_seen || last <= t.fin_offset, "held beyond the peer's FIN");
+  require(!t.fin_seen || last <= t.near_rcv_nxt(t.fin_at), "held beyond the peer's FIN");
 }
 
 }  // namespace
@@ -140,7 +140,7 @@ void check(Tcb& t, Watch& w, const Plan& p, unsigned side) {
   const bool may_have_data = !rst && (!syn || (t.syn_data && t.snd_max == 0));  // RFC 7413
   require(p.length == 0 || may_have_data, "payload on an RST, or on a SYN but the first");
   if (rst) return;
-  const uint32_t full = std::max<uint32_t>(t.config.mss, 48U + 40U);
+  const uint32_t full = std::max<uint32_t>(t.path_mss, 48U + 40U);
   require(uint32_t{p.length} + (p.length > 0 ? p.options_length : 0) <= full,
           "a segment above the path's MSS");
   if (p.length > 0) {

@@ -152,6 +152,23 @@ TEST_P(Close, OrphanInFinWait2IsGivenUp) {  // CVE-2015-5358's kind
   EXPECT_EQ(error(p.t), 0);
 }
 
+TEST_P(Close, KeepaliveIsOverWithTheProgram) {  // one timer for it and FIN_WAIT_2, as Linux
+  Peer p(ours(), theirs());
+  p.establish_active();
+  set_keepalive(p.t, true, Duration::s(10), Duration::s(10), 100, p.now);
+  shutdown_write(p.t, p.now);
+  p.out();
+  p.in(kAck, 1, 2);
+  ASSERT_EQ(state(p.t), State::kFinWait2);
+  EXPECT_EQ(p.after(Duration::ms(10'500)).size(), 1u) << "the program may still read";
+  close(p.t, p.now);
+  set_keepalive(p.t, true, Duration::s(10), Duration::s(10), 100, p.now);
+  EXPECT_TRUE(p.after(Duration::s(59)).empty());
+  EXPECT_EQ(state(p.t), State::kFinWait2);
+  EXPECT_TRUE(p.after(Duration::s(2)).empty());
+  EXPECT_EQ(state(p.t), State::kClosed);
+}
+
 TEST_P(Close, EveryStateEndsWhenThePeerVanishes) {  // TCP.md 4.48
   const auto vanish = [](Peer& p) {
     p.until(p.now + Duration::s(4000));

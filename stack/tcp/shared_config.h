@@ -1,0 +1,46 @@
+// The settings of connections, of which many have the same: a value that is not changed but
+// replaced, and shared by all of the process that have it, whatever their engine. A connection
+// begins with its listener's; what differs between any two lies in the Tcb.
+//
+// Owner: a Tcb holds a reference. Thread: as its Tcb; the blocks are found and given up under a
+// lock of their own, a leaf, taken when a connection begins, ends or is told a setting.
+#pragma once
+
+#include <cstdint>
+
+#include "core/lock.h"
+#include "stack/tcp/tcp.h"
+
+namespace vireo::tcp {
+
+class SharedConfig {
+ public:
+  SharedConfig() noexcept = default;
+  SharedConfig(const SharedConfig&) = delete;
+  SharedConfig& operator=(const SharedConfig&) = delete;
+  ~SharedConfig() { drop(); }
+
+  const Config& operator*() const noexcept { return *config_; }
+  const Config* operator->() const noexcept { return config_; }
+
+  /// Equal to `c` but for what each Tcb has for itself, and shared with others that are, as far as
+  /// a look at the few that were found last tells. Without memory nothing changes.
+  void set(Config c) noexcept;
+  /// As set(), from what is: `f(Config&)` changes it.
+  template <class F>
+  void change(F&& f) noexcept {
+    Config c = *config_;
+    f(c);
+    set(c);
+  }
+
+  /// For fork(), whose child must find it free.
+  static ControlLock& lock() noexcept;
+
+ private:
+  void drop() noexcept;
+  static const Config kDefault;
+  const Config* config_ = &kDefault;  ///< of a block, or the default ones, which are in none
+};
+
+}  // namespace vireo::tcp
