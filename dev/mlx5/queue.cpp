@@ -387,10 +387,11 @@ unsigned Mlx5Queue::tx_reap() noexcept {
   return freed_.frames - before;
 }
 
-/// Elements that did not go out, each by itself; their packets go back when the queue ends.
+/// Elements that did not go out, each by itself. The pair reads nothing more.
 void Mlx5Queue::take_send_errors() noexcept {
   for (; sent_.has_front(); sent_.pop()) ++losses_.tx_refused;
   sent_.release();
+  release_held(held_tail_);
   device_.note_gone();
 }
 

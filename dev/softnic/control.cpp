@@ -59,6 +59,12 @@ void softnic_drop(ibv_device* device, unsigned frames) {
   p.faults.drops = frames;
 }
 
+void softnic_corrupt(ibv_device* device, unsigned frames) {
+  Port& p = nic_of(device).port;
+  const std::lock_guard hold(p.lock);
+  p.faults.corruptions = frames;
+}
+
 void softnic_lose_events(ibv_device* device, unsigned events) {
   Port& p = nic_of(device).port;
   const std::lock_guard hold(p.lock);
@@ -71,7 +77,25 @@ softnic_counts softnic_counts_of(ibv_device* device) {
   return p.counts;
 }
 
-void softnic_drive(bool by_hand) { drive(by_hand); }
+softnic_objects softnic_objects_of(ibv_device* device) {
+  Nic& n = nic_of(device);
+  const std::lock_guard hold(n.port.lock);
+  const auto count = [](const auto& all) { return static_cast<unsigned>(all.size()); };
+  softnic_objects o{};
+  o.contexts = count(n.contexts);
+  for (const Context* c : n.contexts) {
+    o.domains += count(c->pds);
+    o.channels += count(c->channels);
+    o.completion_queues += count(c->cqs);
+    o.pairs += count(c->qps);
+  }
+  o.regions = n.port.memory.count();
+  o.flows = n.port.flows.count();
+  o.receives = n.port.posted_receives();
+  return o;
+}
+
+void softnic_drive(bool by_hand, bool each_doorbell) { drive(by_hand, each_doorbell); }
 
 void softnic_refuse_rings(bool refused) { refuse_rings(refused); }
 

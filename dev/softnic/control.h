@@ -20,11 +20,18 @@ struct softnic_counts {
   uint64_t tx_unplugged;   ///< sent while the link was down
 };
 
+/// What programs have open of a device, and the receives that lie posted.
+struct softnic_objects {
+  unsigned contexts, domains, regions, channels, completion_queues, pairs, flows;
+  unsigned receives;
+};
+
 /// The largest IP packet of devices that are opened from now on.
 void softnic_set_mtu(uint32_t mtu);
 /// A held device takes requests and does nothing about them: a slow doorbell, a stalled bus.
 void softnic_hold(ibv_device* device, bool held);
-/// Does the work of at most `requests` sends of a held device. @return how many it did.
+/// Does the work of at most `requests` sends of a held device, and takes in as many frames.
+/// @return how many sends it did.
 unsigned softnic_step(ibv_device* device, unsigned requests);
 /// Takes the cable out or plugs it in: frames sent meanwhile are lost, IBV_EVENT_PORT_ERR or
 /// IBV_EVENT_PORT_ACTIVE is told.
@@ -36,12 +43,16 @@ void softnic_remove(ibv_device* device);
 void softnic_fail_sends(ibv_device* device, unsigned sends, ibv_wc_status status);
 /// The next `frames` that would be received vanish.
 void softnic_drop(ibv_device* device, unsigned frames);
+/// The next `frames` that are received are not what was sent: one byte of each is another.
+void softnic_corrupt(ibv_device* device, unsigned frames);
 /// The next `events` of completion queues are not told.
 void softnic_lose_events(ibv_device* device, unsigned events);
 softnic_counts softnic_counts_of(ibv_device* device);
+softnic_objects softnic_objects_of(ibv_device* device);
 /// Rings that the program drives itself (mlx5dv_init_obj) are looked at by a thread of the device
 /// from their making on, or, from now on if `by_hand`, by softnic_pump() alone, and more strictly.
-void softnic_drive(bool by_hand);
+/// `each_doorbell` false: several may ring between two of its looks.
+void softnic_drive(bool by_hand, bool each_doorbell = true);
 /// mlx5dv_init_obj() is refused from now on (EOPNOTSUPP), as by a device of another maker.
 void softnic_refuse_rings(bool refused);
 /// Every device looks at its doorbells and does what can be done. @return whether there was

@@ -48,6 +48,7 @@ class FlowTable {
   /// Errors: EINVAL the attribute contradicts itself, EOPNOTSUPP a spec or action of another kind.
   std::expected<Flow*, int> add(Qp& qp, const ibv_flow_attr& attr);
   void remove(Flow* flow);
+  unsigned count() const { return static_cast<unsigned>(flows_.size()); }
   bool has_rules_of(const Qp& qp) const;
   /// Normal rules by ascending priority, the first that matches wins (for multicast: every rule of
   /// that priority that matches); then the default rules. Sniffers see every frame.

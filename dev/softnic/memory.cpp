@@ -1,5 +1,7 @@
 #include "dev/softnic/memory.h"
 
+#include <algorithm>
+
 #include "dev/softnic/strict.h"
 
 namespace vireo::softnic {
@@ -31,6 +33,11 @@ Mr* MemoryTable::add(Pd& pd, void* address, size_t length, unsigned access) {
 void MemoryTable::remove(Mr& mr) {
   --static_cast<Pd*>(mr.pd)->users;
   rows_[mr.handle].mr.reset();
+}
+
+unsigned MemoryTable::count() const {
+  return static_cast<unsigned>(
+      std::count_if(rows_.begin(), rows_.end(), [](const Row& r) { return r.mr != nullptr; }));
 }
 
 Mr* MemoryTable::find(uint32_t lkey) {

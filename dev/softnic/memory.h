@@ -24,6 +24,7 @@ class MemoryTable {
  public:
   Mr* add(Pd& pd, void* address, size_t length, unsigned access);
   void remove(Mr& mr);
+  unsigned count() const;
   /// The region with this lkey, or nullptr.
   Mr* find(uint32_t lkey);
   /// The region that a segment lies in. nullptr (only if lenient): another domain's or a stale

@@ -36,7 +36,7 @@ int give(ibv_qp* in, mlx5dv_qp& out) {
       broken_rule("mlx5dv_init_obj: pair %u has requests posted", qp.qp_num);
       return EBUSY;
     }
-    port.exact = start_driving();
+    port.driven = start_driving();
     qp.give_rings();
     port.note_direct(1);
   }
@@ -60,7 +60,7 @@ int give(ibv_cq* in, mlx5dv_cq& out) {
       broken_rule("mlx5dv_init_obj: completion queue %u has completions to be polled", cq.handle);
       return EBUSY;
     }
-    port.exact = start_driving();
+    port.driven = start_driving();
     cq.direct = std::make_unique<CompletionRing>(static_cast<uint32_t>(cq.ring.size()), cq.handle,
                                                  cq.compresses);
     port.attach(cq);

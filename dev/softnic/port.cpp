@@ -105,7 +105,7 @@ bool Port::look() {
   bool any = false;
   for (Qp* qp : qps_) {
     if (qp->direct == nullptr || qp->state == IBV_QPS_RESET) continue;
-    any |= qp->direct->sends.look(*qp, exact);
+    any |= qp->direct->sends.look(*qp, driven.each_doorbell);
     if (qp->state == IBV_QPS_ERR) enter_error(*qp);
   }
   for (Cq* cq : direct_cqs_) {
@@ -171,15 +171,46 @@ void Port::watch_peer() {
 
 bool Port::receive() {
   if (wire_ == nullptr || faults.held) return false;
+  const unsigned n = take_in(kReceiveBurst);
+  if (n == 0 && rejoin && ++idle_rounds_ > kRoundsPerLook) watch_peer();
+  return n > 0;
+}
+
+/// At most `most` frames from the wire. @return how many.
+unsigned Port::take_in(unsigned most) {
   unsigned n = 0;
-  for (; n < kReceiveBurst; ++n) {
+  for (; n < most; ++n) {
     const auto frame = wire_->front();
-    if (frame.empty() || !deliver(frame)) break;
+    if (frame.empty() || !deliver(harmed(frame))) break;
     wire_->pop();
   }
   flush_direct();
-  if (n == 0 && rejoin && ++idle_rounds_ > kRoundsPerLook) watch_peer();
-  return n > 0;
+  return n;
+}
+
+/// The frame, or a copy in which one byte is another.
+std::span<const std::byte> Port::harmed(std::span<const std::byte> frame) {
+  if (faults.corruptions == 0) [[likely]]
+    return frame;
+  --faults.corruptions;
+  const auto draw = [this](size_t below) {
+    harm_ = harm_ * 1'664'525 + 1'013'904'223;  // low bits repeat soon
+    return (harm_ >> 8) % below;
+  };
+  harmed_.assign(frame.begin(), frame.end());
+  harmed_[draw(harmed_.size())] ^= static_cast<std::byte>(1 + draw(255));
+  return harmed_;
+}
+
+unsigned Port::posted_receives() {
+  uint64_t n = 0;
+  for (Qp* qp : qps_) {
+    n += qp->receives.waiting();
+    if (qp->direct == nullptr) continue;
+    qp->direct->receives.look(*qp, memory);
+    n += qp->direct->receives.waiting();
+  }
+  return static_cast<unsigned>(n);
 }
 
 /// @return false: the frame must wait on the wire.
@@ -204,7 +235,7 @@ bool Port::deliver(std::span<const std::byte> frame) {
       drop(counts.rx_no_rule);
     } else if (!has_receive(qp)) {
       // Beside other queue pairs it is lost, as on a NIC: they shall not wait for this one.
-      const bool can_wait = peer_ == nullptr || (is_direct() && !exact);
+      const bool can_wait = peer_ == nullptr || (is_direct() && !driven.by_hand);
       if (can_wait && qps_.size() == 1) return false;
       drop(counts.rx_no_receive);
     } else {

@@ -17,6 +17,7 @@
 #include "dev/softnic/control.h"
 #include "dev/softnic/flow.h"
 #include "dev/softnic/memory.h"
+#include "dev/softnic/pump.h"
 #include "dev/softnic/queue_pair.h"
 #include "dev/softnic/wire.h"
 
@@ -33,6 +34,7 @@ struct Faults {
   unsigned fail_sends = 0;
   ibv_wc_status fail_status = IBV_WC_GENERAL_ERR;
   unsigned drops = 0;
+  unsigned corruptions = 0;
   unsigned lost_events = 0;
 };
 
@@ -69,7 +71,8 @@ class Port {
   int post(Qp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
   /// Does what can be done now. @return true: there was something.
   bool work();
-  /// Sends at most `most` requests, even while held. @return how many.
+  /// Sends at most `most` requests and takes in as many frames, even while held. @return how many
+  /// it sent.
   unsigned step(unsigned most);
   /// After a completion queue was armed: the next frame rings, or is taken now.
   void arm();
@@ -81,12 +84,14 @@ class Port {
   void inject(std::span<const std::byte> frame) { deliver(frame); }
 
   std::mutex& lock;
+  /// Of all pairs.
+  unsigned posted_receives();
+
   MemoryTable memory;
   FlowTable flows;
   Faults faults;
   softnic_counts counts{};
-  bool exact =
-      false;  ///< rings that were given away are looked at by hand: the program stands still
+  Driven driven{};  ///< rings that were given away
 
  private:
   enum class Sent : uint8_t { kDone, kWireFull, kFailed };
@@ -102,6 +107,8 @@ class Port {
   std::span<std::byte> room();
   void complete_send(Qp& qp, const SendRequest& r, ibv_wc_status status);
   bool receive();
+  unsigned take_in(unsigned most);
+  std::span<const std::byte> harmed(std::span<const std::byte> frame);
   bool deliver(std::span<const std::byte> frame);
   bool scatter(Qp& qp, std::span<const std::byte> frame, bool good, const Seen& seen);
   void complete(Cq& cq, const Cqe& e);
@@ -114,6 +121,8 @@ class Port {
   bool backlog_ = false;            ///< frames wait for room on the wire
   unsigned idle_rounds_ = 0;        ///< calls that found nothing, since the peer was looked at
   std::vector<std::byte> payload_;  ///< of a frame that is being segmented
+  std::vector<std::byte> harmed_;   ///< the last frame that was corrupted
+  uint32_t harm_ = 1;               ///< draws where and how
   UniqueFd timer_;
   std::vector<Qp*> qps_;
   std::vector<Channel*> channels_;

@@ -15,7 +15,7 @@
 namespace vireo::softnic {
 namespace {
 
-std::atomic<bool> g_by_hand{false}, g_refused{false};
+std::atomic<bool> g_by_hand{false}, g_each_doorbell{true}, g_refused{false};
 std::once_flag g_started;
 
 void sleep_ns(long ns) {
@@ -55,16 +55,19 @@ void run() {
 
 }  // namespace
 
-void drive(bool by_hand) { g_by_hand.store(by_hand, std::memory_order_relaxed); }
+void drive(bool by_hand, bool each_doorbell) {
+  g_by_hand.store(by_hand, std::memory_order_relaxed);
+  g_each_doorbell.store(each_doorbell, std::memory_order_relaxed);
+}
 
 void refuse_rings(bool refused) { g_refused.store(refused, std::memory_order_relaxed); }
 
 bool are_rings_refused() { return g_refused.load(std::memory_order_relaxed); }
 
-bool start_driving() {
+Driven start_driving() {
   const bool by_hand = g_by_hand.load(std::memory_order_relaxed);
   if (!by_hand) std::call_once(g_started, [] { std::thread(run).detach(); });
-  return by_hand;
+  return {by_hand, by_hand && g_each_doorbell.load(std::memory_order_relaxed)};
 }
 
 bool pump() {

@@ -7,13 +7,15 @@
 namespace vireo::softnic {
 
 /// From now on by hand or by the thread. Set before rings are given away.
-void drive(bool by_hand);
+void drive(bool by_hand, bool each_doorbell);
 void refuse_rings(bool refused);
 bool are_rings_refused();
 /// One look at every device. @return true: there was something to do.
 bool pump();
-/// Rings are about to be given away: there is a thread from now on, unless by hand. True if by
-/// hand.
-bool start_driving();
+/// Rings are about to be given away: there is a thread from now on, unless by hand.
+struct Driven {
+  bool by_hand, each_doorbell;
+};
+Driven start_driving();
 
 }  // namespace vireo::softnic

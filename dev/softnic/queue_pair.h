@@ -30,6 +30,7 @@ class WorkRing {
         bytes_each_(bytes) {}
   /// True if the device has done all that was posted.
   bool idle() const { return done_ == posted_; }
+  uint64_t waiting() const { return posted_ - done_; }
   bool full() const { return posted_ - freed_ == requests_.size(); }
   Request& front() { return requests_[done_ % requests_.size()]; }
   Request& free_slot() { return requests_[posted_ % requests_.size()]; }

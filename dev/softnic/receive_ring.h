@@ -27,6 +27,7 @@ class ReceiveRing {
   /// ibv_post_recv(3), as the driver does it.
   void post(const ibv_recv_wr& wr);
   bool full() const { return noticed_ - taken_ == entries_; }
+  uint64_t waiting() const { return noticed_ - taken_; }
   void clear();
 
  private:

@@ -139,6 +139,7 @@ unsigned Port::step(unsigned most) {
   unsigned n = 0;
   look();
   for (Qp* qp : qps_) n += send_some(*qp, most - n);
+  if (wire_ != nullptr) take_in(most);
   return n;
 }
 

@@ -273,6 +273,9 @@ class Engine {
   // ---- progress by the helper thread (stack/engine/helper.h)
   /// poll() on behalf of a program that does not call in: does not count as the program's.
   bool poll_for_helper(Instant now) noexcept VIREO_REQUIRES(lock_) { return turn(now); }
+  /// Its look each second while there are flows: are the devices still there, and did one forget to
+  /// tell a sleeper of what came? @return true if a frame or note was handled.
+  bool look_for_helper(Instant now) noexcept VIREO_REQUIRES(lock_);
   uint32_t live_flows() const noexcept {
     return flow_count_.load(std::memory_order_relaxed);
   }  ///< any thread

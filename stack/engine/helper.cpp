@@ -85,8 +85,7 @@ Duration Helper::serve(Instant now, bool& watch_devices) noexcept {
   if (engine_.live_flows() == 0) return Duration::max();
   if (now - looked_ >= kLookAfterPorts && engine_.lock().try_lock()) {
     looked_ = now;
-    engine_.look_after_ports();
-    engine_.poll_for_helper(now);  // tells of what was lost
+    engine_.look_for_helper(now);
     engine_.unlock();
   }
   const Instant due = engine_.next_deadline();

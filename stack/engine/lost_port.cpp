@@ -17,6 +17,14 @@ void Engine::look_after_ports() noexcept {
   count_losses();
 }
 
+bool Engine::look_for_helper(Instant now) noexcept {
+  look_after_ports();
+  bool is_worked = turn(now);  // tells of what was lost
+  // A device that has lost an event would tell a sleeper of nothing more.
+  for (int i = 0; i < 8 && sleepers() != 0 && !arm_all(); ++i) is_worked |= turn(now);
+  return is_worked;
+}
+
 void Engine::count_losses() noexcept {
   QueueLosses all;
   const auto add = [](QueueLosses& to, const QueueLosses& l) {
