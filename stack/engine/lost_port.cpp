@@ -49,7 +49,9 @@ void Engine::count_losses() noexcept {
 }
 
 void Engine::lose_port(Port& p) noexcept {
-  if (std::exchange(p.dead, true)) return;
+  if (p.dead) return;
+  count_losses();  // for the last time: what was refused is why
+  p.dead = true;
   log<LogLevel::kWarn>(
       "{}: the interface or its steering program is gone: its TCP connections end with ENETDOWN, "
       "new sockets stay on the kernel",
