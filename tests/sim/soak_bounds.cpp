@@ -187,7 +187,7 @@ std::string BoundsWatch::look(TcpFlow& f, Instant now) {
     s = {};
     s.life = life;
   }
-  const bool closed = f.owner == nullptr && f.listener == nullptr;
+  const bool closed = f.owner == nullptr && f.listener == kNoListener;
   if (is_new || s.state != t.state) s.entered = now;
   if (is_new || (closed && !s.closed)) s.closed_at = now;
   if (is_new || s.una != t.snd_una || s.edge != t.snd_edge || !has_work(t)) s.progressed = now;
