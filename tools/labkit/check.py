@@ -224,7 +224,7 @@ class Checker:
 
     def rdma(self) -> list[Outcome]:
         """What the NIC of these machines carries, carried by one in software with the ABI of an RDMA device."""
-        return [*self.suites("rdma", 120), *self.suite("interop/pairings.py", 900, "--quick", device="verbs"),
+        return [*self.suites("rdma", 120), *self.suite("interop/pairings.py", 900, "--quick", "--only", "vireo", device="verbs"),
                 *self.suite("integrity/integrity.py", 900, "--quick", device="verbs")]
 
     def budget(self) -> list[Outcome]:
