@@ -168,7 +168,7 @@ SharedOptions inherited(const File& listener) {
   o.priority = 0;
   o.owner = 0;
   o.owner_is_thread = false;
-  return listener.stack->options_table().share(o).value_or(listener.tcp.options);
+  return SharedOptions::share(listener.stack->options_table(), o).value_or(listener.tcp.options);
 }
 
 /// A connection that the kernel accepted: its File says why it is not ours.

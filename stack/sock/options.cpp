@@ -418,7 +418,7 @@ Result<void> replace_options(File& f, const SocketOptions& o) {
     f.udp->options = o;
     return {};
   }
-  auto shared = f.stack->options_table().share(o);
+  auto shared = SharedOptions::share(f.stack->options_table(), o);
   if (!shared) return fail(ENOMEM, "options");
   Engine* const e = f.engine.load(std::memory_order_relaxed);
   if (e != nullptr) e->lock().lock();
@@ -430,7 +430,7 @@ Result<void> replace_options(File& f, const SocketOptions& o) {
 void leave_name(File& f) {
   SocketOptions o = *f.tcp.options;
   o.void_name = f.flow->key.local;
-  f.tcp.options = f.stack->options_table().share(o).value_or(f.tcp.options);
+  f.tcp.options = SharedOptions::share(f.stack->options_table(), o).value_or(f.tcp.options);
 }
 
 void init_options(File& f) {

@@ -2,21 +2,20 @@
 // replaced, and shared by all sockets of a Stack that have it. A connection has its listener's
 // until its program sets one of its own, and then those of the others for whom it set that too.
 //
-// Owner: SharedOptions holds a reference; OptionsTable, of the Stack, none. Thread: any for the
-// table, whose lock is a leaf; a SharedOptions as the File in which it lies: replaced under the
-// control lock and, once there is an engine, the engine's too, read under either.
+// Owner: a reference is SharedOptions's, the table the Stack's. Thread: as the File in which it
+// lies: replaced under the control lock and, once there is an engine, the engine's too, read under
+// either.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <utility>
 
-#include "core/lock.h"
+#include "core/shared_values.h"
 
 namespace vireo {
 
 struct SocketOptions;  // stack/sock/options.h
-struct OptionsBlock;
+using OptionsTable = SharedValues<SocketOptions>;
 
 class SharedOptions {
  public:
@@ -28,29 +27,15 @@ class SharedOptions {
     return *this;
   }
   ~SharedOptions();
+  /// Equal to `o`. nullopt: no memory.
+  static std::optional<SharedOptions> share(OptionsTable& table, const SocketOptions& o);
 
   const SocketOptions& operator*() const noexcept { return *options_; }
   const SocketOptions* operator->() const noexcept { return options_; }
 
  private:
-  friend class OptionsTable;
   explicit SharedOptions(const SocketOptions& o) noexcept : options_(&o) {}
-  const SocketOptions* options_;  ///< of a block, or the default ones, which are in none
-};
-
-class OptionsTable {
- public:
-  /// Equal to `o`, and shared with others that are, as far as a look at the few blocks that were
-  /// found last tells. nullopt: no memory.
-  std::optional<SharedOptions> share(const SocketOptions& o);
-  ControlLock& lock() { return lock_; }
-
- private:
-  friend class SharedOptions;
-  void drop(OptionsBlock& b) noexcept;
-
-  ControlLock lock_;
-  OptionsBlock* first_ VIREO_GUARDED_BY(lock_) = nullptr;  ///< the block found last
+  const SocketOptions* options_;  ///< of a table, or the default ones, which are in none
 };
 
 }  // namespace vireo

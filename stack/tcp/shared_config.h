@@ -2,8 +2,8 @@
 // replaced, and shared by all of the process that have it, whatever their engine. A connection
 // begins with its listener's; what differs between any two lies in the Tcb.
 //
-// Owner: a Tcb holds a reference. Thread: as its Tcb; the blocks are found and given up under a
-// lock of their own, a leaf, taken when a connection begins, ends or is told a setting.
+// Owner: a Tcb holds a reference. Thread: as its Tcb; the table's lock is taken when a connection
+// begins, ends or is told a setting.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class SharedConfig {
   const Config& operator*() const noexcept { return *config_; }
   const Config* operator->() const noexcept { return config_; }
 
-  /// Equal to `c` but for what each Tcb has for itself, and shared with others that are, as far as
-  /// a look at the few that were found last tells. Without memory nothing changes.
+  /// Equal to `c` but for what each Tcb has for itself, and shared with others that are
+  /// (core/shared_values.h). Without memory nothing changes.
   void set(Config c) noexcept;
   /// As set(), from what is: `f(Config&)` changes it.
   template <class F>
@@ -40,7 +40,7 @@ class SharedConfig {
  private:
   void drop() noexcept;
   static const Config kDefault;
-  const Config* config_ = &kDefault;  ///< of a block, or the default ones, which are in none
+  const Config* config_ = &kDefault;  ///< of the table, or the default ones, which are not
 };
 
 }  // namespace vireo::tcp

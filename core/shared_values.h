@@ -1,0 +1,83 @@
+// Values of which many holders have the same: not changed but replaced, and kept once. A value is
+// found again as far as a look at the few that were found last tells; two equal ones are no harm.
+// Owner: the table's; a holder has a reference. Thread: any; the lock is a leaf.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <new>
+
+#include "core/lock.h"
+
+namespace vireo {
+
+template <class T>
+class SharedValues {
+ public:
+  constexpr SharedValues() = default;
+  SharedValues(const SharedValues&) = delete;
+  SharedValues& operator=(const SharedValues&) = delete;
+
+  /// Equal to `value`, with a reference for the caller; nullptr: no memory.
+  const T* find_or_make(const T& value) noexcept {
+    const ControlGuard guard(lock_);
+    unsigned looks = 0;
+    for (Block* b = first_; b != nullptr && looks < kLooks; b = b->next, ++looks) {
+      if (static_cast<const T&>(*b) != value) continue;
+      b->refs.fetch_add(1, std::memory_order_relaxed);
+      if (b != first_) {
+        unlink(*b);
+        push_front(*b);
+      }
+      return b;
+    }
+    auto* b = new (std::nothrow) Block(value, *this);
+    if (b != nullptr) push_front(*b);
+    return b;
+  }
+  /// One more reference to what find_or_make() gave.
+  static void hold(const T* value) noexcept {
+    block_of(value).refs.fetch_add(1, std::memory_order_relaxed);  // the caller's keeps it
+  }
+  static void drop(const T* value) noexcept {
+    Block& b = block_of(value);
+    b.home.drop(b);
+  }
+  ControlLock& lock() noexcept { return lock_; }  ///< for fork(), whose child must find it free
+
+ private:
+  static constexpr unsigned kLooks = 8;
+
+  struct Block : T {
+    Block(const T& value, SharedValues& table) : T(value), home(table) {}
+    SharedValues& home;
+    std::atomic<uint32_t> refs{1};  ///< becomes 0, and leaves 0, under the table's lock only
+    Block* next = nullptr;
+    Block* previous = nullptr;
+  };
+
+  static Block& block_of(const T* value) noexcept {
+    return *const_cast<Block*>(static_cast<const Block*>(value));
+  }
+  void drop(Block& b) noexcept {
+    const ControlGuard guard(lock_);
+    if (b.refs.fetch_sub(1, std::memory_order_relaxed) != 1) return;  // the lock orders it
+    unlink(b);
+    delete &b;
+  }
+  void push_front(Block& b) noexcept VIREO_REQUIRES(lock_) {
+    b.previous = nullptr;
+    b.next = first_;
+    if (first_ != nullptr) first_->previous = &b;
+    first_ = &b;
+  }
+  void unlink(Block& b) noexcept VIREO_REQUIRES(lock_) {
+    (b.previous == nullptr ? first_ : b.previous->next) = b.next;
+    if (b.next != nullptr) b.next->previous = b.previous;
+  }
+
+  ControlLock lock_;
+  Block* first_ VIREO_GUARDED_BY(lock_) = nullptr;  ///< the one found last
+};
+
+}  // namespace vireo
