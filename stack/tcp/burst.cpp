@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stack/tcp/output.h"
+#include "stack/tcp/unsent.h"
 
 namespace vireo::tcp {
 
@@ -17,7 +18,7 @@ bool may_lead(const Tcb& t, const Plan& p) {
       t.tlp_due || t.probe_due || t.rtx_due != 0 || t.reassembly != nullptr)
     return false;
   if (t.searches_mtu && !is_mtu_settled(t)) return false;
-  return p.length >= std::min<uint32_t>(t.mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
+  return p.length >= fits_frame(t, t.mss);
 }
 
 /// What may leave at once: a paced connection's burst is worth a millisecond of its rate.

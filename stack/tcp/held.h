@@ -4,10 +4,8 @@
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.7.4, by Minshall's rule.
 #pragma once
 
-#include <algorithm>
-
-#include "core/checksum.h"
 #include "stack/tcp/tcb.h"
+#include "stack/tcp/unsent.h"
 
 namespace vireo::tcp {
 
@@ -18,8 +16,7 @@ inline bool may_hold(Tcb& t, size_t n) {
     return false;
   const SendDesc& d = t.queue.back();
   if (d.packet == nullptr || d.offset != t.snd_max || d.packet->refs != 1) return false;
-  const uint32_t most = std::min<uint32_t>(t.mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
-  return n != 0 && d.length + n < most && t.snd_nxt + d.length + n <= t.snd_edge &&
+  return n != 0 && d.length + n < fits_frame(t, t.mss) && t.snd_nxt + d.length + n <= t.snd_edge &&
          t.snd_max == t.snd_nxt && !t.more && !t.push && t.acks_due == 0 && !t.tlp_due &&
          !t.probe_due && !t.keep_due && !t.searches_mtu && t.config->notsent_lowat == UINT32_MAX &&
          buffer_room(t) >= n;
@@ -29,9 +26,7 @@ inline bool may_hold(Tcb& t, size_t n) {
 inline void append_held(Tcb& t, const void* data, size_t n) {
   SendDesc& d = t.queue.back();
   PacketBuf& b = *d.packet;
-  const checksum::Sum s = checksum::copy_and_sum(b.data() + b.length, data, n);
-  b.sum = checksum::combine(b.sum, s, (b.length & 1) != 0);
-  b.length = static_cast<uint16_t>(b.length + n);
+  add_text(b, data, static_cast<uint32_t>(n));
   d.length = b.length;
   t.snd_end += n;
 }

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "core/checksum.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/reframe.h"
+#include "stack/tcp/unsent.h"
 
 namespace vireo::tcp {
 
@@ -413,12 +413,11 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
     while (left > 0) {
       PacketBuf* b = nullptr;
       SendDesc* d = nullptr;
-      if (!t.queue.empty() && t.queue.back().offset >= t.snd_max &&
-          t.queue.back().packet->refs == 1) {
+      if (!t.queue.empty() && is_unsent(t, t.queue.back())) {
         d = &t.queue.back();
         b = d->packet;
       }
-      const uint32_t most = std::min<uint32_t>(mss, t.pool->frame_bytes() - PacketPool::kHeadroom);
+      const uint32_t most = fits_frame(t, mss);
       if (b == nullptr || b->length >= most) {
         b = t.pool->may_send(t.queue.empty()) ? t.pool->take() : nullptr;
         if (b == nullptr || !t.queue.push_back(t.snd_end, b)) [[unlikely]] {
@@ -432,9 +431,7 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
         d = &t.queue.back();
       }
       const auto n = static_cast<uint32_t>(std::min<size_t>(left, most - b->length));
-      const checksum::Sum s = checksum::copy_and_sum(b->data() + b->length, src, n);
-      b->sum = checksum::combine(b->sum, s, (b->length & 1) != 0);
-      b->length = static_cast<uint16_t>(b->length + n);
+      add_text(*b, src, n);
       d->length = b->length;
       t.snd_end += n;
       src += n;

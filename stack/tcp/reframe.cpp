@@ -5,16 +5,12 @@
 
 #include "core/checksum.h"
 #include "stack/tcp/tcb.h"
+#include "stack/tcp/unsent.h"
 #include "stack/wire/template.h"
 
 namespace vireo::tcp {
 
 namespace {
-
-/// It is ours alone, and may be written.
-bool is_unsent(const Tcb& t, const SendDesc& d) {
-  return d.offset >= t.snd_max && d.packet != nullptr && d.packet->refs == 1;
-}
 
 /// Drops its first `n` bytes. The rest moves to where a frame begins: append() goes by that.
 void cut_front(SendDesc& d, uint32_t n) {
@@ -49,9 +45,7 @@ bool join_unsent(Tcb& t, uint32_t bytes) {
   while (b->length < bytes) {
     SendDesc& d = q[i];
     const uint32_t n = std::min(d.length, bytes - b->length);
-    const checksum::Sum s = checksum::copy_and_sum(b->data() + b->length, d.packet->data(), n);
-    b->sum = checksum::combine(b->sum, s, (b->length & 1) != 0);
-    b->length = static_cast<uint16_t>(b->length + n);
+    add_text(*b, d.packet->data(), n);
     if (n < d.length) {
       cut_front(d, n);
     } else {
