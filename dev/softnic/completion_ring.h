@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dev/softnic/register.h"
 #include "dev/softnic/shared_pages.h"
 
 namespace vireo::softnic {
@@ -36,6 +37,9 @@ class CompletionRing {
   bool write(const Cqe& e);
   /// Shows the completions that were held back to be compressed.
   void flush();
+  /// As Register::watch().
+  bool watch(void (*call)(void*), void* of) { return armer_.watch(call, of); }
+  bool is_watched() const { return armer_.is_watched(); }
   /// Takes note of the doorbell. @return true: it asks for an event; `at_once`: there is one.
   bool look(bool& at_once);
   void fired() { ++events_; }

@@ -101,6 +101,12 @@ void softnic_refuse_rings(bool refused) { refuse_rings(refused); }
 
 bool softnic_pump(void) { return pump(); }
 
+bool softnic_is_watched(ibv_device* device) {
+  Port& p = nic_of(device).port;
+  const std::lock_guard hold(p.lock);
+  return p.is_watched();
+}
+
 void softnic_inject(ibv_device* device, const void* frame, size_t bytes) {
   Port& p = nic_of(device).port;
   const std::lock_guard hold(p.lock);

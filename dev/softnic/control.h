@@ -58,6 +58,8 @@ void softnic_refuse_rings(bool refused);
 /// Every device looks at its doorbells and does what can be done. @return whether there was
 /// something.
 bool softnic_pump(void);
+/// The doorbells of all rings that were given away are calls (watchpoint.h).
+bool softnic_is_watched(ibv_device* device);
 /// A frame comes in from the wire, as if the peer had sent it.
 void softnic_inject(ibv_device* device, const void* frame, size_t bytes);
 }

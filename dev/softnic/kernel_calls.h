@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <span>
 
 namespace vireo::kernel {
 
@@ -34,6 +35,11 @@ inline void add_to_counter(int fd) {
 inline void wait_readable(int fd) {
   pollfd p{fd, POLLIN, 0};
   syscall(SYS_poll, &p, 1, -1);
+}
+
+/// @return true: one of them is.
+inline bool wait_readable(std::span<pollfd> fds, int ms) {
+  return syscall(SYS_poll, fds.data(), fds.size(), ms) > 0;
 }
 
 }  // namespace vireo::kernel

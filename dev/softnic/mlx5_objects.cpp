@@ -38,6 +38,7 @@ int give(ibv_qp* in, mlx5dv_qp& out) {
     }
     port.driven = start_driving();
     qp.give_rings();
+    if (!port.driven.by_hand) qp.direct->sends.watch(&Port::rung, &port);
     port.note_direct(1);
   }
   out.dbrec = &qp.direct->record(0);
@@ -63,6 +64,7 @@ int give(ibv_cq* in, mlx5dv_cq& out) {
     port.driven = start_driving();
     cq.direct = std::make_unique<CompletionRing>(static_cast<uint32_t>(cq.ring.size()), cq.handle,
                                                  cq.compresses);
+    if (!port.driven.by_hand) cq.direct->watch(&Port::rung, &port);
     port.attach(cq);
   }
   cq.direct->describe(out);

@@ -15,6 +15,10 @@ namespace {
 constexpr unsigned kReceiveBurst = 64;
 constexpr unsigned kRoundsPerLook = 4096;
 constexpr long kBacklogNs = 50'000;
+// Of the thread's turns: it shares the processor with the program, to which a switch there and back
+// costs as much as some frames.
+constexpr long kNapNs = 10'000, kCalmNapNs = 50'000;
+constexpr unsigned kCalm = 256, kWatchful = 4096, kToldEach = 2, kFalseAlarms = 8;
 
 /// What mlx5's completions say of a frame; checksums that hold are `good`.
 Seen seen_of(std::span<const std::byte> frame, const Headers& h, bool good) {
@@ -105,13 +109,17 @@ bool Port::look() {
   bool any = false;
   for (Qp* qp : qps_) {
     if (qp->direct == nullptr || qp->state == IBV_QPS_RESET) continue;
-    any |= qp->direct->sends.look(*qp, driven.each_doorbell);
+    if (qp->direct->sends.look(*qp, driven.each_doorbell)) {
+      any = true;
+      ++doorbells_;
+    }
     if (qp->state == IBV_QPS_ERR) enter_error(*qp);
   }
   for (Cq* cq : direct_cqs_) {
     bool at_once = false;
     if (!cq->direct->look(at_once)) continue;
     any = true;
+    ++doorbells_;
     cq->armed = Armed::kAny;
     if (at_once) cq->tell();
   }
@@ -154,6 +162,51 @@ void Port::woken() {
   work();
   watch_peer();
   if (wire_ != nullptr && anyone_is_armed()) arm();
+}
+
+void Port::rung(void* port) {
+  Port& p = *static_cast<Port*>(port);
+  const std::lock_guard hold(p.lock);
+  p.work();
+  if (p.backlog_) kernel::set_timer(p.timer_.get(), kBacklogNs);
+}
+
+bool Port::is_watched() const {
+  const auto pair = [](const Qp* q) {
+    return q->direct == nullptr || q->direct->sends.is_watched();
+  };
+  const auto queue = [](const Cq* c) { return c->direct->is_watched(); };
+  return std::all_of(qps_.begin(), qps_.end(), pair) &&
+         std::all_of(direct_cqs_.begin(), direct_cqs_.end(), queue);
+}
+
+long Port::tend(bool told) {
+  if (wire_ == nullptr || faults.held) return kUntilTold;
+  if (told) {
+    (void)kernel::read_counter(timer_.get());
+    wire_->clear_bell();
+  }
+  if (doorbells_ != doorbells_before_) brought_ = 0;
+  const uint64_t before = doorbells_;
+  const bool found = work();
+  doorbells_before_ = doorbells_;
+  calm_ = found ? 0 : calm_ + 1;
+  brought_ = found ? brought_ + 1 : 0;
+  const long nap = calm_ < kCalm ? kNapNs : kCalmNapNs;
+  // A thread that blocks signals has rung.
+  if (doorbells_ != before) watchful_ = kWatchful;
+  if (watchful_ > 0) --watchful_;
+  if (watchful_ > 0 || !is_watched()) return nap;
+  // To one who answers each frame at once, each is brought at once; to others, many together.
+  if (brought_ > kToldEach) return kCalmNapNs;
+  if (told && !found) watch_peer();
+  if (wire_ == nullptr) return kUntilTold;
+  // A descriptor may tell of nothing for ever.
+  if (told && calm_ > kFalseAlarms) return kCalmNapNs;
+  // Nobody tells of a receive that is posted.
+  if (!wire_->front().empty()) return found ? 0 : nap;
+  if (backlog_) kernel::set_timer(timer_.get(), kBacklogNs);
+  return wire_->arm() ? kUntilTold : 0;
 }
 
 /// The other end of a shared wire has left: what it sent is read, then the port waits for another.

@@ -3,12 +3,13 @@
 // It has no thread of its own. A caller that posts, polls, arms or reads events does the device's
 // work in passing, under the lock; so a frame costs two copies and no hand-over between threads,
 // and what one thread sees is the same in every run. Rings that the program drives itself
-// (mlx5dv_init_obj) are looked at whenever the port works: pump.h sees to it that it does. Frames
-// that a full shared wire does not take wait in their send queue (VERBS.md: a wire pushes back),
-// and a timer in the channels brings a sleeping program back to them. Owner: Nic. Thread: any;
-// `lock` guards all. In lock-step both ports share one.
+// (mlx5dv_init_obj) are looked at whenever the port works: a doorbell that is watched makes it, for
+// all else pump.h does. Frames that a full shared wire does not take wait in their send queue
+// (VERBS.md: a wire pushes back), and a timer in the channels brings a sleeping program back to
+// them. Owner: Nic. Thread: any; `lock` guards all. In lock-step both ports share one.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -60,6 +61,8 @@ class Port {
   void detach(Cq& cq);
   bool is_direct() const { return !direct_cqs_.empty() || direct_pairs_ > 0; }
   void note_direct(int pairs) { direct_pairs_ += pairs; }
+  /// Every doorbell of those makes itself heard.
+  bool is_watched() const;
 
   /// Asks the wire for what a rule wants. @return 0 or an errno: EOPNOTSUPP the wire brings TCP and
   /// UDP flows only.
@@ -78,6 +81,16 @@ class Port {
   void arm();
   /// After a wake-up.
   void woken();
+  /// A doorbell of the Port `port` has rung: does what it asks for, in the thread that rang it. Not
+  /// for a holder of `lock`.
+  static void rung(void* port);
+  /// The turn of the thread that does what nobody calls for. `told`: a descriptor of wait_fds() was
+  /// readable. @return nanoseconds until the next turn; kUntilTold: when a descriptor says so.
+  long tend(bool told);
+  static constexpr long kUntilTold = -1;
+  std::array<int, 2> wait_fds() const {
+    return {wire_ != nullptr ? wire_->bell_fd() : -1, timer_.get()};
+  }
   /// Every request comes back as WR_FLUSH_ERR, in order.
   void enter_error(Qp& qp);
   void enter_all_errors();
@@ -128,6 +141,12 @@ class Port {
   std::vector<Channel*> channels_;
   std::vector<Cq*> direct_cqs_;
   int direct_pairs_ = 0;
+  // Of tend():
+  uint64_t doorbells_ = 0;         ///< that look() saw
+  uint64_t doorbells_before_ = 0;  ///< at the last turn
+  unsigned brought_ = 0;           ///< turns that found frames, and no doorbell since
+  unsigned watchful_ = 0;          ///< turns for which untold doorbells are looked for
+  unsigned calm_ = 0;              ///< turns that found nothing
 };
 
 }  // namespace vireo::softnic

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "dev/softnic/kernel_calls.h"
 #include "dev/softnic/nic.h"
 
 namespace vireo::softnic {
@@ -23,33 +25,32 @@ void sleep_ns(long ns) {
   clock_nanosleep(CLOCK_MONOTONIC, 0, &t, nullptr);
 }
 
-/// Spins while there is work, and for a little longer; else naps. Programs that poll their rings
-/// take whole processors, and a device that waited for their slices to end would be none: it goes
-/// before them where it may.
+/// Sleeps until there is something to bring. Programs that poll their rings take whole processors,
+/// and a device that waited for their slices to end would be none: it goes before them where it
+/// may, and is away most of the time.
 void run() {
-  constexpr unsigned kSpins = 50, kRounds = 4096;
-  constexpr long kNapNs = 10'000, kSleepNs = 1'000'000;
-  prctl(PR_SET_TIMERSLACK, 1);  // else the kernel makes 60 us of the nap
+  constexpr int kLookMs = 1;
+  sigset_t all;
+  sigfillset(&all);
+  (void)pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are the program's
+  prctl(PR_SET_TIMERSLACK, 1);                        // else the kernel makes 60 us of a nap
   const sched_param first{1};
   (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);  // needs CAP_SYS_NICE
-  std::vector<Nic*> all = every_device();
-  for (unsigned idle = 0;; ++idle) {
-    if (g_by_hand.load(std::memory_order_relaxed)) {
-      sleep_ns(kSleepNs);
-      continue;
+  std::vector<pollfd> fds;
+  for (bool told = false;;) {
+    long next = Port::kUntilTold;
+    fds.clear();
+    if (!g_by_hand.load(std::memory_order_relaxed)) {
+      for (Nic* n : every_device()) {
+        const std::lock_guard hold(n->port.lock);
+        if (!n->port.is_direct()) continue;
+        const long wish = n->port.tend(told);
+        if (wish != Port::kUntilTold && (next == Port::kUntilTold || wish < next)) next = wish;
+        for (const int fd : n->port.wait_fds()) fds.push_back({fd, POLLIN, 0});
+      }
     }
-    if (idle % kRounds == 0) all = every_device();
-    bool direct = false;
-    for (Nic* n : all) {
-      const std::lock_guard hold(n->port.lock);
-      if (!n->port.is_direct()) continue;
-      direct = true;
-      if (n->port.work()) idle = 0;
-    }
-    if (!direct)
-      sleep_ns(kSleepNs);
-    else if (idle > kSpins)
-      sleep_ns(kNapNs);
+    told = next == Port::kUntilTold && kernel::wait_readable(fds, kLookMs);
+    if (next > 0) sleep_ns(next);
   }
 }
 

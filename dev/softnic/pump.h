@@ -1,6 +1,7 @@
 // Who makes the device work where the program calls nobody: rings that mlx5dv_init_obj(3) gave away
-// are only written to, and a page of memory cannot tell of a store. A thread looks at the doorbells
-// of all devices, or, by hand, whoever calls pump().
+// are only written to. A watched doorbell (watchpoint.h) is a call all the same; a thread brings
+// the frames that arrive, and looks for what is not told of; or, by hand, whoever calls pump() does
+// all.
 // Owner: process. Thread: any.
 #pragma once
 

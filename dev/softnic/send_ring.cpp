@@ -33,8 +33,7 @@ void SendRing::describe(mlx5dv_qp& out) const {
 void SendRing::clear() {
   produced_ = taken_ = told_ = 0;
   store(record_, 0);
-  uint64_t word;
-  for (Register& r : buffers_) (void)r.take(word);
+  for (Register& r : buffers_) r.clear();
 }
 
 void SendRing::told(uint16_t index, uint32_t blocks) {
@@ -50,7 +49,7 @@ void SendRing::copy(std::byte* to, uint64_t from_byte, size_t bytes) const {
 
 bool SendRing::look(const Qp& qp, bool exact) {
   bool rung = false;
-  for (const Register& r : buffers_) {
+  for (Register& r : buffers_) {
     uint64_t word;
     if (!r.take(word)) continue;
     rung = true;

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "dev/softnic/register.h"
 #include "dev/softnic/shared_pages.h"
 
 namespace vireo::softnic {
@@ -29,6 +30,11 @@ class SendRing {
   /// `record` is the pair's second doorbell record.
   SendRing(uint32_t blocks, __be32& record);
   void describe(mlx5dv_qp& out) const;
+  /// As Register::watch(), of both doorbells.
+  bool watch(void (*call)(void*), void* of) {
+    return buffers_[0].watch(call, of) && buffers_[1].watch(call, of);
+  }
+  bool is_watched() const { return buffers_[0].is_watched() && buffers_[1].is_watched(); }
   /// Takes note of the doorbell. `exact`: the program stands still meanwhile, so that what it wrote
   /// can be compared to the bit. @return true: it has rung.
   bool look(const Qp& qp, bool exact);

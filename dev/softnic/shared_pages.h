@@ -1,6 +1,6 @@
 // Memory that the program writes and the device reads, or the reverse: rings, doorbell records,
-// registers. Owner: the ring whose memory it is. Thread: program and device at once; words that one
-// side waits for are read and written by load() and store() alone.
+// pages of registers. Owner: the ring whose memory it is. Thread: program and device at once; words
+// that one side waits for are read and written by load() and store() alone.
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -42,25 +42,5 @@ inline uint32_t load(const __be32& record) {
 inline void store(__be32& record, uint32_t v) {
   __atomic_store_n(&record, htobe32(v), __ATOMIC_RELEASE);
 }
-
-/// The register behind a page of a UAR: what the program writes there, the device takes out, so
-/// that the same value written twice is seen twice. A page of memory cannot tell of a store; the
-/// device looks instead.
-class Register {
- public:
-  static constexpr int kFill = 0xff;  ///< of the page: no doorbell is all ones
-  explicit Register(std::byte* at) : at_(reinterpret_cast<uint64_t*>(at)) {}
-  /// @return true: it was written; `v` is what, in host order.
-  bool take(uint64_t& v) const {
-    if (__atomic_load_n(at_, __ATOMIC_RELAXED) == kSilent) return false;
-    v = be64toh(__atomic_exchange_n(at_, kSilent, __ATOMIC_ACQUIRE));
-    return true;
-  }
-  std::byte* data() const { return reinterpret_cast<std::byte*>(at_); }
-
- private:
-  static constexpr uint64_t kSilent = ~uint64_t{0};
-  uint64_t* at_;
-};
 
 }  // namespace vireo::softnic

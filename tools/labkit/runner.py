@@ -182,8 +182,8 @@ class Proof:
             processes = test.vireo_processes(host)
             rx, tx = counters.engine_packets(processes)
             modes = {port["mode"] for p in processes for port in p.get("ports", [])}
-            test.expect(test.options.device == "xdp" or all(m.startswith(test.options.device) for m in modes),
-                        f"host {host}: carried by {', '.join(sorted(modes))}, not by {test.options.device}")
+            test.expect(test.options.device == "xdp" or modes == {test.options.device},
+                        f"host {host}: carried by {', '.join(sorted(modes)) or 'no device'}, not by {test.options.device}")
             test.note(f"{host} vireo: rx {rx} tx {tx}, kernel moved by {seen}")
             refused = counters.not_carried(processes)
             why = ("; not carried: " + "; ".join(refused[:5])) if refused else ""

@@ -29,7 +29,7 @@ void DirectCq::arm(unsigned serial) {
 }
 
 DirectEnd::DirectEnd(int number, const EndOptions& o) : End(number, o) {
-  softnic_drive(true);
+  softnic_drive(o.by_hand);
   mlx5dv_obj obj{};
   obj.qp = {pair, &qp};
   EXPECT_EQ(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP), 0);

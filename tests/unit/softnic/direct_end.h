@@ -1,5 +1,5 @@
 // One end of the lock-step wire whose rings are driven by hand, as mlx5dv.h lays them out: nothing
-// here is Vireo's. The device looks when pump() is called.
+// here is Vireo's. The device looks when pump() is called, unless its doorbells are watched.
 // Owner: the test. Thread: one.
 #pragma once
 

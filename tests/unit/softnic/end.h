@@ -20,6 +20,7 @@ struct EndOptions {
   uint32_t sends = 8, receives = 8;
   uint16_t tso_header = 0;
   bool compress = false;  ///< the receives' completions
+  bool by_hand = true;    ///< rings that are given away
 };
 
 class End {
