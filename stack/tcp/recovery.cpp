@@ -123,6 +123,8 @@ bool is_spurious(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced,
   const Scoreboard& b = t.queue.board();
   if (b.undo_marker == 0) return false;
   if (frto_says_spurious(t, d, advanced)) return true;
+  // Found lost and there before it was sent again: within one burst of ACKs, or in a full ring.
+  if (advanced && t.recovery != Recovery::kOpen && !b.undo_any && !d.twice) return true;
   // RFC 3522 §3.2: the first ACK of new data answers what was sent before the retransmission.
   if (advanced && t.recovery != Recovery::kOpen && una_before == b.undo_marker && t.ts_on &&
       a.has_ts && b.rtx_stamp != 0 && static_cast<int32_t>(a.ts_echo - b.rtx_stamp) < 0)

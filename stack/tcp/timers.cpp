@@ -159,8 +159,11 @@ void challenge_ack(Tcb& t, Instant now) {
 }
 
 void note_duplicate(Tcb& t, Seq32 left, Seq32 right) {
+  // Duplicates of one burst are answered by one ACK: neighbours stand in it as one (as Linux's do
+  // that GRO joined), of others the last.
+  const bool joins = t.dsack && left == t.dsack_right;
   t.dsack = t.sack_on;
-  t.dsack_left = left;
+  if (!joins) t.dsack_left = left;
   t.dsack_right = right;
 }
 

@@ -606,6 +606,64 @@ TEST_P(Undo, ARealLossIsNotUndone) {
   EXPECT_EQ(p.t.undos, 0u);
 }
 
+/// ACKs of one burst are taken before anything is sent.
+TEST_P(Undo, OfAnEpisodeInWhichNothingWasSentAgain) {
+  for (const bool timestamps : {false, true}) {
+    SackPeer p(ours(), theirs(), timestamps);
+    p.establish();
+    ASSERT_EQ(p.send(10), 10u);
+    const uint32_t cwnd = p.t.cc.cwnd;
+    p.ts_ecr = timestamp(p.t, p.now);
+    p.pass(kRtt);
+    p.ack(0, {{1, 4}});
+    EXPECT_EQ(p.t.recovery, Recovery::kFast);
+    p.ack(4);  // 0 was overtaken
+    EXPECT_EQ(p.t.recovery, Recovery::kOpen);
+    EXPECT_EQ(p.t.undos, 1u);
+    EXPECT_GE(p.t.cc.cwnd, cwnd);
+    EXPECT_EQ(p.t.cc.ssthresh, CongestionControl::kMaxWindow);
+    for (const uint32_t number : p.sent_now()) EXPECT_GE(number, 10u);
+    EXPECT_EQ(p.t.total_retrans, 0u);
+  }
+}
+
+TEST_P(Undo, OfTheEpisodeOfALaterHole) {  // each hole has an episode of its own then
+  SackPeer p(ours(), theirs(), true);
+  p.establish();
+  ASSERT_EQ(p.send(10), 10u);
+  const uint32_t cwnd = p.t.cc.cwnd;
+  p.ts_ecr = timestamp(p.t, p.now);
+  p.pass(kRtt);
+  p.ack(0, {{1, 4}, {5, 8}});
+  p.ack(4, {{5, 8}});  // 0 came, 4 did not: it has the time that reordering takes
+  EXPECT_EQ(p.t.recovery, Recovery::kOpen);
+  p.sent_now();
+  EXPECT_EQ(SackPeer::numbers(p.after(kRtt / 2)), Numbers{4});
+  EXPECT_EQ(p.t.recovery, Recovery::kFast);
+  p.ack(8);  // echoes the first transmission
+  EXPECT_EQ(p.t.recovery, Recovery::kOpen);
+  EXPECT_EQ(p.t.undos, 2u);
+  EXPECT_GE(p.t.cc.cwnd, cwnd);
+  EXPECT_EQ(p.t.cc.ssthresh, CongestionControl::kMaxWindow);
+}
+
+TEST_P(Undo, NotOfAHoleThatIsThere) {
+  SackPeer p(ours(), theirs(), true);
+  p.establish();
+  ASSERT_EQ(p.send(10), 10u);
+  p.ts_ecr = timestamp(p.t, p.now);
+  p.pass(kRtt);
+  p.ack(0, {{1, 4}, {5, 8}});
+  p.ack(4, {{5, 8}});
+  p.sent_now();
+  EXPECT_EQ(SackPeer::numbers(p.after(kRtt / 2)), Numbers{4});
+  p.ts_ecr = timestamp(p.t, p.now);
+  p.pass(kRtt);
+  p.ack(10);  // echoes the retransmission
+  EXPECT_EQ(p.t.undos, 1u);
+  EXPECT_EQ(p.t.cc.ssthresh, 3000u);  // half of 4 to 10
+}
+
 TEST_P(Undo, ByDsackOfEveryRetransmission) {  // RFC 3708 §2, as Linux
   SackPeer p(ours(), theirs());
   p.establish();
