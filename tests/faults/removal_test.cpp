@@ -22,6 +22,17 @@ class Removal : public testing::TestWithParam<Backend> {
     const int e = w.a().getsockopt(fd, SOL_SOCKET, SO_ERROR);
     return e > 0 ? strerrorname_np(e) : "0";
   }
+  /// The way of the packets is the kernel's alone by now, at both ends.
+  void expect_new_ones_are_the_kernels() {
+    Api kernel(w.b().host(), Side::kKernel);
+    const int l = kernel.socket(AF_INET, SOCK_STREAM);
+    EXPECT_EQ(kernel.bind(l, 9002), 0);
+    EXPECT_EQ(kernel.listen(l), 0);
+    const int d = w.keep(0, w.a().socket(AF_INET, SOCK_STREAM));
+    w.connect_to(0, d, 9002);
+    EXPECT_FALSE(w.a().is_carried(d));
+    EXPECT_EQ(kernel.close(l), 0);
+  }
   World w;
 };
 INSTANTIATE_TEST_SUITE_P(, Removal, testing::Values(Backend::kVerbs, Backend::kMlx5),
@@ -157,15 +168,7 @@ TEST_P(Removal, OfAnIdleDevice) {
   w.close(1, s);
   w.pass(Duration::s(2));
   remove();
-  // The way of the packets is now the kernel's alone, at both ends.
-  Api kernel(w.b().host(), Side::kKernel);
-  const int l = kernel.socket(AF_INET, SOCK_STREAM);
-  EXPECT_EQ(kernel.bind(l, 9002), 0);
-  EXPECT_EQ(kernel.listen(l), 0);
-  const int d = w.keep(0, w.a().socket(AF_INET, SOCK_STREAM));
-  w.connect_to(0, d, 9002);
-  EXPECT_FALSE(w.a().is_carried(d));
-  EXPECT_EQ(kernel.close(l), 0);
+  expect_new_ones_are_the_kernels();
 }
 
 TEST_P(Removal, WhileAConnectionIsMade) {
@@ -244,14 +247,7 @@ TEST_P(Removal, NewSocketsAreTheKernels) {
   remove();
   w.pass(kLook);
   EXPECT_EQ(w.a().recv(c, 10, MSG_DONTWAIT), "!ENETDOWN");
-  Api kernel(w.b().host(), Side::kKernel);
-  const int l = kernel.socket(AF_INET, SOCK_STREAM);
-  EXPECT_EQ(kernel.bind(l, 9002), 0);
-  EXPECT_EQ(kernel.listen(l), 0);
-  const int d = w.keep(0, w.a().socket(AF_INET, SOCK_STREAM));
-  w.connect_to(0, d, 9002);
-  EXPECT_FALSE(w.a().is_carried(d));
-  EXPECT_EQ(kernel.close(l), 0);
+  expect_new_ones_are_the_kernels();
 }
 
 TEST_P(Removal, OfBoth) {
