@@ -45,6 +45,9 @@ class FlowRules {
     const uint32_t* i = index_of(key, hash(key));
     return i == nullptr ? nullptr : &rules_[*i].value;
   }
+  Value* find(const DemuxKey& key) noexcept {
+    return const_cast<Value*>(std::as_const(*this).find(key));
+  }
   /// What is kept with a rule; nullptr if it is gone.
   Value* get(uint64_t id) noexcept {
     const auto i = static_cast<uint32_t>(id);

@@ -54,18 +54,28 @@ bool Cq::push(const Cqe& e, bool lose_event) {
 }
 
 unsigned Cq::poll(std::span<ibv_wc> out) {
-  const size_t n = std::min<size_t>(out.size(), tail - head);
+  const size_t n = std::min<size_t>(out.size(), tail - next);
   for (size_t i = 0; i < n; ++i) {
-    const Cqe& e = ring[head++ & (ring.size() - 1)];
+    const Cqe& e = ring[next++ & (ring.size() - 1)];
     out[i] = e.wc;
     *e.freed = e.posted;
   }
+  release();
   return static_cast<unsigned>(n);
 }
 
+bool Cq::advance() {
+  if (empty()) return false;
+  current = ring[next++ & (ring.size() - 1)];
+  *current.freed = current.posted;
+  ex().status = current.wc.status;
+  ex().wr_id = current.wc.wr_id;
+  return true;
+}
+
 void Cq::purge(uint32_t qp_num) {
-  uint64_t to_at = head;
-  for (uint64_t at = head; at != tail; ++at) {
+  uint64_t to_at = next;
+  for (uint64_t at = next; at != tail; ++at) {
     const Cqe e = ring[at & (ring.size() - 1)];
     if (e.wc.qp_num != qp_num) ring[to_at++ & (ring.size() - 1)] = e;
   }

@@ -1,9 +1,8 @@
 #include "dev/softnic/completion_ring.h"
 
-#include <time.h>
-
 #include <algorithm>
 
+#include "dev/softnic/clock.h"
 #include "dev/softnic/completion.h"
 #include "dev/softnic/strict.h"
 
@@ -47,10 +46,7 @@ mlx5_cqe64 received(const Cqe& e) {
   c.vlan_info = htobe16(e.seen.vlan_tag);
   c.byte_cnt = htobe32(e.wc.byte_len);
   c.sop_drop_qpn = htobe32(e.seen.flow_tag);
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  c.timestamp = htobe64(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 +
-                        static_cast<uint64_t>(now.tv_nsec));
+  c.timestamp = htobe64(ticks_now());
   c.op_own = MLX5_CQE_RESP_SEND << 4;
   return c;
 }

@@ -1,5 +1,6 @@
 #include "dev/softnic/control.h"
 
+#include "dev/softnic/clock.h"
 #include "dev/softnic/nic.h"
 #include "dev/softnic/pump.h"
 
@@ -74,7 +75,9 @@ void softnic_lose_events(ibv_device* device, unsigned events) {
 softnic_counts softnic_counts_of(ibv_device* device) {
   Port& p = nic_of(device).port;
   const std::lock_guard hold(p.lock);
-  return p.counts;
+  softnic_counts c = p.counts;
+  c.rules_compared = p.flows.compared();
+  return c;
 }
 
 softnic_objects softnic_objects_of(ibv_device* device) {
@@ -106,6 +109,8 @@ bool softnic_is_watched(ibv_device* device) {
   const std::lock_guard hold(p.lock);
   return p.is_watched();
 }
+
+void softnic_set_clock(uint64_t ticks, int ppm) { set_ticks(ticks, ppm); }
 
 void softnic_inject(ibv_device* device, const void* frame, size_t bytes) {
   Port& p = nic_of(device).port;

@@ -15,9 +15,10 @@ struct softnic_counts {
   uint64_t tx_frames;
   uint64_t tx_bursts;  ///< requests to segment, each of which became several of tx_frames
   uint64_t rx_frames;
-  uint64_t rx_no_rule;     ///< no flow rule wanted them
-  uint64_t rx_no_receive;  ///< dropped: no receive was posted
-  uint64_t tx_unplugged;   ///< sent while the link was down
+  uint64_t rx_no_rule;      ///< no flow rule wanted them
+  uint64_t rx_no_receive;   ///< dropped: no receive was posted
+  uint64_t tx_unplugged;    ///< sent while the link was down
+  uint64_t rules_compared;  ///< rules that were held against frames received
 };
 
 /// What programs have open of a device, and the receives that lie posted.
@@ -60,6 +61,8 @@ void softnic_refuse_rings(bool refused);
 bool softnic_pump(void);
 /// The doorbells of all rings that were given away are calls (watchpoint.h).
 bool softnic_is_watched(ibv_device* device);
+/// The counter that stamps completions stands at `ticks` now, and gains `ppm` millionths.
+void softnic_set_clock(uint64_t ticks, int ppm);
 /// A frame comes in from the wire, as if the peer had sent it.
 void softnic_inject(ibv_device* device, const void* frame, size_t bytes);
 }

@@ -10,6 +10,7 @@
 
 #include "core/high_fd.h"
 #include "dev/shm/kernel_calls.h"
+#include "dev/softnic/clock.h"
 #include "dev/softnic/kernel_calls.h"
 #include "dev/softnic/lacks.h"
 #include "dev/softnic/nic.h"
@@ -63,6 +64,10 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     a.tso_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
   }
   if (!lacks("checksums")) a.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;
+  if (!lacks("stamps")) {
+    a.completion_timestamp_mask = kClockMask;
+    a.hca_core_clock = kClockKhz;
+  }
   a.phys_port_cnt_ex = 1;
   std::memcpy(attr, &a, std::min(size, sizeof a));
   return 0;

@@ -99,6 +99,10 @@ size_t size_of(ibv_flow_spec_type type) {
   }
 }
 
+bool goes_before(const Flow* a, const Flow* b) {
+  return a->priority != b->priority ? a->priority < b->priority : a->age < b->age;
+}
+
 bool all_match(const Flow& f, const Headers& h) {
   return std::all_of(f.specs.begin(), f.specs.end(),
                      [&](const ibv_flow_spec& s) { return matches(s, h); });
@@ -201,38 +205,98 @@ std::expected<Flow*, int> FlowTable::add(Qp& qp, const ibv_flow_attr& attr) {
       flow->specs.push_back(spec);
     }
   }
-  const auto before =
-      std::upper_bound(flows_.begin(), flows_.end(), flow->priority,
-                       [](uint16_t priority, const auto& f) { return priority < f->priority; });
-  return flows_.insert(before, std::move(flow))->get();
+  flow->age = ++last_age_;
+  Chain* const chain = chain_of(*flow);
+  if (chain == nullptr) return std::unexpected(ENOMEM);
+  chain->insert(std::upper_bound(chain->begin(), chain->end(), flow.get(), goes_before),
+                flow.get());
+  Flow* const added = flow.get();
+  flows_.emplace(added, std::move(flow));
+  return added;
+}
+
+/// Where the rule stands, or is to stand; nullptr: there is no memory for it.
+FlowTable::Chain* FlowTable::chain_of(const Flow& flow) {
+  const auto key = key_of(flow);
+  if (!key) return &others_;
+  if (Keyed* k = keyed_.find(DemuxKey::of(*key))) return &k->flows;
+  const auto id = keyed_.add(*key);
+  if (!id) return nullptr;
+  Keyed& k = *keyed_.get(*id);
+  k.id = *id;
+  return &k.flows;
 }
 
 void FlowTable::remove(Flow* flow) {
-  std::erase_if(flows_, [&](const auto& f) { return f.get() == flow; });
+  std::erase(*chain_of(*flow), flow);
+  if (const auto key = key_of(*flow))
+    if (const Keyed* k = keyed_.find(DemuxKey::of(*key)); k != nullptr && k->flows.empty())
+      keyed_.remove(k->id);
+  flows_.erase(flow);
 }
 
 bool FlowTable::has_rules_of(const Qp& qp) const {
-  return std::any_of(flows_.begin(), flows_.end(), [&](const auto& f) { return f->qp == &qp; });
+  return std::any_of(flows_.begin(), flows_.end(),
+                     [&](const auto& f) { return f.second->qp == &qp; });
 }
 
-Receivers FlowTable::receivers(const Headers& h) const {
-  Receivers to;
-  bool found = false;
-  uint16_t priority = 0;
-  for (const auto& f : flows_) {
-    if (f->kind == IBV_FLOW_ATTR_SNIFFER) to.add(f->qp, f->tag);
+/// The rules that may want the frame: of its flow, of its local end, of its port, and the others.
+std::array<const FlowTable::Chain*, FlowTable::kChains> FlowTable::chains_for(
+    const Headers& h) const {
+  std::array<const Chain*, kChains> chains{&others_};
+  if (h.l4_bytes == 0) return chains;
+  const auto address = [&](const std::array<uint8_t, 16>& a) {
+    return h.ip == Ip::k4 ? IpAddr::v4(loaded<be32>(a)) : IpAddr::v6(std::bit_cast<in6_addr>(a));
+  };
+  const IpAddr local = address(h.dst), remote = address(h.src);
+  const uint16_t port = __builtin_bswap16(h.dst_port), from = __builtin_bswap16(h.src_port);
+  const auto proto = static_cast<IpProto>(h.proto);
+  const bool v6 = h.ip == Ip::k6;
+  const DemuxKey keys[] = {DemuxKey::exact(proto, local, port, remote, from),
+                           DemuxKey::bound(proto, local, port, v6),
+                           DemuxKey::bound(proto, IpAddr(), port, v6)};
+  for (size_t i = 0; i < std::size(keys); ++i)
+    if (const Keyed* k = keyed_.find(keys[i])) chains[i + 1] = &k->flows;
+  return chains;
+}
+
+/// The first normal rule of the chain that wants the frame; nullptr: none does.
+const Flow* FlowTable::first_match(const Chain& chain, const Headers& h) {
+  for (const Flow* f : chain) {
     if (f->kind != IBV_FLOW_ATTR_NORMAL) continue;
-    if (found && (!h.is_multicast() || f->priority != priority)) continue;
-    if (!all_match(*f, h)) continue;
-    found = true;
-    priority = f->priority;
-    if (!f->drops) to.add(f->qp, f->tag);
+    ++compared_;
+    if (all_match(*f, h)) return f;
   }
-  for (const auto& f : flows_) {
-    if (found) break;
-    const bool takes = f->kind == IBV_FLOW_ATTR_ALL_DEFAULT ||
-                       (f->kind == IBV_FLOW_ATTR_MC_DEFAULT && h.is_multicast());
-    if (takes) to.add(f->qp, f->tag);
+  return nullptr;
+}
+
+Receivers FlowTable::receivers(const Headers& h) {
+  Receivers to;
+  for (const Flow* f : others_)
+    if (f->kind == IBV_FLOW_ATTR_SNIFFER) to.add(f->qp, f->tag);
+  const auto chains = chains_for(h);
+  const Flow* first = nullptr;
+  for (const Chain* chain : chains) {
+    if (chain == nullptr) continue;
+    const Flow* f = first_match(*chain, h);
+    if (f != nullptr && (first == nullptr || goes_before(f, first))) first = f;
+  }
+  if (first == nullptr) {
+    for (const Flow* f : others_) {
+      const bool takes = f->kind == IBV_FLOW_ATTR_ALL_DEFAULT ||
+                         (f->kind == IBV_FLOW_ATTR_MC_DEFAULT && h.is_multicast());
+      if (takes) to.add(f->qp, f->tag);
+    }
+    return to;
+  }
+  if (!first->drops) to.add(first->qp, first->tag);
+  if (!h.is_multicast()) return to;
+  for (const Chain* chain : chains) {
+    if (chain == nullptr) continue;
+    for (const Flow* f : *chain)
+      if (f->kind == IBV_FLOW_ATTR_NORMAL && f->priority == first->priority && !f->drops &&
+          all_match(*f, h))
+        to.add(f->qp, f->tag);
   }
   return to;
 }

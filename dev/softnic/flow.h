@@ -1,4 +1,5 @@
-// Flow rules of a port: which queue pairs a received frame goes to.
+// Flow rules of a port: which queue pairs a received frame goes to. Rules that name a TCP or UDP
+// flow are found by its key, however many there are; the others are compared one by one.
 // Owner: Port. Thread: holder of the port's lock. Source: ibv_create_flow(3).
 #pragma once
 
@@ -7,9 +8,11 @@
 #include <expected>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "core/address.h"
+#include "core/flow_rules.h"
 #include "dev/softnic/frame.h"
 
 namespace vireo::softnic {
@@ -20,6 +23,7 @@ struct Flow : ibv_flow {
   Qp* qp = nullptr;
   ibv_flow_attr_type kind = IBV_FLOW_ATTR_NORMAL;
   uint16_t priority = 0;
+  uint64_t age = 0;  ///< the older, the less
   bool drops = false;
   uint32_t tag = 0;
   std::vector<ibv_flow_spec> specs;
@@ -45,17 +49,34 @@ struct Receivers {
 
 class FlowTable {
  public:
-  /// Errors: EINVAL the attribute contradicts itself, EOPNOTSUPP a spec or action of another kind.
+  /// Errors: EINVAL the attribute contradicts itself, EOPNOTSUPP a spec or action of another kind,
+  /// ENOMEM.
   std::expected<Flow*, int> add(Qp& qp, const ibv_flow_attr& attr);
   void remove(Flow* flow);
   unsigned count() const { return static_cast<unsigned>(flows_.size()); }
   bool has_rules_of(const Qp& qp) const;
   /// Normal rules by ascending priority, the first that matches wins (for multicast: every rule of
   /// that priority that matches); then the default rules. Sniffers see every frame.
-  Receivers receivers(const Headers& h) const;
+  Receivers receivers(const Headers& h);
+  /// Rules that were held against frames, so far.
+  uint64_t compared() const { return compared_; }
 
  private:
-  std::vector<std::unique_ptr<Flow>> flows_;  ///< by priority, then age
+  using Chain = std::vector<Flow*>;  ///< by priority, then age
+  struct Keyed {
+    uint64_t id = 0;  ///< its own, in keyed_
+    Chain flows;
+  };
+  static constexpr size_t kChains = 4;
+  std::array<const Chain*, kChains> chains_for(const Headers& h) const;
+  const Flow* first_match(const Chain& chain, const Headers& h);
+  Chain* chain_of(const Flow& flow);
+
+  std::unordered_map<const Flow*, std::unique_ptr<Flow>> flows_;
+  FlowRules<Keyed> keyed_;
+  Chain others_;
+  uint64_t last_age_ = 0;
+  uint64_t compared_ = 0;
 };
 
 }  // namespace vireo::softnic

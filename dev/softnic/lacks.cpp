@@ -22,6 +22,7 @@ int refusal_of_rule(const ibv_flow_attr& attr) {
   for (unsigned i = 0; i < attr.num_of_specs; ++i) {
     const auto& spec = *reinterpret_cast<const ibv_flow_spec*>(at);
     if (spec.hdr.type == IBV_FLOW_SPEC_IPV6 && lacks("ipv6")) return EINVAL;
+    if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_TAG && lacks("tags")) return EOPNOTSUPP;
     if (spec.hdr.size == 0) break;
     at += spec.hdr.size;
   }

@@ -1,10 +1,10 @@
 #include "dev/softnic/mlx5_objects.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cerrno>
 
+#include "dev/softnic/clock.h"
+#include "dev/softnic/extended_cq.h"
 #include "dev/softnic/nic.h"
 #include "dev/softnic/pump.h"
 #include "dev/softnic/strict.h"
@@ -14,17 +14,10 @@ using namespace vireo::softnic;
 namespace {
 
 constexpr uint32_t kMostCompressed = 64;
-constexpr unsigned kClockBits = 41;  // that ConnectX counts
 
 std::nullptr_t refuse(int error) {
   errno = error;
   return nullptr;
-}
-
-uint64_t nanoseconds(clockid_t which) {
-  timespec t;
-  clock_gettime(which, &t);
-  return static_cast<uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(t.tv_nsec);
 }
 
 int give(ibv_qp* in, mlx5dv_qp& out) {
@@ -125,8 +118,10 @@ ibv_cq_ex* softnic_mlx5_create_cq(ibv_context* context, const ibv_cq_init_attr_e
   ibv_cq* cq = ibv_create_cq(context, static_cast<int>(attr->cqe), attr->cq_context, attr->channel,
                              static_cast<int>(attr->comp_vector));
   if (cq == nullptr) return nullptr;
-  static_cast<Cq*>(cq)->compresses = compresses;
-  return reinterpret_cast<ibv_cq_ex*>(cq);  // which begins alike
+  Cq& made = *static_cast<Cq*>(cq);
+  made.compresses = compresses;
+  extend(made, attr->wc_flags);
+  return &made.ex();
 }
 
 ibv_qp* softnic_mlx5_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr,
@@ -142,10 +137,10 @@ ibv_qp* softnic_mlx5_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr,
 
 int softnic_mlx5_get_clock_info(ibv_context*, mlx5dv_clock_info* out) {
   *out = {};
-  out->mask = (uint64_t{1} << kClockBits) - 1;
-  out->last_cycles = nanoseconds(CLOCK_MONOTONIC) & out->mask;
-  out->nsec = nanoseconds(CLOCK_REALTIME);
-  out->mult = 1;  // its clock counts nanoseconds
+  out->mask = kClockMask;
+  out->last_cycles = ticks_now();
+  out->nsec = wall_now();
+  out->mult = kNsPerTick;
   out->shift = 0;
   return 0;
 }

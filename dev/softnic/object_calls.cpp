@@ -9,6 +9,7 @@
 
 #include "core/high_fd.h"
 #include "dev/shm/kernel_calls.h"
+#include "dev/softnic/extended_cq.h"
 #include "dev/softnic/kernel_calls.h"
 #include "dev/softnic/lacks.h"
 #include "dev/softnic/nic.h"
@@ -141,6 +142,10 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* out) {
     broken_rule("ibv_poll_cq: mlx5dv_init_obj gave completion queue %u away", cq->handle);
     return -1;
   }
+  if (q.batch != Batch::kNone) {
+    broken_rule("ibv_poll_cq: a batch of ibv_start_poll is open");
+    return -1;
+  }
   if (q.empty()) port.work();
   return static_cast<int>(q.poll({out, static_cast<size_t>(std::max(most, 0))}));
 }
@@ -186,6 +191,8 @@ void fill_operations(Context& c) {
   c.ibv_destroy_flow = destroy_flow;
   c.create_qp_ex = create_qp_ex;
   c.modify_cq = modify_cq;
+  c.create_cq_ex = create_cq_ex;
+  c.query_rt_values = query_rt_values;
   ibv_context_ops& ops = c.context.ops;
   ops.poll_cq = poll_cq;
   ops.req_notify_cq = req_notify_cq;
@@ -299,6 +306,8 @@ int ibv_destroy_cq(ibv_cq* cq) {
   const std::lock_guard hold(c.nic->port.lock);
   auto* own = static_cast<Cq*>(cq);
   if (own->users > 0) return EBUSY;
+  if (own->batch != Batch::kNone)
+    broken_rule("ibv_destroy_cq: its last batch was not ended by ibv_end_poll");
   if (own->comp_events_completed != own->events_given)
     broken_rule("ibv_destroy_cq: %u events were got and %u acknowledged: it would wait for ever",
                 own->events_given, own->comp_events_completed);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "dev/softnic/clock.h"
 #include "dev/softnic/kernel_calls.h"
 #include "dev/softnic/strict.h"
 
@@ -86,7 +87,11 @@ void Port::detach(Channel& c) { std::erase(channels_, &c); }
 
 void Port::detach(Cq& cq) { std::erase(direct_cqs_, &cq); }
 
-void Port::complete(Cq& cq, const Cqe& e) {
+void Port::complete(Cq& cq, Cqe e) {
+  if (cq.tells_time) {
+    e.seen.ticks = ticks_now();
+    e.seen.wall_ns = wall_now();
+  }
   const bool lose = faults.lost_events > 0 && cq.armed != Armed::kNo;
   if (lose) --faults.lost_events;
   cq.push(e, lose);
@@ -280,7 +285,7 @@ bool Port::deliver(std::span<const std::byte> frame) {
   const Receivers to = flows.receivers(h);
   if (to.count == 0) return drop(counts.rx_no_rule);
   const bool good = checksums_hold(frame, h);
-  Seen seen{};
+  Seen seen{.vlan_tag = h.vlan_tag};
   if (is_direct()) seen = seen_of(frame, h, good);
   for (size_t i = 0; i < to.count; ++i) {
     Qp& qp = *to.qp[i];

@@ -124,7 +124,7 @@ class Port {
   std::span<const std::byte> harmed(std::span<const std::byte> frame);
   bool deliver(std::span<const std::byte> frame);
   bool scatter(Qp& qp, std::span<const std::byte> frame, bool good, const Seen& seen);
-  void complete(Cq& cq, const Cqe& e);
+  void complete(Cq& cq, Cqe e);
   void watch_peer();
   bool anyone_is_armed() const;
 

@@ -22,6 +22,14 @@ End::End(int number, const EndOptions& o) : memory(64 * kSlot) {
   fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
   sent = ibv_create_cq(context, 64, nullptr, nullptr, 0);
   received = ibv_create_cq(context, 64, nullptr, channel, 0);
+  if (o.fields != 0) {
+    ibv_destroy_cq(received);
+    ibv_cq_init_attr_ex wanted{};
+    wanted.cqe = 64;
+    wanted.channel = channel;
+    wanted.wc_flags = o.fields;
+    received = ibv_cq_ex_to_cq(ibv_create_cq_ex(context, &wanted));
+  }
   if (o.compress) {
     ibv_destroy_cq(received);
     ibv_cq_init_attr_ex wanted{};
