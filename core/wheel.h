@@ -4,7 +4,8 @@
 // One node per owner, lazy: moving a deadline later only stores it; the node is visited at its old
 // place and then put where it belongs. A slot whose time has come, of any level, is spliced whole
 // to the pending list; visiting a pending node fires it if it is due and places it anew if not, so
-// a slot of a million nodes costs no more per advance() than the work cap. Never fires early; late
+// a slot of a million nodes costs no more per advance() than the work cap, of which a node placed
+// anew takes an eighth: those that are due stand behind them. Never fires early; late
 // by at most a tick plus what the cap leaves over. Owner: one engine. Thread: holder of its lock.
 // Time is passed in.
 #pragma once
@@ -76,21 +77,23 @@ class Wheel {
   }
 
   /// Moves time to `now` and calls fn(WheelNode&) for nodes that are due, each at most once; the
-  /// node is unlinked when fn runs and may be armed again. Looks at no more than `max_visits`
-  /// nodes: the rest is due in the next call. The order of nodes that become due in one call is
-  /// deterministic but not that of their deadlines.
+  /// node is unlinked when fn runs and may be armed again. No more than `max_fired` fire, and eight
+  /// times as many are looked at: the rest is due in the next call. The order of nodes that become
+  /// due in one call is deterministic but not that of their deadlines.
   /// @return how many fired.
   template <class F>
-  unsigned advance(Instant now, unsigned max_visits, F&& fn) noexcept {
+  unsigned advance(Instant now, unsigned max_fired, F&& fn) noexcept {
     const uint64_t t = floor_tick(now);
     if (t > tick_) collect(t);
     if (is_empty(pending_)) [[likely]]
       return 0;
     splice(visiting_, pending_);  // what fn arms overdue goes to pending_: next call's
     unsigned fired = 0;
-    while (max_visits-- > 0 && !is_empty(visiting_)) {
+    uint64_t work = uint64_t{max_fired} * kLooksPerFired;
+    while (work > 0 && !is_empty(visiting_)) {
       WheelNode& n = *visiting_.next_;
       remove(n);
+      --work;
       if (n.deadline_.is_never()) continue;
       if (ceil_tick(n.deadline_) > tick_) {
         place(n);
@@ -98,6 +101,7 @@ class Wheel {
       }
       n.deadline_ = Instant::never();
       ++fired;
+      work -= std::min<uint64_t>(work, kLooksPerFired - 1);
       fn(n);
     }
     if (!is_empty(visiting_)) [[unlikely]]
@@ -121,6 +125,7 @@ class Wheel {
   static constexpr unsigned kSlots = 1U << kSlotBits;
   static constexpr uint64_t kSpan = uint64_t{1} << (kSlotBits * kLevels);
 
+  static constexpr unsigned kLooksPerFired = 8;
   static constexpr uint64_t kNoVisit = ~uint64_t{0};
 
   static uint64_t floor_tick(Instant t) noexcept {

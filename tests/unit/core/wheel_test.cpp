@@ -149,8 +149,22 @@ TEST(Wheel, HandlersMayCancelAndArmOthersThatAreDueToo) {
   EXPECT_EQ(count(w, at(50'004'096)), 1U);
 }
 
-/// Random operations against a map of deadlines. `max_visits` small exercises the cap.
-void run_model(unsigned seed, unsigned max_visits) {
+TEST(Wheel, WhatIsPlacedAnewHoldsUpLessThanWhatFires) {
+  Wheel w(at(0));
+  std::vector<Owner> later(80), due(4);
+  // One slot of 268 ms: those that come later stand before those that are due as it begins.
+  for (Owner& n : later) w.arm(n, at(500'000'000));
+  for (Owner& n : due) w.arm(n, at(269'000'000));
+  const Instant begins = w.next_deadline();
+  EXPECT_EQ(count(w, begins, 4), 0U);  // 32 of them placed anew
+  EXPECT_EQ(count(w, at(270'000'000), 4), 0U);
+  EXPECT_EQ(count(w, at(270'000'000), 4), 2U);  // 16, and then 16 worth of firing
+  EXPECT_EQ(count(w, at(270'000'000), 4), 2U);
+  for (Owner& n : later) w.cancel(n);
+}
+
+/// Random operations against a map of deadlines. `max_fired` small exercises the cap.
+void run_model(unsigned seed, unsigned max_fired) {
   std::mt19937_64 rng(seed);
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(rng() % n); };
   int64_t now = below(int64_t{1} << 45);
@@ -190,7 +204,7 @@ void run_model(unsigned seed, unsigned max_visits) {
         unsigned last = 1;
         for (int guard = 0; last != 0 || w.next_deadline() <= at(now); ++guard) {
           ASSERT_LT(guard, 2000);
-          last = w.advance(at(now), max_visits, [&](WheelNode& x) {
+          last = w.advance(at(now), max_fired, [&](WheelNode& x) {
             ASSERT_TRUE(model.contains(&x)) << "fired what was not armed";
             ASSERT_LE(model[&x], now) << "early";
             ASSERT_TRUE(fired.insert(&x).second);
