@@ -152,7 +152,7 @@ class Hosts:
 
     def _test(self, contestant: Contestant, logs: Path) -> Test:
         library = contestant.library or self.options.library
-        options = argparse.Namespace(library=library, dry=False, spec=contestant.spec)
+        options = argparse.Namespace(library=library, dry=False, spec=contestant.spec, device="xdp")
         test = Test(Case("bench", print, ("kernel", "kernel"), {}, 0, False), options, logs)
         test.lab = self.lab(contestant)
         return test
