@@ -303,7 +303,7 @@ def _exit(number, _frame) -> None:
 def main() -> int:
     tests = "-L", "threads"
     parts: dict[str, tuple[str, Callable[[Checker], list[Outcome]]]] = {
-        "build": ("release build with GCC", lambda c: c.build("release", 1200)),
+        "build": ("release build with GCC", lambda c: c.build("release", 2700)),
         "unit": ("every test known to CTest", lambda c: c.ctest("release", 600)),
         "interop": ("real programs in every pairing, kills, missing rights", lambda c: c.suites("interop", 900)),
         "apps": ("web server, asyncio", lambda c: c.suites("apps", 400)),
@@ -313,10 +313,10 @@ def main() -> int:
         "bench": ("statistics and report of bench/run, its programs over loopback", lambda c: c.suites("bench", 120)),
         "budget": ("instructions of each path, against bench/BUDGET.md", Checker.budget),
         "asan": ("all unit tests under ASan and UBSan", lambda c: c.sanitized(
-            "asan", 1200, env={"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"})),
+            "asan", 2700, env={"ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1", "UBSAN_OPTIONS": "print_stacktrace=1"})),
         "tsan": ("the tests labelled `threads` under TSan", lambda c: c.sanitized(
             "tsan", 900, *tests, prefix=("setarch", os.uname().machine, "-R"))),
-        "clang": ("build with Clang, warnings are errors", lambda c: c.build("clang", 1200)),
+        "clang": ("build with Clang, warnings are errors", lambda c: c.build("clang", 2700)),
         "format": ("clang-format", Checker.format),
         "scripts": ("scripts parse", Checker.scripts),
     }
