@@ -33,6 +33,7 @@ class Path_:
     """One path, per round."""
     layers: dict[str, float] = dataclasses.field(default_factory=dict)  # LAYERS and MEMCPY
     functions: dict[str, float] = dataclasses.field(default_factory=dict)
+    files: dict[str, float] = dataclasses.field(default_factory=dict)  # ours from the root, by name what is inlined of others
 
     @property
     def total(self) -> float:
@@ -47,11 +48,19 @@ class Counts:
     budgets: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-def layer_of(file: str) -> str | None:
+def file_of(file: str) -> str | None:
+    """From the root, if it is one of ours that count."""
     found = _SOURCE.search(file)
     if found is None or "/tests/" in file or file.startswith("tests/") or found[1].startswith("dev/softnic/"):
         return None
-    parts = found[1].split("/")
+    return found[1]
+
+
+def layer_of(file: str) -> str | None:
+    ours = file_of(file)
+    if ours is None:
+        return None
+    parts = ours.split("/")
     return _LAYER.get("/".join(parts[:2])) or _LAYER.get(parts[0])
 
 
@@ -114,7 +123,7 @@ def parse(text: str) -> tuple[str, Path_]:
 
 
 def _attribute(self_cost: dict, callers: dict) -> Path_:
-    path = Path_(dict.fromkeys((*LAYERS, MEMCPY), 0), defaultdict(float))
+    path = Path_(dict.fromkeys((*LAYERS, MEMCPY), 0), defaultdict(float), defaultdict(float))
 
     def charge(function: tuple, cost: float, seen: frozenset) -> None:
         """To whoever of ours called it; nothing is ours where a test or libc did."""
@@ -139,6 +148,7 @@ def _attribute(self_cost: dict, callers: dict) -> Path_:
             path.functions[short(function[1])] += sum(by_file.values())
             for file, cost in by_file.items():
                 path.layers[layer_of(file) or home] += cost
+                path.files[file_of(file) or Path(file).name] += cost
     return path
 
 
@@ -164,7 +174,8 @@ def count(program: Path, seconds: float = 300) -> Counts:
     for name, n in rounds.items():
         seen = dumps[name]
         paths[name] = Path_({k: round(v / n) for k, v in seen.layers.items()},
-                            {k: round(v / n, 1) for k, v in sorted(seen.functions.items()) if v / n >= 0.05})
+                            {k: round(v / n, 1) for k, v in sorted(seen.functions.items()) if v / n >= 0.05},
+                            {k: v / n for k, v in seen.files.items()})
         if paths[name].total + paths[name].layers["dev"] == 0:
             raise RuntimeError(f"{name}: nothing of Vireo was seen: has the program its debugging information?")
     return Counts(f"{made_by}, {version}", paths)

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "dev/device.h"
 #include "dev/mlx5/barrier.h"
 #include "dev/mlx5/doorbell.h"
 
@@ -23,6 +24,22 @@ struct MiniCqe {
   __be32 byte_cnt;
 };
 static_assert(sizeof(MiniCqe[8]) == sizeof(mlx5_cqe64));
+
+// ---- what the good completion of a receive tells
+
+/// Found good by the device; the bits lie as ours do.
+constexpr RxFlags flags_of(uint8_t checksums) {
+  static_assert(MLX5_CQE_L3_OK >> 1 == static_cast<int>(RxFlags::kIpOk) &&
+                MLX5_CQE_L4_OK >> 1 == static_cast<int>(RxFlags::kL4Ok));
+  return static_cast<RxFlags>((checksums & (MLX5_CQE_L3_OK | MLX5_CQE_L4_OK)) >> 1);
+}
+inline RxFlags with_tag(RxFlags flags, FlowTag tag) {
+  return flags |
+         static_cast<RxFlags>((tag.value() != 0 ? 1 : 0) * static_cast<uint16_t>(RxFlags::kHasTag));
+}
+inline FlowTag tag_of(const mlx5_cqe64& cqe) {
+  return FlowTag(be32toh(cqe.sop_drop_qpn) & 0xffffff);  // above it: the opcode, for sends
+}
 
 class Cq {
  public:

@@ -10,22 +10,6 @@ namespace vireo::mlx5 {
 namespace {
 
 constexpr uint32_t kHeldPerFrame = 2;  // of those in flight, on average
-// Found good by the device; the bits lie as ours do.
-constexpr RxFlags flags_of(uint8_t checksums) {
-  static_assert(MLX5_CQE_L3_OK >> 1 == static_cast<int>(RxFlags::kIpOk) &&
-                MLX5_CQE_L4_OK >> 1 == static_cast<int>(RxFlags::kL4Ok));
-  return static_cast<RxFlags>((checksums & (MLX5_CQE_L3_OK | MLX5_CQE_L4_OK)) >> 1);
-}
-
-RxFlags with_tag(RxFlags flags, FlowTag tag) {
-  return flags |
-         static_cast<RxFlags>((tag.value() != 0 ? 1 : 0) * static_cast<uint16_t>(RxFlags::kHasTag));
-}
-
-FlowTag tag_of(const mlx5_cqe64& cqe) {
-  return FlowTag(be32toh(cqe.sop_drop_qpn) & 0xffffff);  // above it: the opcode, for sends
-}
-
 }  // namespace
 
 Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
@@ -252,14 +236,11 @@ inline void Mlx5Queue::put_pointers(const TxFrame& frame) noexcept {
   const auto head = static_cast<uint32_t>(frame.head.size());
   const uint32_t before = (Sq::kInlineAt + head + Sq::kOctoword - 1) / Sq::kOctoword;
   std::byte* const wqe = sq_.claim(before + static_cast<uint32_t>(frame.body.size()));
-  std::memcpy(wqe + Sq::kInlineAt, frame.head.data(), head);
-  auto* seg = reinterpret_cast<mlx5_wqe_data_seg*>(wqe + before * Sq::kOctoword);
+  Sq::copy_inline(wqe, frame.head, {});
   uint32_t octowords = before;
   for (const PacketSlice& s : frame.body) {
     if (s.length == 0) continue;  // would be 2 GiB
-    mlx5dv_set_data_seg(seg++, s.length, arena_lkey_,
-                        reinterpret_cast<uintptr_t>(s.packet->frame + s.at));
-    ++octowords;
+    Sq::write_pointer(wqe, octowords++, s, arena_lkey_);
     ++s.packet->refs;
     hold(s.packet);
   }
@@ -300,13 +281,7 @@ bool Mlx5Queue::find_credit() noexcept {
 inline void Mlx5Queue::put_inline(const TxFrame& frame, uint32_t total) noexcept {
   const uint32_t octowords = (Sq::kInlineAt + total + Sq::kOctoword - 1) / Sq::kOctoword;
   std::byte* const wqe = sq_.claim(octowords);
-  std::byte* to = wqe + Sq::kInlineAt;
-  std::memcpy(to, frame.head.data(), frame.head.size());
-  to += frame.head.size();
-  for (const PacketSlice& s : frame.body) {
-    std::memcpy(to, s.packet->frame + s.at, s.length);
-    to += s.length;
-  }
+  Sq::copy_inline(wqe, frame.head, frame.body);
   sq_.finish(wqe, MLX5_OPCODE_SEND, octowords, checksums_, 0, total);
   note_put(true);
 }

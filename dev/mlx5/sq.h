@@ -13,8 +13,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "core/assert.h"
+#include "core/packet.h"
 #include "dev/mlx5/doorbell.h"
 
 namespace vireo::mlx5 {
@@ -50,6 +52,22 @@ class Sq {
     if ((produced_ & mask_) + blocks_of(octowords) > mask_ + 1) [[unlikely]]
       pad();
     return blocks_ + size_t{produced_ & mask_} * kBlock;
+  }
+  /// The frame's beginning, which the element holds itself.
+  [[gnu::always_inline]] static void copy_inline(std::byte* wqe, std::span<const std::byte> head,
+                                                 std::span<const PacketSlice> body) {
+    std::byte* to = wqe + kInlineAt;
+    std::memcpy(to, head.data(), head.size());
+    to += head.size();
+    for (const PacketSlice& s : body) {
+      std::memcpy(to, s.packet->frame + s.at, s.length);
+      to += s.length;
+    }
+  }
+  [[gnu::always_inline]] static void write_pointer(std::byte* wqe, uint32_t octoword,
+                                                   const PacketSlice& s, uint32_t lkey) {
+    mlx5dv_set_data_seg(reinterpret_cast<mlx5_wqe_data_seg*>(wqe + size_t{octoword} * kOctoword),
+                        s.length, lkey, reinterpret_cast<uintptr_t>(s.packet->frame + s.at));
   }
   /// Completes the element at `wqe`: all but its inline bytes and pointers.
   void finish(std::byte* wqe, uint8_t opcode, uint32_t octowords, uint8_t checksums, uint16_t mss,

@@ -124,6 +124,7 @@ DeviceFacts describe(ibv_device* device, std::span<const NamedInterface> interfa
     d.open_error = EIO;
   }
   d.extended_cq = try_extended_cq(context, IBV_WC_EX_WITH_BYTE_LEN);
+  d.tagged_cq = try_extended_cq(context, IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_FLOW_TAG);
   d.stamped_cq =
       try_extended_cq(context, IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
   d.clock = try_clock(context);

@@ -43,6 +43,7 @@ struct DeviceFacts {
   bool checksums = false;      ///< of raw IP packets, made and verified
   uint32_t tso_max_bytes = 0;  ///< of raw-packet queue pairs; 0: none
   int extended_cq = 0;         ///< errno of making one, 0: granted
+  int tagged_cq = 0;           ///< the same with the tags of flow rules
   int stamped_cq = 0;          ///< the same with completion timestamps
   int clock = 0;               ///< errno of reading the device's clock
   uint64_t clock_khz = 0;      ///< 0: not told

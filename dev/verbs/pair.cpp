@@ -39,6 +39,7 @@ Pair::Pair(Pair&& o) noexcept
       channel_(std::exchange(o.channel_, nullptr)),
       sent_(std::exchange(o.sent_, nullptr)),
       received_(std::exchange(o.received_, nullptr)),
+      told_(o.told_),
       pair_(std::exchange(o.pair_, nullptr)),
       granted_(o.granted_) {}
 
@@ -57,14 +58,30 @@ Result<void> Pair::create_completion_queues(const PairShape& shape) {
   add_own_fd(channel_->fd);
   const long flags = syscall(SYS_fcntl, channel_->fd, F_GETFL, 0);
   syscall(SYS_fcntl, channel_->fd, F_SETFL, flags | O_NONBLOCK);
-  received_ = shape.create_received != nullptr
-                  ? shape.create_received(context_->get(), shape.receives, channel_)
-                  : library().create_cq(context_->get(), static_cast<int>(shape.receives), nullptr,
-                                        channel_, 0);
+  received_ = create_received(shape);
   if (received_ == nullptr) return fail_errno("ibv_create_cq");
   sent_ = library().create_cq(context_->get(), static_cast<int>(shape.sends), nullptr, nullptr, 0);
   if (sent_ == nullptr) return fail_errno("ibv_create_cq");
   return {};
+}
+
+ibv_cq* Pair::create_received(const PairShape& shape) {
+  ibv_context* const context = context_->get();
+  if (shape.create_received != nullptr)
+    return shape.create_received(context, shape.receives, channel_);
+  for (const uint64_t told : shape.told) {
+    ibv_cq_init_attr_ex wanted{};
+    wanted.cqe = shape.receives;
+    wanted.channel = channel_;
+    wanted.wc_flags = told;
+    wanted.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    wanted.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;  // the engine's lock does
+    if (ibv_cq_ex* cq = ibv_create_cq_ex(context, &wanted); cq != nullptr) {
+      told_ = told;
+      return ibv_cq_ex_to_cq(cq);
+    }
+  }
+  return library().create_cq(context, static_cast<int>(shape.receives), nullptr, channel_, 0);
 }
 
 Result<void> Pair::create_pair(const PairShape& shape) {

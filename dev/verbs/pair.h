@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 
 #include <memory>
+#include <span>
 
 #include "dev/verbs/context.h"
 
@@ -15,8 +16,11 @@ struct PairShape {
   uint32_t sends, send_segments, inline_bytes;
   uint32_t receives, receive_segments;
   bool segments;  ///< IBV_WR_TSO is wanted
-  /// If given, makes the completion queue of receives, instead of ibv_create_cq(3).
+  /// If given, makes the completion queue of receives.
   ibv_cq* (*create_received)(ibv_context*, uint32_t entries, ibv_comp_channel*) = nullptr;
+  /// Else what its completions shall tell (IBV_WC_EX_WITH_*): the first set that the device grants.
+  /// If it grants none, they are plain ones.
+  std::span<const uint64_t> told = {};
 };
 
 class Pair {
@@ -31,6 +35,8 @@ class Pair {
   ibv_qp* get() const { return pair_; }
   ibv_cq* sent() const { return sent_; }
   ibv_cq* received() const { return received_; }
+  /// Of PairShape::told; 0: received() is a plain one, else it is an ibv_cq_ex.
+  uint64_t told() const { return told_; }
   ibv_comp_channel* channel() const { return channel_; }  ///< of received()
   const ibv_qp_cap& granted() const { return granted_; }
   bool is_ours() const { return context_->is_ours(); }
@@ -38,6 +44,7 @@ class Pair {
  private:
   explicit Pair(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   Result<void> create_completion_queues(const PairShape& shape);
+  ibv_cq* create_received(const PairShape& shape);
   Result<void> create_pair(const PairShape& shape);
   Result<void> make_ready();
 
@@ -45,6 +52,7 @@ class Pair {
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* sent_ = nullptr;
   ibv_cq* received_ = nullptr;
+  uint64_t told_ = 0;
   ibv_qp* pair_ = nullptr;
   ibv_qp_cap granted_{};
 };

@@ -14,6 +14,7 @@ Result<OpenedQueue> make_verbs_queue(VerbsDevice& device, const std::shared_ptr<
   auto made = VerbsQueue::create(device, context, arena, pool, caps, options);
   if (!made) return std::unexpected(made.error());
   caps.inline_bytes = static_cast<uint16_t>((*made)->inline_bytes());
+  caps.tags = (*made)->tells_tags();
   ibv_qp* const pair = (*made)->pair();
   return OpenedQueue{std::move(*made), pair};
 }
@@ -27,9 +28,9 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(VerbsDevice& device,
   if (!shape) return std::unexpected(shape.error());
   QueueShape& s = *shape;
   s.refill = std::min(s.refill, kBatch);
-  auto pair =
-      Pair::create(context, {s.tx_slots, s.tx_segments, std::min(options.inline_bytes, kOwnBytes),
-                             s.rx_slots, s.rx_segments, caps.tso_max_bytes > 0});
+  auto pair = Pair::create(
+      context, {s.tx_slots, s.tx_segments, std::min(options.inline_bytes, kOwnBytes), s.rx_slots,
+                s.rx_segments, caps.tso_max_bytes > 0, nullptr, ReceiveCq::kTold});
   if (!pair) return std::unexpected(pair.error());
   auto memory = Arena::create(size_t{s.tx_slots} * kOwnBytes, false);
   if (!memory) return std::unexpected(memory.error());
@@ -50,12 +51,12 @@ VerbsQueue::VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& cont
       inline_bytes_(std::min(pair.granted().max_inline_data, kOwnBytes)),
       rx_frames_(size_t{setup.rx_slots} * setup.rx_segments),
       fill_(setup.rx_slots),
+      received_(pair),
       tx_slots_(setup.tx_slots),
       own_memory_(std::move(own_memory)),
       own_region_(std::move(own_region)),
       pair_(std::move(pair)) {
   for (uint32_t i = setup.rx_slots; i-- > 0;) rx_free_.push_back(i);
-  stash_.reserve(kBatch);
   rx_refill();
 }
 
@@ -109,36 +110,31 @@ void VerbsQueue::rx_refill() noexcept {
   }
 }
 
-/// @return descriptors written; 0: there are not enough of them.
-unsigned VerbsQueue::deliver(const ibv_wc& wc, std::span<RxDesc> out) noexcept {
+/// Hands over the frames of a receive. @return descriptors written; 0: there are too few.
+unsigned VerbsQueue::deliver(const Receipt& r, std::span<RxDesc> out) noexcept {
   const uint32_t room = pool_.frame_bytes() - PacketPool::kHeadroom;
-  const uint32_t used = std::max(1U, (wc.byte_len + room - 1) / room);
+  const uint32_t used = std::max(1U, (r.bytes + room - 1) / room);
   if (used > out.size()) return 0;
-  const auto slot = static_cast<uint32_t>(wc.wr_id);
-  PacketBuf** frames = &rx_frames_[size_t{slot} * setup_.rx_segments];
-  RxFlags flags = RxFlags::kNone;
-  // Of a raw packet: header of IPv4, and TCP or UDP, both found good by the device.
-  if ((wc.wc_flags & IBV_WC_IP_CSUM_OK) != 0) flags = RxFlags::kIpOk | RxFlags::kL4Ok;
+  PacketBuf** frames = &rx_frames_[size_t{r.slot} * setup_.rx_segments];
   for (uint32_t i = 0; i < setup_.rx_segments; ++i) {
     PacketBuf* p = std::exchange(frames[i], nullptr);
     if (i >= used) {
       PacketPool::drop(p);
       continue;
     }
-    p->length = static_cast<uint16_t>(std::min(room, wc.byte_len - i * room));
+    p->length = static_cast<uint16_t>(std::min(room, r.bytes - i * room));
     __builtin_prefetch(p->data());
-    out[i] = {PacketRef(p), i + 1 < used ? flags | RxFlags::kMore : flags, FlowTag()};
+    out[i] = {PacketRef(p), i + 1 < used ? r.flags | RxFlags::kMore : r.flags, r.tag};
   }
-  rx_free_.push_back(slot);
+  rx_free_.push_back(r.slot);
   return used;
 }
 
 /// A request that came back without a frame.
-void VerbsQueue::drop_receive(const ibv_wc& wc) noexcept {
-  const auto slot = static_cast<uint32_t>(wc.wr_id);
+void VerbsQueue::drop_receive(const Receipt& r) noexcept {
   for (uint32_t i = 0; i < setup_.rx_segments; ++i)
-    PacketPool::drop(std::exchange(rx_frames_[size_t{slot} * setup_.rx_segments + i], nullptr));
-  rx_free_.push_back(slot);
+    PacketPool::drop(std::exchange(rx_frames_[size_t{r.slot} * setup_.rx_segments + i], nullptr));
+  rx_free_.push_back(r.slot);
   ++losses_.rx_refused;
   device_.note_gone();  // the pair is in the error state now, whatever the first cause was
 }
@@ -146,47 +142,36 @@ void VerbsQueue::drop_receive(const ibv_wc& wc) noexcept {
 unsigned VerbsQueue::rx_burst(std::span<RxDesc> out) noexcept {
   unsigned n = 0;
   while (n < out.size()) {
-    if (stash_at_ == stash_.size()) {
-      stash_.resize(std::min<size_t>(out.size() - n, kBatch));
-      const int polled =
-          ibv_poll_cq(pair_.received(), static_cast<int>(stash_.size()), stash_.data());
-      stash_.resize(static_cast<size_t>(std::max(polled, 0)));
-      stash_at_ = 0;
-      if (polled <= 0) {
-        if (polled < 0) [[unlikely]]
-          device_.note_gone();
-        break;
-      }
+    const Receipt* const r = received_.front(out.size() - n);
+    if (r == nullptr) break;
+    if (r->status != IBV_WC_SUCCESS) [[unlikely]] {
+      drop_receive(*r);
+    } else {
+      const unsigned used = deliver(*r, out.subspan(n));
+      if (used == 0) break;
+      n += used;
     }
-    const ibv_wc& wc = stash_[stash_at_];
-    if (wc.status != IBV_WC_SUCCESS) [[unlikely]] {
-      drop_receive(wc);
-      ++stash_at_;
-      continue;
-    }
-    const unsigned used = deliver(wc, out.subspan(n));
-    if (used == 0) break;
-    ++stash_at_;
-    n += used;
+    received_.take();
   }
+  received_.rest();
+  if (received_.is_broken()) [[unlikely]]
+    device_.note_gone();
   return n;
 }
 
 Result<bool> VerbsQueue::arm() noexcept {
   if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
-  if (stash_at_ != stash_.size()) return false;
+  if (received_.has_left()) return false;
   wake_ack();  // an old event would end the sleep before it began
-  if (ibv_req_notify_cq(pair_.received(), 0) != 0) {
+  if (ibv_req_notify_cq(received_.get(), 0) != 0) {
     device_.note_gone();
     return fail(ENODEV, "RDMA queue");
   }
   ever_armed_ = true;
   // What came before the request is not told of: look once more.
-  stash_.resize(kBatch);
-  const int polled = ibv_poll_cq(pair_.received(), static_cast<int>(kBatch), stash_.data());
-  stash_.resize(static_cast<size_t>(std::max(polled, 0)));
-  stash_at_ = 0;
-  return polled == 0;
+  const bool none = received_.front(1) == nullptr;
+  received_.rest();
+  return none;
 }
 
 void VerbsQueue::wake_ack() noexcept {

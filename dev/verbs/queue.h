@@ -18,6 +18,7 @@
 #include "dev/device.h"
 #include "dev/verbs/device.h"
 #include "dev/verbs/pair.h"
+#include "dev/verbs/receive_cq.h"
 #include "dev/verbs/shape.h"
 
 namespace vireo::verbs {
@@ -49,6 +50,7 @@ class VerbsQueue final : public Queue {
 
   ibv_qp* pair() const { return pair_.get(); }
   uint32_t inline_bytes() const { return inline_bytes_; }
+  bool tells_tags() const { return received_.tells_tags(); }
 
  private:
   static constexpr uint32_t kMostSegments = QueueShape::kMostSegments;
@@ -63,8 +65,8 @@ class VerbsQueue final : public Queue {
   VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& context, Pair pair,
              Arena own_memory, Region own_region, std::span<std::byte> arena, PacketPool& pool,
              const QueueShape& setup);
-  unsigned deliver(const ibv_wc& wc, std::span<RxDesc> out) noexcept;
-  void drop_receive(const ibv_wc& wc) noexcept;
+  unsigned deliver(const Receipt& r, std::span<RxDesc> out) noexcept;
+  void drop_receive(const Receipt& r) noexcept;
   std::byte* own_bytes(uint32_t slot) const {
     return own_memory_.bytes().data() + size_t{slot} * kOwnBytes;
   }
@@ -86,8 +88,7 @@ class VerbsQueue final : public Queue {
   std::vector<PacketBuf*> rx_frames_;  ///< rx_segments of each slot
   ReceiveFill fill_;
   std::vector<uint32_t> rx_free_;  ///< slots, a stack
-  std::vector<ibv_wc> stash_;      ///< polled and not yet handed over, oldest first
-  size_t stash_at_ = 0;
+  ReceiveCq received_;
   bool ever_armed_ = false;  ///< since then the channel may hold events
   QueueLosses losses_;
 

@@ -62,8 +62,8 @@ def _(_t):
         equal(devices.rises(path, n, n), [])
         risen = {**n, "verbs": (round(n["verbs"][0] * 1.03), n["verbs"][1])}
         equal(len(devices.rises(path, risen, n)), 1)
-        (v, copied) = n["verbs"]
-        too_much = {"verbs": (v, copied), "mlx5": (round(v * 0.61), n["mlx5"][1])}
+        both = n["verbs"][0] + n["provider"][0]
+        too_much = {**n, "mlx5": (round(both * 0.61), n["mlx5"][1])}
         equal(len(devices.rises(path, too_much, too_much)), 1)
         equal(devices.rises(path, n, None), ["is not in bench/DEVICES.md"])
 
@@ -145,6 +145,7 @@ fi=(2)
     equal(name, "a path")
     equal(path.layers, {"dev": 0, "wire/core": 7, "tcp": 142, "engine": 0, "sock": 0, "memcpy": 9})
     equal(dict(path.functions), {"tcp::input": 149, "memcpy": 9})
+    equal(dict(path.files), {"stack/tcp/input.cpp": 100, "core/seq.h": 7, "stl_algo.h": 2})
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ class Devices : public testing::TestWithParam<Kind> {
         }
         ASSERT_EQ(came, n);
         ASSERT_EQ(descs_[0].packet->length, kHead + bytes);
-        ASSERT_EQ(has(descs_[0].flags, RxFlags::kHasTag), GetParam().kind == DeviceKind::kMlx5);
+        ASSERT_TRUE(has(descs_[0].flags, RxFlags::kHasTag));
         drop(came);
       }
     });

@@ -101,7 +101,7 @@ TEST(Mlx5, WithoutRingsItIsTheVerbsDevice) {
     queues[side] = std::move(*queue);
     EXPECT_EQ(ends.devices[side]->caps().kind, DeviceKind::kVerbs);
     EXPECT_STREQ(ends.devices[side]->caps().mode, "verbs");
-    EXPECT_FALSE(ends.devices[side]->caps().tags);
+    EXPECT_TRUE(ends.devices[side]->caps().tags);
   }
   FrameSpec spec;
   spec.from = {IpAddr::v4(be32(0x0a000001)), 6000, 0};
@@ -116,7 +116,8 @@ TEST(Mlx5, WithoutRingsItIsTheVerbsDevice) {
   RxDesc got[1];
   ASSERT_EQ(queues[1]->rx_burst(got), 1U) << "by calls, in lock-step";
   EXPECT_EQ(got[0].packet->length, bytes.size());
-  EXPECT_FALSE(has(got[0].flags, RxFlags::kHasTag));
+  EXPECT_TRUE(has(got[0].flags, RxFlags::kHasTag));
+  EXPECT_EQ(got[0].tag, FlowTag(1));
   got[0].packet.reset();
   softnic_refuse_rings(false);
 }

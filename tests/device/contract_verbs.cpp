@@ -1,5 +1,5 @@
 // The contract on verbs over softnic: in lock-step, and on a shared-memory wire with both ends in
-// this process.
+// this process; with extended completion queues, with such that tell no tags, and with plain ones.
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
@@ -16,10 +16,21 @@ namespace {
 
 enum class World : uint8_t { kLockStep, kSharedWire };
 
+/// As verbs.
+struct Variant {
+  uint32_t mtu = 1500;
+  VerbsOptions options = {};
+  const char* lacks = "";  ///< SOFTNIC_LACKS
+};
+
 class VerbsPair final : public DevicePair {
  public:
-  VerbsPair(const PairOptions& o, World world, uint32_t mtu, VerbsOptions options) : world_(world) {
+  VerbsPair(const PairOptions& o, World world, const Variant& v)
+      : world_(world), tells_tags_(*v.lacks == '\0') {
+    const uint32_t mtu = v.mtu;
+    VerbsOptions options = v.options;
     const std::string wire = "contract-verbs-" + std::to_string(getpid());
+    setenv("SOFTNIC_LACKS", v.lacks, 1);
     setenv("SOFTNIC_WIRE", world == World::kLockStep ? "" : (wire + "," + wire).c_str(), 1);
     softnic_set_mtu(mtu);
     options.tx_frames = o.tx_ring;
@@ -28,6 +39,13 @@ class VerbsPair final : public DevicePair {
       const std::string name = "softnic" + std::to_string(side);
       return open_verbs({.device = name, .mtu = mtu}, arena, options);
     });
+  }
+
+  ~VerbsPair() override {
+    unsetenv("SOFTNIC_LACKS");
+    if (!ready_) return;
+    // Queues were opened, with what the device has.
+    EXPECT_EQ(ends_.devices[0]->caps().tags, tells_tags_);
   }
 
   bool ready() const { return ready_; }
@@ -44,14 +62,14 @@ class VerbsPair final : public DevicePair {
 
  private:
   const World world_;
+  const bool tells_tags_;
   OpenedEnds ends_;
   bool ready_ = false;
 };
 
-ContractBackend backend(const char* name, World world, uint32_t mtu = 1500,
-                        const VerbsOptions& options = {}) {
+ContractBackend backend(const char* name, World world, const Variant& variant = {}) {
   return {name, [=](const PairOptions& o) -> std::unique_ptr<DevicePair> {
-            auto pair = std::make_unique<VerbsPair>(o, world, mtu, options);
+            auto pair = std::make_unique<VerbsPair>(o, world, variant);
             if (!pair->ready()) return nullptr;
             return pair;
           }};
@@ -60,18 +78,24 @@ ContractBackend backend(const char* name, World world, uint32_t mtu = 1500,
 INSTANTIATE_TEST_SUITE_P(
     Verbs, DeviceContract,
     ::testing::Values(backend("lock_step", World::kLockStep),
-                      backend("nothing_inline", World::kLockStep, 1500, {.inline_bytes = 0}),
-                      backend("each_signaled", World::kLockStep, 1500, {.signal_every = 1}),
-                      backend("lock_step_jumbo", World::kLockStep, 9000),
+                      backend("nothing_inline", World::kLockStep, {.options = {.inline_bytes = 0}}),
+                      backend("each_signaled", World::kLockStep, {.options = {.signal_every = 1}}),
+                      backend("lock_step_jumbo", World::kLockStep, {.mtu = 9000}),
+                      backend("without_tags", World::kLockStep, {.lacks = "tags"}),
+                      backend("plain_completions", World::kLockStep, {.lacks = "extended"}),
+                      backend("plain_completions_jumbo", World::kLockStep,
+                              {.mtu = 9000, .lacks = "extended"}),
                       backend("shared_wire", World::kSharedWire),
-                      backend("shared_wire_jumbo", World::kSharedWire, 9000)),
+                      backend("shared_wire_plain", World::kSharedWire, {.lacks = "extended"}),
+                      backend("shared_wire_jumbo", World::kSharedWire, {.mtu = 9000})),
     contract_name);
 
 INSTANTIATE_TEST_SUITE_P(
     Verbs, BurstContract,
     ::testing::Values(backend("lock_step", World::kLockStep),
-                      backend("nothing_inline", World::kLockStep, 1500, {.inline_bytes = 0}),
-                      backend("each_signaled", World::kLockStep, 1500, {.signal_every = 1}),
+                      backend("nothing_inline", World::kLockStep, {.options = {.inline_bytes = 0}}),
+                      backend("each_signaled", World::kLockStep, {.options = {.signal_every = 1}}),
+                      backend("plain_completions", World::kLockStep, {.lacks = "extended"}),
                       backend("shared_wire", World::kSharedWire)),
     contract_name);
 

@@ -93,8 +93,9 @@ void add_capabilities(RdmaLine& out, const verbs::DeviceFacts& d) {
   if (d.clock == 0 && d.clock_khz != 0) clock = fmt::format("{} kHz", d.clock_khz);
   out.checks.push_back({Level::kOk,
                         "completions",
-                        fmt::format("plain ones are used; extended {}, timestamps {}, clock {}",
-                                    said(d.extended_cq), said(d.stamped_cq), clock),
+                        fmt::format("{}; tags {}, timestamps {}, clock {}",
+                                    d.extended_cq == 0 ? "extended" : "plain", said(d.tagged_cq),
+                                    said(d.stamped_cq), clock),
                         "",
                         {}});
   out.checks.push_back(

@@ -1,0 +1,118 @@
+// The completion queue of receives, polled one by one in batches: extended where the device has
+// such, which tells the tag of the rule that matched, else plain.
+// Owner: VerbsQueue. Thread: holder of the engine's lock.
+// Source: ibv_create_cq_ex(3), ibv_poll_cq(3).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/types.h"
+#include "dev/device.h"
+#include "dev/verbs/pair.h"
+
+namespace vireo::verbs {
+
+/// A receive that is over. Of one that failed only the first two are said.
+struct Receipt {
+  uint32_t slot;  ///< its wr_id
+  ibv_wc_status status;
+  uint32_t bytes;
+  RxFlags flags;
+  FlowTag tag;
+};
+
+class ReceiveCq {
+ public:
+  /// For Pair::create(): what completions shall tell, the best first.
+  static constexpr uint64_t kTold[] = {IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_FLOW_TAG,
+                                       IBV_WC_EX_WITH_BYTE_LEN};
+
+  explicit ReceiveCq(const Pair& pair)
+      : plain_(pair.received()),
+        extended_(pair.told() != 0 ? reinterpret_cast<ibv_cq_ex*>(plain_) : nullptr),
+        tells_tags_((pair.told() & IBV_WC_EX_WITH_FLOW_TAG) != 0) {}
+  ReceiveCq(const ReceiveCq&) = delete;
+
+  bool tells_tags() const { return tells_tags_; }
+  ibv_cq* get() const { return plain_; }
+  /// The oldest that was not taken; nullptr: none is there. Up to `most` may be read at once.
+  /// rest() has to follow before anything else is done to the queue.
+  const Receipt* front(size_t most) noexcept {
+    if (!has_front_) has_front_ = extended_ != nullptr ? next_extended() : next_plain(most);
+    return has_front_ ? &front_ : nullptr;
+  }
+  void take() noexcept { has_front_ = false; }
+  void rest() noexcept {
+    if (!is_in_batch_) return;
+    is_in_batch_ = false;
+    ibv_end_poll(extended_);
+  }
+  /// Something was read and not taken.
+  bool has_left() const { return has_front_ || batch_at_ != batch_end_; }
+  /// The device gave an error instead of an answer.
+  bool is_broken() const { return is_broken_; }
+
+ private:
+  static constexpr size_t kBatch = 64;
+
+  // Of a raw packet: header of IPv4, and TCP or UDP, both found good by the device.
+  static RxFlags flags_of(unsigned wc_flags) {
+    return (wc_flags & IBV_WC_IP_CSUM_OK) != 0 ? RxFlags::kIpOk | RxFlags::kL4Ok : RxFlags::kNone;
+  }
+  bool next_extended() noexcept {
+    ibv_cq_ex* const cq = extended_;
+    int answer;
+    if (is_in_batch_) {
+      answer = ibv_next_poll(cq);
+    } else {
+      ibv_poll_cq_attr attr{};
+      answer = ibv_start_poll(cq, &attr);
+      is_in_batch_ = answer == 0;  // else there is none to be ended
+    }
+    if (answer != 0) {
+      is_broken_ |= answer != ENOENT;
+      return false;
+    }
+    front_.slot = static_cast<uint32_t>(cq->wr_id);
+    front_.status = cq->status;
+    if (cq->status != IBV_WC_SUCCESS) [[unlikely]]
+      return true;
+    front_.bytes = ibv_wc_read_byte_len(cq);
+    front_.flags = flags_of(ibv_wc_read_wc_flags(cq));
+    if (!tells_tags_) return true;
+    front_.tag = FlowTag(ibv_wc_read_flow_tag(cq));
+    if (front_.tag.value() != 0) front_.flags |= RxFlags::kHasTag;
+    return true;
+  }
+  bool next_plain(size_t most) noexcept {
+    if (batch_at_ == batch_end_) {
+      batch_at_ = batch_end_ = 0;
+      const int polled = ibv_poll_cq(plain_, static_cast<int>(std::min(most, kBatch)), batch_);
+      if (polled <= 0) {
+        is_broken_ |= polled < 0;
+        return false;
+      }
+      batch_end_ = static_cast<uint32_t>(polled);
+    }
+    const ibv_wc& wc = batch_[batch_at_++];
+    front_ = {static_cast<uint32_t>(wc.wr_id), wc.status, wc.byte_len, flags_of(wc.wc_flags), {}};
+    return true;
+  }
+
+  ibv_cq* plain_;
+  ibv_cq_ex* extended_;  ///< the same, or nullptr
+  bool tells_tags_;
+  bool is_in_batch_ = false;  ///< of ibv_start_poll()
+  bool is_broken_ = false;
+  bool has_front_ = false;
+  Receipt front_{};
+  uint32_t batch_at_ = 0, batch_end_ = 0;
+  ibv_wc batch_[kBatch];  ///< of ibv_poll_cq()
+};
+
+}  // namespace vireo::verbs
