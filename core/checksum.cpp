@@ -18,7 +18,7 @@ inline uint64_t tail(std::byte* dst, const std::byte* src, size_t n) {
     if constexpr (kCopy) std::memcpy(dst + at, &v, 8);
     s += halves(v);
   }
-  return s + detail::small<kCopy>(kCopy ? dst + at : nullptr, src + at, n - at);
+  return s + halves(detail::small<kCopy>(kCopy ? dst + at : nullptr, src + at, n - at));
 }
 
 template <bool kCopy>

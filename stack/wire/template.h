@@ -22,6 +22,7 @@
 #include "stack/wire/ethernet.h"
 #include "stack/wire/ipv4.h"
 #include "stack/wire/tcp.h"
+#include "stack/wire/tcp_options.h"
 
 namespace vireo::wire {
 
@@ -152,6 +153,56 @@ class HeaderTemplate {
     return size_;
   }
 
+  // ---- what nearly every frame is, over IPv4 without a tag: at fixed places, and to the bit what
+  // emit_tcp() and emit_udp() write
+  static constexpr size_t kPlainTcp = 66;  ///< bytes, with the timestamps
+  static constexpr size_t kPlainUdp = 42;
+  bool is_plain_tcp() const { return size_ == kPlainTcp - kTimestampBytes; }
+  bool is_plain_udp() const { return size_ == kPlainUdp; }
+
+  /// A segment that says ACK and PSH, with timestamps and no identification.
+  struct PlainFields {
+    uint32_t seq;
+    uint32_t ack;
+    uint16_t window;
+    uint32_t ts_val;
+    uint32_t ts_echo;
+    uint32_t payload_bytes;
+    checksum::Sum payload_sum;
+  };
+  /// Writes kPlainTcp bytes. Requires is_plain_tcp().
+  void emit_plain_tcp(std::byte* out, const PlainFields& f) const noexcept {
+    const auto l4_bytes = static_cast<uint32_t>(kPlainTcp - kPlainL4 + f.payload_bytes);
+    emit_plain_ip(out, l4_bytes);
+    const uint32_t seq = std::byteswap(f.seq);
+    const uint32_t ack = std::byteswap(f.ack);
+    const uint32_t word = 0x1880U | uint32_t{std::byteswap(f.window)} << 16;
+    const uint32_t kind = be32(kTimestampsWord).raw();
+    const uint32_t val = std::byteswap(f.ts_val);
+    const uint32_t echo = std::byteswap(f.ts_echo);
+    const uint64_t sum = uint64_t{l4_sum_} + checksum::word(static_cast<uint16_t>(l4_bytes)) +
+                         ports_ + seq + ack + word + kind + val + echo + f.payload_sum;
+    const uint32_t sum_and_urgent = checksum::finish(sum).raw();
+    std::byte* const tcp = out + kPlainL4;
+    std::memcpy(tcp + 4, &seq, 4);
+    std::memcpy(tcp + 8, &ack, 4);
+    std::memcpy(tcp + 12, &word, 4);
+    std::memcpy(tcp + 16, &sum_and_urgent, 4);
+    std::memcpy(tcp + 20, &kind, 4);
+    std::memcpy(tcp + 24, &val, 4);
+    std::memcpy(tcp + 28, &echo, 4);
+  }
+  /// A datagram without identification: kPlainUdp bytes. Requires is_plain_udp().
+  void emit_plain_udp(std::byte* out, uint32_t payload_bytes,
+                      checksum::Sum payload_sum) const noexcept {
+    const uint32_t l4_bytes = 8 + payload_bytes;
+    emit_plain_ip(out, l4_bytes);
+    const uint32_t length = checksum::word(static_cast<uint16_t>(l4_bytes));
+    const uint64_t sum = uint64_t{l4_sum_} + ports_ + length + length + payload_sum;
+    const uint32_t length_and_sum = length | uint32_t{checksum::finish_udp(sum).raw()} << 16;
+    std::memcpy(out + kPlainL4 + 4, &length_and_sum, 4);
+  }
+
   size_t size() const { return size_; }  ///< without TCP options
   unsigned l3_at() const { return l3_at_; }
   unsigned l4_at() const { return l4_at_; }
@@ -159,6 +210,21 @@ class HeaderTemplate {
 
  private:
   static constexpr size_t kTimestampBytes = 12;  ///< as nearly every segment has (RFC 7323 §A)
+  static constexpr size_t kPlainL4 = 34;         ///< Ethernet 14, IPv4 20
+
+  /// All up to the ports. What is patched lies in words that are written once.
+  void emit_plain_ip(std::byte* out, uint32_t l4_bytes) const noexcept {
+    const std::byte* const from = bytes_.data();
+    const uint32_t total = checksum::word(static_cast<uint16_t>(20 + l4_bytes));
+    const uint32_t sum = ip_sum_ + total;  // 17 bits: one step folds them
+    const auto field = static_cast<uint16_t>(~(sum + (sum >> 16)));
+    std::memcpy(out, from, 16);
+    std::memcpy(out + 16, &total, 4);  // and the identification, which is zero
+    std::memcpy(out + 20, from + 20, 4);
+    std::memcpy(out + 24, &field, 2);
+    std::memcpy(out + 26, from + 26, 8);
+    std::memcpy(out + 34, from + 34, 4);
+  }
 
   /// From 42 bytes to 78: three pieces that overlap, for a copy of unknown length is a call.
   void copy_fixed(std::byte* out) const noexcept {

@@ -149,6 +149,36 @@ TEST(Checksum, PseudoHeadersEqualTheirBytes) {
   EXPECT_EQ(host(checksum::pseudo(a, b, IpProto::kUdp, 0x11234)), one_zero(naive(v6, sizeof v6)));
 }
 
+/// Step by step, as by hand.
+checksum::Sum fold_slowly(uint64_t s) {
+  while (s > 0xffff) s = (s & 0xffff) + (s >> 16);
+  return static_cast<checksum::Sum>(s);
+}
+
+TEST(Checksum, FoldsAndAddsWithTheCarryBroughtRound) {
+  const uint64_t edges[] = {0,
+                            1,
+                            0xffff,
+                            0x10000,
+                            0x1fffe,
+                            0xffffffff,
+                            0x100000000,
+                            0x1fffffffe,
+                            0xffffffff00000000,
+                            0xffff0000ffff0000,
+                            ~uint64_t{0} - 1,
+                            ~uint64_t{0}};
+  std::mt19937_64 rng(5);
+  for (int i = 0; i < 20'000; ++i) {
+    const uint64_t a = i % 2 == 0 ? edges[rng() % std::size(edges)] : rng() >> rng() % 64;
+    const uint64_t b = i % 3 == 0 ? edges[rng() % std::size(edges)] : rng() >> rng() % 64;
+    ASSERT_EQ(checksum::fold(a), fold_slowly(a)) << a;
+    ASSERT_EQ(checksum::fold(checksum::add(a, b)),
+              fold_slowly(uint64_t{fold_slowly(a)} + fold_slowly(b)))
+        << a << " and " << b;
+  }
+}
+
 TEST(Checksum, UdpZeroIsSentAsOnes) {
   EXPECT_EQ(static_cast<uint16_t>(checksum::finish_udp(0xffff)), 0xffff);
   EXPECT_EQ(static_cast<uint16_t>(checksum::finish(0xffff)), 0);

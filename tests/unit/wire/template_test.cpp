@@ -5,6 +5,7 @@
 #include <random>
 
 #include "stack/wire/parse.h"
+#include "stack/wire/tcp_options.h"
 #include "tests/unit/wire/frames.h"
 
 namespace vireo::wire {
@@ -164,6 +165,53 @@ TEST(Template, ARunIsTheSameHeaders) {
       f.payload_sum = j == 2 ? 0 : static_cast<checksum::Sum>(rng() % 0x10000);
     }
   }
+}
+
+/// What is written at fixed places is what is written anywhere, to the bit, and no byte behind it.
+TEST(Template, APlainFrameIsTheSameHeader) {
+  std::mt19937 rng(8);
+  int plain = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const Spec s = random_spec(rng);
+    const HeaderTemplate t = build(s);
+    const bool is_expected = s.tags.empty() && s.dst.is_v4();
+    ASSERT_EQ(t.is_plain_tcp(), is_expected && s.proto == 6);
+    ASSERT_EQ(t.is_plain_udp(), is_expected && s.proto == 17);
+    if (!is_expected) continue;
+    ++plain;
+    const auto bytes = static_cast<uint32_t>(rng() % 1448);
+    const auto sum = static_cast<checksum::Sum>(i % 8 == 0 ? 0xffff : rng() % 0x10000);
+    std::array<std::byte, HeaderTemplate::kMaxBytes> any{}, fixed{};
+    if (s.proto == 17) {
+      ASSERT_EQ(t.emit_udp(any.data(), {.payload_bytes = bytes, .payload_sum = sum}),
+                HeaderTemplate::kPlainUdp);
+      t.emit_plain_udp(fixed.data(), bytes, sum);
+      ASSERT_EQ(any, fixed);
+      continue;
+    }
+    uint8_t options[40];
+    TcpOptionWriter w(options);
+    const auto val = static_cast<uint32_t>(rng());
+    const auto echo = static_cast<uint32_t>(rng());
+    w.timestamps(val, echo);
+    ASSERT_EQ(t.emit_tcp(any.data(), {.seq = s.seq,
+                                      .ack = s.ack,
+                                      .flags = 0x18,
+                                      .window = s.window,
+                                      .options = {options, w.size()},
+                                      .payload_bytes = bytes,
+                                      .payload_sum = sum}),
+              HeaderTemplate::kPlainTcp);
+    t.emit_plain_tcp(fixed.data(), {.seq = s.seq,
+                                    .ack = s.ack,
+                                    .window = s.window,
+                                    .ts_val = val,
+                                    .ts_echo = echo,
+                                    .payload_bytes = bytes,
+                                    .payload_sum = sum});
+    ASSERT_EQ(any, fixed);
+  }
+  EXPECT_GT(plain, 1'000);
 }
 
 }  // namespace
