@@ -77,6 +77,13 @@ class VIREO_CAPABILITY("engine lock") EngineLock {
     return static_cast<Work>(word_.fetch_and(~kWorkMask, std::memory_order_acquire) & kWorkMask);
   }
 
+  /// Lets go if nobody left a note or sleeps. @return false: nothing was done, unlock() does it.
+  bool try_unlock() noexcept VIREO_NO_THREAD_ANALYSIS {
+    uint64_t w = kLocked;
+    // release and relaxed as in unlock().
+    return word_.compare_exchange_strong(w, 0, std::memory_order_release,
+                                         std::memory_order_relaxed);
+  }
   /// Runs all notes by `run_work(Work)`, under the lock, until there is none, then lets go.
   template <class F>
   void unlock(F&& run_work) noexcept VIREO_RELEASE() VIREO_NO_THREAD_ANALYSIS {

@@ -11,6 +11,8 @@ PacketPool::PacketPool(std::span<std::byte> memory, uint32_t frame_bytes)
       frame_shift_(static_cast<uint32_t>(std::countr_zero(frame_bytes))),
       meta_(memory.size() >> frame_shift_) {
   VIREO_ASSERT(std::has_single_bit(frame_bytes));
+  kept_from_all_ = size() / 64;
+  kept_from_busy_ = size() / 8;
   // Filled from the end, so that the first frames taken are the first of the memory and few pages
   // are ever touched.
   for (uint32_t i = size(); i-- > 0;) {

@@ -87,7 +87,9 @@ class PacketPool {
   uint32_t rx_count() const { return free_count_ - std::min(free_count_, size() / 32); }
   /// May a connection take a buffer to send? The last eighth is for receiving, for what is sent
   /// only drains by ACKs; but who has none in flight waits for no ACK.
-  bool may_send(bool has_none) const { return free_count_ > size() / (has_none ? 64 : 8); }
+  bool may_send(bool has_none) const {
+    return free_count_ > (has_none ? kept_from_all_ : kept_from_busy_);
+  }
   /// Drops one reference; the last one returns the buffer.
   static void drop(PacketBuf* p) noexcept {
     VIREO_DEBUG_ASSERT(p->refs > 0);
@@ -119,6 +121,8 @@ class PacketPool {
   std::span<std::byte> memory_;
   uint32_t frame_shift_;
   uint32_t free_count_ = 0;
+  uint32_t kept_from_all_ = 0;   ///< free frames that may_send() leaves: a 64th,
+  uint32_t kept_from_busy_ = 0;  ///< an eighth
   uint32_t window_share_ = kNoShare;
   PacketBuf* free_ = nullptr;
   std::vector<PacketBuf> meta_;
@@ -178,6 +182,24 @@ class PacketChain {
     tail_ = p;
     bytes_ += p->length;
     ++buffers_;
+  }
+  /// push_back() to an empty one.
+  void push_first(PacketRef ref) {
+    VIREO_DEBUG_ASSERT(empty());
+    PacketBuf* p = ref.release();
+    p->next = nullptr;
+    head_ = tail_ = p;
+    bytes_ = p->length;
+    buffers_ = 1;
+  }
+  /// pop_front() of the only one.
+  PacketRef pop_only() {
+    VIREO_DEBUG_ASSERT(buffers_ == 1);
+    PacketBuf* p = std::exchange(head_, nullptr);
+    tail_ = nullptr;
+    bytes_ = buffers_ = 0;
+    p->next = nullptr;
+    return PacketRef(p);
   }
   PacketRef pop_front() {
     PacketBuf* p = head_;

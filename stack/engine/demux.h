@@ -37,14 +37,18 @@ class DemuxTable {
   /// What has `key` by Keys from now on. @return false: the key is taken, or memory is exhausted.
   bool insert(const DemuxKey& key, Ref ref) {
     last_ref_ = 0;
+    ++version_;
     const uint32_t h = hash(key);
     if (slot_of(key, h) != nullptr) return false;
     return table_.insert(spread(h), Slot(ref, h), [](const Slot& s) { return spread(s.hash); });
   }
   void erase(const DemuxKey& key) noexcept {
     last_ref_ = 0;
+    ++version_;
     if (Slot* s = slot_of(key)) table_.erase(s);
   }
+  /// Another one after each change of the table: what find() said before may be wrong.
+  uint32_t version() const noexcept { return version_; }
   size_t size() const { return table_.size(); }
   size_t bytes() const { return table_.bytes(); }
   /// Cost of a look-up, for tests: groups of the table that it reads.
@@ -80,6 +84,7 @@ class DemuxTable {
   TagTable<Slot> table_;
   DemuxKey last_key_;  ///< what find() found, or remember() was told, last
   Ref last_ref_ = 0;   ///< 0 = none
+  uint32_t version_ = 0;
 };
 
 }  // namespace vireo

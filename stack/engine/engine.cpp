@@ -64,10 +64,21 @@ Engine::~Engine() {
   owned_ports_.clear();  // devices and queues return their frames before the pool ends
 }
 
+/// What waits in a queue, at least a burst of it. @return frames.
+inline unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noexcept {
+  const unsigned n = queue.rx_burst(burst_);
+  if (n == 0) return 0;
+  if (n != 1 || has(burst_[0].flags, RxFlags::kMore)) [[unlikely]]
+    return receive_many(port, queue, n, now);
+  if (!receive_plain(burst_[0], true, now)) [[unlikely]]
+    receive_frame(port, burst_[0], {}, now);
+  return 1;
+}
+
 bool Engine::turn(Instant now) noexcept {
   unsigned frames = 0;
-  for (size_t i = 0; i < ports_.size(); ++i)  // a frame may open another port
-    for (auto& q : ports_[i]->queues) frames += receive_burst(*ports_[i], *q, now);
+  for (size_t i = 0; i < polled_.size(); ++i)  // a frame may open another port
+    frames += receive_burst(*polled_[i].port, *polled_[i].queue, now);
   bool is_worked = frames != 0;
   if (lock_.has_work()) [[unlikely]] {
     run_notes(lock_.take_work());
@@ -79,10 +90,23 @@ bool Engine::turn(Instant now) noexcept {
     widen_windows(now);
   const bool is_due = now.ns() >= deadline_.load(std::memory_order_relaxed);
   stats_.polls.add();
-  if (!is_worked && !is_due && lull_++ % kLullTurns != 0) [[likely]] {
+  frames_unbooked_ += frames;
+  if (is_worked) {
+    lull_ = 0;
+    // Who has something to send or to tell has moved the deadline, too: want_transmit(),
+    // note_effects(), note_udp(), and publish_deadline() of what is left over.
+    if (!is_due && !deadlines_moved_ && frames_unbooked_ < kMostUnbooked) [[likely]]
+      return true;
+  } else if (!is_due && lull_++ % kLullTurns != 0) [[likely]] {
     stats_.empty_polls.add();
     return false;
   }
+  books(now, is_worked, is_due);
+  return is_worked;
+}
+
+/// A turn's, but for those that find nothing again and those that leave nothing to be done.
+void Engine::books(Instant now, bool is_worked, bool is_due) noexcept {
   if (is_due) [[unlikely]] {
     deadlines_moved_ = true;
     run_timers(now);
@@ -91,17 +115,12 @@ bool Engine::turn(Instant now) noexcept {
     expire_path_mtus(now);
     if (now - waiters_retried_ >= kRetryWaiters) retry_waiters(now);
   }
-  frames_unbooked_ += frames;
-  if (is_worked)
-    lull_ = 0;
-  else
-    idle(now);
+  if (!is_worked) idle(now);
   if (frames_unbooked_ >= kMostUnbooked) [[unlikely]]
     reap_and_refill();
   if (!pending_.empty()) flush_pending(now);
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
   if (deadlines_moved_ || !is_worked) publish_deadline(now);
-  return is_worked;
 }
 
 /// Books that nobody waits for.
@@ -154,7 +173,7 @@ void Engine::count_flow() noexcept {
 
 // ---- notes
 
-void Engine::unlock() noexcept {
+void Engine::unlock_noted() noexcept {
   lock_.unlock([this](Work w) { run_notes(w); });
 }
 

@@ -137,7 +137,10 @@ class Engine {
 
   EngineLock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread
   /// Ends a critical section: does the work that others noted meanwhile, then lets go. Any holder.
-  void unlock() noexcept VIREO_RELEASE(lock_);
+  void unlock() noexcept VIREO_RELEASE(lock_) VIREO_NO_THREAD_ANALYSIS {
+    if (!lock_.try_unlock()) [[unlikely]]
+      unlock_noted();
+  }
 
   // ---- progress
   /// One burst from every queue, due timers, noted work, pending sends. @return true if a frame or
@@ -186,7 +189,14 @@ class Engine {
   /// Effects::kWritable.
   size_t tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
   /// The program took `bytes` out of recv_queue(f.tcb): may send a window update.
-  void tcp_received(TcpFlow& f, uint32_t bytes, Instant now) noexcept;
+  void tcp_received(TcpFlow& f, uint32_t bytes, Instant now) noexcept {
+    // Of what it may change only a window to be told has to leave.
+    if (tcp::consumed(f.tcb, bytes, now)) [[unlikely]]
+      tcp_progress(f, now);
+  }
+  /// One piece that leaves at once as a segment, the only one in flight. @return false: nothing was
+  /// done, ask tcp_send().
+  bool tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept;
   /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
   void tcp_progress(TcpFlow& f, Instant now) noexcept;
@@ -305,12 +315,34 @@ class Engine {
   template <class T, ListHook T::* Hook>
   using HookList = bi::list<T, bi::member_hook<T, ListHook, Hook>, bi::constant_time_size<false>>;
   using TcpPending = HookList<TcpFlow, &TcpFlow::pending_hook>;
+  /// Of one version of IP: the connection, and what a datagram's socket is bound with.
+  template <bool kV6>
+  struct Heard {
+    TcpFlow* flow = nullptr;
+    wire::PlainPath<kV6> path;
+    UdpBinding* binding = nullptr;  ///< valid while the demux has this version
+    wire::PlainPath<kV6> datagram_path;
+    uint32_t demux_version = 0;
+  };
+  template <bool kV6>
+  Heard<kV6>& heard() noexcept {
+    if constexpr (kV6)
+      return heard6_;
+    else
+      return heard4_;
+  }
+  struct Polled {
+    Port* port;
+    Queue* queue;
+  };
 
   Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net::Mirror& mirror,
          const EngineEvents& events, EngineStats& stats, Arena arena);
 
   // engine.cpp
+  void unlock_noted() noexcept VIREO_RELEASE(lock_);
   bool turn(Instant now) noexcept VIREO_REQUIRES(lock_);
+  void books(Instant now, bool is_worked, bool is_due) noexcept VIREO_REQUIRES(lock_);
   void idle(Instant now) noexcept;
   void reap_and_refill() noexcept;
   void publish_deadline(Instant now) noexcept;
@@ -349,6 +381,7 @@ class Engine {
 
   // receive.cpp
   unsigned receive_burst(Port& port, Queue& queue, Instant now) noexcept;
+  unsigned receive_many(Port& port, Queue& queue, unsigned n, Instant now) noexcept;
   void receive_buffer(Port& port, RxDesc& desc, bool alone, Instant now) noexcept;
   void receive_frame(Port& port, RxDesc& desc, PacketChain rest, Instant now) noexcept;
   void receive_tcp(Port& port, const wire::ParsedFrame& frame, const std::byte* eth,
@@ -365,9 +398,19 @@ class Engine {
 
   // plain.cpp
   bool receive_plain(RxDesc& desc, bool alone, Instant now) noexcept;
-  bool receive_expected(RxDesc& desc, const wire::PlainIp& ip, bool alone, Instant now) noexcept;
-  bool receive_datagram(RxDesc& desc, const wire::PlainIp& ip, bool alone) noexcept;
-  bool send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool receive_plain6(RxDesc& desc, bool alone, Instant now) noexcept;
+  template <bool kV6>
+  bool receive_plain_as(RxDesc& desc, bool alone, Instant now) noexcept;
+  template <bool kV6>
+  bool receive_expected(RxDesc& desc, const wire::PlainIp<kV6>& ip, bool alone,
+                        Instant now) noexcept;
+  template <bool kV6>
+  bool receive_datagram(RxDesc& desc, const wire::PlainIp<kV6>& ip, bool alone) noexcept;
+  template <bool kV6>
+  TcpFlow* hear_flow(const wire::PlainTcp<kV6>& s) noexcept;
+  template <bool kV6>
+  UdpBinding* hear_binding(const wire::PlainUdp<kV6>& u) noexcept;
+  bool emit_lone(TcpFlow& f, PacketBuf& packet, Instant now) noexcept;
 
   // tcp_flows.cpp
   TcpFlow* new_tcp(const FlowKey& key);
@@ -378,7 +421,12 @@ class Engine {
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;
   void arm_timer(TcpFlow& f) noexcept;
-  void arm_timer_by(TcpFlow& f, Instant at) noexcept;
+  /// The flow's deadline may have come to be `at`, or is later than it was. It may fire in vain
+  /// then.
+  void arm_timer_by(TcpFlow& f, Instant at) noexcept {
+    if (at < f.deadline()) [[unlikely]]
+      arm_timer(f);
+  }
 
   // last_will.cpp
   LastWillEntry* will_entry(const TcpFlow& f) const noexcept;
@@ -459,7 +507,17 @@ class Engine {
 
   // udp_flows.cpp
   void note_udp(UdpFlow& u) noexcept;
-  bool take_room(UdpFlow& u, uint32_t cost) const noexcept;
+  /// As Linux: an empty queue takes any one datagram. When the pool runs low, queues grow no more.
+  /// @return false: the datagram is lost.
+  bool take_room(UdpFlow& u, uint32_t cost) const noexcept {
+    const bool is_full = u.queue_truesize + cost > u.rcv_buf || pool_->free_count() < low_water_;
+    if (is_full && !u.queue.empty()) [[unlikely]] {
+      u.stats->rx_drops.add();
+      return false;
+    }
+    u.queue_truesize += cost;
+    return true;
+  }
   bool keep_datagram(UdpFlow& u, PacketChain packet) noexcept;
   void deliver_udp(UdpFlow& u, PacketChain packet) noexcept;
   void deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain packet) noexcept;
@@ -493,9 +551,10 @@ class Engine {
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   bool deadlines_moved_ = false;  ///< deadline_ may be late
-  TcpFlow* heard_ = nullptr;      ///< whose segment took the short way last
-  uint32_t low_water_ = 0;        ///< free frames below which queues grow no more
-  Instant pinned_looked_;         ///< of end_pinned(): when, how far, and whom it found
+  Heard<false> heard4_;           ///< whose frames took the short way last
+  Heard<true> heard6_;
+  uint32_t low_water_ = 0;  ///< free frames below which queues grow no more
+  Instant pinned_looked_;   ///< of end_pinned(): when, how far, and whom it found
   uint32_t pinned_next_ = 0;
   SlabHandle pinned_;
   Instant shared_at_;  ///< when windows were last bounded or widened (crowd.cpp)
@@ -540,6 +599,7 @@ class Engine {
   std::vector<UdpFlow*> bound_udp_;
   std::vector<std::unique_ptr<Port>> owned_ports_;
   std::vector<Port*> ports_;
+  std::vector<Polled> polled_;  ///< all of their queues
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_opens_;
 };

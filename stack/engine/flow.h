@@ -146,11 +146,22 @@ struct UdpFlow : Flow {
       held;  ///< datagrams for egress_to that wait: PacketBuf::cookie 1 = goes on in the next
   Instant held_since{};
   Egress egress;       ///< of the connected peer, or of the last destination
-  Endpoint egress_to;  ///< whose egress that is
+  Endpoint egress_to;  ///< whose egress that is, see go_to()
+  /// The same as the first half of a sockaddr_in, family, port and address, if that is a host over
+  /// IPv4; else 0.
+  uint64_t egress_name = 0;
   Endpoint egress_from;
   std::vector<FlowRule> rules;  ///< one an interface, family and group
   std::vector<UdpGroup> groups;
   int soft_error = 0;  ///< from ICMP, reported once
+
+  void go_to(const Endpoint& e) noexcept {
+    egress_to = e;
+    const bool is_host = e.addr.is_v4() && !e.addr.is_multicast() && !e.addr.is_limited_broadcast();
+    egress_name = is_host ? uint64_t{AF_INET} | uint64_t{be16(e.port).raw()} << 16 |
+                                uint64_t{e.addr.as_v4().raw()} << 32
+                          : 0;
+  }
 };
 
 /// The UDP flows behind one key of the demux: several with SO_REUSEPORT or in the same group,

@@ -65,7 +65,7 @@ void Engine::lose_port(Port& p) noexcept {
     if (f.egress.port == &p) note_effects(f, tcp::fail(f.tcb, ENETDOWN));
   });
   udp_.for_each([&](UdpFlow& u) {
-    if (u.egress.port == &p) u.egress_to = {};  // the next datagram asks for a way
+    if (u.egress.port == &p) u.go_to({});  // the next datagram asks for a way
   });
 }
 

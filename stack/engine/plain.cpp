@@ -9,31 +9,29 @@
 
 namespace vireo {
 
-/// A frame in one buffer, `alone` in its burst. @return false: nothing was done.
-bool Engine::receive_plain(RxDesc& d, bool alone, Instant now) noexcept {
-  wire::PlainIp ip;
-  switch (ip.read(d.packet->data(), d.packet->length)) {
-    case static_cast<unsigned>(IpProto::kTcp):
-      return receive_expected(d, ip, alone, now);
-    case static_cast<unsigned>(IpProto::kUdp):
-      return receive_datagram(d, ip, alone);
-    default:
-      return false;
-  }
+/// The connection of a segment: that of the one before, mostly. Null: none.
+template <bool kV6>
+TcpFlow* Engine::hear_flow(const wire::PlainTcp<kV6>& s) noexcept {
+  const Demux::Ref found =
+      demux_.find(DemuxKey::exact(IpProto::kTcp, s.dst(), s.dst_port(), s.src(), s.src_port()));
+  if (kind_of(found) != FlowKind::kTcp) return nullptr;
+  Heard<kV6>& h = heard<kV6>();
+  h.flow = &at<TcpFlow>(found);
+  h.path = {h.flow->key.local, h.flow->key.remote};
+  return h.flow;
 }
 
 /// The segment that a connection expects next.
-bool Engine::receive_expected(RxDesc& d, const wire::PlainIp& ip, bool alone,
-                              Instant now) noexcept {
+template <bool kV6>
+[[gnu::always_inline]] inline bool Engine::receive_expected(RxDesc& d, const wire::PlainIp<kV6>& ip,
+                                                            bool alone, Instant now) noexcept {
   PacketBuf& p = *d.packet;
-  wire::PlainTcp s(ip);
+  wire::PlainTcp<kV6> s(ip);
   if (!s.read_tcp()) return false;
-  TcpFlow* f = heard_;
-  if (f == nullptr || !s.is_between(f->key.local, f->key.remote)) {
-    const Demux::Ref found =
-        demux_.find(DemuxKey::exact(IpProto::kTcp, s.dst(), s.dst_port(), s.src(), s.src_port()));
-    if (kind_of(found) != FlowKind::kTcp) return false;
-    f = heard_ = &at<TcpFlow>(found);
+  TcpFlow* f = heard<kV6>().flow;
+  if (f == nullptr || !s.is_on(heard<kV6>().path)) [[unlikely]] {
+    f = hear_flow(s);
+    if (f == nullptr) return false;
   }
   tcp::PlainSegment segment{.seq = s.seq(),
                             .ack = s.ack(),
@@ -57,13 +55,11 @@ bool Engine::receive_expected(RxDesc& d, const wire::PlainIp& ip, bool alone,
   stats_.rx_bytes.add(p.length);
   f->stats->rx_packets.add();
   f->stats->rx_bytes.add(segment.length);
-  PacketChain payload;
-  if (segment.length != 0) {
+  if (segment.length != 0)
     strip_headers(p, s.payload_at(), segment.length);
-    payload.push_back(std::move(d.packet));
-  }
-  d.packet.reset();
-  const tcp::Effects e = tcp::take_predicted(f->tcb, segment, std::move(payload), now);
+  else
+    d.packet.reset();
+  const tcp::Effects e = tcp::take_predicted(f->tcb, segment, std::move(d.packet), now);
   if (e == tcp::Effects::kReadable && alone && !f->notify_hook.is_linked()) [[likely]]
     events_.tcp(*f, e);  // there is nothing to gather
   else
@@ -72,25 +68,44 @@ bool Engine::receive_expected(RxDesc& d, const wire::PlainIp& ip, bool alone,
   return true;
 }
 
-/// A datagram for the one socket that is bound to where it goes.
-bool Engine::receive_datagram(RxDesc& d, const wire::PlainIp& ip, bool alone) noexcept {
-  PacketBuf& p = *d.packet;
-  const wire::PlainUdp u(ip);
-  if (!u.read_udp()) return false;
+/// What a datagram's socket is bound with, not necessarily with its addresses. Null: none.
+template <bool kV6>
+UdpBinding* Engine::hear_binding(const wire::PlainUdp<kV6>& u) noexcept {
+  const Endpoint local{u.dst(), u.dst_port(), 0};
+  const Endpoint remote{u.src(), u.src_port(), 0};
   const Demux::Ref found =
-      demux_.find(DemuxKey::exact(IpProto::kUdp, u.dst(), u.dst_port(), u.src(), u.src_port()));
-  if (kind_of(found) != FlowKind::kUdp) return false;
-  const auto& flows = at<UdpBinding>(found).flows;
-  if (flows.size() != 1) return false;
+      demux_.find(DemuxKey::exact(IpProto::kUdp, local.addr, local.port, remote.addr, remote.port));
+  if (kind_of(found) != FlowKind::kUdp) return nullptr;
+  Heard<kV6>& h = heard<kV6>();
+  h.binding = &at<UdpBinding>(found);
+  h.datagram_path = {local, remote};
+  h.demux_version = demux_.version();
+  return h.binding;
+}
+
+/// A datagram for the one socket that is bound to where it goes.
+template <bool kV6>
+[[gnu::always_inline]] inline bool Engine::receive_datagram(RxDesc& d, const wire::PlainIp<kV6>& ip,
+                                                            bool alone) noexcept {
+  PacketBuf& p = *d.packet;
+  const wire::PlainUdp<kV6> u(ip);
+  if (!u.read_udp()) return false;
+  UdpBinding* binding = heard<kV6>().binding;
+  if (binding == nullptr || heard<kV6>().demux_version != demux_.version() ||
+      !u.is_on(heard<kV6>().datagram_path)) [[unlikely]] {
+    binding = hear_binding(u);
+    if (binding == nullptr) return false;
+  }
+  if (binding->flows.size() != 1) return false;
   if (!has(d.flags, RxFlags::kIpOk) && !u.is_ip_sum_good()) [[unlikely]]
     return false;
-  if (!has(d.flags, RxFlags::kL4Ok) &&
-      !(u.has_sum() ? u.is_l4_sum_good(IpProto::kUdp) : !u.is_v6())) [[unlikely]]
+  if (!has(d.flags, RxFlags::kL4Ok) && !(u.has_sum() ? u.is_l4_sum_good(IpProto::kUdp) : !kV6))
+      [[unlikely]]
     return false;
   stats_.rx_packets.add();
   stats_.rx_bytes.add(p.length);
   strip_headers(p, u.payload_at(), u.payload_bytes());
-  UdpFlow& flow = *flows.front();
+  UdpFlow& flow = *binding->flows.front();
   PacketRef packet = std::move(d.packet);
   if (!take_room(flow, truesize(p))) return true;
   flow.stats->rx_packets.add();
@@ -102,6 +117,29 @@ bool Engine::receive_datagram(RxDesc& d, const wire::PlainIp& ip, bool alone) no
   else
     note_udp(flow);
   return true;
+}
+
+template <bool kV6>
+[[gnu::always_inline]] inline bool Engine::receive_plain_as(RxDesc& d, bool alone,
+                                                            Instant now) noexcept {
+  wire::PlainIp<kV6> ip;
+  switch (ip.read(d.packet->data(), d.packet->length)) {
+    case static_cast<unsigned>(IpProto::kTcp):
+      return receive_expected(d, ip, alone, now);
+    case static_cast<unsigned>(IpProto::kUdp):
+      return receive_datagram(d, ip, alone);
+    default:
+      return false;
+  }
+}
+
+/// A frame in one buffer, `alone` in its burst. @return false: nothing was done.
+bool Engine::receive_plain(RxDesc& d, bool alone, Instant now) noexcept {
+  return receive_plain_as<false>(d, alone, now) || receive_plain6(d, alone, now);
+}
+
+[[gnu::noinline]] bool Engine::receive_plain6(RxDesc& d, bool alone, Instant now) noexcept {
+  return receive_plain_as<true>(d, alone, now);
 }
 
 /// A datagram in one frame, by the way of the one before. @return false: nothing was done.
@@ -118,31 +156,64 @@ bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcep
   p->length = static_cast<uint16_t>(n);
   const checksum::Sum sum = checksum::copy_and_sum(p->data(), data.iov_base, n);
   // Right before the payload, where the device may leave it.
-  std::byte* const head = p->data() - way.header.size();
-  const size_t h =
-      way.header.emit_udp(head, {.payload_bytes = static_cast<uint32_t>(n), .payload_sum = sum});
+  size_t h = wire::HeaderTemplate::kPlainUdp;
+  if (way.header.is_plain_udp()) [[likely]]
+    way.header.emit_plain_udp(p->data() - h, static_cast<uint32_t>(n), sum);
+  else
+    h = way.header.emit_udp(p->data() - way.header.size(),
+                            {.payload_bytes = static_cast<uint32_t>(n), .payload_sum = sum});
   const PacketSlice slice{p.get(), p->data_at, p->length};
-  if (!way.port->queue().tx({{head, h}, {&slice, 1}, 0}, bell)) [[unlikely]]
+  if (!way.port->queue().tx({{p->data() - h, h}, {&slice, 1}, 0}, bell)) [[unlikely]]
     return false;
   lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
   count_sent(u, h, n);
   return true;
 }
 
-/// One segment that leaves at once, the only one in flight. @return false: nothing was done.
-bool Engine::send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
-  if (!tcp::may_send_lone(f.tcb, data.iov_len, now) || f.is_stalled || f.pending_hook.is_linked() ||
-      f.egress.generation != static_cast<uint32_t>(reader_.generation()))
-    return false;
+/// What append_lone() queued, over IPv6, with a tag or without timestamps. @return false: the ring
+/// is full.
+bool Engine::emit_lone(TcpFlow& f, PacketBuf& packet, Instant now) noexcept {
   tcp::Plan plan;
-  tcp::append_lone(f.tcb, data.iov_base, data.iov_len, now, plan);
-  if (!emit(f, plan, Doorbell::kNow)) [[unlikely]] {
+  tcp::plan_lone(f.tcb, &packet, now, plan);
+  return emit(f, plan, Doorbell::kNow);
+}
+
+bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
+  using Header = wire::HeaderTemplate;
+  tcp::Tcb& t = f.tcb;
+  const Egress& way = f.egress;
+  const auto n = static_cast<uint32_t>(data.iov_len);
+  // Who is stalled stands in a list of the pending, too.
+  if (!tcp::may_send_lone(t, data.iov_len, now) || f.pending_hook.is_linked() ||
+      way.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
+    return false;
+  PacketBuf* const b = tcp::append_lone(t, data.iov_base, n);
+  const uint16_t window = tcp::window_field(t);
+  bool is_sent = false;
+  if (t.ts_on && way.header.is_plain_tcp() && f.ip.mtu_discover != IP_PMTUDISC_DONT) [[likely]] {
+    // Right before the payload, where the device may leave it.
+    std::byte* const head = b->data() - Header::kPlainTcp;
+    way.header.emit_plain_tcp(head, {.seq = t.snd_seq(b->offset).value(),
+                                     .ack = t.rcv_seq(t.rcv_nxt).value(),
+                                     .window = window,
+                                     .ts_val = tcp::timestamp(t, now),
+                                     .ts_echo = t.ts_recent,
+                                     .payload_bytes = n,
+                                     .payload_sum = b->sum});
+    const PacketSlice slice{b, b->data_at, b->length};
+    is_sent = way.port->queue().tx({{head, Header::kPlainTcp}, {&slice, 1}, 0}, Doorbell::kNow);
+    if (is_sent) [[likely]]
+      count_sent(f, 1, Header::kPlainTcp, n);
+  } else {
+    is_sent = emit_lone(f, *b, now);
+  }
+  if (!is_sent) [[unlikely]] {
     tcp_progress(f, now);  // it is queued, and waits for the ring as others do
     return true;
   }
-  tcp::sent_lone(f.tcb, plan, now);
+  tcp::sent_lone(t, window, n, now);
   lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
-  arm_timer_by(f, f.tcb.rtx_at);
+  arm_timer_by(f, t.rtx_at);
   return true;
 }
 

@@ -48,10 +48,10 @@ tcp::Segment make_segment(const ParsedFrame& f) noexcept {
 
 }  // namespace
 
-unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noexcept {
+/// receive_burst() of which the first `n` are there.
+unsigned Engine::receive_many(Port& port, Queue& queue, unsigned n, Instant now) noexcept {
   unsigned frames = 0;
-  for (;;) {
-    const unsigned n = queue.rx_burst(burst_);
+  for (;; n = queue.rx_burst(burst_)) {
     frames += n;
     for (unsigned i = 0; i < n; ++i) receive_buffer(port, burst_[i], n == 1, now);
     if (n == kBurst && frames == kBurst) [[unlikely]]

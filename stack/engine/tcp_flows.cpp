@@ -32,7 +32,8 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
 }
 
 void Engine::free_tcp(TcpFlow& f) noexcept {
-  if (heard_ == &f) heard_ = nullptr;
+  if (heard4_.flow == &f) heard4_.flow = nullptr;
+  if (heard6_.flow == &f) heard6_.flow = nullptr;
   if (f.is_orphan()) --orphan_count_;
   strike_will(f);
   wheel_.cancel(f);
@@ -86,7 +87,7 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
 size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
   if (data.size() == 1 && !more) [[likely]] {
     const iovec& v = data[0];
-    if (send_lone(f, v, now)) [[likely]]
+    if (tcp_send_lone(f, v, now)) [[likely]]
       return v.iov_len;
     if (tcp::may_hold(f.tcb, v.iov_len)) {
       tcp::append_held(f.tcb, v.iov_base, v.iov_len);
@@ -96,11 +97,6 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
   const size_t n = tcp::append(f.tcb, data, more, now);
   if (n != 0) tcp_progress(f, now);
   return n;
-}
-
-void Engine::tcp_received(TcpFlow& f, uint32_t bytes, Instant now) noexcept {
-  // Of what it may change only a window to be told has to leave.
-  if (tcp::consumed(f.tcb, bytes, now)) tcp_progress(f, now);
 }
 
 void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {
@@ -198,11 +194,6 @@ void Engine::run_timers(Instant now) noexcept {
     want_transmit(f);
     arm_timer(f);
   });
-}
-
-/// The flow's deadline may have come to be `at`, or is later than it was. It may fire in vain then.
-void Engine::arm_timer_by(TcpFlow& f, Instant at) noexcept {
-  if (at < f.deadline()) arm_timer(f);
 }
 
 void Engine::arm_timer(TcpFlow& f) noexcept {

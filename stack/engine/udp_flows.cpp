@@ -85,18 +85,6 @@ void Engine::note_udp(UdpFlow& u) noexcept {
   if (!u.notify_hook.is_linked()) notify_udp_.push_back(u);
 }
 
-/// As Linux: an empty queue takes any one datagram. When the pool runs low, queues grow no more.
-/// @return false: the datagram is lost.
-bool Engine::take_room(UdpFlow& u, uint32_t cost) const noexcept {
-  const bool is_full = u.queue_truesize + cost > u.rcv_buf || pool_->free_count() < low_water_;
-  if (is_full && !u.queue.empty()) [[unlikely]] {
-    u.stats->rx_drops.add();
-    return false;
-  }
-  u.queue_truesize += cost;
-  return true;
-}
-
 /// @return false: there is no room, and it is lost.
 bool Engine::keep_datagram(UdpFlow& u, PacketChain packet) noexcept {
   uint32_t cost = 0;
@@ -227,7 +215,7 @@ Result<void> Engine::udp_send(UdpFlow& u, const Route&, const Endpoint& src, con
     u.held.clear();
     u.held_hook.unlink();
   }
-  u.egress_to = dst;
+  u.go_to(dst);
   u.egress_from = src;
   u.egress.generation = 0;
   return udp_send_cached(u, dst, data, bell, now);

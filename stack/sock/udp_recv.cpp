@@ -124,18 +124,31 @@ ssize_t hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : copied);
 }
 
+/// As give_source(), of what was read at fixed places before `payload`.
+void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
+  const int domain = f.domain.load(std::memory_order_relaxed);
+  const uint32_t src = wire::plain_udp4_src(payload);
+  const uint16_t port = wire::plain_udp4_src_port(payload);
+  if (domain == AF_INET && msg.msg_namelen >= sizeof(sockaddr_in)) [[likely]] {
+    const sockaddr_in sa{
+        .sin_family = AF_INET, .sin_port = port, .sin_addr = {.s_addr = src}, .sin_zero = {}};
+    std::memcpy(msg.msg_name, &sa, sizeof sa);
+    msg.msg_namelen = sizeof sa;
+    return;
+  }
+  give_address({IpAddr::v4(std::bit_cast<be32>(src)), std::byteswap(port), 0}, domain,
+               static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
+}
+
 /// The first datagram of the queue, if it came in one buffer over IPv4 and nothing but its bytes
 /// and its source is asked for: what nearly every one is. @return nullopt: nothing was done.
 std::optional<ssize_t> deliver_plain(const File& f, msghdr& msg, int flags) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
-  if (front.offset != 0 || front.cookie != wire::PlainUdp::kHeaders4 || msg.msg_iovlen != 1 ||
+  if (front.offset != 0 || front.cookie != wire::kPlainUdp4Headers || msg.msg_iovlen != 1 ||
       (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
     return std::nullopt;
-  if (msg.msg_name != nullptr)
-    give_address({wire::PlainUdp::src4(front.data()), wire::PlainUdp::src_port4(front.data()), 0},
-                 f.domain.load(std::memory_order_relaxed), static_cast<sockaddr*>(msg.msg_name),
-                 &msg.msg_namelen);
+  if (msg.msg_name != nullptr) give_plain_source(f, front.data(), msg);
   const PacketRef p = u.queue.pop_front();
   const size_t n = std::min<size_t>(p->length, msg.msg_iov->iov_len);
   if (n != 0) std::memcpy(msg.msg_iov->iov_base, p->data(), n);
@@ -184,31 +197,19 @@ bool is_kernels_turn(File& f, uint32_t ratio, Instant now) noexcept {
   return true;
 }
 
-}  // namespace
-
-Result<ssize_t> recv(Handle h, msghdr& msg, int flags) {
+/// All of recv() on a carried socket, the engine's lock held, which it lets go. `look`: it is the
+/// kernel's turn; `polled`: what came was not for it.
+[[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, const SignalMark& signals,
+                                           bool look, bool polled, msghdr& msg,
+                                           int flags) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
-  // A receiver that starts before the first sender of a socket without a port would sleep in the
-  // kernel, and miss what is steered to us later.
-  if (f.mode.load(std::memory_order_acquire) == Mode::kUndecided &&
-      !f.nonblock.load(std::memory_order_relaxed) && (flags & MSG_DONTWAIT) == 0)
-    autobind(h);
-  if (!f.is_carried()) return kernel_recvmsg(h, msg, flags);
-  if ((flags & (MSG_ERRQUEUE | MSG_OOB)) != 0) return kernel_recvmsg(h, msg, flags);
-
-  Engine* const engine = f.engine.load(std::memory_order_acquire);
-  if (engine == nullptr) [[unlikely]]
-    return fail(EBADF, "recv");  // closed by another thread
-  Engine& e = *engine;
-  const SignalMark signals;
   FilePin pin;
-  EngineGuard guard(e);
+  EngineGuard guard(e, std::adopt_lock);
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
   const auto ratio = static_cast<uint32_t>(f.stack->settings().rx_udp_poll_os_ratio);
   std::optional<Deadline> deadline;
   const socklen_t name_room = msg.msg_namelen;
   const size_t control_room = msg.msg_controllen;
-  bool look = h.is_alive() && is_kernels_turn(f, ratio, Clock::now());
   for (;;) {
     if (!h.is_alive()) return fail(EBADF, "recv");
     if (f.flow == nullptr) {
@@ -230,7 +231,7 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) {
       guard.lock();
       continue;
     }
-    if (u.queue.empty()) e.poll(Clock::now());
+    if (u.queue.empty() && !std::exchange(polled, false)) e.poll(Clock::now());
     if (const int error = take_error(f); error != 0) return fail(error, "recv");
     if (!u.queue.empty()) return deliver(f, e, msg, flags);
     if (nonblock) return fail(EAGAIN, "recv");
@@ -245,6 +246,46 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) {
     if (!woken) return std::unexpected(woken.error());
     look = *woken == Woken::kKernel;
   }
+}
+
+}  // namespace
+
+Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  // A receiver that starts before the first sender of a socket without a port would sleep in the
+  // kernel, and miss what is steered to us later.
+  if (f.mode.load(std::memory_order_acquire) == Mode::kUndecided &&
+      !f.nonblock.load(std::memory_order_relaxed) && (flags & MSG_DONTWAIT) == 0)
+    autobind(h);
+  if (!f.is_carried()) return kernel_recvmsg(h, msg, flags);
+  if ((flags & (MSG_ERRQUEUE | MSG_OOB)) != 0) return kernel_recvmsg(h, msg, flags);
+
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "recv");  // closed by another thread
+  Engine& e = *engine;
+  const SignalMark signals;
+  e.lock().lock();
+  bool look = false;
+  bool polled = false;
+  if (h.is_alive()) [[likely]] {
+    const Instant now = Clock::now();
+    look = is_kernels_turn(f, static_cast<uint32_t>(f.stack->settings().rx_udp_poll_os_ratio), now);
+    if (!look && f.flow != nullptr) [[likely]] {
+      const UdpFlow& u = f.udp_flow();
+      if (u.queue.empty()) {
+        e.poll(now);
+        polled = true;
+      }
+      if (u.soft_error == 0 && !u.queue.empty()) [[likely]] {
+        if (const auto n = deliver_plain(f, msg, flags)) [[likely]] {
+          e.unlock();
+          return *n;
+        }
+      }
+    }
+  }
+  return recv_any(h, e, signals, look, polled, msg, flags);
 }
 
 }  // namespace vireo::udp_socket

@@ -90,25 +90,23 @@ void let_kernel_cut(Handle h) {
     (void)libc().setsockopt(h.fd, IPPROTO_IP, IP_MTU_DISCOVER, &off, sizeof off);
 }
 
-/// In one piece, with nothing beside it, to an IPv4 address or to the peer.
+/// In one piece, with nothing beside it.
 bool is_plain(const msghdr& msg, int flags) {
-  if (msg.msg_iovlen != 1 || msg.msg_controllen != 0 || (flags & ~kPlainFlags) != 0) return false;
-  return msg.msg_name == nullptr ||
-         (msg.msg_namelen >= sizeof(sockaddr_in) &&
-          static_cast<const sockaddr*>(msg.msg_name)->sa_family == AF_INET);
+  return msg.msg_iovlen == 1 && msg.msg_controllen == 0 && (flags & ~kPlainFlags) == 0;
 }
 
-/// To where the flow's last datagram went, by unicast over IPv4. `msg` is plain. Holder of the
-/// engine's lock.
+/// To where the flow's last datagram went, by unicast over IPv4. Holder of the engine's lock.
 bool goes_as_before(const File& f, const msghdr& msg) {
-  const Endpoint& before = f.udp_flow().egress_to;
-  if (!before.addr.is_v4() || before.addr.is_multicast() || before.addr.is_limited_broadcast())
+  const UdpFlow& u = f.udp_flow();
+  if (msg.msg_name == nullptr)
+    return u.egress_name != 0 && f.udp->connected && f.udp->remote == u.egress_to;
+  if (msg.msg_namelen < sizeof(sockaddr_in) || f.domain.load(std::memory_order_relaxed) != AF_INET)
+      [[unlikely]]
     return false;
-  if (msg.msg_name == nullptr) return f.udp->connected && f.udp->remote == before;
-  sockaddr_in to;
-  std::memcpy(&to, msg.msg_name, sizeof to);
-  return f.domain.load(std::memory_order_relaxed) == AF_INET && to.sin_port == htons(before.port) &&
-         to.sin_addr.s_addr == before.addr.as_v4().raw();
+  uint64_t name;  // family, port, address
+  static_assert(offsetof(sockaddr_in, sin_zero) == sizeof name);
+  std::memcpy(&name, msg.msg_name, sizeof name);
+  return name == u.egress_name;
 }
 
 /// What nearly every datagram does. @return false: nothing was done.
@@ -160,39 +158,11 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   return {sent};
 }
 
-}  // namespace
-
-void autobind(Handle h) {
-  File& f = *h.file;
-  const ControlGuard control(f.control);
-  if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided) return;
-  const auto local = kernel_name(h.fd);
-  if (!local) return;
-  if (local->port == 0) {
-    sockaddr_storage any{};
-    const socklen_t len = Endpoint{local->addr, 0, local->scope}.to_sockaddr(
-        any, f.domain.load(std::memory_order_relaxed));
-    if (libc().bind(h.fd, reinterpret_cast<const sockaddr*>(&any), len) != 0) return;
-  }
-  bound(f, h.fd);
-}
-
-void flush(Handle h) {
-  Engine* e = h->engine.load(std::memory_order_acquire);
-  if (e == nullptr) return;
-  const EngineGuard guard(*e);
-  e->tx_flush();
-}
-
-Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+/// All of send().
+[[gnu::noinline]] Result<ssize_t> send_any(Handle h, const msghdr& msg, int flags, Doorbell bell) {
   File& f = *h.file;
   const Mode mode = f.mode.load(std::memory_order_acquire);
-  if (mode == Mode::kCarried) [[likely]] {
-    if (send_as_before(h, msg, flags, bell)) [[likely]]
-      return static_cast<ssize_t>(msg.msg_iov->iov_len);
-  } else if (mode != Mode::kUndecided) {
-    return kernel_sendmsg(h, msg, flags);
-  }
+  if (mode != Mode::kCarried && mode != Mode::kUndecided) return kernel_sendmsg(h, msg, flags);
   const auto to = destination(f, msg);
   if (!to || is_for_kernel(f, msg, flags, *to)) return kernel_sendmsg(h, msg, flags);
   if (mode == Mode::kUndecided && !first_send(h, *to)) return kernel_sendmsg(h, msg, flags);
@@ -241,6 +211,37 @@ Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
     ::sched_yield();
     guard.lock();
   }
+}
+
+}  // namespace
+
+void autobind(Handle h) {
+  File& f = *h.file;
+  const ControlGuard control(f.control);
+  if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided) return;
+  const auto local = kernel_name(h.fd);
+  if (!local) return;
+  if (local->port == 0) {
+    sockaddr_storage any{};
+    const socklen_t len = Endpoint{local->addr, 0, local->scope}.to_sockaddr(
+        any, f.domain.load(std::memory_order_relaxed));
+    if (libc().bind(h.fd, reinterpret_cast<const sockaddr*>(&any), len) != 0) return;
+  }
+  bound(f, h.fd);
+}
+
+void flush(Handle h) {
+  Engine* e = h->engine.load(std::memory_order_acquire);
+  if (e == nullptr) return;
+  const EngineGuard guard(*e);
+  e->tx_flush();
+}
+
+Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+  if (h->mode.load(std::memory_order_acquire) == Mode::kCarried &&
+      send_as_before(h, msg, flags, bell)) [[likely]]
+    return static_cast<ssize_t>(msg.msg_iov->iov_len);
+  return send_any(h, msg, flags, bell);
 }
 
 }  // namespace vireo::udp_socket

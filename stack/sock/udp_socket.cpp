@@ -13,7 +13,7 @@ void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
   u.reuse_port = o.reuse_port != 0;
   u.ip = ip_settings(o, v6);
   u.multicast_ttl = static_cast<uint8_t>(v6 ? o.v6_mc_hops : o.ip_mc_ttl);
-  u.egress_to = {};  // the header's template is made anew
+  u.go_to({});  // the header's template is made anew
   u.egress.generation = 0;
 }
 

@@ -13,6 +13,8 @@ bool has_frames(const Tcb& t) {
          t.pool->window_share() == PacketPool::kNoShare;
 }
 
+}  // namespace
+
 /// A window of data took a round trip, or longer if the sender had not enough: the least counts.
 void measure_by_window(Tcb& t, Instant now) {
   BufferTuning& b = t.tuning;
@@ -26,8 +28,6 @@ void measure_by_window(Tcb& t, Instant now) {
   b.window_at = now;
 }
 
-}  // namespace
-
 void measure_by_echo(Tcb& t, uint32_t echo, Instant now) {
   BufferTuning& b = t.tuning;
   b.echo = echo;
@@ -39,20 +39,14 @@ void measure_by_echo(Tcb& t, uint32_t echo, Instant now) {
   b.rtt = b.rtt.get() == Duration{} ? sample : b.rtt.get() + (sample - b.rtt) / 8;
 }
 
-void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
+void grow_receive(Tcb& t) {
   BufferTuning& b = t.tuning;
-  if (!t.ts_on) measure_by_window(t, now);
-  b.copied += bytes;
-  if (b.rtt.get() == Duration{} || now - b.round_at < b.rtt) return;
   if (b.space == 0) b.space = initial_window(t.rcv_mss);
-  if (b.copied > b.space && has_frames(t)) {
-    uint64_t want = 2ULL * b.copied + 16ULL * t.rcv_mss;
-    want += 2 * (want * (b.copied - b.space) / b.space);
-    b.space = b.copied;
-    t.rcv_buf = static_cast<uint32_t>(std::clamp<uint64_t>(want, t.rcv_buf, t.config->rcv_buf_max));
-  }
-  b.copied = 0;
-  b.round_at = now;
+  if (b.copied <= b.space || !has_frames(t)) return;
+  uint64_t want = 2ULL * b.copied + 16ULL * t.rcv_mss;
+  want += 2 * (want * (b.copied - b.space) / b.space);
+  b.space = b.copied;
+  t.rcv_buf = static_cast<uint32_t>(std::clamp<uint64_t>(want, t.rcv_buf, t.config->rcv_buf_max));
 }
 
 void tune_send(Tcb& t) {

@@ -32,8 +32,12 @@ struct BufferTuning {
 /// Data came with `echo`, which tells the round trip if it is a new one. Clock: 1 ms; below that
 /// our own sender's estimate.
 void measure_by_echo(Tcb& t, uint32_t echo, Instant now);
-/// The program took `bytes`.
-void tune_receive(Tcb& t, uint32_t bytes, Instant now);
+/// The program took `bytes`. Defined in tcb.h.
+inline void tune_receive(Tcb& t, uint32_t bytes, Instant now);
+/// Its parts: without timestamps, a look at the window's round; a round in which it took more than
+/// in any before.
+void measure_by_window(Tcb& t, Instant now);
+void grow_receive(Tcb& t);
 /// The congestion window may have grown.
 void tune_send(Tcb& t);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/assert.h"
 #include "core/checksum.h"
 #include "stack/tcp/output.h"
 #include "stack/tcp/recovery.h"
@@ -25,58 +26,78 @@ inline bool is_lone(Tcb& t, StreamOffset ack) {
          2 * flight < t.cc.cwnd && 2 * flight < t.snd_buf && 2ULL * t.cc.cwnd <= t.snd_buf;
 }
 
-/// All that on_ack() comes to for it.
-inline void take_lone(Tcb& t, Instant now) {
+/// All that on_ack() comes to for it, but for what is zero since prepare_lone().
+[[gnu::always_inline]] inline void take_lone(Tcb& t, Instant now) {
+  Scoreboard& b = t.queue.board();
   const Instant sent_at = t.queue.front().sent_at;
-  t.queue.pop_front();
+  t.queue.pop_lone();
   t.snd_una = t.snd_end;
   t.rtt.sample(now - sent_at, t.config->rto_min, t.config->rto_max);
-  t.backoff = 0;
-  t.dupacks = 0;
-  t.retransmits = 0;
-  t.probe_due = false;
-  t.tlp_due = false;
-  t.partial_acked = false;
-  Scoreboard& b = t.queue.board();
   t.delivery.on_ack(b.delivery, t.snd_una, t.snd_nxt, true, now);
   t.rtx_timer = RtxTimer::kNone;
   t.rtx_at = t.rto_at = Instant::never();
   b.idle_at = now + kIdle;
 }
 
+/// Looks whether the short ways are open, where nothing is in flight: sets Tcb::lone_send and
+/// lone_ack, which hold until forget_lone(). @return lone_send.
+bool prepare_lone(Tcb& t);
+
 /// True if `n` bytes would leave at once as one segment, the only one in flight, and nothing else
 /// waits to be said but an ACK, which rides on it.
-inline bool may_send_lone(const Tcb& t, size_t n, Instant now) {
-  return t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() && t.queue.has_ring() &&
-         n - 1 < t.mss && t.snd_una == t.snd_end && t.snd_nxt + n <= t.snd_edge && n <= t.cc.cwnd &&
-         n <= t.snd_buf && n <= t.pool->frame_bytes() - PacketPool::kHeadroom && t.backoff == 0 &&
-         now - t.last_sent <= t.rtt.rto && t.pool->may_send(true);
+inline bool may_send_lone(Tcb& t, size_t n, Instant now) {
+  if (t.snd_una != t.snd_end || !(t.lone_send || prepare_lone(t))) return false;
+  VIREO_DEBUG_ASSERT(t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() &&
+                     t.queue.has_ring() && t.backoff == 0 && t.mss <= t.cc.cwnd &&
+                     t.mss <= t.snd_buf);
+  return n - 1 < t.mss && t.snd_nxt + n <= t.snd_edge && now - t.last_sent <= t.rtt.rto &&
+         t.pool->may_send(true);
 }
 
-/// Queues `n` bytes and says how they leave. Requires may_send_lone(). Then either sent_lone(), or
-/// nothing: they wait as append() would have left them.
-///
-/// This and sent_lone() have one caller in the library and shall be part of it, whatever a compiler
-/// thinks of it.
-[[gnu::always_inline]] inline void append_lone(Tcb& t, const void* data, size_t n, Instant now,
-                                               Plan& p) {
+/// True if an ACK of `acked` bytes, not none, is that of the lone segment in flight.
+inline bool is_lone_acked(Tcb& t, uint32_t acked) {
+  if (!t.lone_ack || acked >= t.mss || t.snd_una + acked != t.snd_end) return false;
+  VIREO_DEBUG_ASSERT(is_lone(t, t.snd_end) && t.backoff == 0 && t.dupacks == 0 &&
+                     t.retransmits == 0 && !t.probe_due && !t.tlp_due && !t.partial_acked);
+  return true;
+}
+
+// What follows has one caller in the library and shall be part of it, whatever a compiler thinks of
+// it.
+
+/// Queues `n` bytes. Requires may_send_lone(). Then either sent_lone(), or nothing: they wait as
+/// append() would have left them.
+[[gnu::always_inline]] inline PacketBuf* append_lone(Tcb& t, const void* data, size_t n) {
   PacketBuf* const b = t.pool->take();
   b->offset = t.snd_end;
   b->sum = checksum::copy_and_sum(b->data(), data, n);
   b->length = static_cast<uint16_t>(n);
-  t.queue.push_back(t.snd_end, b);  // there is a ring, and nothing in it
-  plan_plain(t, now, t.snd_end, p);
-  p.flags |= SegFlags::kPsh;
-  attach(b, 0, b->length, p);
+  t.queue.push_lone(b);
   t.snd_end += n;
   t.more = false;
+  return b;
 }
 
-/// The segment left.
-[[gnu::always_inline]] inline void sent_lone(Tcb& t, const Plan& p, Instant now) {
+/// How they leave. Requires append_lone().
+inline void plan_lone(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
+  plan_plain(t, now, b->offset, p);
+  p.flags |= SegFlags::kPsh;
+  attach(b, 0, b->length, p);
+}
+
+/// The segment of `n` bytes left, with this window field: all that sent() comes to for it.
+[[gnu::always_inline]] inline void sent_lone(Tcb& t, uint16_t window, uint32_t n, Instant now) {
+  t.queue.pass_lone(now);
+  if (n < t.mss) t.queue.board().snd_sml = t.snd_end;
   ++t.segs_out;
-  text_sent(t, p, t.mss, now);
-  sent_up_to(t, t.snd_end, p);
+  ++t.data_segs_out;
+  t.bytes_sent += n;
+  t.last_sent = now;
+  note_answer(t, now);
+  t.snd_nxt = t.snd_max = t.snd_end;
+  t.push = t.probe_due = t.keep_due = false;
+  ack_sent(t, window, t.rcv_wscale);
+  t.acks_due = 0;
   t.rto_at = now + std::min(t.rtt.rto, t.config->rto_max.get());
   t.rtx_timer = RtxTimer::kProbe;
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);

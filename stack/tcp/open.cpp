@@ -141,6 +141,7 @@ void update_mss(Tcb& t) {
   if (t.searches_mtu) most = std::min(most, t.mtu_search->search_low);
   t.mss = static_cast<uint16_t>(std::max(most - plain_options(t), int{kMinMss}));
   t.cc.cwnd = std::max<uint32_t>(t.cc.cwnd, t.mss);  // never less than a segment (RFC 5681 §3.1)
+  forget_lone(t);
 }
 
 void set_mss(Tcb& t, uint16_t mss) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "stack/tcp/lone.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/reframe.h"
 #include "stack/tcp/unsent.h"
@@ -298,6 +299,7 @@ bool next_segment(Tcb& t, Instant now, Plan& p) {
 }
 
 void sent(Tcb& t, const Plan& p, Instant now) {
+  forget_lone(t);
   ++t.segs_out;
   if (t.paced && p.length > 0) [[unlikely]]
     t.queue.board().pacer.spend(p.length, t.config->max_pacing_rate, now);
@@ -350,7 +352,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist ||
           (t.recovery == Recovery::kFast && index == t.queue.first()))
         restart_timer(t, now);
-      ack_sent(t, p, t.rcv_wscale);
+      ack_sent(t, p.window, t.rcv_wscale);
       t.acks_due = 0;
       return;
     }
@@ -358,7 +360,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       ++t.queue.next().retransmits;  // its round trip says nothing (Karn)
       t.snd_max = std::max(t.snd_max, end);
       t.probe_due = false;
-      ack_sent(t, p, t.rcv_wscale);
+      ack_sent(t, p.window, t.rcv_wscale);
       t.acks_due = 0;
       return;
     case kAck:
@@ -367,14 +369,14 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         t.rcv_acked = t.near_rcv_nxt(t.ecn_old_at);
         return;
       }
-      ack_sent(t, p, t.rcv_wscale);
+      ack_sent(t, p.window, t.rcv_wscale);
       --t.acks_due;
       t.dsack = false;
       if (t.acks_due == 0) t.ack_bare = false;
       return;
     case kKeepalive:
       t.keep_due = false;
-      ack_sent(t, p, t.rcv_wscale);
+      ack_sent(t, p.window, t.rcv_wscale);
       return;
     case kSyn:
       t.syn_due = false;
@@ -384,7 +386,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       if (t.syn_data) syn_data_sent(t, p, now);
       t.snd_max = std::max(t.snd_max, t.snd_nxt);
       t.last_sent = now;
-      if (t.state == State::kSynReceived) ack_sent(t, p, 0);
+      if (t.state == State::kSynReceived) ack_sent(t, p.window, 0);
       if (t.rtx_timer == RtxTimer::kNone) restart_timer(t, now);
       return;
     case kResetReply:
@@ -399,7 +401,19 @@ void sent(Tcb& t, const Plan& p, Instant now) {
   }
 }
 
+bool prepare_lone(Tcb& t) {
+  t.lone_send = t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() && t.queue.has_ring() &&
+                t.backoff == 0 && t.mss <= t.cc.cwnd && t.mss <= t.snd_buf &&
+                t.mss <= t.pool->frame_bytes() - PacketPool::kHeadroom;
+  t.lone_ack = t.lone_send && t.snd_una != 0 && t.is_orderly() && !t.ecn_on && !t.write_blocked &&
+               t.cc.kind != CcKind::kDctcp && 2U * t.mss <= t.cc.cwnd && 2U * t.mss <= t.snd_buf &&
+               2ULL * t.cc.cwnd <= t.snd_buf && t.dupacks == 0 && t.retransmits == 0 &&
+               !t.partial_acked && !t.probe_due && !t.keep_due && !t.reset_reply;
+  return t.lone_send;
+}
+
 size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
+  forget_lone(t);
   // RFC 5681 §4.1: the ACK clock stopped, start again from the initial window.
   if (t.snd_nxt == t.snd_una && now - t.last_sent > t.rtt.rto) [[unlikely]]
     cc_on_idle(t.cc, t.mss, now - t.last_sent, t.rtt.rto);

@@ -92,6 +92,13 @@ inline void attach(PacketBuf* b, uint64_t skip, uint32_t length, Plan& p) {
 
 // ---- after: it left
 
+/// Data leaves: an answer within the time of a delayed ACK, whether or not that was still owed
+/// (Linux)?
+inline void note_answer(Tcb& t, Instant now) {
+  if (!t.interactive && now - t.last_received < t.config->delack_max && t.data_segs_in > 0)
+    t.interactive = true;
+}
+
 /// Its payload, of the descriptor next(); `mss` is a full segment's.
 inline void text_sent(Tcb& t, const Plan& p, uint32_t mss, Instant now) {
   const StreamOffset end = p.offset + p.length;
@@ -102,14 +109,13 @@ inline void text_sent(Tcb& t, const Plan& p, uint32_t mss, Instant now) {
   ++t.data_segs_out;
   t.bytes_sent += p.length;
   t.last_sent = now;
-  // An answer within the time of a delayed ACK, whether or not that was still owed (Linux).
-  if (now - t.last_received < t.config->delack_max && t.data_segs_in > 0) t.interactive = true;
+  note_answer(t, now);
 }
 
-/// Its ACK and window, of which `shift` bits are not on the wire (none of a SYN's).
-inline void ack_sent(Tcb& t, const Plan& p, unsigned shift) {
+/// Its ACK and window field, of which `shift` bits are not on the wire (none of a SYN's).
+inline void ack_sent(Tcb& t, uint16_t window, unsigned shift) {
   t.rcv_acked = t.rcv_nxt;
-  t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt + (uint64_t{p.window} << shift));
+  t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt + (uint64_t{window} << shift));
   t.delack_at = Instant::never();
 }
 
@@ -119,7 +125,7 @@ inline void sent_up_to(Tcb& t, StreamOffset end, const Plan& p) {
   t.snd_max = std::max(t.snd_max, end);
   if (end >= t.snd_end) t.push = false;
   t.probe_due = t.keep_due = false;
-  ack_sent(t, p, t.rcv_wscale);
+  ack_sent(t, p.window, t.rcv_wscale);
   t.acks_due = 0;
 }
 

@@ -8,9 +8,7 @@ namespace vireo::tcp {
 
 namespace {
 
-constexpr uint8_t kPersistRecoveries = 16;           // §6.2 step 4
-constexpr Duration kMaxAckDelay = Duration::ms(50);  // a Linux receiver's 40 and its clock's tick
-constexpr Duration kFirstProbe = Duration::s(1);     // §7.2: no round trip is known
+constexpr uint8_t kPersistRecoveries = 16;  // §6.2 step 4
 
 bool has_reordered(const Tcb& t) { return t.reord_seen > 0; }
 
@@ -128,17 +126,6 @@ void tlp_judge_delay(Tcb& t, const Delivered& d) {
   // and a receiver that acknowledges each at once will.
   if (t.outstanding() > 0 && d.once && t.last_sent - d.sent_at <= t.rtt.srtt / 8)
     t.queue.board().tlp_prompt = t.snd_nxt;
-}
-
-Duration tlp_timeout(Tcb& t, Instant now) {
-  if (!t.rtt.has_sample()) return kFirstProbe;
-  const Duration srtt = t.rtt.srtt;
-  const Duration d = std::max(srtt * 2, RttEstimator::kGranularity * 2);
-  if (t.outstanding() >= 2ULL * t.mss) return d;
-  // A receiver may delay the ACK of less than two full segments.
-  if (t.queue.board().tlp_prompt != t.snd_nxt) return d + kMaxAckDelay;
-  // It did, and waited in vain for what is left: that time counts.
-  return std::clamp(t.last_sent + srtt + d - now, d / 2, d);
 }
 
 void tlp_sent(Tcb& t, StreamOffset end, bool retransmitted) {

@@ -273,9 +273,12 @@ Effects writable(Tcb& t, uint32_t room_before) {
 
 Effects on_ack(Tcb& t, const AckEvent& a) {
   if (!a.duplicate && a.sack.empty() && is_lone(t, a.ack)) {
+    t.backoff = t.dupacks = t.retransmits = 0;
+    t.probe_due = t.tlp_due = t.partial_acked = false;
     take_lone(t, a.now);
     return Effects::kNone;
   }
+  forget_lone(t);
   const bool syn = t.snd_una == 0;
   const bool advanced = a.ack > t.snd_una;
   const StreamOffset una_before = t.snd_una;

@@ -5,6 +5,7 @@
 // Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -71,8 +72,19 @@ void rack_forget(Tcb& t);
 void rack_detect_loss(Tcb& t, Instant now);
 /// How long after its transmission, at the latest, something is taken for lost.
 Duration rack_patience(Tcb& t);
+constexpr Duration kMaxAckDelay = Duration::ms(50);  ///< a Linux receiver's 40 and its clock's tick
+constexpr Duration kFirstProbe = Duration::s(1);     ///< RFC 8985 §7.2: no round trip is known
 /// How long to wait before a tail loss probe; may be sent only if tlp_allowed().
-Duration tlp_timeout(Tcb& t, Instant now);
+inline Duration tlp_timeout(Tcb& t, Instant now) {
+  if (!t.rtt.has_sample()) return kFirstProbe;
+  const Duration srtt = t.rtt.srtt;
+  const Duration d = std::max(srtt * 2, RttEstimator::kGranularity * 2);
+  if (t.outstanding() >= 2ULL * t.mss) return d;
+  // A receiver may delay the ACK of less than two full segments.
+  if (t.queue.board().tlp_prompt != t.snd_nxt) return d + kMaxAckDelay;
+  // It did, and waited in vain for what is left: that time counts.
+  return std::clamp(t.last_sent + srtt + d - now, d / 2, d);
+}
 bool tlp_allowed(const Tcb& t);
 /// An ACK of one full segment alone: may the ACK of what it left in flight be delayed?
 void tlp_judge_delay(Tcb& t, const Delivered& d);

@@ -193,6 +193,30 @@ class SendQueue {
     ++board_->head;
     --board_->count;
   }
+  // ---- of a queue that has a ring and nothing in it, or the one frame pushed so
+  /// push_back() of all of `p`, whose offset and length are set.
+  void push_lone(PacketBuf* p) {
+    VIREO_DEBUG_ASSERT(has_ring() && empty());
+    front() = SendDesc{.offset = p->offset,
+                       .packet = p,
+                       .sent_at = {},
+                       .length = p->length,
+                       .retransmits = 0,
+                       .marks = 0};
+    board_->count = 1;
+  }
+  /// All of it was sent.
+  void pass_lone(Instant now) {
+    front().sent_at = now;
+    pass_next();
+  }
+  /// pop_front(), after pass_lone().
+  void pop_lone() {
+    VIREO_DEBUG_ASSERT(board_->count == 1 && board_->next == board_->head + 1);
+    PacketPool::drop(front().packet);
+    ++board_->head;
+    board_->count = 0;
+  }
   /// Those behind move up. Requires that none of these or of those was sent, nor has a frame.
   void remove(uint32_t index, uint32_t n) {
     for (uint32_t i = index + n; i != end(); ++i) (*this)[i - n] = (*this)[i];

@@ -6,15 +6,9 @@
 
 namespace vireo::tcp {
 
-bool consumed(Tcb& t, uint32_t bytes, Instant now) {
-  if (t.urgent != Urgent::kNone) [[unlikely]]
-    pass_mark(t);
-  if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return false;
-  if (t.rcv_buf < t.config->rcv_buf_max) tune_receive(t, bytes, now);
-  // The window reopened: said at once if the peer sees less than half of what it could have and the
-  // step is worth a packet (RFC 9293 §3.8.6.2.2).
-  const uint64_t seen = t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0;
-  if (2 * seen >= t.rcv_buf) return false;  // and so no further look
+bool reopen_window(Tcb& t, uint64_t seen) {
+  // Said at once if the peer sees less than half of what it could have and the step is worth a
+  // packet (RFC 9293 §3.8.6.2.2).
   const uint64_t open = receive_edge(t) - t.rcv_nxt;
   const uint64_t step = std::min<uint64_t>(2ULL * t.path_mss, t.rcv_buf / 2);
   if (open < 2 * seen || open < seen + step) return false;
@@ -118,6 +112,7 @@ void set_rcv_buf(Tcb& t, uint32_t bytes) {
 }
 void set_snd_buf(Tcb& t, uint32_t bytes) {
   t.snd_buf = bytes;
+  forget_lone(t);
   t.config.change([&](Config& c) { c.snd_buf_max = bytes; });
 }
 void set_max_pacing_rate(Tcb& t, uint64_t bytes_per_second) {

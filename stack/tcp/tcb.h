@@ -139,6 +139,9 @@ struct Tcb {
   bool new_first : 1 =
       false;  ///< F-RTO: unsent data before retransmissions (RFC 5682 §2.1 step 2b)
   bool searches_mtu : 1 = false;  ///< there is an mtu_search
+  // What lone.h found out, until forget_lone(): nothing but lone segments and their ACKs since.
+  bool lone_send : 1 = false;  ///< up to a full segment may leave at once if nothing is in flight
+  bool lone_ack : 1 = false;   ///< the ACK of a smaller one says no more than that it arrived
 
   Recovery recovery = Recovery::kOpen;
   uint8_t dupacks = 0;
@@ -227,6 +230,24 @@ static_assert(offsetof(Tcb, pool) == 320 && offsetof(Tcb, tuning) == 384);
 #pragma GCC diagnostic pop
 static_assert(sizeof(Tcb) <= 496);  // of the 1 KiB that an idle connection may take, see TcpFlow
 
+/// The program read: a mark behind the reader is forgotten.
+void pass_mark(Tcb& t);
+/// The program read, and the peer sees a window of `seen` bytes, less than half of what it could:
+/// says so at once if it is worth a packet. @return there is something to send.
+bool reopen_window(Tcb& t, uint64_t seen);
+
+inline void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
+  BufferTuning& b = t.tuning;
+  if (!t.ts_on) [[unlikely]]
+    measure_by_window(t, now);
+  b.copied += bytes;
+  if (b.rtt.get() == Duration{} || now - b.round_at < b.rtt) return;
+  if (b.copied > b.space) [[unlikely]]
+    grow_receive(t);
+  b.copied = 0;
+  b.round_at = now;
+}
+
 // ---- what tcp.h declares and a message of a ping-pong asks for: a member or two
 inline PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
 inline State state(const Tcb& t) { return t.state; }
@@ -242,6 +263,16 @@ inline bool can_send(const Tcb& t) {
 inline bool may_wait(const Tcb& t, const Segment& s) {
   return !t.recv_queue.empty() || s.seq != t.rcv_seq(t.rcv_nxt);
 }
+inline bool consumed(Tcb& t, uint32_t bytes, Instant now) {
+  if (t.urgent != Urgent::kNone) [[unlikely]]
+    pass_mark(t);
+  if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return false;
+  if (t.rcv_buf < t.config->rcv_buf_max) tune_receive(t, bytes, now);
+  const uint64_t seen = t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0;
+  if (2 * seen >= t.rcv_buf) [[likely]]
+    return false;  // and so no further look
+  return reopen_window(t, seen);
+}
 inline bool has_output(const Tcb& t) {
   return t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_due != 0 || t.tlp_due || t.syn_due ||
          t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
@@ -254,6 +285,8 @@ constexpr uint8_t kQuickAcks = 16;  ///< segments acknowledged at once after ope
 
 /// Recomputes Tcb::predictable and Tcb::terse after anything rare happened.
 void refresh_prediction(Tcb& t);
+/// What is neither a lone segment nor the ACK of one changes what both look at: asked anew then.
+inline void forget_lone(Tcb& t) { t.lone_send = t.lone_ack = false; }
 /// Keeps the one of {retransmission timer, persist timer, nothing outstanding} that is true.
 void sync_timer(Tcb& t, Instant now);
 /// Starts or restarts the retransmission timer if data is outstanding, else what sync_timer says.
@@ -317,8 +350,6 @@ void adopt_syn(Tcb& t, const Segment& syn, Instant now);
 Effects note_urgent(Tcb& t, int64_t mark);
 /// Text [at, ...) arrived, in order or not: takes the marked byte if it is in it.
 Effects look_for_urgent(Tcb& t, StreamOffset at, const PacketChain& text);
-/// The program read: a mark behind the reader is forgotten.
-void pass_mark(Tcb& t);
 /// URG and pointer of a segment at `offset`; `t.urgent_mode` is set.
 void plan_urgent(const Tcb& t, StreamOffset offset, Plan& p);
 /// Bytes that the send buffer has room for, whatever TCP_NOTSENT_LOWAT says.

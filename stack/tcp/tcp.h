@@ -258,7 +258,7 @@ bool has_readable(const Tcb& t, uint32_t least);
 inline bool may_wait(const Tcb& t, const Segment& s);
 /// The program took `bytes` from recv_queue: opens the window. @return true: an update of it is
 /// due.
-bool consumed(Tcb& t, uint32_t bytes, Instant now);
+inline bool consumed(Tcb& t, uint32_t bytes, Instant now);
 /// Sends FIN after what is queued (shutdown(SHUT_WR), first half of close).
 void shutdown_write(Tcb& t, Instant now);
 /// The program will never read again: discards unread data, orphans the connection. Data that

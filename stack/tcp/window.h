@@ -11,19 +11,20 @@ namespace vireo::tcp {
 
 /// Right edge that the receive buffer allows now; may lie left of rcv_adv.
 inline StreamOffset receive_edge(const Tcb& t) {
-  const uint32_t queued = t.recv_queue.bytes();
-  uint64_t room = t.rcv_buf > queued ? t.rcv_buf - queued : 0;
+  uint64_t room = t.rcv_buf;
+  if (!t.recv_queue.empty()) {
+    const uint32_t queued = t.recv_queue.bytes();
+    room = room > queued ? room - queued : 0;
+    // Frames pinned by small payloads count too: at twice the buffer in frames nothing new fits.
+    if (t.pool != nullptr &&
+        uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes() >= 2ULL * t.rcv_buf) [[unlikely]]
+      room = 0;
+  }
   room = std::min(room, uint64_t{65535} << t.rcv_wscale);  // what the field can say
   if (t.config->window_clamp != 0) [[unlikely]]
     room = std::min<uint64_t>(room, t.config->window_clamp);
-  if (t.pool != nullptr) {
-    // Frames pinned by small payloads count too: at twice the buffer in frames nothing new fits.
+  if (t.pool != nullptr && t.pool->window_share() != PacketPool::kNoShare) [[unlikely]]
     room = std::min(room, uint64_t{t.pool->window_share()} * t.path_mss);
-    const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
-    const uint64_t limit = 2ULL * t.rcv_buf;
-    if (pinned >= limit) [[unlikely]]
-      room = 0;
-  }
   return t.rcv_nxt + room;
 }
 
@@ -36,12 +37,17 @@ inline uint16_t window_field(const Tcb& t) {
   const uint64_t keep = old - t.rcv_nxt;
   const uint64_t unit = 1ULL << t.rcv_wscale;
   uint64_t field = keep >> t.rcv_wscale;
-  if (fresh >= old + step) field = (fresh - t.rcv_nxt) >> t.rcv_wscale;
   // Rounding must not move the advertised edge left, so round up; but small segments would then
   // creep past the buffer a unit at a time, so at most a unit beyond it (RFC 7323 §2.4 allows the
   // peer to see an edge that falls back by less than a unit; what was advertised is still
   // accepted).
-  if (field * unit < keep && t.rcv_nxt + (field + 1) * unit < fresh + unit) ++field;
+  if (fresh < old + step) [[likely]] {
+    const uint64_t rest = keep & (unit - 1);
+    if (rest != 0 && old - rest < fresh) ++field;
+  } else {
+    field = (fresh - t.rcv_nxt) >> t.rcv_wscale;
+    if (field * unit < keep) ++field;  // less than a unit, as the edge advances: within it
+  }
   return static_cast<uint16_t>(std::min<uint64_t>(field, 65535));
 }
 
