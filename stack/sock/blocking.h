@@ -50,7 +50,10 @@ class FilePin {
   FilePin() = default;
   FilePin(const FilePin&) = delete;
   FilePin& operator=(const FilePin&) = delete;
-  ~FilePin() { release(); }
+  ~FilePin() {
+    if (file_ != nullptr) [[unlikely]]
+      release();
+  }
   /// Under a lock that keeps `f` alive. Again is harmless.
   void pin(File& f) noexcept {
     if (file_ != nullptr) return;

@@ -9,6 +9,7 @@ namespace {
 FileKind kind(Handle h) { return h->kind.load(std::memory_order_relaxed); }
 Mode mode(Handle h) { return h->mode.load(std::memory_order_acquire); }
 bool is_tcp_carried(Handle h) { return mode(h) == Mode::kCarried && kind(h) == FileKind::kTcp; }
+bool is_udp_carried(Handle h) { return mode(h) == Mode::kCarried && kind(h) == FileKind::kUdp; }
 
 /// What is carried is carried in no child (fork.cpp); else the question costs a system call.
 bool is_udp_ours(Handle h) {
@@ -148,11 +149,23 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
 
 // ---- data
 
+namespace {
+
+// Apart: what is carried shall pay nothing for their message headers.
+[[gnu::noinline]] Result<ssize_t> recv_message(Handle h, std::span<const iovec> iov, int flags) {
+  msghdr m = message(iov);
+  return recvmsg(h, m, flags);
+}
+[[gnu::noinline]] Result<ssize_t> send_message(Handle h, std::span<const iovec> iov, int flags) {
+  return sendmsg(h, message(iov), flags);
+}
+
+}  // namespace
+
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
   if (is_tcp_carried(h)) [[likely]]
     return tcp_socket::recv(h, iov, flags);
-  msghdr m = message(iov);
-  return recvmsg(h, m, flags);
+  return recv_message(h, iov, flags);
 }
 
 Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockaddr* addr,
@@ -180,6 +193,8 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
     }
     return n;
   }
+  if (is_udp_carried(h)) [[likely]]
+    return udp_socket::recv(h, msg, flags);
   if (is_void(h)) return fail(ENOTCONN, "recv");
   if (is_udp_ours(h)) return udp_socket::recv(h, msg, flags);
   return kernel_recvmsg(h, msg, flags);
@@ -210,19 +225,24 @@ Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const ti
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) [[likely]]
     return tcp_socket::send(h, iov, flags);
-  return sendmsg(h, message(iov), flags);
+  return send_message(h, iov, flags);
 }
 
 Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const sockaddr* addr,
                        socklen_t len) {
   // A connected stream ignores the address (net/ipv4/tcp.c).
   if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) return tcp_socket::send(h, iov, flags);
-  return sendmsg(h, message(iov, const_cast<sockaddr*>(addr), addr == nullptr ? 0 : len), flags);
+  const msghdr m = message(iov, const_cast<sockaddr*>(addr), addr == nullptr ? 0 : len);
+  if (is_udp_carried(h)) [[likely]]
+    return udp_socket::send(h, m, flags, Doorbell::kNow);
+  return sendmsg(h, m, flags);
 }
 
 Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
   if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0)
     return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
+  if (is_udp_carried(h)) [[likely]]
+    return udp_socket::send(h, msg, flags, Doorbell::kNow);
   if (is_void(h)) return fail(ENOTCONN, "send");
   if ((flags & MSG_FASTOPEN) != 0 && kind(h) == FileKind::kTcp && h->stack->is_owner())
     return tcp_socket::send_fast_open(h, msg, flags);

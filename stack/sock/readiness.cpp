@@ -20,6 +20,12 @@ ReadyBits readiness(const File& f) noexcept {
   return 0;
 }
 
+void ReadySource::tell(ReadyBits happened) noexcept {
+  const ControlGuard guard(lock_);
+  for (Watcher& w : list_)
+    if ((happened & (w.interest | EPOLLERR | EPOLLHUP | kModeChanged)) != 0) w.notify(w, happened);
+}
+
 namespace sock {
 
 bool poll_engine(Engine& e) noexcept {

@@ -60,11 +60,8 @@ class ReadySource {
   /// Something happened. One load if nobody watches.
   void notify(ReadyBits happened) noexcept {
     edges_.store(edges_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (!watched_.load(std::memory_order_seq_cst)) return;
-    const ControlGuard guard(lock_);
-    for (Watcher& w : list_)
-      if ((happened & (w.interest | EPOLLERR | EPOLLHUP | kModeChanged)) != 0)
-        w.notify(w, happened);
+    if (watched_.load(std::memory_order_seq_cst)) [[unlikely]]
+      tell(happened);
   }
   /// The file is closed: every watcher is taken off and told kFileClosed.
   void dismiss() noexcept {
@@ -88,6 +85,8 @@ class ReadySource {
   }
 
  private:
+  void tell(ReadyBits happened) noexcept;  ///< all who watch
+
   using List = boost::intrusive::list<
       Watcher,
       boost::intrusive::member_hook<Watcher, boost::intrusive::list_member_hook<>, &Watcher::hook>,

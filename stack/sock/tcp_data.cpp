@@ -57,6 +57,35 @@ size_t take_whole(PacketChain& q, std::span<const iovec> iov, size_t least) noex
   return n;
 }
 
+/// The calls below without a flag that changes what they do.
+constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+
+/// What nearly every read is: one piece, that takes all that is there, or that comes with the next
+/// poll, on a connection on which nothing unusual goes on. @return bytes; 0: nothing was read, go
+/// the full way. `polled`: what came was not for it. Holder of the engine's lock.
+size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
+    VIREO_REQUIRES(e.lock()) {
+  TcpFlow& flow = f.tcp_flow();
+  tcp::Tcb& t = flow.tcb;
+  const Instant now = Clock::now();
+  PacketChain& queue = tcp::recv_queue(t);
+  if (queue.empty()) {
+    if (!t.predictable || (f.tcp.shut & kShutRead) != 0) return 0;  // perhaps nothing more may come
+    polled = true;
+    if (!e.poll(now) || queue.empty()) return 0;
+  }
+  if (queue.buffers() != 1 || tcp::urgent(t) != tcp::Urgent::kNone) return 0;
+  const PacketBuf* p = queue.front();
+  const size_t n = p->length;
+  if (n > v.iov_len || n < static_cast<size_t>(f.tcp.options->rcvlowat) || v.iov_base == nullptr)
+      [[unlikely]]
+    return 0;
+  std::memcpy(v.iov_base, p->data(), n);
+  queue.pop_only();
+  e.tcp_received(flow, static_cast<uint32_t>(n), now);
+  return n;
+}
+
 /// Nothing is queued and nothing more may come: what recv returns then. nullopt: wait.
 std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
@@ -66,17 +95,13 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   return std::nullopt;
 }
 
-}  // namespace
-
-Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
+/// All of recv(), the engine's lock held, which it lets go.
+[[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, const SignalMark& signals,
+                                           bool polled, std::span<const iovec> iov,
+                                           int flags) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
-  Engine* const engine = f.engine.load(std::memory_order_acquire);
-  if (engine == nullptr) [[unlikely]]
-    return fail(EBADF, "recv");  // closed by another thread
-  Engine& e = *engine;
-  const SignalMark signals;
   FilePin pin;
-  EngineGuard guard(e);
+  EngineGuard guard(e, std::adopt_lock);
   if (!h.is_alive() || f.flow == nullptr) [[unlikely]]
     return fail(h.is_alive() ? ENOTCONN : EBADF, "recv");
   if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) [[unlikely]]
@@ -92,7 +117,6 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
   const bool is_plain = (flags & ~(MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL)) == 0;
   IovCursor to(iov);
   size_t done = 0;
-  bool polled = false;
   std::optional<Deadline> deadline;
   for (;;) {
     if (peeks) {
@@ -152,6 +176,27 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
   return static_cast<ssize_t>(done);
 }
 
+}  // namespace
+
+Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "recv");  // closed by another thread
+  Engine& e = *engine;
+  const SignalMark signals;
+  bool polled = false;
+  e.lock().lock();
+  if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr)
+      [[likely]] {
+    if (const size_t n = recv_plain(e, f, iov[0], polled); n != 0) [[likely]] {
+      e.unlock();
+      return static_cast<ssize_t>(n);
+    }
+  }
+  return recv_any(h, e, signals, polled, iov, flags);
+}
+
 namespace {
 
 Result<ssize_t> broken(File& f, int flags) noexcept {
@@ -189,17 +234,13 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   return n;
 }
 
-}  // namespace
-
-Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
+/// All of send(), the engine's lock held, which it lets go.
+[[gnu::noinline]] Result<ssize_t> send_any(Handle h, Engine& e, const SignalMark& signals,
+                                           std::span<const iovec> iov,
+                                           int flags) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
-  Engine* const engine = f.engine.load(std::memory_order_acquire);
-  if (engine == nullptr) [[unlikely]]
-    return fail(EBADF, "send");  // closed by another thread
-  Engine& e = *engine;
-  const SignalMark signals;
   FilePin pin;
-  EngineGuard guard(e);
+  EngineGuard guard(e, std::adopt_lock);
   if (!h.is_alive() || f.flow == nullptr) [[unlikely]]
     return h.is_alive() ? Result<ssize_t>(broken(f, flags)) : fail(EBADF, "send");
 
@@ -209,7 +250,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   const size_t want = iov_bytes(iov);
   size_t done = 0;
   const bool nowhere = is_nowhere(iov);
-  if ((flags & ~(MSG_DONTWAIT | MSG_NOSIGNAL)) == 0 && tcp::can_send(t) && !nowhere) [[likely]] {
+  if ((flags & ~kPlainFlags) == 0 && tcp::can_send(t) && !nowhere) [[likely]] {
     done = e.tcp_send(flow, iov, false, Clock::now());
     if (done == want && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]]
       return static_cast<ssize_t>(done);
@@ -290,6 +331,27 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   if (f.stack->settings().rx_poll_on_tx_tcp) [[unlikely]]
     e.poll(Clock::now());
   return static_cast<ssize_t>(done);
+}
+
+}  // namespace
+
+Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "send");  // closed by another thread
+  Engine& e = *engine;
+  const SignalMark signals;
+  e.lock().lock();
+  if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
+      iov[0].iov_base != nullptr && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
+    // Where a lone segment may leave, so may data: tcp::can_send().
+    if (e.tcp_send_lone(f.tcp_flow(), iov[0], Clock::now())) [[likely]] {
+      e.unlock();
+      return static_cast<ssize_t>(iov[0].iov_len);
+    }
+  }
+  return send_any(h, e, signals, iov, flags);
 }
 
 }  // namespace vireo::tcp_socket
