@@ -35,6 +35,12 @@ def _device(hosts: Hosts, contestant: Contestant, roles: tuple[str, str], words:
                           seconds=seconds + 20)
 
 
+def _bare_verbs(hosts: Hosts, contestant: Contestant, roles: tuple[str, str], words: list[object], seconds: float):
+    lab, wire, more = hosts.lab(contestant), hosts.shm_name(), [str(w) for w in (*words, "--seconds", seconds)]
+    return hosts.exchange(contestant, device.verbs_command(lab, "B", roles[0], wire, *more),
+                          device.verbs_command(lab, "A", roles[1], wire, *more), seconds=seconds + 20)
+
+
 def _latency(outcome, printed: dict, name: str = "round_trip") -> Round:
     histogram = Histogram.read(printed[name])
     return Round({**outcome.figures, **histogram.summary()}, {"": histogram})
@@ -177,7 +183,7 @@ def sockperf_latency(hosts: Hosts, contestant: Contestant, point: Point, seconds
     common = sockperf.common(point["protocol"], hosts.lab(contestant).address("B"), PORT)
     # 3.7 asks no faster than 600 000 times a second unless told how often; 2 000 000 is its most.
     outcome = hosts.exchange(contestant, ["sockperf", "server", *common],
-                             ["sockperf", "ping-pong", *common, "-t", f"{max(1, seconds):.0f}", "-m", "14", "--mps=2000000", "--full-rtt"],
+                             ["sockperf", "ping-pong", *common, "-t", f"{max(1, seconds):.0f}", "-m", str(point["size"]), "--mps=2000000", "--full-rtt"],
                              protocol=point["protocol"], seconds=seconds + 20)
     row = sockperf.latency(sockperf.plain(outcome.clients[0] + outcome.errors[0]))
     return Round({**outcome.figures, "median_us": row["median"], "p99_us": row["p99"], "p999_us": row["p99.9"], "messages": row["messages"],
@@ -191,6 +197,37 @@ def sockperf_throughput(hosts: Hosts, contestant: Contestant, point: Point, seco
                              protocol=point["protocol"], seconds=seconds + 20)
     row = sockperf.throughput(sockperf.plain(outcome.clients[0] + outcome.errors[0]), sockperf.plain(outcome.server + outcome.errors[-1]), point["size"])
     return Round({**outcome.figures, "mbit": row["Mbit/s"], "million": row["messages/s"] / 1e6, "arrived_percent": row["arrived %"]})
+
+
+# ---- on an RDMA device
+def rdma_latency(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    if contestant.stack != "device":
+        return sockperf_latency(hosts, contestant, point, seconds)
+    outcome = _bare_verbs(hosts, contestant, ("server", "client"), ["--size", device.FRAMES[point["protocol"]] + point["size"]], seconds)
+    printed = outcome.client_json()
+    row = _latency(outcome, printed)
+    row.figures["faults"] = printed["lost"]
+    return row
+
+
+def rdma_stream(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    """TCP: a stream of messages, of the bare device full frames by 32. UDP: datagrams, a call for each."""
+    protocol, size = point["protocol"], point["size"]
+    if contestant.stack == "device":
+        payload, batch = (SEGMENT, 32) if protocol == "tcp" else (size, 1)
+        outcome = _bare_verbs(hosts, contestant, ("sink", "source"), ["--size", device.FRAMES[protocol] + payload, "--batch", batch], seconds)
+        seen = outcome.server_json()
+        rate = _rate(seen["frames"] * payload, seen)
+    elif protocol == "tcp":
+        contestant = dataclasses.replace(contestant, env=(*contestant.env, ("VMA_TCP_NODELAY", "0")))
+        outcome = _plain(hosts, contestant, "stream", ["--size", size, "--no-delay", 0, *_way(contestant)], seconds)
+        seen = outcome.server_json()
+        rate = _rate(seen["bytes"], seen)
+    else:
+        outcome = _plain(hosts, contestant, "datagrams", ["--proto", "udp", "--size", size, "--batch", 1, *_way(contestant)], seconds, protocol="udp")
+        seen = outcome.server_json()
+        rate = _rate(seen["datagrams"] * size, seen)
+    return Round({**outcome.figures, "mbit": rate * 8e-6, "million": rate / size / 1e6})
 
 
 # ---- the list
@@ -211,6 +248,7 @@ STREAM = (Figure("gbit", "payload", "Gbit/s"), Figure("million", "messages", "M/
 
 def all_cases() -> list[Case]:
     both = ("vireo", "kernel", "vireo-shm")
+    rdma = ("bare-verbs", "vireo-verbs", "vireo-mlx5", "kernel")
     yardsticks = ("device", "vireo", "kernel", "kernel-spin", "device-shm", "vireo-shm")
     ways = tuple(Point(f"{protocol.upper()} {way}", 0, (("protocol", protocol), ("way", way)), quick=way == "epoll")
                  for protocol in ("tcp", "udp") for way in ("spin", "poll", "select", "epoll"))
@@ -264,9 +302,22 @@ def all_cases() -> list[Case]:
              (Figure("first_byte_ms", "first byte", "ms"), Figure("main_ms", "main reached", "ms"), Figure("resident_mib", "resident", "MiB", 1),
               Figure("huge_mib", "huge pages", "MiB", 0)), True, both, (Point("10 connections", 10),), first, "bars"),
         Case("sockperf-latency", "sockperf ping-pong, 14 bytes", "sockperf ping-pong --mps=2000000 --full-rtt -m 14, its own percentiles.",
-             LATENCY, True, both, tuple(Point(p.upper(), 0, (("protocol", p),)) for p in ("tcp", "udp")), sockperf_latency, "bars", takes=1.5),
+             LATENCY, True, both, tuple(Point(p.upper(), 0, (("protocol", p), ("size", 14))) for p in ("tcp", "udp")), sockperf_latency, "bars", takes=1.5),
         Case("sockperf-throughput", "sockperf throughput", "sockperf throughput --mps=max, what arrived by the server's count.",
              (Figure("mbit", "payload", "Mbit/s", 0), Figure("million", "messages", "M/s", 3), Figure("arrived_percent", "arrived", "%", 1)), False,
              both, tuple(Point(f"{p.upper()} {s} B", s, (("protocol", p), ("size", s)), quick=s == 64) for p in ("tcp", "udp") for s in (64, 1400)),
              sockperf_throughput, "bars", takes=1.5),
+        Case("rdma-latency", "sockperf ping-pong on an RDMA device", "On softnic, an RDMA device in software, over a wire in shared memory: sockperf by "
+             "dev/verbs and by dev/mlx5, beside frames of the same length by ibv_post_send and ibv_poll_cq alone; the kernel over veth for "
+             "reference. On softnic a doorbell of dev/mlx5 is a trap, and what arrives is brought by a thread that shares the program's core: its "
+             "figures are softnic's first, and no NIC's.",
+             LATENCY, True, rdma, tuple(Point(f"{p.upper()} {s} B", s, (("protocol", p), ("size", s)), quick=s == 14)
+                                        for p, s in (("tcp", 14), ("tcp", SEGMENT), ("udp", 14), ("udp", 1472))),
+             rdma_latency, "bars", takes=1.5, preload=False),
+        Case("rdma-stream", "One way on an RDMA device", "The same contestants: TCP streams of messages of one size, and datagrams by a send each. The "
+             "bare device sends full frames by 32 beside TCP, and one frame of the datagram's length a call beside UDP.",
+             (Figure("mbit", "payload", "Mbit/s", 0), Figure("million", "messages", "M/s", 3)), False, rdma,
+             tuple(Point(f"{p.upper()} {'1472 B' if s == 1472 else _sized(s)}", s, (("protocol", p), ("size", s)))
+                   for p, sizes in (("tcp", (64, 1472, 65536, 1048576)), ("udp", (64, 1472))) for s in sizes),
+             rdma_stream, "bars", seconds=0.8, preload=False),
     ]

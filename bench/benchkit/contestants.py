@@ -9,17 +9,20 @@ from pathlib import Path
 class Contestant:
     name: str
     label: str
-    wire: str  # "veth" or "shm"
+    wire: str  # "veth", "shm", or "softnic": an RDMA device in software on a wire in shared memory
     stack: str = "kernel"  # "kernel", "vireo", "device", or "preload": another library
     spins: bool = False  # where a case blocks, it asks again and again instead
     lab: str = "plain"  # the hosts: LABS
     spec: str | None = "latency"  # VMA_SPEC
     env: tuple[tuple[str, str], ...] = ()
     library: Path | None = None  # of "preload"
+    device: str = "xdp"  # labkit.device.CHOICES: by which Vireo carries
 
     @property
     def rival(self) -> str:
         """The contestant that ratios compare this one with: Vireo on the same wire."""
+        if self.wire == "softnic":
+            return "vireo-verbs"
         return "vireo-shm" if self.wire == "shm" else "vireo-jumbo" if self.lab == "jumbo" else "vireo"
 
 
@@ -42,6 +45,9 @@ _ALL = (
     Contestant("vireo-interrupt", "Vireo, low_cpu", "veth", "vireo", spec="low_cpu"),
     Contestant("device-shm", "bare shm", "shm", "device"),
     Contestant("vireo-shm", "Vireo on shm", "shm", "vireo", env=(("VIREO_DEVICE", "shm"),)),
+    Contestant("bare-verbs", "bare verbs", "softnic", "device"),
+    Contestant("vireo-verbs", "Vireo by verbs", "softnic", "vireo", device="verbs"),
+    Contestant("vireo-mlx5", "Vireo by mlx5", "softnic", "vireo", device="mlx5"),
 )
 CONTESTANTS = {c.name: c for c in _ALL}
 

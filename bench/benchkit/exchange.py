@@ -18,7 +18,7 @@ from labkit.lab import Lab
 from labkit.process import Failed, Process
 from labkit.runner import Case, Test
 
-from . import stats
+from . import device, stats
 from .contestants import LABS, Contestant
 
 PORT = 5001
@@ -152,7 +152,7 @@ class Hosts:
 
     def _test(self, contestant: Contestant, logs: Path) -> Test:
         library = contestant.library or self.options.library
-        options = argparse.Namespace(library=library, dry=False, spec=contestant.spec, device="xdp")
+        options = argparse.Namespace(library=library, dry=False, spec=contestant.spec, device=contestant.device)
         test = Test(Case("bench", print, ("kernel", "kernel"), {}, 0, False), options, logs)
         test.lab = self.lab(contestant)
         return test
@@ -211,6 +211,8 @@ class Hosts:
         env = dict(contestant.env)
         if contestant.wire == "shm":
             env["VIREO_SHM_WIRE"] = self.shm_name()
+        if contestant.wire == "softnic":
+            env["SOFTNIC_WIRE"] = device.softnic_wire(self.shm_name())
         stack = "vireo" if contestant.stack in ("vireo", "preload") else "kernel"
         if exec_with:
             settings = test.environment(stack, test.logs / "first.stats", env)
@@ -232,6 +234,9 @@ class Hosts:
             if contestant.stack != "vireo":
                 continue
             own = {n: moved[n] for n in ("tcp_active_opens", "tcp_passive_opens", "tcp_data_out", "udp_in", "udp_out") if moved[n]}
+            modes = {port["mode"] for process in outcome.engine[host] for port in process.get("ports", [])}
+            if contestant.wire == "softnic" and modes != {contestant.device}:
+                raise Failed(f"not proven: {role}: carried by {', '.join(sorted(modes)) or 'no device'}, not by {contestant.device}")
             rx, tx = counters.engine_packets(outcome.engine[host])
             if own or not rx + tx:  # datagrams go one way
                 refused = counters.not_carried(outcome.engine[host])
@@ -241,7 +246,8 @@ class Hosts:
 
 def missing_programs() -> list[str]:
     """Ninja targets that have to be built first."""
-    return ["libvireo.so", "vireo-stat", "bench/pingpong_device", "bench/plain/plain"]
+    return ["libvireo.so", "vireo-stat", "bench/pingpong_device", "bench/plain/plain", "bench/bare_verbs", "softnic/libibverbs.so.1",
+            "softnic/libmlx5.so.1"]
 
 
 def plain_program() -> Path:

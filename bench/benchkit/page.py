@@ -25,7 +25,8 @@ nav{font-size:13px;margin:10px 0}nav a{margin-right:12px;white-space:nowrap}
 
 # The first get the first colours; other libraries the rest.
 _ORDER = ("vireo", "kernel", "device", "vireo-shm", "kernel-spin", "device-shm", "kernel-offload", "vireo-adaptive", "vireo-interrupt")
-_KIN = {"device-jumbo": "device", "vireo-jumbo": "vireo", "kernel-jumbo": "kernel"}  # they never meet
+_KIN = {"device-jumbo": "device", "vireo-jumbo": "vireo", "kernel-jumbo": "kernel",  # they never meet
+        "bare-verbs": "device", "vireo-verbs": "vireo", "vireo-mlx5": "vireo-shm"}
 
 
 def colours(results: Results) -> dict[str, str]:

@@ -6,6 +6,7 @@ import statistics
 from typing import Callable
 
 from . import stats
+from .cases import SEGMENT
 from .results import Results
 
 
@@ -117,9 +118,22 @@ def shows(results: Results) -> list[Shown]:
     s.figure("Processor time of an idle server without a profile", "processor", "idle", "vireo-adaptive", "server_percent", "%", "at most 5 %", _at_most(5))
     s.ratio("Round trip after sleeping: Vireo without a profile by the kernel", "processor", "100 a second", "vireo-adaptive", "kernel", "median_us",
             "at most 1.1", _at_most(1.1))
+    _on_rdma(s)
     s.ratio("sockperf TCP ping-pong: kernel by Vireo", "sockperf-latency", "TCP", "kernel", "vireo", "median_us")
     s.ratio("sockperf UDP ping-pong: kernel by Vireo", "sockperf-latency", "UDP", "kernel", "vireo", "median_us")
     return s.rows
+
+
+def _on_rdma(s: _List) -> None:
+    """What Vireo and sockperf put on top of the same device, frame by frame."""
+    for point in ("TCP 14 B", f"TCP {SEGMENT} B", "UDP 14 B", "UDP 1472 B"):
+        for device in ("verbs", "mlx5"):
+            of = (("rdma-latency", point, f"vireo-{device}"), ("rdma-latency", point, "bare-verbs"))
+            s.computed(f"sockperf {point} by {device} on softnic: above bare verbs, for each side",
+                       [(v["median_us"] - b["median_us"]) * 1000 / 2 for v, b in s.pairs(*of[0], *of[1])], "ns", of)
+    for point in ("TCP 64 KiB", "TCP 1 MiB", "UDP 64 B", "UDP 1472 B"):
+        for device in ("verbs", "mlx5"):
+            s.ratio(f"{point} one way by {device} on softnic: by bare verbs", "rdma-stream", point, f"vireo-{device}", "bare-verbs", "mbit")
 
 
 def _stream_of_1_kib(s: _List) -> None:

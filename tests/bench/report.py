@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """The pure parts of bench/run: statistics, the rule of discarded rounds, parsing, axes, and the report of made-up rounds;
-and each case of bench/plain once over loopback, so that a broken one is found before twenty minutes are spent."""
+each case of bench/plain once over loopback, and the cases on an RDMA device once in brief, so that a broken one is found
+before half an hour is spent."""
+import argparse
 import json
 import re
 import signal
@@ -15,7 +17,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "bench")]
 from benchkit import cases, page, shows, slowdown, sockperf, stats, svg, table, workloads  # noqa: E402
 from benchkit.case import Round, selected  # noqa: E402
 from benchkit.contestants import CONTESTANTS, preloaded  # noqa: E402
-from benchkit.exchange import plain_program  # noqa: E402
+from benchkit.exchange import Hosts, plain_program  # noqa: E402
 from benchkit.histogram import Histogram, value_of  # noqa: E402
 from benchkit.results import Results  # noqa: E402
 from labkit.process import Failed, wait_until  # noqa: E402
@@ -224,6 +226,16 @@ def _(_t):
     equal([(s.value, s.holds) for s in shows.shows(results)], [("1.20 (1.20..1.20)", False), ("2.33 (2.33..2.33)", True)])
 
 
+@pure("what Vireo adds to bare verbs is half of the difference, round by round")
+def _(_t):
+    results = Results(cases.all_cases(), dict(CONTESTANTS))
+    key = ("rdma-latency", "TCP 14 B")
+    results.rounds[*key, "vireo-verbs"] = [{"median_us": 1.5}, {"median_us": 9.0, "discarded": True}, {"median_us": 1.7}]
+    results.rounds[*key, "bare-verbs"] = [{"median_us": 0.5}, {"median_us": 0.5}, {"median_us": 0.9}]
+    equal([s.value for s in shows.shows(results)], ["450 ns (400..500)"])
+    equal(CONTESTANTS["bare-verbs"].rival, "vireo-verbs")
+
+
 @pure("cases are chosen by name, and points by CASE/POINT")
 def _(_t):
     every = cases.all_cases()
@@ -327,6 +339,24 @@ def _(t):
         raise Failed(f"a server that sleeps used {server['cpu']} of a core")
     client, server = loopback("first", "--count", "3")(t)
     equal((client["connections"], server["accepted"]), (3, 3))
+
+
+@suite.case("rdma: bare verbs, Vireo by verbs and by mlx5, on the device in software", lab=None, seconds=100, needs_library=True)
+def _(t):
+    every = {c.name: c for c in cases.all_cases()}
+    with Hosts(argparse.Namespace(library=t.options.library, nice=0), t.logs) as hosts:
+        for name, at in (("rdma-latency", "UDP 14 B"), ("rdma-stream", "TCP 64 KiB")):
+            case = every[name]
+            point = next(p for p in case.points if p.name == at)
+            seen = {}
+            for contestant in ("bare-verbs", "vireo-verbs", "vireo-mlx5"):
+                row = case.run(hosts, CONTESTANTS[contestant], point, 0.2)
+                seen[contestant] = row.figures[case.figures[0].key]
+                if row.figures.get("faults"):
+                    raise Failed(f"{at}: {contestant}: {row.figures['faults']} messages lost")
+            t.note(f"{at}: " + ", ".join(f"{c} {v:.3g} {case.figures[0].unit}" for c, v in seen.items()))
+            if not all(0.05 < v < 1e6 for v in seen.values()):
+                raise Failed(f"{at}: {seen}")
 
 
 suite.main()
