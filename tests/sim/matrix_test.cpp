@@ -56,6 +56,19 @@ constexpr Wire kWires[] = {
        s.wire[0].duplicate_ppm = 50'000;
        s.wire[0].loss_ppm = 10'000;
      }},
+    {"reorder 1%, in bursts",
+     [](Scenario& s) {
+       s.wire[0].reorder_ppm = 10'000;
+       s.wire[0].reorder_by = Duration::us(100);
+       s.wire[0].bytes_per_second = 125'000'000;
+       s.gathers = Duration::us(300);
+     }},
+    {"loss 1%, in bursts",
+     [](Scenario& s) {
+       s.wire[0].loss_ppm = 10'000;
+       s.wire[0].bytes_per_second = 125'000'000;
+       s.gathers = Duration::us(300);
+     }},
     {"jitter 2 ms", [](Scenario& s) { s.wire[0].jitter = Duration::ms(2); }},
     {"rate 5 MB/s, queue 50 kB",
      [](Scenario& s) {

@@ -84,7 +84,7 @@ TEST(Sim, AfterAnOverflowOnlyWhatWasDroppedIsSentAgain) {
         s.wire[0].bytes_per_second = link.rate;
         s.wire[0].queue_bytes = link.queue;
         s.wire[1].loss_ppm = ack_loss;
-        s.burst_input = true;
+        s.gathers = Duration::us(10);
         s.frames = 8192;
         s.app[0] = {.to_send = 6 << 20, .max_write = 200'000, .max_read = 200'000};
         s.app[1] = {.to_send = 0, .max_write = 1, .max_read = 400'000};
@@ -172,7 +172,7 @@ Scenario random_scenario(uint64_t seed) {
   s.iss[0] = iss_of(static_cast<unsigned>(r()));
   s.iss[1] = r() % 4 == 0 ? Seq32(static_cast<uint32_t>(r())) : iss_of(static_cast<unsigned>(r()));
   s.simultaneous_open = r() % 8 == 0;
-  s.burst_input = r() % 2 == 0;
+  if (r() % 2 == 0) s.gathers = Duration::us(10);
   s.ring_full_ppm = static_cast<uint32_t>(pick(0, 0, 1000, 100'000));
   s.device_holds = Duration::us(static_cast<int64_t>(pick(0, 10, 5000)));
   s.frames = static_cast<uint32_t>(pick(4096, 4096, 1024, 512));

@@ -25,7 +25,7 @@ std::string Scenario::str() const {
       "{} "
       "| {}\n  B: {} | {}",
       seed, iss[0].value(), iss[1].value(), app[0].to_send, app[1].to_send, ring_full_ppm,
-      simultaneous_open, syn_data, takes_syn_data, burst_input, frames, describe(wire[0]),
+      simultaneous_open, syn_data, takes_syn_data, gathers.us(), frames, describe(wire[0]),
       describe(config[0]), describe(wire[1]), describe(config[1]));
 }
 
@@ -515,11 +515,11 @@ Outcome TwoHosts::run() {
     switch (e.what) {
       case What::kArrive:
         arrive(e.side, *e.segment);
-        if (s_.burst_input) {
+        if (s_.gathers > Duration{}) {
           check(e.side);
           if (!h.pump_queued) {
             h.pump_queued = true;
-            push({.at = now_ + Duration::us(10),
+            push({.at = now_ + s_.gathers,
                   .order = 0,
                   .what = What::kPump,
                   .side = e.side,

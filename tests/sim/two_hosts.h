@@ -73,7 +73,7 @@ struct Scenario {
   bool simultaneous_open = false;
   bool syn_data = false;        ///< RFC 7413: who opens gives its first bytes to the SYN
   bool takes_syn_data = false;  ///< the listener takes them, and speaks at once
-  bool burst_input = false;     ///< deliver what arrives within 10 us as one burst
+  Duration gathers{};  ///< what arrives within that is one burst: nothing leaves before its end
   Duration limit = Duration::s(4000);
 
   std::string str() const;
