@@ -47,7 +47,8 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
       inbox_(kInboxNotes),
       resets_(kResetsPerSecond),
       challenges_(kChallengesPerSecond),
-      wheel_(Clock::now()) {
+      wheel_(Clock::now()),
+      leases_(config.port_leases) {
   secret_ = config.secret.k0 != 0 ? config.secret : tcp::IsnSecret::random();
   stats_.pool_size.set(pool_->size());
 }
@@ -58,6 +59,7 @@ Engine::~Engine() {
     if (l != nullptr) tcp_close_listener(*l, Clock::now());
   udp_.for_each([&](UdpFlow& u) { udp_close(u); });
   time_waits_.for_each([&](TimeWaitEntry& e) { drop_time_wait(e); });
+  leases_.give_up(0);
   for (RxDesc& d : burst_) d.packet.reset();
   partial_.reset();
   partial_rest_.clear();

@@ -29,6 +29,7 @@
 #include "stack/engine/fast_open_client.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/inbox.h"
+#include "stack/engine/port_leases.h"
 #include "stack/engine/reply_limit.h"
 #include "stack/engine/syn_table.h"
 #include "stack/ip/icmp_error.h"
@@ -73,6 +74,7 @@ struct EngineConfig {
   Duration time_wait = Duration::s(60);
   Duration helper_grace = Duration::ms(1);
   uint32_t max_orphans = 65'536;      ///< net.ipv4.tcp_max_orphans, TIME-WAIT not counted
+  uint32_t port_leases = 0;           ///< most local ports kept for the next connection
   std::span<PortStats> port_stats{};  ///< where open interfaces are told; what has no room is not
   LastWill* will = nullptr;           ///< null: nobody reads it
   tcp::IsnSecret secret{};            ///< zero: drawn at random, as all but a simulation wants it
@@ -169,10 +171,19 @@ class Engine {
   Carried<Port*> port_of_address(const IpAddr& local);
 
   // ---- TCP. `stats` outlives the flow (a slot of shared memory). Errors: EADDRINUSE the 4-tuple
-  // is in use. With `fast` the SYN may wait for tcp_send_syn(): tcp::is_syn_deferred().
+  // is in use. With `fast` the SYN may wait for tcp_send_syn(): tcp::is_syn_deferred(). `lease` is
+  // of `local`; whatever comes of it, it is the engine's again.
   Carried<TcpFlow*> tcp_connect(const Route& route, const Endpoint& local, const Endpoint& remote,
                                 const tcp::Config& config, const IpSettings& ip, void* owner,
-                                SocketStats& stats, Instant now, const FastConnect* fast = nullptr);
+                                SocketStats& stats, Instant now, const FastConnect* fast = nullptr,
+                                std::optional<PortLease> lease = std::nullopt);
+  /// A local port for a connection by `route` that may have any, kept from one that is over.
+  std::optional<PortLease> lease_port(const Route& route, Instant now) {
+    return leases_.take(route.hop.src, *route.port, now);
+  }
+  /// The kernel is to have those kept ports back that have this number, or all (0): it refused a
+  /// program for want of them or of descriptors. @return whether there were any.
+  bool give_up_leases(uint16_t number) { return leases_.give_up(number); }
   /// Sends the SYN that waits, with what of `data` may go with it. @return bytes taken.
   size_t tcp_send_syn(TcpFlow& f, const FastConnect& wish, std::span<const iovec> data,
                       Instant now) noexcept;
@@ -201,7 +212,8 @@ class Engine {
   /// its timer.
   void tcp_progress(TcpFlow& f, Instant now) noexcept;
   /// The program closed it: the engine keeps it until the protocol is done, then frees it.
-  /// `port_holder` (may be empty) keeps the port meanwhile. `reset`: SO_LINGER 0.
+  /// `port_holder` keeps the port meanwhile; it may be empty, and of a leased port it is not
+  /// wanted. `reset`: SO_LINGER 0.
   void tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now);
   /// Closed connections that still owe their peer data or FIN, or its acknowledgment (exit waits
   /// for none).
@@ -415,6 +427,7 @@ class Engine {
   // tcp_flows.cpp
   TcpFlow* new_tcp(const FlowKey& key);
   void free_tcp(TcpFlow& f) noexcept;
+  bool keep_port(TcpFlow& f, Instant now);
   void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
   void end_surplus(TcpFlow& f) noexcept;
@@ -441,13 +454,14 @@ class Engine {
   void syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& in, tcp::Segment& syn,
                    const tcp::TimeWait* before, Instant now) noexcept;
   bool cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment& s, Instant now) noexcept;
-  bool open_child(Listener& l, const tcp::SynRecord& r, tcp::Segment& s, Instant now) noexcept;
+  bool open_child(Listener& l, const tcp::SynRecord& r, tcp::Config& c, tcp::Segment& s,
+                  Instant now) noexcept;
   TcpFlow* new_child(const Listener& l, const SynTuple& t, Instant now) noexcept;
   void queue_child(Listener& l, TcpFlow& f) noexcept;
   Listener& member_for(const ListenGroup& g, const SynTuple& t) const noexcept;
   Result<void> way_back(const Listener& l, const SynTuple& t, Egress& e, Instant now) noexcept;
-  tcp::Config child_config(const Listener& l, const SynTuple& t, uint32_t mtu) const noexcept;
-  void say_syn_ack(tcp::SynRecord& r, const Incoming& in, const tcp::Segment& syn,
+  tcp::Config child_config(const Listener& l, const SynTuple& t) const noexcept;
+  void say_syn_ack(tcp::SynRecord& r, tcp::Config& c, const Incoming& in, const tcp::Segment& syn,
                    Instant now) noexcept;
   bool repeat_syn_ack(tcp::SynRecord& r, Instant now) noexcept;
   void forget_record(tcp::SynRecord& r) noexcept;
@@ -500,7 +514,6 @@ class Engine {
   // time_wait.cpp
   void enter_time_wait(TcpFlow& f, Instant now);
   void drop_time_wait(TimeWaitEntry& e) noexcept;
-  void drop_time_wait(const FlowKey& key) noexcept;
   void time_wait_segment(TimeWaitEntry& e, const Incoming& in, tcp::Segment& s,
                          Instant now) noexcept;
   void expire_time_waits(Instant now) noexcept;
@@ -602,6 +615,7 @@ class Engine {
   std::vector<Polled> polled_;  ///< all of their queues
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_opens_;
+  PortLeases leases_;
 };
 
 }  // namespace vireo

@@ -2,6 +2,7 @@
 // that asks for a cookie gets it with the SYN-ACK. What Linux does in tcp_try_fastopen()
 // (net/ipv4/tcp_fastopen.c).
 #include "stack/engine/engine.h"
+#include "stack/engine/mss.h"
 #include "stack/wire/tcp_options.h"
 
 namespace vireo {
@@ -41,7 +42,9 @@ bool Engine::open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::
   TcpFlow* const f = new_child(l, t, now);
   if (f == nullptr) return false;
   const Seq32 iss = tcp::initial_sequence(secret_, f->key.local, f->key.remote, now);
-  tcp::open_fast(f->tcb, child_config(l, t, f->egress.mtu), *pool_, std::move(syn), iss, now);
+  tcp::Config c = child_config(l, t);
+  c.mss = mss_within(c.mss, f->egress.mtu, f->key.v6);
+  tcp::open_fast(f->tcb, c, *pool_, std::move(syn), iss, now);
   fast_opens_.push_back(tcp_.handle(*f));
   queue_child(l, *f);
   stats_.fast_opens.add();

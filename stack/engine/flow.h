@@ -54,6 +54,13 @@ struct IpSettings {
   uint32_t mark = 0;         ///< SO_MARK: chooses the route
 };
 
+/// Whose a connection's local port is.
+enum class PortOrigin : uint8_t {
+  kProgram,  ///< a program's, which named it, or a listener's
+  kDrawn,    ///< the kernel chose it for this connection
+  kLeased,   ///< another connection's before: `port_holder` and `rule` are a PortLease's
+};
+
 /// A connection. Cache lines: 0 who it is; 1 its socket and its place in the wheel; the Tcb's, from
 /// 2; then what is to be done with it, the header of its frames, and what is seldom needed.
 struct TcpFlow : Flow, WheelNode {
@@ -65,6 +72,7 @@ struct TcpFlow : Flow, WheelNode {
   uint16_t next_ip_id = 0;      ///< of packets that may be fragmented (RFC 6864 §4.2)
   uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and the like: no path lifts the MSS above it
   bool is_stalled = false;      ///< waits for a neighbour
+  PortOrigin port_origin = PortOrigin::kProgram;
   IpSettings ip;
   Instant stalled_since{};  ///< first time the way was not known; default: it is known
   ListHook unowned_hook;    ///< Listener::ready, later perhaps Engine::orphans_

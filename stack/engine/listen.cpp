@@ -21,10 +21,6 @@ constexpr uint32_t kLeastSynQueue = 8;
 /// At most one answer in this time to a SYN that is said again and again (Linux
 /// tcp_invalid_ratelimit).
 constexpr Duration kRepeatInterval = Duration::ms(500);
-/// RFC 6191 §4 and Linux: the ISN of a connection that follows one in TIME_WAIT lies beyond what
-/// that one could have had in flight without scaling.
-constexpr uint32_t kBeyondOldWindow = 65'535 + 2;
-
 /// What SynRecord::timeouts can count: tries an hour long, whatever tcp_synack_retries says.
 constexpr uint64_t kMostTimeouts = 31;
 
@@ -150,7 +146,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     stats_.listen_overflows.add();
     return;
   }
-  const tcp::Config c = child_config(l, tuple, 0);
+  tcp::Config c = child_config(l, tuple);
   if (by_cookie) {
     SynRecord r;
     r.local = tuple.local;
@@ -163,7 +159,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     l.cookies_at = now;
     stats_.syn_cookies_sent.add();
     if (is_full) warn_of_flood(l, now);
-    say_syn_ack(r, in, syn, now);
+    say_syn_ack(r, c, in, syn, now);
     return;
   }
   if (before == nullptr && open_fast(l, tuple, in, syn, now)) return;
@@ -173,19 +169,18 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
   tcp::adopt_syn(*r, c, syn);
   r->iss = tcp::initial_sequence(secret_, {tuple.local, tuple.local_port, 0},
                                  {tuple.remote, tuple.remote_port, 0}, now);
-  if (before != nullptr && r->iss.before(before->snd_nxt + kBeyondOldWindow))
-    r->iss = before->snd_nxt + kBeyondOldWindow;
+  if (before != nullptr) r->iss = tcp::beyond_old_window(r->iss, before->snd_nxt);
   ++l.syn_count;
   ++l.young_count;
   syns_.schedule(*r, now);
-  say_syn_ack(*r, in, syn, now);
+  say_syn_ack(*r, c, in, syn, now);
 }
 
 /// A segment of a half-open connection. @return false: a stranger's, to be reset.
 bool Engine::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
                             Instant now) noexcept {
   Listener& l = *listeners_[r.listener];
-  const tcp::Config c = child_config(l, tuple_of(r), 0);
+  tcp::Config c = child_config(l, tuple_of(r));
   switch (tcp::syn_record_input(r, c, s)) {
     case SynVerdict::kDrop:
       return true;
@@ -205,7 +200,7 @@ bool Engine::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
       if (r.is_retried && now - r.sent(now) < kRepeatInterval) return true;
       r.is_retried = true;
       syns_.schedule(r, now);
-      say_syn_ack(r, in, s, now);
+      say_syn_ack(r, c, in, s, now);
       return true;
     case SynVerdict::kOpen:
       break;
@@ -215,7 +210,7 @@ bool Engine::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
     r.acked = true;
     return true;
   }
-  if (open_child(l, r, s, now)) {
+  if (open_child(l, r, c, s, now)) {
     forget_record(r);
     return true;
   }
@@ -239,18 +234,21 @@ bool Engine::cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment&
   r.local_port = tuple.local_port;
   r.remote_port = tuple.remote_port;
   r.listener = l.listener;
-  if (!tcp::open_cookie(r, secret_, child_config(l, tuple, 0), s, now)) {
+  tcp::Config c = child_config(l, tuple);
+  if (!tcp::open_cookie(r, secret_, c, s, now)) {
     stats_.syn_cookies_failed.add();
     return false;
   }
   stats_.syn_cookies_received.add();
-  (void)open_child(l, r, s, now);  // refused: the peer says its data again
+  (void)open_child(l, r, c, s, now);  // refused: the peer says its data again
   return true;
 }
 
-/// Makes the connection that a third segment completes, and gives it that segment. @return false:
-/// the accept queue is full, memory is exhausted, or there is no way back.
-bool Engine::open_child(Listener& l, const SynRecord& r, tcp::Segment& s, Instant now) noexcept {
+/// Makes the connection that a third segment completes, and gives it that segment. `c` is
+/// child_config()'s. @return false: the accept queue is full, memory is exhausted, or there is no
+/// way back.
+bool Engine::open_child(Listener& l, const SynRecord& r, tcp::Config& c, tcp::Segment& s,
+                        Instant now) noexcept {
   if (is_accept_queue_full(l)) {
     l.stats->rx_drops.add();
     stats_.listen_overflows.add();
@@ -258,7 +256,8 @@ bool Engine::open_child(Listener& l, const SynRecord& r, tcp::Segment& s, Instan
   }
   TcpFlow* const f = new_child(l, tuple_of(r), now);
   if (f == nullptr) return false;
-  tcp::open_from_record(f->tcb, child_config(l, tuple_of(r), f->egress.mtu), *pool_, r, now);
+  c.mss = mss_within(c.mss, f->egress.mtu, f->key.v6);
+  tcp::open_from_record(f->tcb, c, *pool_, r, now);
   queue_child(l, *f);
   note_effects(*f, tcp::input(f->tcb, std::move(s), now));
   want_transmit(*f);
@@ -288,12 +287,10 @@ void Engine::queue_child(Listener& l, TcpFlow& f) noexcept {
 
 // ---- what is said for a record
 
-/// Settings of a connection to be: the listener's, the path's MSS (`mtu` 0: not looked at), the
-/// tuple's timestamp clock.
-tcp::Config Engine::child_config(const Listener& l, const SynTuple& t,
-                                 uint32_t mtu) const noexcept {
+/// Settings of a connection to be: the listener's, the tuple's timestamp clock. The path's MSS is
+/// not looked at yet.
+tcp::Config Engine::child_config(const Listener& l, const SynTuple& t) const noexcept {
   tcp::Config c = l.config;
-  if (mtu != 0) c.mss = std::min(c.mss, mss_of(mtu, !t.remote.is_v4()));
   c.ts_offset =
       tcp::timestamp_offset(secret_, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
   c.spread_rto = true;
@@ -309,15 +306,15 @@ Result<void> Engine::way_back(const Listener& l, const SynTuple& t, Egress& e,
   return ok;
 }
 
-/// The SYN-ACK in answer to a SYN.
-void Engine::say_syn_ack(SynRecord& r, const Incoming& in, const tcp::Segment& syn,
+/// The SYN-ACK in answer to a SYN. `c` is child_config()'s.
+void Engine::say_syn_ack(SynRecord& r, tcp::Config& c, const Incoming& in, const tcp::Segment& syn,
                          Instant now) noexcept {
   Egress e;
   const SynTuple tuple = tuple_of(r);
   const Listener& l = *listeners_[r.listener];
   const auto ok = way_back(l, tuple, e, now);
   if (e.port == nullptr) return;  // no way back, or not by a carried interface
-  const tcp::Config c = child_config(l, tuple, e.mtu);
+  c.mss = mss_within(c.mss, e.mtu, !tuple.remote.is_v4());
   tcp::Plan plan;
   if (r.is_cookie) {
     tcp::plan_cookie_syn_ack(r, c, now, plan);
@@ -337,8 +334,10 @@ bool Engine::repeat_syn_ack(SynRecord& r, Instant now) noexcept {
   const SynTuple tuple = tuple_of(r);
   const Listener& l = *listeners_[r.listener];
   if (const auto ok = way_back(l, tuple, e, now); !ok) return ok.error().code == EAGAIN;
+  tcp::Config c = child_config(l, tuple);
+  c.mss = mss_within(c.mss, e.mtu, !tuple.remote.is_v4());
   tcp::Plan plan;
-  tcp::plan_syn_ack(r, child_config(l, tuple, e.mtu), now, plan);
+  tcp::plan_syn_ack(r, c, now, plan);
   send_alone(*e.port, e.header, plan);
   stats_.retransmits.add();
   return true;

@@ -56,6 +56,7 @@ void Engine::lose_port(Port& p) noexcept {
       "{}: the interface or its steering program is gone: its TCP connections end with ENETDOWN, "
       "new sockets stay on the kernel",
       p.link.name);
+  leases_.give_up(p);
   // Readable for ever, some of them: nobody may sleep on them.
   for (auto& q : p.queues) std::erase(wait_fds_, q->wait_fd());
   for (PortStats& row : config_.port_stats)

@@ -32,9 +32,10 @@ void SynTable::erase(SynRecord& r) noexcept {
   r.next = free_ & kLink;
   free_ = i;
   if (table_.size() != 0) return;
-  // A flood is over, or a connection came alone: keep what the next one needs.
-  table_ = {};
   next_deadline_ = Instant::never();
+  if (chunks_.size() == 1) return;
+  // A flood is over: keep what a connection that comes alone needs.
+  table_ = {};
   chunks_.resize(1);
   free_ = 0;
   for (uint32_t n = kChunkRecords; n > 0; --n) {

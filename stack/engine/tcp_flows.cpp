@@ -35,6 +35,8 @@ void Engine::free_tcp(TcpFlow& f) noexcept {
   if (heard4_.flow == &f) heard4_.flow = nullptr;
   if (heard6_.flow == &f) heard6_.flow = nullptr;
   if (f.is_orphan()) --orphan_count_;
+  if (f.port_holder && !keep_port(f, Clock::now()) && f.port_origin == PortOrigin::kLeased)
+    leases_.lost();
   strike_will(f);
   wheel_.cancel(f);
   tcp::release(f.tcb);
@@ -43,22 +45,61 @@ void Engine::free_tcp(TcpFlow& f) noexcept {
   tcp_.free(f);  // its hooks unlink themselves, the rule and the port holder end
 }
 
+/// The port of a connection that ends, for the next one, if it may be kept. @return it is.
+bool Engine::keep_port(TcpFlow& f, Instant now) {
+  Port* const port = f.egress.port;
+  const bool was_leased = f.port_origin == PortOrigin::kLeased;
+  if (f.port_origin == PortOrigin::kProgram || !f.port_holder || !f.tcb.ts_on || port == nullptr ||
+      port->dead || f.key.local.scope != 0)
+    return false;
+  if (!was_leased && !leases_.has_room()) return false;
+  FlowRule rule;
+  if (!port->device->caps().tags) {  // else each connection has its own, with its tag
+    if (was_leased) {
+      rule = std::move(f.rule);
+    } else if (auto made = steer(*port, {IpProto::kTcp, f.key.v6, f.key.local, {}}, FlowTag());
+               made && *made) {
+      rule = std::move(*made);
+    } else {
+      return false;
+    }
+  }
+  leases_.keep({f.key.local, port, std::move(f.port_holder), std::move(rule), now}, was_leased);
+  return true;
+}
+
 Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
                                       const Endpoint& remote, const tcp::Config& config,
                                       const IpSettings& ip, void* owner, SocketStats& stats,
-                                      Instant now, const FastConnect* fast) {
+                                      Instant now, const FastConnect* fast,
+                                      std::optional<PortLease> lease) {
   const FlowKey key{IpProto::kTcp, !local.addr.is_v4(), local, remote};
-  drop_time_wait(key);  // the port was chosen anew: the kernel says that it is free
-  TcpFlow* f = new_tcp(key);
-  if (f == nullptr)
-    return std::unexpected(Refusal{Carriage::kDevice, EADDRINUSE, "connection exists"});
-  // Before the SYN leaves: its answer must not reach the kernel, which would reset it.
-  auto rule = steer(*route.port, key, f->tag);
-  if (!rule) {
-    free_tcp(*f);
-    return std::unexpected(rule.error());
+  Seq32 iss = tcp::initial_sequence(secret_, local, remote, now);
+  if (const Demux::Ref r = demux_.find(demux_key(key)); kind_of(r) == FlowKind::kTimeWait) {
+    // The port was chosen anew: the kernel says that it is free, or it has rested.
+    iss = tcp::beyond_old_window(iss, at<TimeWaitEntry>(r).wait.snd_nxt);
+    drop_time_wait(at<TimeWaitEntry>(r));
   }
-  f->rule = std::move(*rule);
+  TcpFlow* f = new_tcp(key);
+  if (f == nullptr) {
+    if (lease) leases_.keep(std::move(*lease), true);
+    return std::unexpected(Refusal{Carriage::kDevice, EADDRINUSE, "connection exists"});
+  }
+  if (lease) {
+    f->port_origin = PortOrigin::kLeased;
+    f->port_holder = std::move(lease->holder);
+    f->rule = std::move(lease->rule);
+    stats_.leased_ports.add();
+  }
+  if (!f->rule) {
+    // Before the SYN leaves: its answer must not reach the kernel, which would reset it.
+    auto rule = steer(*route.port, key, f->tag);
+    if (!rule) {
+      free_tcp(*f);
+      return std::unexpected(rule.error());
+    }
+    f->rule = std::move(*rule);
+  }
   f->owner = owner;
   f->stats = &stats;
   f->egress.port = route.port;
@@ -73,7 +114,7 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
   c.mss = std::min(c.mss, mss_of(f->egress.mtu, key.v6));
   c.ts_offset = tcp::timestamp_offset(secret_, local, remote);
   c.spread_rto = true;
-  tcp::open_active(f->tcb, c, *pool_, tcp::initial_sequence(secret_, local, remote, now), now);
+  tcp::open_active(f->tcb, c, *pool_, iss, now);
   if (fast != nullptr) begin_fast_connect(*f, *fast, now);
   stats_.tcp_connections.add();
   write_will(*f);
@@ -106,7 +147,7 @@ void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {
 void Engine::tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now) {
   f.owner = nullptr;
   f.stats = &spare_stats_;
-  f.port_holder = std::move(port_holder);
+  if (f.port_origin != PortOrigin::kLeased) f.port_holder = std::move(port_holder);
   f.notify_hook.unlink();
   f.gathered = Effects::kNone;
   orphans_.push_back(f);

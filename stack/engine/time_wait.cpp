@@ -7,7 +7,10 @@ namespace vireo {
 void Engine::enter_time_wait(TcpFlow& f, Instant now) {
   const tcp::TimeWait wait = tcp::make_time_wait(f.tcb);
   const DemuxKey key = demux_key(f.key);
-  FlowRule rule = std::move(f.rule);
+  // With a port that is kept goes its rule. That of a leased one that is not kept ends with it: it
+  // would take what is the kernel's then.
+  FlowRule rule;
+  if (!keep_port(f, now) && f.port_origin != PortOrigin::kLeased) rule = std::move(f.rule);
   free_tcp(f);  // takes its key out of the table
   TimeWaitEntry* e = time_waits_.alloc();
   if (e == nullptr) return;
@@ -25,11 +28,6 @@ void Engine::drop_time_wait(TimeWaitEntry& e) noexcept {
   demux_.erase(e.key);
   flow_count_.fetch_sub(1, std::memory_order_relaxed);
   time_waits_.free(e);
-}
-
-void Engine::drop_time_wait(const FlowKey& key) noexcept {
-  const Demux::Ref r = demux_.find(demux_key(key));
-  if (kind_of(r) == FlowKind::kTimeWait) drop_time_wait(at<TimeWaitEntry>(r));
 }
 
 void Engine::time_wait_segment(TimeWaitEntry& e, const Incoming& in, tcp::Segment& s,

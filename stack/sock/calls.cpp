@@ -46,14 +46,15 @@ Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
   if (f.placeholder || m == Mode::kListening || m == Mode::kVoid ||
       (m == Mode::kCarried && kind(h) == FileKind::kTcp))
     return fail(EINVAL, "bind");
-  if (const auto local = Endpoint::from_sockaddr(addr, len);
-      local && kind(h) == FileKind::kUdp && m != Mode::kCarried)
-    udp_socket::prepare(f, *local);
-  if (auto ok = from_kernel(libc().bind(h.fd, addr, len), "bind"); !ok) return ok;
-  if (kind(h) == FileKind::kTcp)
-    f.tcp.bound = true;
-  else if (m != Mode::kCarried)
-    udp_socket::bound(f, h.fd);
+  const auto local = Endpoint::from_sockaddr(addr, len);
+  if (local && kind(h) == FileKind::kUdp && m != Mode::kCarried) udp_socket::prepare(f, *local);
+  auto ok = from_kernel(libc().bind(h.fd, addr, len), "bind");
+  // The port may be one that rests between two connections of ours.
+  if (!ok && ok.error().code == EADDRINUSE && kind(h) == FileKind::kTcp &&
+      give_up_leases(*f.stack, local ? local->port : 0))
+    ok = from_kernel(libc().bind(h.fd, addr, len), "bind");
+  if (!ok) return ok;
+  if (kind(h) == FileKind::kUdp && m != Mode::kCarried) udp_socket::bound(f, h.fd);
   return {};
 }
 
@@ -117,7 +118,7 @@ Endpoint local_name(const File& f) {
 
 Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
   File& f = *h.file;
-  if (is_tcp_carried(h) || (is_void(h) && f.placeholder)) {
+  if (is_tcp_carried(h) || (is_void(h) && f.has_own_name())) {
     if (addr == nullptr || len == nullptr) return fail(EFAULT, "getsockname");
     if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockname");
     const ControlGuard control(f.control);

@@ -69,7 +69,7 @@ struct TcpSocket {
   uint8_t shut = 0;          ///< what the program shut down
   bool error_taken = false;  ///< SO_ERROR is reported once
   // ---- guarded by the control lock
-  bool bound = false;                      ///< the shadow has a local port
+  PortOrigin port = PortOrigin::kProgram;  ///< of a connection that was asked for
   Carriage forced = Carriage::kUndecided;  ///< kOption: stays on the kernel
 };
 
@@ -88,6 +88,8 @@ struct alignas(64) File {
   std::atomic<bool> nonblock{false};  ///< O_NONBLOCK, as the program set it
   /// The fd number is a dup of a placeholder: the kernel's socket beneath means nothing.
   bool placeholder = false;
+  /// The kernel's socket beneath has not the connection's local name.
+  bool has_own_name() const { return placeholder || tcp.port == PortOrigin::kLeased; }
   std::atomic<Engine*> engine{nullptr};  ///< set once with mode kCarried or kListening
   LastingPtr<Stack> stack;               ///< constant from open to free
   Flow* flow = nullptr;                  ///< guarded by the engine's lock

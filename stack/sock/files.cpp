@@ -96,7 +96,9 @@ void release_pin(File& f) noexcept { release_file(f, UniqueFd()); }
 namespace sock {
 
 Result<int> socket(Stack& stack, int domain, int type, int protocol) {
-  const int fd = libc().socket(domain, type, protocol);
+  int fd = libc().socket(domain, type, protocol);
+  if (fd < 0 && errno == EMFILE && give_up_leases(stack, 0))
+    fd = libc().socket(domain, type, protocol);
   if (fd < 0) return fail_errno("socket");
   if (domain != AF_INET && domain != AF_INET6) return fd;
   const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -118,11 +120,12 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
 
 namespace {
 
-/// A dup of the shadow for a connection whose last number goes: its port must stay ours.
+/// A dup of the shadow for a connection whose last number goes: its port must stay ours. A leased
+/// one has a holder already.
 UniqueFd holder_for(Handle h) {
   const bool last = h->refs.load(std::memory_order_relaxed) == 1;
-  if (!last || h->placeholder || !h->is_carried() ||
-      h->kind.load(std::memory_order_relaxed) != FileKind::kTcp)
+  if (!last || h->kind.load(std::memory_order_relaxed) != FileKind::kTcp || !h->is_carried() ||
+      h->has_own_name())
     return {};
   return dup_shadow(h.fd);
 }

@@ -99,7 +99,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     if (f.stack != this) return;
     f.control.reset_after_fork();
     f.ready.reset_after_fork();
-    if (f.is_tcp() && f.is_carried() && f.placeholder) leave_name(f);
+    if (f.is_tcp() && f.is_carried() && f.has_own_name()) leave_name(f);
     f.flow = nullptr;
     f.engine.store(nullptr, std::memory_order_relaxed);
     f.stats = &spare_stats_;

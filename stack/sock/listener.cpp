@@ -213,6 +213,8 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   Stack& stack = *f.stack;
   const int domain = f.domain.load(std::memory_order_relaxed);
   auto fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
+  if (!fd && fd.error().code == EMFILE && e.give_up_leases(0))
+    fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
   if (!fd) return fd;
   auto made = open_file(stack, FileKind::kTcp, domain, *fd);
   if (!made) {
@@ -225,7 +227,6 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   TcpSocket& s = c.tcp;
   s.options = inherited(f);
   s.link = Link::kConnected;
-  s.bound = true;
   c.placeholder = true;
   c.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   c.rcv_timeout_ns.store(f.rcv_timeout_ns.load(std::memory_order_relaxed),

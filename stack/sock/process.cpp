@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -20,6 +21,14 @@ constinit std::atomic<Stack*> g_stack{nullptr};
 EngineEvents socket_events() {
   return {
       .tcp = tcp_socket::on_effects, .accept = listener::on_accept, .udp = udp_socket::on_datagram};
+}
+
+/// A kept port costs a descriptor: at most one of 16 that the program may have.
+uint32_t port_leases(const Settings& s) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<uint32_t>(
+      std::min<rlim_t>(static_cast<rlim_t>(s.port_leases), limit.rlim_cur / 16));
 }
 
 }  // namespace
@@ -96,6 +105,7 @@ Carried<Engine*> Stack::make_engine() {
   config.time_wait = settings_.tcp_timewait;
   config.helper_grace = settings_.helper_grace;
   config.max_orphans = static_cast<uint32_t>(defaults_.tcp_max_orphans);
+  config.port_leases = port_leases(settings_);
   config.port_stats = stats().ports;
   if (want_mourner_) mourner_ = Mourner::create();
   if (mourner_) config.will = &mourner_->will();

@@ -24,6 +24,16 @@ Result<Endpoint> kernel_peer(int fd) {
   return *e;
 }
 
+bool give_up_leases(Stack& stack, uint16_t port) {
+  Engine* const e = stack.is_owner() ? stack.engine_if_any() : nullptr;
+  if (e == nullptr) return false;
+  const int saved = errno;
+  const EngineGuard guard(*e);
+  const bool any = e->give_up_leases(port);
+  errno = saved;
+  return any;
+}
+
 void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len) {
   if (addr == nullptr || len == nullptr) return;
   const auto give = [&](const auto& sa) {

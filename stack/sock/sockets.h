@@ -118,6 +118,9 @@ void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remot
 // ---- shadow.cpp
 Result<Endpoint> kernel_name(int fd);
 Result<Endpoint> kernel_peer(int fd);
+/// The kernel refused for want of a local port (0: of any) or a descriptor: those that the engine
+/// keeps go back. @return whether there were any. The engine's lock not held.
+bool give_up_leases(Stack& stack, uint16_t port);
 /// Gives a sockaddr to the caller as the kernel does: cut to *len, *len = the full length.
 void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len);
 /// A private dup of the shadow, which keeps its port; empty if there is none to be had.

@@ -71,6 +71,11 @@ ReadyBits readiness(const File& f) noexcept {
 
 namespace {
 
+/// May the kernel's choice of a port for this socket be another's later? Not if it may share it.
+bool is_exclusive(const SocketOptions& o) {
+  return o.reuse_addr == 0 && o.reuse_port == 0 && o.bound_ifindex == 0;
+}
+
 /// Gives the shadow a local port, so that the kernel gives it to nobody else.
 Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
   TcpSocket& s = f.tcp;
@@ -78,7 +83,8 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
   if (!name) return name;
   if (name->port == 0) {
     // The program may have bound an address with IP_BIND_ADDRESS_NO_PORT: only the port is open.
-    const Endpoint want{name->addr.is_unspecified() ? src : name->addr, 0, name->scope};
+    const bool is_any = name->addr.is_unspecified();
+    const Endpoint want{is_any ? src : name->addr, 0, name->scope};
     const int off = 0;
     (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
     sockaddr_storage sa{};
@@ -87,7 +93,7 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
       return fail_errno("bind");
     name = kernel_name(fd);
     if (!name) return name;
-    s.bound = true;
+    if (is_any && is_exclusive(*s.options)) s.port = PortOrigin::kDrawn;
   }
   if (name->addr.is_unspecified()) name->addr = src;
   return name;
@@ -106,16 +112,24 @@ Carried<Endpoint> carry(File& f, int fd, Engine& e, const Endpoint& local, const
                                                  : to.scope),
                               .tos = ip.tos,
                               .mark = ip.mark});
+  std::optional<PortLease> lease;
+  if (route && local.port == 0 && local.addr.is_unspecified())
+    lease = e.lease_port(*route, Clock::now());
   e.unlock();
   if (!route) return std::unexpected(route.error());
-  const auto from = bind_shadow(f, fd, route->hop.src);
+  if (lease)
+    s.port = PortOrigin::kLeased;
+  else if (s.port == PortOrigin::kLeased)
+    s.port = PortOrigin::kProgram;
+  const auto from = lease ? Result<Endpoint>(lease->local) : bind_shadow(f, fd, route->hop.src);
   if (!from) return std::unexpected(Refusal{Carriage::kDevice, from.error().code, "source port"});
 
   const EngineGuard guard(e);
   const Instant now = Clock::now();
   const auto flow = e.tcp_connect(*route, *from, to, tcp_config(*f.stack, *s.options), ip, &f,
-                                  *f.stats, now, fast);
+                                  *f.stats, now, fast, std::move(lease));
   if (!flow) return std::unexpected(flow.error());
+  (*flow)->port_origin = s.port;
   if (s.options->quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
   f.flow = *flow;
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));

@@ -42,6 +42,13 @@ inline Seq32 initial_sequence(const IsnSecret& key, const Endpoint& local, const
                static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 6));
 }
 
+/// The ISN of a connection that follows one in TIME-WAIT, which ended with `snd_nxt`: beyond what
+/// that one could have had in flight without scaling (RFC 6191 §4, and Linux).
+inline Seq32 beyond_old_window(Seq32 isn, Seq32 snd_nxt) {
+  const Seq32 least = snd_nxt + (65'535 + 2);
+  return isn.before(least) ? least : isn;
+}
+
 /// Offset of the timestamp clock of this tuple (RFC 7323 §5.4): constant for the tuple, so that a
 /// TIME-WAIT reuse sees it advance (RFC 6191).
 inline uint32_t timestamp_offset(const IsnSecret& key, const Endpoint& local,
