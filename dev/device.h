@@ -87,6 +87,7 @@ class FlowRule {
   }
   ~FlowRule() { reset(); }
   explicit operator bool() const { return device_ != nullptr; }
+  const Device* device() const { return device_; }  ///< whose rule it is
   inline void reset();
   /// Forgets the rule without removing it (the child of a fork: the rule is the parent's).
   void abandon() { device_ = nullptr; }

@@ -56,6 +56,7 @@ bool Engine::keep_port(TcpFlow& f, Instant now) {
   FlowRule rule;
   if (!port->device->caps().tags) {  // else each connection has its own, with its tag
     if (was_leased) {
+      if (f.rule.device() != port->device.get()) return false;  // the route has changed since
       rule = std::move(f.rule);
     } else if (auto made = steer(*port, {IpProto::kTcp, f.key.v6, f.key.local, {}}, FlowTag());
                made && *made) {
