@@ -44,6 +44,7 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
       arena_(std::move(arena)),
       pool_(std::make_unique<PacketPool>(arena_.bytes(), config.frame_bytes)),
       low_water_(pool_->size() / 16),
+      short_below_(2 * low_water_ + kBurst),
       inbox_(kInboxNotes),
       resets_(kResetsPerSecond),
       challenges_(kChallengesPerSecond),
@@ -77,38 +78,62 @@ inline unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noe
   return 1;
 }
 
+/// From the queues from `first` on. @return frames.
+unsigned Engine::receive_all(size_t first, Instant now) noexcept {
+  unsigned frames = 0;
+  for (size_t i = first; i < polled_.size(); ++i)  // a frame may open another port
+    frames += receive_burst(*polled_[i].port, *polled_[i].queue, now);
+  return frames;
+}
+
 bool Engine::turn(Instant now) noexcept {
   unsigned frames = 0;
-  for (size_t i = 0; i < polled_.size(); ++i)  // a frame may open another port
-    frames += receive_burst(*polled_[i].port, *polled_[i].queue, now);
+  size_t done = 0;
+  if (only_.queue != nullptr) [[likely]] {
+    frames = receive_burst(*only_.port, *only_.queue, now);
+    done = 1;
+  }
+  if (only_.queue == nullptr) [[unlikely]]
+    frames += receive_all(done, now);
+  // Nothing else is to be done. Who has something to send or to tell has moved the deadline, too:
+  // want_transmit(), note_effects(), note_udp(), and publish_deadline() of what is left over.
+  if (!lock_.has_work() && pool_->free_count() > short_below_ &&
+      pool_->window_share() == PacketPool::kNoShare &&
+      now.ns() < deadline_.load(std::memory_order_relaxed)) [[likely]] {
+    if (frames != 0) {
+      if (!deadlines_moved_ && frames_unbooked_ + frames < kMostUnbooked) [[likely]] {
+        frames_unbooked_ += frames;
+        lull_ = 0;
+        stats_.polls.add();
+        return true;
+      }
+    } else if (lull_ % kLullTurns != 0) [[likely]] {
+      ++lull_;
+      stats_.polls.add();
+      stats_.empty_polls.add();
+      return false;
+    }
+  }
+  return full_turn(now, frames);
+}
+
+/// All of a turn that found `frames`.
+bool Engine::full_turn(Instant now, unsigned frames) noexcept {
   bool is_worked = frames != 0;
   if (lock_.has_work()) [[unlikely]] {
     run_notes(lock_.take_work());
     deadlines_moved_ = is_worked = true;
   }
-  if (pool_->free_count() <= 2 * low_water_ + kBurst) [[unlikely]]
+  if (pool_->free_count() <= short_below_) [[unlikely]]
     run_short(now);
   else if (pool_->window_share() != PacketPool::kNoShare) [[unlikely]]
     widen_windows(now);
   const bool is_due = now.ns() >= deadline_.load(std::memory_order_relaxed);
   stats_.polls.add();
-  frames_unbooked_ += frames;
-  if (is_worked) {
-    lull_ = 0;
-    // Who has something to send or to tell has moved the deadline, too: want_transmit(),
-    // note_effects(), note_udp(), and publish_deadline() of what is left over.
-    if (!is_due && !deadlines_moved_ && frames_unbooked_ < kMostUnbooked) [[likely]]
-      return true;
-  } else if (!is_due && lull_++ % kLullTurns != 0) [[likely]] {
+  if (!is_worked && !is_due && lull_++ % kLullTurns != 0) [[unlikely]] {
     stats_.empty_polls.add();
     return false;
   }
-  books(now, is_worked, is_due);
-  return is_worked;
-}
-
-/// A turn's, but for those that find nothing again and those that leave nothing to be done.
-void Engine::books(Instant now, bool is_worked, bool is_due) noexcept {
   if (is_due) [[unlikely]] {
     deadlines_moved_ = true;
     run_timers(now);
@@ -117,12 +142,17 @@ void Engine::books(Instant now, bool is_worked, bool is_due) noexcept {
     expire_path_mtus(now);
     if (now - waiters_retried_ >= kRetryWaiters) retry_waiters(now);
   }
-  if (!is_worked) idle(now);
+  frames_unbooked_ += frames;
+  if (is_worked)
+    lull_ = 0;
+  else
+    idle(now);
   if (frames_unbooked_ >= kMostUnbooked) [[unlikely]]
     reap_and_refill();
   if (!pending_.empty()) flush_pending(now);
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
   if (deadlines_moved_ || !is_worked) publish_deadline(now);
+  return is_worked;
 }
 
 /// Books that nobody waits for.

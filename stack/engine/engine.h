@@ -354,7 +354,7 @@ class Engine {
   // engine.cpp
   void unlock_noted() noexcept VIREO_RELEASE(lock_);
   bool turn(Instant now) noexcept VIREO_REQUIRES(lock_);
-  void books(Instant now, bool is_worked, bool is_due) noexcept VIREO_REQUIRES(lock_);
+  bool full_turn(Instant now, unsigned frames) noexcept VIREO_REQUIRES(lock_);
   void idle(Instant now) noexcept;
   void reap_and_refill() noexcept;
   void publish_deadline(Instant now) noexcept;
@@ -393,6 +393,7 @@ class Engine {
 
   // receive.cpp
   unsigned receive_burst(Port& port, Queue& queue, Instant now) noexcept;
+  unsigned receive_all(size_t first, Instant now) noexcept;
   unsigned receive_many(Port& port, Queue& queue, unsigned n, Instant now) noexcept;
   void receive_buffer(Port& port, RxDesc& desc, bool alone, Instant now) noexcept;
   void receive_frame(Port& port, RxDesc& desc, PacketChain rest, Instant now) noexcept;
@@ -566,8 +567,9 @@ class Engine {
   bool deadlines_moved_ = false;  ///< deadline_ may be late
   Heard<false> heard4_;           ///< whose frames took the short way last
   Heard<true> heard6_;
-  uint32_t low_water_ = 0;  ///< free frames below which queues grow no more
-  Instant pinned_looked_;   ///< of end_pinned(): when, how far, and whom it found
+  uint32_t low_water_ = 0;    ///< free frames below which queues grow no more
+  uint32_t short_below_ = 0;  ///< free frames with which, or fewer, a turn is run_short()
+  Instant pinned_looked_;     ///< of end_pinned(): when, how far, and whom it found
   uint32_t pinned_next_ = 0;
   SlabHandle pinned_;
   Instant shared_at_;  ///< when windows were last bounded or widened (crowd.cpp)
@@ -613,6 +615,7 @@ class Engine {
   std::vector<std::unique_ptr<Port>> owned_ports_;
   std::vector<Port*> ports_;
   std::vector<Polled> polled_;  ///< all of their queues
+  Polled only_{};               ///< the only one of them; null: there are more, or none
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_opens_;
   PortLeases leases_;

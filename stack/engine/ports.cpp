@@ -83,6 +83,7 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
   Port* p = owned_ports_.emplace_back(std::move(port)).get();
   ports_.push_back(p);
   for (auto& q : p->queues) polled_.push_back({p, q.get()});
+  only_ = polled_.size() == 1 ? polled_.front() : Polled{};
   for (auto& q : p->queues)
     if (q->wait_fd() >= 0) wait_fds_.push_back(q->wait_fd());
   publish(config_.port_stats, *p);
