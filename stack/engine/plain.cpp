@@ -64,7 +64,9 @@ template <bool kV6>
     events_.tcp(*f, e);  // there is nothing to gather
   else
     note_effects(*f, e);
-  arm_timer_by(*f, std::min({f->tcb.delack_at, f->tcb.rtx_at, now + tcp::kIdle}));
+  const Instant armed = f->deadline();  // arm_timer_by() the first of three
+  if (f->tcb.delack_at < armed || f->tcb.rtx_at < armed || now + tcp::kIdle < armed) [[unlikely]]
+    arm_timer(*f);
   return true;
 }
 
@@ -111,7 +113,10 @@ template <bool kV6>
   flow.stats->rx_packets.add();
   flow.stats->rx_bytes.add(p.length);
   p.offset = 0;  // the datagram ends in this buffer
-  flow.queue.push_back(std::move(packet));
+  if (flow.queue.empty()) [[likely]]
+    flow.queue.push_first(std::move(packet));
+  else
+    flow.queue.push_back(std::move(packet));
   if (alone && flow.owner != nullptr && !flow.notify_hook.is_linked()) [[likely]]
     events_.udp(flow);
   else

@@ -141,27 +141,28 @@ void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
 }
 
 /// The first datagram of the queue, if it came in one buffer over IPv4 and nothing but its bytes
-/// and its source is asked for: what nearly every one is. @return nullopt: nothing was done.
-std::optional<ssize_t> deliver_plain(const File& f, msghdr& msg, int flags) {
+/// and its source is asked for: what nearly every one is. @return -1: nothing was done.
+[[gnu::always_inline]] inline ssize_t deliver_plain(const File& f, msghdr& msg, int flags) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
   if (front.offset != 0 || front.cookie != wire::kPlainUdp4Headers || msg.msg_iovlen != 1 ||
       (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
-    return std::nullopt;
+    return -1;
   if (msg.msg_name != nullptr) give_plain_source(f, front.data(), msg);
-  const PacketRef p = u.queue.pop_front();
-  const size_t n = std::min<size_t>(p->length, msg.msg_iov->iov_len);
+  const PacketRef p = u.queue.buffers() == 1 ? u.queue.pop_only() : u.queue.pop_front();
+  const size_t length = p->length;
+  const size_t n = std::min(length, msg.msg_iov->iov_len);
   if (n != 0) std::memcpy(msg.msg_iov->iov_base, p->data(), n);
   Engine::udp_received(u, *p);
   msg.msg_controllen = 0;
-  msg.msg_flags = n < p->length ? MSG_TRUNC : 0;
-  return (flags & MSG_TRUNC) != 0 ? p->length : static_cast<ssize_t>(n);
+  msg.msg_flags = n < length ? MSG_TRUNC : 0;
+  return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? length : n);
 }
 
 /// The first datagram of the queue goes to the caller. Holder of the engine's lock.
 ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
-  if (const auto plain = deliver_plain(f, msg, flags)) [[likely]]
-    return *plain;
+  if (const ssize_t n = deliver_plain(f, msg, flags); n >= 0) [[likely]]
+    return n;
   UdpFlow& u = f.udp_flow();
   msg.msg_flags = 0;
   size_t total = 0;
@@ -278,9 +279,9 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS 
         polled = true;
       }
       if (u.soft_error == 0 && !u.queue.empty()) [[likely]] {
-        if (const auto n = deliver_plain(f, msg, flags)) [[likely]] {
+        if (const ssize_t n = deliver_plain(f, msg, flags); n >= 0) [[likely]] {
           e.unlock();
-          return *n;
+          return n;
         }
       }
     }

@@ -28,9 +28,10 @@ inline void schedule_ack(Tcb& t, Instant now) {
     return;
   }
   if (t.delack_at.is_never()) {
-    const Duration wait =
-        std::min(std::max(t.rtt.srtt / 2, Duration::ms(1)), t.config->delack_max.get());
-    t.delack_at = now + wait;
+    Duration wait = t.rtt.srtt / 2;
+    if (wait < Duration::ms(1)) wait = Duration::ms(1);
+    const Duration most = t.config->delack_max;
+    t.delack_at = now + (wait < most ? wait : most);
   }
 }
 
@@ -66,7 +67,7 @@ inline void queue_text(Tcb& t, PacketChain&& text) {
   else
     t.recv_queue.append(std::move(text));
 }
-inline void queue_text(Tcb& t, PacketRef&& text) {
+[[gnu::always_inline]] inline void queue_text(Tcb& t, PacketRef&& text) {
   if (t.recv_queue.empty()) [[likely]]
     t.recv_queue.push_first(std::move(text));
   else

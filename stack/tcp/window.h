@@ -29,7 +29,7 @@ inline StreamOffset receive_edge(const Tcb& t) {
 }
 
 /// Window field for a segment sent now (not for a SYN).
-inline uint16_t window_field(const Tcb& t) {
+[[gnu::always_inline]] inline uint16_t window_field(const Tcb& t) {
   // RFC 9293 §3.8.6.2.2: the edge advances by a segment or half the buffer, or not at all.
   const StreamOffset old = std::max(t.rcv_adv, t.rcv_nxt);
   const StreamOffset fresh = receive_edge(t);
