@@ -163,6 +163,33 @@ TEST_P(Udp, PeersInTurn) {
   a.close(s);
 }
 
+// What a peer's datagram found is found anew once the port is another socket's, or hears another.
+TEST_P(Udp, APeersNextDatagramGoesToWhoHasThePortNow) {
+  const auto [first, to] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(a.sendto(s, "1", to), 1);
+  const Received got = receive(b, first, 100);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(b.recv(first), "1");
+  b.close(first);
+  const int second = b.socket(AF_INET, SOCK_DGRAM);
+  ASSERT_EQ(b.bind(second, port_of(to)), 0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(a.sendto(s, "2", to), 1);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(b.recv(second), "2");
+  const int stranger = a.socket(AF_INET, SOCK_DGRAM);
+  ASSERT_EQ(a.bind(stranger, 0), 0);
+  const auto from = address(a.host(), port_of(a.getsockname(stranger)));
+  ASSERT_EQ(b.connect(second, sockaddr_of(from), length(from)), 0);
+  EXPECT_EQ(a.sendto(s, "not heard", to), 9);
+  EXPECT_EQ(a.sendto(stranger, "3", to), 1);
+  EXPECT_EQ(b.recv(second), "3");
+  ASSERT_EQ(b.connect(second, sockaddr_of(got.from), length(got.from)), 0);
+  EXPECT_EQ(a.sendto(s, "4", to), 1);
+  EXPECT_EQ(b.recv(second), "4");
+  EXPECT_EQ(b.is_carried(second), ours());
+  for (const int fd : {s, stranger}) a.close(fd);
+  b.close(second);
+}
+
 // An option that changes the header holds from the next datagram on.
 TEST_P(Udp, OptionsBetweenDatagrams) {
   const auto [r, to] = receiver();
