@@ -43,15 +43,17 @@ Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
   const auto shape = verbs::shape_of(context->limits(), pool, caps, options);
   if (!shape) return std::unexpected(shape.error());
   constexpr uint32_t kLeastSends = 64;  // so that the ring holds elements of any size
-  const uint32_t inline_bytes = std::min(options.inline_bytes, Sq::kMostInline);
+  const uint32_t wanted_inline = std::min(options.inline_bytes, Sq::kMostInline);
   auto pair = verbs::Pair::create(
-      context, {std::max(shape->tx_slots, kLeastSends), shape->tx_segments, inline_bytes,
+      context, {std::max(shape->tx_slots, kLeastSends), shape->tx_segments, wanted_inline,
                 shape->rx_slots, shape->rx_segments, caps.tso_max_bytes > 0,
                 options.compress && can_compress(context->get()) ? create_compressed : nullptr});
   if (!pair) return std::unexpected(pair.error());
   const auto rings = rings_of(*pair);
   if (!rings) return std::unexpected(rings.error());
+  const uint32_t inline_bytes = std::min(wanted_inline, pair->granted().max_inline_data);
   caps.inline_bytes = static_cast<uint16_t>(inline_bytes);
+  if (!pair->segments()) caps.tso_max_bytes = 0;
   ibv_qp* const qp = pair->get();
   return verbs::OpenedQueue{std::make_unique<Mlx5Queue>(device, context, std::move(*pair), *rings,
                                                         arena, pool, *shape, inline_bytes),

@@ -51,7 +51,8 @@ ibv_qp* create_qp(ibv_context* context, ibv_pd* pd, const ibv_qp_init_attr& attr
       cap.max_recv_wr > static_cast<uint32_t>(limits.max_qp_wr) ||
       cap.max_send_sge > static_cast<uint32_t>(limits.max_sge) ||
       cap.max_recv_sge > static_cast<uint32_t>(limits.max_sge) ||
-      cap.max_inline_data > most_inline || tso_header > (lacks("tso") ? 0 : 256))
+      cap.max_inline_data > most_inline ||
+      tso_header > (lacks("tso") || lacks("tsopairs") ? 0 : 256))
     return refuse(EINVAL);
   const std::lock_guard hold(c.nic->port.lock);
   if (c.nic->port.faults.removed) return refuse(EIO);

@@ -41,7 +41,8 @@ Pair::Pair(Pair&& o) noexcept
       received_(std::exchange(o.received_, nullptr)),
       told_(o.told_),
       pair_(std::exchange(o.pair_, nullptr)),
-      granted_(o.granted_) {}
+      granted_(o.granted_),
+      segments_(o.segments_) {}
 
 Pair::~Pair() {
   if (channel_ != nullptr) remove_own_fd(channel_->fd);
@@ -60,7 +61,10 @@ Result<void> Pair::create_completion_queues(const PairShape& shape) {
   syscall(SYS_fcntl, channel_->fd, F_SETFL, flags | O_NONBLOCK);
   received_ = create_received(shape);
   if (received_ == nullptr) return fail_errno("ibv_create_cq");
-  sent_ = library().create_cq(context_->get(), static_cast<int>(shape.sends), nullptr, nullptr, 0);
+  // In the error state every element comes back, those that fill a ring's end (dev/mlx5) too.
+  constexpr uint32_t kMostFill = 16;
+  sent_ = library().create_cq(context_->get(), static_cast<int>(shape.sends + kMostFill), nullptr,
+                              nullptr, 0);
   if (sent_ == nullptr) return fail_errno("ibv_create_cq");
   return {};
 }
@@ -87,27 +91,38 @@ ibv_cq* Pair::create_received(const PairShape& shape) {
 Result<void> Pair::create_pair(const PairShape& shape) {
   ibv_qp_init_attr_ex attr{};
   attr.qp_type = IBV_QPT_RAW_PACKET;
-  attr.comp_mask = IBV_QP_INIT_ATTR_PD;
   attr.pd = context_->domain();
   attr.send_cq = sent_;
   attr.recv_cq = received_;
-  if (shape.segments) {
-    attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
-    attr.max_tso_header = kMostHeader;
-  }
-  // A device that has less room for inline data refuses instead of granting less.
-  for (uint32_t inline_bytes = shape.inline_bytes;; inline_bytes /= 2) {
-    attr.cap = {shape.sends, shape.receives, shape.send_segments, shape.receive_segments,
-                inline_bytes};
-    pair_ = create_pair_ex(context_->get(), attr);
-    if (pair_ != nullptr || inline_bytes == 0) break;
-    if (errno != EINVAL && errno != ENOMEM) break;
+  const auto is_refusal = [] { return errno == EINVAL || errno == ENOMEM; };
+  // A device may report TSO and have none for this kind of pair.
+  for (const bool segments : {shape.segments, false}) {
+    segments_ = segments;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD;
+    if (segments) attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    attr.max_tso_header = segments ? kMostHeader : 0;
+    // A device that has less room for inline data refuses instead of granting less.
+    for (uint32_t inline_bytes = shape.inline_bytes;; inline_bytes /= 2) {
+      attr.cap = {shape.sends, shape.receives, shape.send_segments, shape.receive_segments,
+                  inline_bytes};
+      pair_ = create_pair_ex(context_->get(), attr);
+      if (pair_ != nullptr || inline_bytes == 0 || !is_refusal()) break;
+    }
+    if (pair_ != nullptr || !segments || (!is_refusal() && errno != EOPNOTSUPP)) break;
   }
   granted_ = attr.cap;
   if (pair_ != nullptr) return {};
   if (errno == EPERM) return fail(EPERM, "raw-packet queue pair: CAP_NET_RAW");
   if (errno == EOPNOTSUPP || errno == ENOSYS) return fail(ENOTSUP, "raw-packet queue pair");
   return fail_errno("ibv_create_qp");
+}
+
+Result<void> Pair::reset() {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  if (const int error = library().modify_qp(pair_, &attr, IBV_QP_STATE); error != 0)
+    return fail(error, "ibv_modify_qp");
+  return {};
 }
 
 Result<void> Pair::make_ready() {

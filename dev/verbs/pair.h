@@ -25,7 +25,8 @@ struct PairShape {
 
 class Pair {
  public:
-  /// What the device grants is in granted(): not less than asked, save the inline bytes.
+  /// What the device grants is in granted() and segments(): not less than asked, save the inline
+  /// bytes and IBV_WR_TSO.
   /// Errors: EPERM CAP_NET_RAW is missing; ENOTSUP no raw-packet queue pairs; ENOMEM, EBUSY.
   static Result<Pair> create(std::shared_ptr<Context> context, const PairShape& shape);
   Pair(Pair&& o) noexcept;
@@ -40,13 +41,19 @@ class Pair {
   ibv_comp_channel* channel() const { return channel_; }  ///< of received()
   const ibv_qp_cap& granted() const { return granted_; }
   bool is_ours() const { return context_->is_ours(); }
+  /// IBV_WR_TSO was granted.
+  bool segments() const { return segments_; }
+  /// Whatever was posted is forgotten, the device reads and writes none of it any more. Rules stay.
+  /// Errors: EIO the device is gone.
+  Result<void> reset();
+  /// From there to the state in which it sends. Errors: as reset().
+  Result<void> make_ready();
 
  private:
   explicit Pair(std::shared_ptr<Context> context) : context_(std::move(context)) {}
   Result<void> create_completion_queues(const PairShape& shape);
   ibv_cq* create_received(const PairShape& shape);
   Result<void> create_pair(const PairShape& shape);
-  Result<void> make_ready();
 
   std::shared_ptr<Context> context_;
   ibv_comp_channel* channel_ = nullptr;
@@ -55,6 +62,7 @@ class Pair {
   uint64_t told_ = 0;
   ibv_qp* pair_ = nullptr;
   ibv_qp_cap granted_{};
+  bool segments_ = false;
 };
 
 }  // namespace vireo::verbs

@@ -15,6 +15,7 @@ Result<OpenedQueue> make_verbs_queue(VerbsDevice& device, const std::shared_ptr<
   if (!made) return std::unexpected(made.error());
   caps.inline_bytes = static_cast<uint16_t>((*made)->inline_bytes());
   caps.tags = (*made)->tells_tags();
+  if (!(*made)->segments()) caps.tso_max_bytes = 0;
   ibv_qp* const pair = (*made)->pair();
   return OpenedQueue{std::move(*made), pair};
 }
@@ -28,27 +29,29 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(VerbsDevice& device,
   if (!shape) return std::unexpected(shape.error());
   QueueShape& s = *shape;
   s.refill = std::min(s.refill, kBatch);
-  auto pair = Pair::create(
-      context, {s.tx_slots, s.tx_segments, std::min(options.inline_bytes, kOwnBytes), s.rx_slots,
-                s.rx_segments, caps.tso_max_bytes > 0, nullptr, ReceiveCq::kTold});
+  const uint32_t inline_bytes = std::min(options.inline_bytes, kOwnBytes);
+  auto pair =
+      Pair::create(context, {s.tx_slots, s.tx_segments, inline_bytes, s.rx_slots, s.rx_segments,
+                             caps.tso_max_bytes > 0, nullptr, ReceiveCq::kTold});
   if (!pair) return std::unexpected(pair.error());
   auto memory = Arena::create(size_t{s.tx_slots} * kOwnBytes, false);
   if (!memory) return std::unexpected(memory.error());
   auto region = context->register_memory(memory->bytes());
   if (!region) return std::unexpected(region.error());
-  return std::unique_ptr<VerbsQueue>(new VerbsQueue(
-      device, context, std::move(*pair), std::move(*memory), std::move(*region), arena, pool, s));
+  return std::unique_ptr<VerbsQueue>(new VerbsQueue(device, context, std::move(*pair),
+                                                    std::move(*memory), std::move(*region), arena,
+                                                    pool, s, inline_bytes));
 }
 
 VerbsQueue::VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& context, Pair pair,
                        Arena own_memory, Region own_region, std::span<std::byte> arena,
-                       PacketPool& pool, const QueueShape& setup)
+                       PacketPool& pool, const QueueShape& setup, uint32_t inline_bytes)
     : device_(device),
       context_(context),
       arena_(arena),
       pool_(pool),
       setup_(setup),
-      inline_bytes_(std::min(pair.granted().max_inline_data, kOwnBytes)),
+      inline_bytes_(std::min(pair.granted().max_inline_data, inline_bytes)),
       rx_frames_(size_t{setup.rx_slots} * setup.rx_segments),
       fill_(setup.rx_slots),
       received_(pair),

@@ -51,6 +51,7 @@ class VerbsQueue final : public Queue {
   ibv_qp* pair() const { return pair_.get(); }
   uint32_t inline_bytes() const { return inline_bytes_; }
   bool tells_tags() const { return received_.tells_tags(); }
+  bool segments() const { return pair_.segments(); }
 
  private:
   static constexpr uint32_t kMostSegments = QueueShape::kMostSegments;
@@ -64,7 +65,7 @@ class VerbsQueue final : public Queue {
 
   VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& context, Pair pair,
              Arena own_memory, Region own_region, std::span<std::byte> arena, PacketPool& pool,
-             const QueueShape& setup);
+             const QueueShape& setup, uint32_t inline_bytes);
   unsigned deliver(const Receipt& r, std::span<RxDesc> out) noexcept;
   void drop_receive(const Receipt& r) noexcept;
   std::byte* own_bytes(uint32_t slot) const {

@@ -122,6 +122,34 @@ TEST(Mlx5, WithoutRingsItIsTheVerbsDevice) {
   softnic_refuse_rings(false);
 }
 
+/// Of a device that lacks `what`, once its queue is open.
+DeviceCaps caps_without(const char* what) {
+  unsetenv("SOFTNIC_WIRE");
+  setenv("SOFTNIC_LACKS", what, 1);
+  OpenedEnds ends;
+  DeviceCaps caps;
+  EXPECT_TRUE(ends.open(256, [](int side, Arena& arena) {
+    return open_mlx5({.device = side == 0 ? "softnic0" : "softnic1"}, arena, {});
+  }));
+  const auto queue = ends.devices[0]->open_queue(QueueId(0), *ends.pools[0]);
+  EXPECT_TRUE(queue) << queue.error().where;
+  caps = ends.devices[0]->caps();
+  unsetenv("SOFTNIC_LACKS");
+  return caps;
+}
+
+TEST(Mlx5, InlineIsAsMuchAsWasGranted) {
+  EXPECT_EQ(caps_without("").inline_bytes, 204);
+  EXPECT_EQ(caps_without("inline").inline_bytes, 51) << "half of the half";
+}
+
+TEST(Mlx5, SegmentationThatIsRefusedWithThePairIsDoneWithout) {
+  EXPECT_GT(caps_without("").tso_max_bytes, 0U);
+  const DeviceCaps caps = caps_without("tsopairs");
+  EXPECT_EQ(caps.tso_max_bytes, 0U);
+  EXPECT_EQ(caps.inline_bytes, 204) << "nothing else is done without";
+}
+
 /// Libraries that the test is linked with are found by dlopen(3) under their names.
 [[maybe_unused]] const auto kLinked = &mlx5dv_is_supported;
 
