@@ -52,6 +52,7 @@ inline constexpr std::array kEngineCounters{
     CounterName<EngineStats>{"rx_starved", &EngineStats::rx_starved},
     CounterName<EngineStats>{"rx_refused", &EngineStats::rx_refused},
     CounterName<EngineStats>{"tx_refused", &EngineStats::tx_refused},
+    CounterName<EngineStats>{"queue_restarts", &EngineStats::queue_restarts},
     CounterName<EngineStats>{"pool_free", &EngineStats::pool_free},
     CounterName<EngineStats>{"pool_size", &EngineStats::pool_size},
     CounterName<EngineStats>{"polls", &EngineStats::polls},

@@ -61,6 +61,7 @@ struct QueueLosses {
       0;  ///< times an empty frame was wanted in vain (a NIC then drops by itself)
   uint64_t rx_refused = 0;  ///< empty frames that the device refused: a fault of ours
   uint64_t tx_refused = 0;  ///< frames to send that the device refused: a fault of ours
+  uint64_t restarts = 0;    ///< times the queue began anew after an error; what it held is lost
 };
 
 /// How full a receive ring is.
@@ -123,8 +124,8 @@ class Queue {
   /// Clears the readiness of wait_fd() after a wake-up, where it does not clear itself.
   virtual void wake_ack() noexcept {}
   /// False once the device is gone (interface removed, reset): no frame will come or leave any
-  /// more.
-  virtual bool alive() const noexcept { return true; }
+  /// more. A queue that failed alone begins anew.
+  virtual bool alive() noexcept { return true; }
   /// May cost a system call.
   virtual QueueLosses losses() const noexcept { return {}; }
 };

@@ -28,7 +28,7 @@ class MemQueue final : public Queue {
   unsigned tx_reap() noexcept override;
   Result<bool> arm() noexcept override;
   int wait_fd() const noexcept override { return -1; }
-  bool alive() const noexcept override;
+  bool alive() noexcept override;
   QueueLosses losses() const noexcept override { return losses_; }
 
   /// When the next frame leaves; never() if none was rung for.

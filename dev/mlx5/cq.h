@@ -88,6 +88,16 @@ class Cq {
   void pop_session(uint32_t n) {
     for (; n > 0; --n, pop()) front()->op_own = turn_;
   }
+  /// Takes all that is there, unread.
+  void skip_all() {
+    while (has_front()) {
+      const mlx5_cqe64& e = *front();
+      const bool is_session =
+          (e.op_own & 0xfc) == (kReceived | kCompressed << 2) && be32toh(e.byte_cnt) != 0;
+      is_session ? pop_session(be32toh(e.byte_cnt)) : pop();
+    }
+    release();
+  }
   uint32_t consumed() const { return consumed_; }
   /// Tells the device how far it may write.
   void release() {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 
+#include "core/log.h"
 #include "dev/verbs/late_libibverbs.h"
 
 namespace vireo::mlx5 {
@@ -45,21 +46,56 @@ Mlx5Queue::~Mlx5Queue() {
   device_.close(*this);
   if (context_->is_ours()) {
     wake_ack();
-    // Until it is reset, the device may still read and write what is about to be free.
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_RESET;
-    (void)verbs::library().modify_qp(pair_.get(), &attr, IBV_QP_STATE);
+    // Until then, the device may still read and write what is about to be free.
+    (void)pair_.reset();
   }
   release_held(held_tail_);
+  drop_receives();
+}
+
+/// The pair is in the error state: empties all rings and starts it again, or gives the device up.
+void Mlx5Queue::begin_anew() noexcept {
+  const bool carried = rx_taken_ != 0 || freed_.frames != begun_at_;
+  if (!device_.may_begin_anew(carried)) return;
+  if (!pair_.reset()) return device_.note_gone();
+  // Of requests that are forgotten. The provider, who thinks that the queues are its own, may have
+  // written their records when it reset the pair: release() sets them right.
+  received_.skip_all();
+  sent_.skip_all();
+  session_ = {};
+  drop_receives();
+  rx_posted_ = rx_taken_ = 0;
+  losses_.tx_refused += frames_ - freed_.frames;
+  release_held(held_tail_);
+  freed_ = {frames_, held_tail_, 0};
+  begun_at_ = frames_;
+  mark_head_ = mark_tail_;
+  signaled_held_ = held_tail_;
+  until_signal_ = shape_.signal_every;
+  credit_ = unrung_ = 0;
+  sq_.begin_anew();
+  if (!pair_.make_ready()) return device_.note_gone();
+  device_.note_begun();
+  if (losses_.restarts++ == 0)
+    log<LogLevel::kWarn>("RDMA: a queue pair failed and began anew; vireo-stat counts them");
+  rx_refill();
+}
+
+void Mlx5Queue::drop_receives() noexcept {
   for (; rx_taken_ != rx_posted_; ++rx_taken_)
     for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
+}
+
+bool Mlx5Queue::alive() noexcept {
+  if (device_.is_there() && !device_.is_usable()) begin_anew();
+  return !device_.is_gone();
 }
 
 // ---- receiving ----------------------------------------------------------------------------------
 
 void Mlx5Queue::rx_refill() noexcept {
   const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
-  while (rx_posted_ - rx_taken_ < target && !device_.is_gone()) {
+  while (rx_posted_ - rx_taken_ < target && device_.is_usable()) {
     const uint32_t most = std::min(shape_.refill, target - (rx_posted_ - rx_taken_));
     const uint32_t n = std::min(most, pool_.rx_count() / shape_.rx_segments);
     for (uint32_t k = 0; k < n; ++k, ++rx_posted_) {
@@ -146,15 +182,18 @@ bool Mlx5Queue::take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept {
                 with_tag(flags_of(cqe.hds_ip_ext), tag), tag};
     return true;
   }
-  // A request that came back without a frame: the pair is in the error state now, whatever the
-  // first cause was.
+  // A request that came back without a frame, and so will all that are posted: the pair is in the
+  // error state, whatever the first cause was.
+  const auto& error = reinterpret_cast<const mlx5_err_cqe&>(cqe);
+  if (error.syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR) ++losses_.rx_refused;
+  device_.note_broken();
+  if (!device_.is_gone()) begin_anew();
+  if (!device_.is_gone() || !received_.has_front()) return false;
   if (rx_taken_ != rx_posted_) {
     for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
     ++rx_taken_;
   }
-  ++losses_.rx_refused;
   received_.pop();
-  device_.note_gone();
   return true;
 }
 
@@ -180,7 +219,7 @@ unsigned Mlx5Queue::deliver_session(std::span<RxDesc> out) noexcept {
 
 Result<bool> Mlx5Queue::arm() noexcept {
   if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
-  if (session_.count != 0) return false;
+  if (session_.count != 0 || !device_.is_usable()) return false;
   wake_ack();  // an old event would end the sleep before it began
   received_.arm();
   ever_armed_ = true;
@@ -271,7 +310,7 @@ bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
 
 /// Looks again how many frames can be taken.
 bool Mlx5Queue::find_credit() noexcept {
-  if (device_.is_gone()) return false;
+  if (!device_.is_usable()) return false;
   const uint32_t held = held_mask_ + 1 - (held_tail_ - freed_.held);
   credit_ = std::min({shape_.tx_slots - (frames_ - freed_.frames), sq_.room(freed_.blocks),
                       held / verbs::QueueShape::kMostSegments});
@@ -364,10 +403,17 @@ unsigned Mlx5Queue::tx_reap() noexcept {
 
 /// Elements that did not go out, each by itself. The pair reads nothing more.
 void Mlx5Queue::take_send_errors() noexcept {
+  if (device_.is_usable()) {
+    // They stay where they are, so that this is called again: what came meanwhile is taken first.
+    device_.note_broken();
+    credit_ = 0;
+    return;
+  }
+  if (!device_.is_gone()) begin_anew();
+  if (!device_.is_gone()) return;
   for (; sent_.has_front(); sent_.pop()) ++losses_.tx_refused;
   sent_.release();
   release_held(held_tail_);
-  device_.note_gone();
 }
 
 }  // namespace vireo::mlx5

@@ -43,7 +43,7 @@ class Mlx5Queue final : public Queue {
   Result<bool> arm() noexcept override;
   int wait_fd() const noexcept override { return pair_.channel()->fd; }
   void wake_ack() noexcept override;
-  bool alive() const noexcept override { return device_.is_there(); }
+  bool alive() noexcept override;
   QueueLosses losses() const noexcept override { return losses_; }
 
  private:
@@ -84,6 +84,8 @@ class Mlx5Queue final : public Queue {
   void signal() noexcept;
   void release_held(uint32_t until) noexcept;
   [[gnu::cold]] void take_send_errors() noexcept;
+  [[gnu::cold]] void begin_anew() noexcept;
+  void drop_receives() noexcept;
 
   verbs::VerbsDevice& device_;
   std::shared_ptr<verbs::Context> context_;
@@ -99,7 +101,7 @@ class Mlx5Queue final : public Queue {
   Rq rq_;
   const uint32_t rx_mask_;
   std::unique_ptr<PacketBuf*[]> rx_frames_;
-  uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests
+  uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests since the pair last began
   verbs::ReceiveFill fill_;
   Session session_;
   bool ever_armed_ = false;  ///< since then the channel may hold events
@@ -114,6 +116,7 @@ class Mlx5Queue final : public Queue {
   uint32_t frames_ = 0, held_tail_ = 0, mark_tail_ = 0;
   Mark freed_{};  ///< done, as far as is known
   uint32_t mark_head_ = 0;
+  uint32_t begun_at_ = 0;       ///< freed_.frames when the pair last began
   uint32_t signaled_held_ = 0;  ///< held_tail_ when a completion was last asked for
   uint32_t until_signal_;       ///< elements
   uint32_t credit_ = 0;         ///< elements for which there surely is room

@@ -46,6 +46,8 @@ class Sq {
     return free < kMostBlocks ? 0 : free / kMostBlocks - 1;
   }
   uint32_t produced() const { return produced_; }
+  /// The pair was reset: the device counts elements from 0 again.
+  void begin_anew() { produced_ = 0; }
 
   /// The place of the next element, of `octowords` in all.
   std::byte* claim(uint32_t octowords) {

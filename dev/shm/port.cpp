@@ -162,7 +162,7 @@ int ShmQueue::wait_fd() const noexcept { return device_.bell_.wait_fd(); }
 
 void ShmQueue::wake_ack() noexcept { device_.bell_.clear(); }
 
-bool ShmQueue::alive() const noexcept {
+bool ShmQueue::alive() noexcept {
   if (device_.peer_gone_ || device_.broken_) return false;
   const Instant now = Clock::now();
   if (now < device_.next_look_) return true;

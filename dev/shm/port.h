@@ -29,7 +29,7 @@ class ShmQueue final : public Queue {
   Result<bool> arm() noexcept override;
   int wait_fd() const noexcept override;
   void wake_ack() noexcept override;
-  bool alive() const noexcept override;
+  bool alive() noexcept override;
 
  private:
   unsigned copy_out(WireSlot& slot, uint32_t length, std::span<RxDesc> out) noexcept;

@@ -54,6 +54,13 @@ void softnic_fail_sends(ibv_device* device, unsigned sends, ibv_wc_status status
   p.faults.fail_status = status;
 }
 
+void softnic_fail_pairs(ibv_device* device, bool flushed) {
+  Nic& n = nic_of(device);
+  const std::lock_guard hold(n.port.lock);
+  if (flushed) n.port.enter_all_errors();
+  n.tell(IBV_EVENT_QP_FATAL);
+}
+
 void softnic_drop(ibv_device* device, unsigned frames) {
   Port& p = nic_of(device).port;
   const std::lock_guard hold(p.lock);

@@ -110,15 +110,24 @@ bool VerbsDevice::is_there() noexcept {
   while (library().get_async_event(context_->get(), &e) == 0) {
     switch (e.event_type) {
       case IBV_EVENT_DEVICE_FATAL:
-      case IBV_EVENT_QP_FATAL:
       case IBV_EVENT_CQ_ERR:
         note_gone();
+        break;
+      case IBV_EVENT_QP_FATAL:
+        note_broken();
         break;
       default:
         break;  // a port that is down is the link's matter, and comes back
     }
     library().ack_async_event(&e);
   }
+  return !is_gone();
+}
+
+bool VerbsDevice::may_begin_anew(bool carried) noexcept {
+  if (!is_there()) return false;
+  if (carried) errors_in_row_ = 0;
+  if (++errors_in_row_ == kMostErrors) note_gone();
   return !is_gone();
 }
 

@@ -46,11 +46,26 @@ class VerbsDevice final : public Device {
   /// Reads what the device has to tell. @return false: it is gone. May cost a system call.
   bool is_there() noexcept;
   /// A queue has seen an error that only a dead device gives.
-  void note_gone() noexcept { gone_.store(true, std::memory_order_relaxed); }
+  void note_gone() noexcept { health_.store(Health::kGone, std::memory_order_relaxed); }
   /// What is_there() found last.
-  bool is_gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
+  bool is_gone() const noexcept { return health() == Health::kGone; }
+
+  /// The pair is in the error state, by a completion or an event: nothing is posted until its queue
+  /// has begun anew.
+  void note_broken() noexcept { go(Health::kGood, Health::kBroken); }
+  bool is_usable() const noexcept { return health() == Health::kGood; }
+  /// May a broken pair begin anew? `carried`: frames went by since it last began. @return false:
+  /// the device is gone, or given up, at the kMostErrors-th error in a row. May cost a system call.
+  bool may_begin_anew(bool carried) noexcept;
+  void note_begun() noexcept { go(Health::kBroken, Health::kGood); }
+  static constexpr unsigned kMostErrors = 5;
 
  private:
+  enum class Health : uint8_t { kGood, kBroken, kGone };
+  Health health() const noexcept { return health_.load(std::memory_order_relaxed); }
+  void go(Health from, Health to) noexcept {
+    health_.compare_exchange_strong(from, to, std::memory_order_relaxed);
+  }
   void unsteer(uint64_t rule_id) noexcept override;
   ibv_flow* create_flow(const FlowKey& key, FlowTag tag);
   struct Rule {
@@ -63,7 +78,8 @@ class VerbsDevice final : public Device {
   VerbsOptions options_;
   QueueMaker make_;
   std::optional<std::array<uint8_t, 6>> mac_;
-  std::atomic<bool> gone_{false};
+  std::atomic<Health> health_{Health::kGood};  ///< kGone is for ever
+  unsigned errors_in_row_ = 0;                 ///< the queue's, as the calls that change it
   std::mutex lock_;
   FlowRules<Rule> rules_;
   ibv_qp* pair_ = nullptr;  ///< of the open queue

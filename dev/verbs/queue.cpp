@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/log.h"
 #include "dev/verbs/late_libibverbs.h"
 
 namespace vireo::verbs {
@@ -67,16 +68,41 @@ VerbsQueue::~VerbsQueue() {
   device_.close(*this);
   if (context_->is_ours()) {
     wake_ack();
-    // Until it is reset, the device may still read and write what is about to be free.
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_RESET;
-    (void)library().modify_qp(pair_.get(), &attr, IBV_QP_STATE);
+    // Until then, the device may still read and write what is about to be free.
+    (void)pair_.reset();
   } else {
     own_region_.abandon();
   }
   while (tx_head_ != tx_tail_) release(static_cast<uint32_t>(tx_head_++ % setup_.tx_slots));
-  for (PacketBuf* p : rx_frames_)
-    if (p != nullptr) PacketPool::drop(p);
+  drop_receives();
+}
+
+/// The pair is in the error state: empties both rings and starts it again, or gives the device up.
+void VerbsQueue::begin_anew() noexcept {
+  if (!device_.may_begin_anew(std::exchange(has_carried_, false))) return;
+  if (!pair_.reset()) return device_.note_gone();
+  ibv_wc wc[kBatch];  // of requests that are forgotten
+  while (ibv_poll_cq(pair_.sent(), static_cast<int>(kBatch), wc) > 0) {
+  }
+  while (received_.front(kBatch) != nullptr) received_.take();
+  received_.rest();
+  losses_.tx_refused += tx_tail_ - tx_head_;
+  while (tx_head_ != tx_tail_) release(static_cast<uint32_t>(tx_head_++ % setup_.tx_slots));
+  staged_ = since_signal_ = 0;
+  holds_unsignaled_ = false;
+  drop_receives();
+  if (!pair_.make_ready()) return device_.note_gone();
+  device_.note_begun();
+  if (losses_.restarts++ == 0)
+    log<LogLevel::kWarn>("RDMA: a queue pair failed and began anew; vireo-stat counts them");
+  rx_refill();
+}
+
+void VerbsQueue::drop_receives() noexcept {
+  for (PacketBuf*& p : rx_frames_)
+    if (p != nullptr) PacketPool::drop(std::exchange(p, nullptr));
+  rx_free_.clear();
+  for (uint32_t i = setup_.rx_slots; i-- > 0;) rx_free_.push_back(i);
 }
 
 // ---- receiving ----------------------------------------------------------------------------------
@@ -86,7 +112,7 @@ void VerbsQueue::rx_refill() noexcept {
   ibv_sge sge[kBatch * kMostSegments];
   uint32_t posted = setup_.rx_slots - static_cast<uint32_t>(rx_free_.size());
   const uint32_t target = fill_.target(posted);
-  while (posted < target && !device_.is_gone()) {
+  while (posted < target && device_.is_usable()) {
     uint32_t n = 0;
     for (; n < setup_.refill && posted < target; ++n, ++posted) {
       if (pool_.rx_count() < setup_.rx_segments) break;
@@ -108,7 +134,7 @@ void VerbsQueue::rx_refill() noexcept {
     ibv_recv_wr* bad = nullptr;
     rx_free_.resize(rx_free_.size() - n);
     if (ibv_post_recv(pair_.get(), wr, &bad) != 0) [[unlikely]]
-      return device_.note_gone();  // the frames go back when the queue ends
+      return device_.note_broken();  // the frames go back when it begins anew
     if (n < setup_.refill) return;
   }
 }
@@ -130,6 +156,7 @@ unsigned VerbsQueue::deliver(const Receipt& r, std::span<RxDesc> out) noexcept {
     out[i] = {PacketRef(p), i + 1 < used ? r.flags | RxFlags::kMore : r.flags, r.tag};
   }
   rx_free_.push_back(r.slot);
+  has_carried_ = true;
   return used;
 }
 
@@ -138,8 +165,8 @@ void VerbsQueue::drop_receive(const Receipt& r) noexcept {
   for (uint32_t i = 0; i < setup_.rx_segments; ++i)
     PacketPool::drop(std::exchange(rx_frames_[size_t{r.slot} * setup_.rx_segments + i], nullptr));
   rx_free_.push_back(r.slot);
-  ++losses_.rx_refused;
-  device_.note_gone();  // the pair is in the error state now, whatever the first cause was
+  if (r.status != IBV_WC_WR_FLUSH_ERR) ++losses_.rx_refused;
+  device_.note_broken();  // whatever the first cause was
 }
 
 unsigned VerbsQueue::rx_burst(std::span<RxDesc> out) noexcept {
@@ -164,7 +191,7 @@ unsigned VerbsQueue::rx_burst(std::span<RxDesc> out) noexcept {
 
 Result<bool> VerbsQueue::arm() noexcept {
   if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
-  if (received_.has_left()) return false;
+  if (received_.has_left() || !device_.is_usable()) return false;
   wake_ack();  // an old event would end the sleep before it began
   if (ibv_req_notify_cq(received_.get(), 0) != 0) {
     device_.note_gone();
@@ -184,12 +211,15 @@ void VerbsQueue::wake_ack() noexcept {
   while (library().get_cq_event(pair_.channel(), &cq, &cookie) == 0) library().ack_cq_events(cq, 1);
 }
 
-bool VerbsQueue::alive() const noexcept { return device_.is_there(); }
+bool VerbsQueue::alive() noexcept {
+  if (device_.is_there() && !device_.is_usable()) begin_anew();
+  return !device_.is_gone();
+}
 
 // ---- sending ------------------------------------------------------------------------------------
 
 bool VerbsQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
-  if (tx_tail_ - tx_head_ == setup_.tx_slots || device_.is_gone()) [[unlikely]] {
+  if (tx_tail_ - tx_head_ == setup_.tx_slots || !device_.is_usable()) [[unlikely]] {
     tx_flush();
     return false;
   }
@@ -315,7 +345,7 @@ void VerbsQueue::tx_flush() noexcept {
   staged_ = 0;
   if (ibv_post_send(pair_.get(), &wr_[0], &bad) != 0) [[unlikely]] {
     ++losses_.tx_refused;
-    device_.note_gone();  // the packets go back when the queue ends
+    device_.note_broken();  // the packets go back when it begins anew
   }
 }
 
@@ -329,13 +359,19 @@ void VerbsQueue::release(uint32_t slot) noexcept {
 }
 
 unsigned VerbsQueue::tx_reap() noexcept {
+  if (!device_.is_usable() && !device_.is_gone()) [[unlikely]] {
+    begin_anew();
+    return 0;
+  }
   ibv_wc wc[kBatch];
   unsigned reaped = 0;
   const int polled = ibv_poll_cq(pair_.sent(), static_cast<int>(kBatch), wc);
   for (int i = 0; i < polled; ++i) {
     if (wc[i].status != IBV_WC_SUCCESS) [[unlikely]] {
       ++losses_.tx_refused;
-      device_.note_gone();
+      device_.note_broken();
+    } else {
+      has_carried_ = true;
     }
     // A completion speaks for all requests before it as well.
     for (; tx_head_ <= wc[i].wr_id; ++tx_head_, ++reaped)

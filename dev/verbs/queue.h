@@ -45,7 +45,7 @@ class VerbsQueue final : public Queue {
   Result<bool> arm() noexcept override;
   int wait_fd() const noexcept override { return pair_.channel()->fd; }
   void wake_ack() noexcept override;
-  bool alive() const noexcept override;
+  bool alive() noexcept override;
   QueueLosses losses() const noexcept override { return losses_; }
 
   ibv_qp* pair() const { return pair_.get(); }
@@ -78,6 +78,8 @@ class VerbsQueue final : public Queue {
   ibv_sge& add_segment(const void* at, uint32_t bytes, uint32_t lkey) noexcept;
   void hold(uint32_t slot, PacketBuf* p) noexcept;
   void release(uint32_t slot) noexcept;
+  [[gnu::cold]] void begin_anew() noexcept;
+  void drop_receives() noexcept;
 
   VerbsDevice& device_;
   std::shared_ptr<Context> context_;
@@ -90,7 +92,8 @@ class VerbsQueue final : public Queue {
   ReceiveFill fill_;
   std::vector<uint32_t> rx_free_;  ///< slots, a stack
   ReceiveCq received_;
-  bool ever_armed_ = false;  ///< since then the channel may hold events
+  bool ever_armed_ = false;   ///< since then the channel may hold events
+  bool has_carried_ = false;  ///< since the pair last began
   QueueLosses losses_;
 
   std::vector<SendSlot> tx_slots_;

@@ -366,7 +366,7 @@ Result<bool> XdpQueue::arm() noexcept {
   return xsk_.rx.ready_now() == 0;
 }
 
-bool XdpQueue::alive() const noexcept {
+bool XdpQueue::alive() noexcept {
   if (dead_) return false;
   int error = 0;
   unsigned length = sizeof error;

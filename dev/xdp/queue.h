@@ -46,7 +46,7 @@ class XdpQueue final : public Queue {
   unsigned tx_reap() noexcept override;
   Result<bool> arm() noexcept override;
   int wait_fd() const noexcept override { return xsk_.fd(); }
-  bool alive() const noexcept override;
+  bool alive() noexcept override;
   QueueLosses losses() const noexcept override;
 
   bool is_zero_copy() const { return xsk_.is_zero_copy(); }

@@ -33,6 +33,7 @@ void Engine::count_losses() noexcept {
     to.rx_starved += l.rx_starved;
     to.rx_refused += l.rx_refused;
     to.tx_refused += l.tx_refused;
+    to.restarts += l.restarts;
   };
   for (Port* p : ports_) {
     if (!p->dead) {
@@ -46,6 +47,7 @@ void Engine::count_losses() noexcept {
   stats_.rx_starved.set(all.rx_starved);
   stats_.rx_refused.set(all.rx_refused);
   stats_.tx_refused.set(all.tx_refused);
+  stats_.queue_restarts.set(all.restarts);
 }
 
 void Engine::lose_port(Port& p) noexcept {

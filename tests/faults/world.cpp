@@ -132,6 +132,7 @@ void World::close_all() {
     softnic_drop(d, 0);
     softnic_corrupt(d, 0);
     softnic_lose_events(d, 0);
+    softnic_fail_sends(d, 0, IBV_WC_SUCCESS);
   }
   stopped_[0] = stopped_[1] = false;
   pass(Duration::ms(1));

@@ -23,6 +23,7 @@ constexpr size_t kRingFull = counter_index(kEngineCounters, "rx_lost_ring_full")
 constexpr size_t kNoFrame = counter_index(kEngineCounters, "rx_lost_no_frame");
 constexpr size_t kRxRefused = counter_index(kEngineCounters, "rx_refused");
 constexpr size_t kTxRefused = counter_index(kEngineCounters, "tx_refused");
+constexpr size_t kRestarts = counter_index(kEngineCounters, "queue_restarts");
 
 /// What changed since an earlier look, a second; or the total.
 struct Rate {
@@ -121,6 +122,11 @@ std::string losses_view(const ProcessReading& p) {
         late);
   if (const uint64_t refused = p.engine[kRxRefused] + p.engine[kTxRefused]; refused != 0)
     out += fmt::format("  refused by the device: {} frames: please report it\n", refused);
+  if (const uint64_t restarts = p.engine[kRestarts]; restarts != 0)
+    out += fmt::format(
+        "  queues begun anew after an error of the device: {} times; what they held then was "
+        "lost\n",
+        restarts);
   return out;
 }
 

@@ -82,6 +82,10 @@ TEST(View, FramesLostBeforeVireoAreSaidWithTheRemedy) {
   live->engines[0].tx_refused.set(3);
   const std::string more = process_view(read_stats(*live), nullptr, {}, {});
   EXPECT_NE(more.find("refused by the device: 3 frames"), more.npos) << more;
+  EXPECT_EQ(more.find("anew"), more.npos) << more;
+  live->engines[0].queue_restarts.set(2);
+  const std::string anew = process_view(read_stats(*live), nullptr, {}, {});
+  EXPECT_NE(anew.find("begun anew after an error of the device: 2 times"), anew.npos) << anew;
 }
 
 TEST(View, ReasonsOverAllProcesses) {
