@@ -36,7 +36,7 @@ struct alignas(64) PacketBuf {
   uint16_t length = 0;         ///< valid bytes
   uint16_t refs = 0;           ///< 0 = in the pool
   uint16_t device_refs = 0;    ///< of refs, those held by a device that still reads the frame
-  int64_t hw_time = 0;         ///< RX timestamp, ns of the device's clock, 0 = none
+  int64_t hw_time = 0;         ///< RX timestamp by the device (Queue::stamp()), ns, 0 = none
   uint32_t cookie = 0;         ///< free for the present owner
 
   std::byte* data() { return frame + data_at; }

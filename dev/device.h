@@ -105,6 +105,9 @@ class Queue {
   /// Up to out.size() frames in arrival order; 0 costs one cache-line look.
   virtual unsigned rx_burst(std::span<RxDesc> out) noexcept = 0;
   virtual RxLevel rx_level() const noexcept { return {}; }
+  /// From now on received frames bear PacketBuf::hw_time, where caps().stamps. A frame in several
+  /// buffers has it in the first.
+  virtual void stamp() noexcept {}
   /// Gives empty frames to the RX ring, as many as it and the pool have room for. Off the latency
   /// path.
   virtual void rx_refill() noexcept = 0;

@@ -42,6 +42,22 @@ bool is_plain(const net::Link& l) {
          l.master.value() == 0;
 }
 
+StampTime stamps_of(HwTimestamps c) {
+  switch (c) {
+    case HwTimestamps::kOff:
+      return StampTime::kNone;
+    case HwTimestamps::kRaw:
+      return StampTime::kRaw;
+    case HwTimestamps::kBest:
+      return StampTime::kBest;
+    case HwTimestamps::kSync:
+      return StampTime::kSystem;
+    case HwTimestamps::kPtp:
+      return StampTime::kPtp;
+  }
+  return StampTime::kNone;
+}
+
 /// By `open`: open_mlx5(), which tries more, or open_verbs().
 Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Settings& s,
                                           const net::Link& link, Arena& arena) {
@@ -56,7 +72,8 @@ Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Sett
                .tx_frames = count(s.tx_wre),
                .inline_bytes = count(s.tx_max_inline),
                .signal_every = count(s.tx_wre_batching),
-               .refill_receives = count(s.rx_wre_batching)});
+               .refill_receives = count(s.rx_wre_batching),
+               .stamps = stamps_of(s.hw_ts_conversion)});
 }
 
 Carried<std::unique_ptr<Device>> open(const Settings& s, const net::Link& link, Arena& arena) {

@@ -36,6 +36,24 @@ bool can_compress(ibv_context* context) {
          (c.cqe_comp_caps.supported_format & MLX5DV_CQE_RES_FORMAT_HASH) != 0;
 }
 
+/// The clock that PTP may set, as libmlx5 keeps it.
+bool read_ptp(void* context, verbs::StampClock::Reading& out) {
+  mlx5dv_clock_info i{};
+  if (library().get_clock_info(static_cast<ibv_context*>(context), &i) != 0) return false;
+  out = {i.last_cycles, static_cast<int64_t>(i.nsec), uint64_t{i.mult} << (32 - i.shift)};
+  return true;
+}
+
+std::optional<verbs::StampClock> clock_of(const verbs::Context& context, StampTime wanted) {
+  const Instant now = Clock::now();
+  const uint64_t khz = context.limits().hca_core_clock;
+  mlx5dv_clock_info i{};
+  if (wanted == StampTime::kPtp && khz != 0 && library().get_clock_info != nullptr &&
+      library().get_clock_info(context.get(), &i) == 0 && i.mask != 0 && i.shift <= 32)
+    return verbs::StampClock::by(read_ptp, context.get(), i.mask, khz, now);
+  return verbs::StampClock::of(context, wanted, now);
+}
+
 Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
                                        const std::shared_ptr<verbs::Context>& context,
                                        std::span<std::byte> arena, PacketPool& pool,
@@ -54,9 +72,11 @@ Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
   const uint32_t inline_bytes = std::min(wanted_inline, pair->granted().max_inline_data);
   caps.inline_bytes = static_cast<uint16_t>(inline_bytes);
   if (!pair->segments()) caps.tso_max_bytes = 0;
+  const auto clock = clock_of(*context, options.stamps);
+  caps.stamps = clock.has_value();
   ibv_qp* const qp = pair->get();
   return verbs::OpenedQueue{std::make_unique<Mlx5Queue>(device, context, std::move(*pair), *rings,
-                                                        arena, pool, *shape, inline_bytes),
+                                                        arena, pool, *shape, inline_bytes, clock),
                             qp};
 }
 

@@ -15,7 +15,8 @@ constexpr uint32_t kHeldPerFrame = 2;  // of those in flight, on average
 
 Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
                      verbs::Pair pair, const Rings& rings, std::span<std::byte> arena,
-                     PacketPool& pool, const verbs::QueueShape& shape, uint32_t inline_bytes)
+                     PacketPool& pool, const verbs::QueueShape& shape, uint32_t inline_bytes,
+                     const std::optional<verbs::StampClock>& clock)
     : device_(device),
       context_(context),
       arena_(arena),
@@ -29,7 +30,9 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       rq_(rings.pair, shape.rx_segments, rx_room_, arena_lkey_),
       rx_mask_(rq_.size() - 1),
       rx_frames_(new PacketBuf*[size_t{rq_.size()} * shape.rx_segments]),
+      is_plain_(shape.rx_segments == 1),
       fill_(shape.rx_slots),
+      clock_(clock),
       sq_(rings.pair, pair.get()->qp_num),
       sent_(rings.sent),
       held_mask_(std::bit_ceil(std::max(kHeldPerFrame * shape.tx_slots,
@@ -127,7 +130,7 @@ unsigned Mlx5Queue::rx_burst(std::span<RxDesc> out) noexcept {
     if (op_own == received_.expected(Cq::kReceived)) [[likely]] {
       const FlowTag tag = tag_of(cqe);
       const unsigned used =
-          deliver({be32toh(cqe.byte_cnt), with_tag(flags_of(cqe.hds_ip_ext), tag), tag},
+          deliver({be32toh(cqe.byte_cnt), with_tag(flags_of(cqe.hds_ip_ext), tag), tag, &cqe},
                   out.data() + n, end);
       if (used == 0) break;
       received_.pop();
@@ -146,7 +149,7 @@ unsigned Mlx5Queue::rx_burst(std::span<RxDesc> out) noexcept {
 
 /// Hands over the frames of the oldest request. @return descriptors written; 0: there are too few.
 inline unsigned Mlx5Queue::deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept {
-  if (shape_.rx_segments != 1) [[unlikely]]
+  if (!is_plain_) [[unlikely]]
     return deliver_parts(d, out, end);
   PacketBuf* const p = rx_frames_[rx_taken_++ & rx_mask_];
   p->length = static_cast<uint16_t>(d.bytes);
@@ -157,11 +160,13 @@ inline unsigned Mlx5Queue::deliver(Delivered d, RxDesc* out, RxDesc* end) noexce
   return 1;
 }
 
-/// As deliver(), of a request of several frames.
+/// As deliver(), of a request of several frames, or with the time.
 unsigned Mlx5Queue::deliver_parts(Delivered d, RxDesc* out, RxDesc* end) noexcept {
   const uint32_t used = std::max(1U, (d.bytes + rx_room_ - 1) / rx_room_);
   if (used > static_cast<size_t>(end - out)) return 0;
   PacketBuf** const frames = frames_of(rx_taken_++);
+  if (stamps_ && d.whole != nullptr)
+    frames[0]->hw_time = clock_->ns(be64toh(d.whole->timestamp), Clock::now());
   for (uint32_t i = 0; i < shape_.rx_segments; ++i) {
     PacketBuf* p = frames[i];
     if (i >= used) {
@@ -205,8 +210,8 @@ unsigned Mlx5Queue::deliver_session(std::span<RxDesc> out) noexcept {
     // The first array lies right behind the title, the others eight entries apart from it.
     const mlx5_cqe64* array = received_.at(session_.title + (i < 8 ? 1 : i & ~7U));
     const auto& mini = reinterpret_cast<const MiniCqe*>(array)[i & 7];
-    const unsigned used = deliver({be32toh(mini.byte_cnt), session_.flags, session_.tag}, &out[n],
-                                  &out[0] + out.size());
+    const unsigned used = deliver({be32toh(mini.byte_cnt), session_.flags, session_.tag, nullptr},
+                                  &out[n], &out[0] + out.size());
     if (used == 0) return n;
     n += used;
   }

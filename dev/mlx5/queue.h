@@ -6,10 +6,11 @@
 // body. Completions as in dev/verbs: every signal_every-th element asks for one, and so does the
 // last of a doorbell that holds packets. A mark for each tells what it frees.
 // Receiving: request i is the i-th that was ever posted and holds rx_segments frames; completions
-// come in that order.
+// come in that order. A completion bears the count of the device's clock, save a compressed one.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "dev/device.h"
@@ -19,6 +20,7 @@
 #include "dev/mlx5/sq.h"
 #include "dev/verbs/device.h"
 #include "dev/verbs/shape.h"
+#include "dev/verbs/stamp_clock.h"
 
 namespace vireo::mlx5 {
 
@@ -32,10 +34,15 @@ class Mlx5Queue final : public Queue {
  public:
   Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
             verbs::Pair pair, const Rings& rings, std::span<std::byte> arena, PacketPool& pool,
-            const verbs::QueueShape& shape, uint32_t inline_bytes);
+            const verbs::QueueShape& shape, uint32_t inline_bytes,
+            const std::optional<verbs::StampClock>& clock);
   ~Mlx5Queue() override;
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
+  void stamp() noexcept override {
+    stamps_ = clock_.has_value();
+    is_plain_ &= !stamps_;
+  }
   void rx_refill() noexcept override;
   bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
   void tx_flush() noexcept override;
@@ -63,6 +70,7 @@ class Mlx5Queue final : public Queue {
     uint32_t bytes;
     RxFlags flags;
     FlowTag tag;
+    const mlx5_cqe64* whole;  ///< its own, if it was not compressed
   };
 
   unsigned deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept;
@@ -102,8 +110,11 @@ class Mlx5Queue final : public Queue {
   const uint32_t rx_mask_;
   std::unique_ptr<PacketBuf*[]> rx_frames_;
   uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests since the pair last began
+  bool is_plain_;                          ///< a packet fills a frame, and nobody asks for its time
   verbs::ReceiveFill fill_;
   Session session_;
+  bool stamps_ = false;
+  std::optional<verbs::StampClock> clock_;
   bool ever_armed_ = false;  ///< since then the channel may hold events
   QueueLosses losses_;
 

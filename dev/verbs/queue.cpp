@@ -17,6 +17,7 @@ Result<OpenedQueue> make_verbs_queue(VerbsDevice& device, const std::shared_ptr<
   caps.inline_bytes = static_cast<uint16_t>((*made)->inline_bytes());
   caps.tags = (*made)->tells_tags();
   if (!(*made)->segments()) caps.tso_max_bytes = 0;
+  caps.stamps = (*made)->tells_time();
   ibv_qp* const pair = (*made)->pair();
   return OpenedQueue{std::move(*made), pair};
 }
@@ -30,10 +31,11 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(VerbsDevice& device,
   if (!shape) return std::unexpected(shape.error());
   QueueShape& s = *shape;
   s.refill = std::min(s.refill, kBatch);
+  const auto clock = StampClock::of(*context, options.stamps, Clock::now());
+  const auto told = ReceiveCq::wishes(options.stamps, clock.has_value());
   const uint32_t inline_bytes = std::min(options.inline_bytes, kOwnBytes);
-  auto pair =
-      Pair::create(context, {s.tx_slots, s.tx_segments, inline_bytes, s.rx_slots, s.rx_segments,
-                             caps.tso_max_bytes > 0, nullptr, ReceiveCq::kTold});
+  auto pair = Pair::create(context, {s.tx_slots, s.tx_segments, inline_bytes, s.rx_slots,
+                                     s.rx_segments, caps.tso_max_bytes > 0, nullptr, told});
   if (!pair) return std::unexpected(pair.error());
   auto memory = Arena::create(size_t{s.tx_slots} * kOwnBytes, false);
   if (!memory) return std::unexpected(memory.error());
@@ -41,12 +43,13 @@ Result<std::unique_ptr<VerbsQueue>> VerbsQueue::create(VerbsDevice& device,
   if (!region) return std::unexpected(region.error());
   return std::unique_ptr<VerbsQueue>(new VerbsQueue(device, context, std::move(*pair),
                                                     std::move(*memory), std::move(*region), arena,
-                                                    pool, s, inline_bytes));
+                                                    pool, s, inline_bytes, clock));
 }
 
 VerbsQueue::VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& context, Pair pair,
                        Arena own_memory, Region own_region, std::span<std::byte> arena,
-                       PacketPool& pool, const QueueShape& setup, uint32_t inline_bytes)
+                       PacketPool& pool, const QueueShape& setup, uint32_t inline_bytes,
+                       const std::optional<StampClock>& clock)
     : device_(device),
       context_(context),
       arena_(arena),
@@ -55,7 +58,7 @@ VerbsQueue::VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& cont
       inline_bytes_(std::min(pair.granted().max_inline_data, inline_bytes)),
       rx_frames_(size_t{setup.rx_slots} * setup.rx_segments),
       fill_(setup.rx_slots),
-      received_(pair),
+      received_(pair, clock),
       tx_slots_(setup.tx_slots),
       own_memory_(std::move(own_memory)),
       own_region_(std::move(own_region)),
@@ -152,6 +155,7 @@ unsigned VerbsQueue::deliver(const Receipt& r, std::span<RxDesc> out) noexcept {
       continue;
     }
     p->length = static_cast<uint16_t>(std::min(room, r.bytes - i * room));
+    p->hw_time = r.time;
     __builtin_prefetch(p->data());
     out[i] = {PacketRef(p), i + 1 < used ? r.flags | RxFlags::kMore : r.flags, r.tag};
   }

@@ -38,6 +38,7 @@ class VerbsQueue final : public Queue {
   ~VerbsQueue() override;
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
+  void stamp() noexcept override { received_.stamp(); }
   void rx_refill() noexcept override;
   bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
   void tx_flush() noexcept override;
@@ -52,6 +53,7 @@ class VerbsQueue final : public Queue {
   uint32_t inline_bytes() const { return inline_bytes_; }
   bool tells_tags() const { return received_.tells_tags(); }
   bool segments() const { return pair_.segments(); }
+  bool tells_time() const { return received_.tells_time(); }
 
  private:
   static constexpr uint32_t kMostSegments = QueueShape::kMostSegments;
@@ -65,7 +67,8 @@ class VerbsQueue final : public Queue {
 
   VerbsQueue(VerbsDevice& device, const std::shared_ptr<Context>& context, Pair pair,
              Arena own_memory, Region own_region, std::span<std::byte> arena, PacketPool& pool,
-             const QueueShape& setup, uint32_t inline_bytes);
+             const QueueShape& setup, uint32_t inline_bytes,
+             const std::optional<StampClock>& clock);
   unsigned deliver(const Receipt& r, std::span<RxDesc> out) noexcept;
   void drop_receive(const Receipt& r) noexcept;
   std::byte* own_bytes(uint32_t slot) const {

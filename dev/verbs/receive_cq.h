@@ -1,5 +1,5 @@
 // The completion queue of receives, polled one by one in batches: extended where the device has
-// such, which tells the tag of the rule that matched, else plain.
+// such, which tells the tag of the rule that matched and the time, else plain.
 // Owner: VerbsQueue. Thread: holder of the engine's lock.
 // Source: ibv_create_cq_ex(3), ibv_poll_cq(3).
 #pragma once
@@ -10,10 +10,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "core/types.h"
 #include "dev/device.h"
 #include "dev/verbs/pair.h"
+#include "dev/verbs/stamp_clock.h"
 
 namespace vireo::verbs {
 
@@ -24,21 +27,36 @@ struct Receipt {
   uint32_t bytes;
   RxFlags flags;
   FlowTag tag;
+  int64_t time;  ///< PacketBuf::hw_time
 };
 
 class ReceiveCq {
  public:
-  /// For Pair::create(): what completions shall tell, the best first.
-  static constexpr uint64_t kTold[] = {IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_FLOW_TAG,
-                                       IBV_WC_EX_WITH_BYTE_LEN};
+  /// For Pair::create(): what completions shall tell, the best first. `clock`: what it tells of
+  /// counts.
+  static std::vector<uint64_t> wishes(StampTime stamps, bool clock) {
+    std::vector<uint64_t> all;
+    for (const uint64_t tag : {uint64_t{IBV_WC_EX_WITH_FLOW_TAG}, uint64_t{0}}) {
+      const uint64_t least = IBV_WC_EX_WITH_BYTE_LEN | tag;
+      if (stamps == StampTime::kPtp) all.push_back(least | kWall);
+      if (clock) all.push_back(least | kTicks);
+      all.push_back(least);
+    }
+    return all;
+  }
 
-  explicit ReceiveCq(const Pair& pair)
+  ReceiveCq(const Pair& pair, const std::optional<StampClock>& clock)
       : plain_(pair.received()),
         extended_(pair.told() != 0 ? reinterpret_cast<ibv_cq_ex*>(plain_) : nullptr),
-        tells_tags_((pair.told() & IBV_WC_EX_WITH_FLOW_TAG) != 0) {}
+        told_(pair.told()),
+        tells_tags_((pair.told() & IBV_WC_EX_WITH_FLOW_TAG) != 0),
+        clock_(clock) {}
   ReceiveCq(const ReceiveCq&) = delete;
 
   bool tells_tags() const { return tells_tags_; }
+  bool tells_time() const { return (told_ & (kTicks | kWall)) != 0; }
+  /// From now on Receipt::time is told.
+  void stamp() { stamps_ = tells_time(); }
   ibv_cq* get() const { return plain_; }
   /// The oldest that was not taken; nullptr: none is there. Up to `most` may be read at once.
   /// rest() has to follow before anything else is done to the queue.
@@ -59,6 +77,8 @@ class ReceiveCq {
 
  private:
   static constexpr size_t kBatch = 64;
+  static constexpr uint64_t kTicks = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  static constexpr uint64_t kWall = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
   // Of a raw packet: header of IPv4, and TCP or UDP, both found good by the device.
   static RxFlags flags_of(unsigned wc_flags) {
@@ -84,10 +104,16 @@ class ReceiveCq {
       return true;
     front_.bytes = ibv_wc_read_byte_len(cq);
     front_.flags = flags_of(ibv_wc_read_wc_flags(cq));
+    if (stamps_) [[unlikely]]
+      front_.time = read_time(cq);
     if (!tells_tags_) return true;
     front_.tag = FlowTag(ibv_wc_read_flow_tag(cq));
     if (front_.tag.value() != 0) front_.flags |= RxFlags::kHasTag;
     return true;
+  }
+  [[gnu::noinline]] int64_t read_time(ibv_cq_ex* cq) noexcept {
+    if ((told_ & kWall) != 0) return static_cast<int64_t>(ibv_wc_read_completion_wallclock_ns(cq));
+    return clock_->ns(ibv_wc_read_completion_ts(cq), Clock::now());
   }
   bool next_plain(size_t most) noexcept {
     if (batch_at_ == batch_end_) {
@@ -100,17 +126,21 @@ class ReceiveCq {
       batch_end_ = static_cast<uint32_t>(polled);
     }
     const ibv_wc& wc = batch_[batch_at_++];
-    front_ = {static_cast<uint32_t>(wc.wr_id), wc.status, wc.byte_len, flags_of(wc.wc_flags), {}};
+    front_ = {static_cast<uint32_t>(wc.wr_id), wc.status, wc.byte_len,
+              flags_of(wc.wc_flags),           {},        0};
     return true;
   }
 
   ibv_cq* plain_;
   ibv_cq_ex* extended_;  ///< the same, or nullptr
+  uint64_t told_;
   bool tells_tags_;
+  bool stamps_ = false;
   bool is_in_batch_ = false;  ///< of ibv_start_poll()
   bool is_broken_ = false;
   bool has_front_ = false;
   Receipt front_{};
+  std::optional<StampClock> clock_;
   uint32_t batch_at_ = 0, batch_end_ = 0;
   ibv_wc batch_[kBatch];  ///< of ibv_poll_cq()
 };

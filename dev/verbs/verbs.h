@@ -33,12 +33,22 @@ struct VerbsTarget {
   bool prove = false;
 };
 
+/// What a received frame's time is (PacketBuf::hw_time), where completions bear a count.
+enum class StampTime : uint8_t {
+  kNone,    ///< frames have none
+  kRaw,     ///< the count in nanoseconds
+  kBest,    ///< kSystem, else kRaw
+  kSystem,  ///< CLOCK_REALTIME, with which the counter is compared now and then
+  kPtp,     ///< the device's own clock, which PTP may set; else kSystem
+};
+
 struct VerbsOptions {
   uint32_t rx_frames = 2048;    ///< receives posted at once, at most
   uint32_t tx_frames = 2048;    ///< frames in flight, at most
   uint32_t inline_bytes = 204;  ///< wished for: frames up to here are copied into the work request
   uint32_t signal_every = 64;   ///< sends per completion, at most
   uint32_t refill_receives = 64;  ///< posted by one call, at most
+  StampTime stamps = StampTime::kSystem;
   bool compress = false;  ///< completions of receives, where the device can and we read them
                           ///< (dev/mlx5): fewer bytes on the bus, for bursts
 };

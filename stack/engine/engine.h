@@ -167,6 +167,9 @@ class Engine {
   /// Opens every interface that may be carried (for wildcard binds). @return how many are open; the
   /// refusal if none.
   Carried<unsigned> open_all_ports();
+  /// Frames that come from now on bear their time (PacketBuf::hw_time), by devices that tell it.
+  /// @return false: none does.
+  bool stamp_frames();
   /// The open or openable port that owns `local`; refusal kLoopback/kInterface where there is none.
   Carried<Port*> port_of_address(const IpAddr& local);
 
@@ -565,6 +568,7 @@ class Engine {
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   bool deadlines_moved_ = false;  ///< deadline_ may be late
+  bool stamps_ = false;           ///< stamp_frames() was asked for
   Heard<false> heard4_;           ///< whose frames took the short way last
   Heard<true> heard6_;
   uint32_t low_water_ = 0;    ///< free frames below which queues grow no more

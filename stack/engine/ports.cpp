@@ -73,6 +73,7 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
       return refuse({carriage_of_errno(e.code), e.code, e.where});
     }
     (*queue)->rx_refill();
+    if (stamps_) (*queue)->stamp();
     port->queues.push_back(std::move(*queue));
   }
   const DeviceCaps& caps = port->device->caps();
@@ -122,6 +123,21 @@ Carried<unsigned> Engine::open_all_ports() {
   }
   if (open == 0) return std::unexpected(last);
   return open;
+}
+
+bool Engine::stamp_frames() {
+  const auto stamp_those_open = [&] {
+    bool any = false;
+    for (Port* p : ports_) {
+      any |= !p->dead && p->device->caps().stamps;
+      for (auto& q : p->queues) q->stamp();
+    }
+    return any;
+  };
+  stamps_ = true;
+  if (stamp_those_open()) return true;
+  (void)open_all_ports();  // a device with a clock may be there, and not be open yet
+  return stamp_those_open();
 }
 
 Carried<Port*> Engine::port_of_address(const IpAddr& local) {

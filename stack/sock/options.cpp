@@ -1,6 +1,7 @@
 #include "stack/sock/options.h"
 
 #include <linux/in6.h>
+#include <linux/net_tstamp.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
 
@@ -42,6 +43,7 @@ constexpr Kept kKept[] = {
     {SOL_SOCKET, SO_INCOMING_CPU, &O::incoming_cpu},
     {SOL_SOCKET, SO_TIMESTAMP, &O::timestamp},
     {SOL_SOCKET, SO_TIMESTAMPNS, &O::timestamp_ns},
+    {SOL_SOCKET, SO_TIMESTAMPING, &O::timestamping},
     {IPPROTO_IP, IP_TOS, &O::ip_tos},
     {IPPROTO_IP, IP_TTL, &O::ip_ttl},
     {IPPROTO_IP, IP_MTU_DISCOVER, &O::ip_mtu_discover},
@@ -337,7 +339,15 @@ void resolve_interface(Stack& stack, Membership& m) {
 
 }  // namespace
 
-bool is_kernel_only(int level, int name, const void* value, socklen_t len) {
+bool wants_device_time(const SocketOptions& o) {
+  return (o.timestamping & SOF_TIMESTAMPING_RAW_HARDWARE) != 0;
+}
+
+bool is_kernel_only(int level, int name, const void* value, socklen_t len, bool is_udp) {
+  // What is received, and how it is told; times of what is sent come by the error queue.
+  constexpr unsigned kReceiveTimes = SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE |
+                                     SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_SYS_HARDWARE |
+                                     SOF_TIMESTAMPING_RAW_HARDWARE;
   const bool on = int_of(value, len) != 0;
   switch (level) {
     case SOL_SOCKET:
@@ -351,8 +361,9 @@ bool is_kernel_only(int level, int name, const void* value, socklen_t len) {
         case SO_TXTIME:
           return true;
         case SO_ZEROCOPY:
-        case SO_TIMESTAMPING:
           return on;
+        case SO_TIMESTAMPING:
+          return is_udp ? (static_cast<unsigned>(int_of(value, len)) & ~kReceiveTimes) != 0 : on;
         case SO_PEEK_OFF:
           return int_of(value, len) >= 0;
         default:
@@ -703,7 +714,7 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   if (f.is_tcp() && mode == Mode::kCarried && level == IPPROTO_TCP &&
       (name == TCP_FASTOPEN_CONNECT || name == TCP_FASTOPEN_NO_COOKIE))
     return fail(EINVAL, "setsockopt");
-  if (is_kernel_only(level, name, value, len))
+  if (is_kernel_only(level, name, value, len, f.is_udp()))
     return set_kernel_only(f, h.fd, level, name, value, len);
   SocketOptions o = options_of(f);
   if (f.placeholder) {

@@ -33,6 +33,7 @@ struct SocketOptions {
   int incoming_cpu = -1;
   int timestamp = 0;      ///< SO_TIMESTAMP
   int timestamp_ns = 0;   ///< SO_TIMESTAMPNS
+  int timestamping = 0;   ///< SO_TIMESTAMPING: SOF_TIMESTAMPING_*
   int bound_ifindex = 0;  ///< SO_BINDTODEVICE
   int linger_on = 0;
   int linger_s = 0;
@@ -105,11 +106,13 @@ tcp::Config tcp_config(const Stack& stack, const SocketOptions& o);
 /// What the flow of a socket asks of IP.
 IpSettings ip_settings(const SocketOptions& o, bool v6);
 
-/// True if an option keeps a socket on the kernel: it changes what is on the wire, or how calls
-/// behave, in a way that only the kernel can do (TCP_MD5SIG, TCP_REPAIR, SO_ATTACH_FILTER, ...).
 /// A new socket: reads the kernel's starting values, applies VMA_TCP_NODELAY and others.
 void init_options(File& f);
 
-bool is_kernel_only(int level, int name, const void* value, socklen_t len);
+/// True if an option keeps a socket on the kernel: it changes what is on the wire, or how calls
+/// behave, in a way that only the kernel can do (TCP_MD5SIG, TCP_REPAIR, SO_ATTACH_FILTER, ...).
+bool is_kernel_only(int level, int name, const void* value, socklen_t len, bool is_udp);
+/// SO_TIMESTAMPING asks for the device's time of what is received.
+bool wants_device_time(const SocketOptions& o);
 
 }  // namespace vireo

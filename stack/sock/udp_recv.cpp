@@ -1,8 +1,11 @@
 // Receiving datagrams: our queue first, the kernel's once in VMA_RX_UDP_POLL_OS_RATIO polls, when a
 // multiplexer saw it readable, and before sleeping. Semantics as net/ipv4/udp.c udp_recvmsg.
+#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 
 #include <ctime>
+
+#include <linux/errqueue.h>  // behind <ctime>, whose timespec it needs
 
 #include "stack/sock/sockets.h"
 #include "stack/wire/parse.h"
@@ -50,19 +53,31 @@ int ifindex_of(const Engine& e, const UdpFlow& u) {
   return e.ports().empty() ? 0 : static_cast<int>(e.ports().front()->link.index.value());
 }
 
+/// As net/socket.c __sock_recv_timestamp: of SO_TIMESTAMPING the times that there are, or nothing.
+/// `hw_time`: PacketBuf's.
+void put_times(const SocketOptions& o, int64_t hw_time, CmsgWriter& out) {
+  // Taken now: the engine keeps no arrival time of its own.
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  if (o.timestamp_ns != 0)
+    out.put(SOL_SOCKET, SO_TIMESTAMPNS, now);
+  else if (o.timestamp != 0)
+    out.put(SOL_SOCKET, SO_TIMESTAMP, timeval{now.tv_sec, now.tv_nsec / 1000});
+  constexpr int kBySystem = SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RX_SOFTWARE;
+  constexpr int64_t kSecond = 1'000'000'000;
+  scm_timestamping times{};
+  const bool by_system = (o.timestamping & kBySystem) == kBySystem;
+  const bool by_device = wants_device_time(o) && hw_time != 0;
+  if (by_system) times.ts[0] = now;
+  if (by_device) times.ts[2] = {hw_time / kSecond, hw_time % kSecond};
+  if (by_system || by_device) out.put(SOL_SOCKET, SCM_TIMESTAMPING, times);
+}
+
 void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::ParsedFrame& p,
-                 msghdr& msg) {
+                 int64_t hw_time, msghdr& msg) {
   const SocketOptions& o = f.udp->options;
   CmsgWriter out(msg);
-  if (o.timestamp != 0 || o.timestamp_ns != 0) {
-    // Taken now: the engine keeps no arrival time where the device has no clock.
-    timespec ts{};
-    ::clock_gettime(CLOCK_REALTIME, &ts);
-    if (o.timestamp_ns != 0)
-      out.put(SOL_SOCKET, SO_TIMESTAMPNS, ts);
-    else
-      out.put(SOL_SOCKET, SO_TIMESTAMP, timeval{ts.tv_sec, ts.tv_nsec / 1000});
-  }
+  if ((o.timestamp | o.timestamp_ns | o.timestamping) != 0) put_times(o, hw_time, out);
   if (!p) return;
   if (!p.is_v6) {
     if (o.ip_pktinfo != 0) {
@@ -91,8 +106,8 @@ void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::P
 }
 
 bool wants_control(const SocketOptions& o) {
-  return (o.timestamp | o.timestamp_ns | o.ip_pktinfo | o.ip_recvttl | o.ip_recvtos | o.v6_pktinfo |
-          o.v6_recvhops | o.v6_recvtclass) != 0;
+  return (o.timestamp | o.timestamp_ns | o.timestamping | o.ip_pktinfo | o.ip_recvttl |
+          o.ip_recvtos | o.v6_pktinfo | o.v6_recvhops | o.v6_recvtclass) != 0;
 }
 
 void give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr& src, uint16_t port,
@@ -177,7 +192,7 @@ ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
         {first.data() - first.cookie, first.cookie + first.length}, total - first.length);
     if (msg.msg_name != nullptr && parsed) give_source(f, e, u, parsed.src(), parsed.src_port, msg);
     if (control)
-      put_control(f, e, u, parsed, msg);
+      put_control(f, e, u, parsed, first.hw_time, msg);
     else
       msg.msg_controllen = 0;
   } else {

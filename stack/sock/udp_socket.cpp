@@ -19,6 +19,8 @@ void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
 
 bool is_v6(const File& f) { return f.domain.load(std::memory_order_relaxed) == AF_INET6; }
 
+constexpr Refusal kNoClock{Carriage::kOption, ENOTSUP, "SO_TIMESTAMPING: no device has a clock"};
+
 /// Changes what others read under the engine's lock. Holder of the control lock.
 template <class F>
 void change(const File& f, F&& edit) {
@@ -44,6 +46,7 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) 
   Engine& e = **engine;
   UdpSocket& s = *f.udp;
   const EngineGuard guard(e);
+  if (wants_device_time(s.options) && !e.stamp_frames()) return std::unexpected(kNoClock);
   auto made = e.udp_open(local, remote, s.options.v6only != 0, &f, *f.stats);
   if (!made) return std::unexpected(made.error());
   UdpFlow& u = **made;
@@ -157,8 +160,14 @@ void give_up(File& f, const Refusal& why) {
 
 void apply_options(File& f) {
   if (!f.is_carried()) return;
-  const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
-  if (f.flow != nullptr) apply(f.udp_flow(), f.udp->options, *f.stack, is_v6(f));
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  {
+    const EngineGuard guard(e);
+    if (f.flow == nullptr) return;
+    apply(f.udp_flow(), f.udp->options, *f.stack, is_v6(f));
+    if (!wants_device_time(f.udp->options) || e.stamp_frames()) return;
+  }
+  give_up(f, kNoClock);
 }
 
 void joined(File& f, const Membership& m) {

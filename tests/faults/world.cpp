@@ -73,7 +73,8 @@ Stack::Parts parts_of_host(int which) {
   return {s,
           [=](const net::Link& link, Arena& arena) -> Carried<std::unique_ptr<Device>> {
             const VerbsTarget target{.device = device, .mtu = link.mtu, .mac = link.mac};
-            const VerbsOptions options{.rx_frames = shape.rx_frames, .tx_frames = shape.tx_frames};
+            const VerbsOptions options{
+                .rx_frames = shape.rx_frames, .tx_frames = shape.tx_frames, .stamps = shape.stamps};
             auto d = shape.backend == Backend::kVerbs ? open_verbs(target, arena, options)
                                                       : open_mlx5(target, arena, options);
             if (!d)

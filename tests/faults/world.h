@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "dev/softnic/control.h"
+#include "dev/verbs/verbs.h"
 #include "tests/unit/sock/mux.h"
 #include "tests/unit/sock/two_hosts.h"
 
@@ -31,6 +32,7 @@ struct Shape {
   Backend backend = Backend::kVerbs;
   uint32_t rx_frames = 512, tx_frames = 512;
   size_t arena_bytes = size_t{8} << 20;
+  StampTime stamps = StampTime::kSystem;
 };
 
 class World {
