@@ -206,7 +206,10 @@ void mark_retransmitted(Tcb& t, uint32_t index, StreamOffset end, Instant now) {
     if (index == b.rtx_index) b.rtx_next = end;
     return;
   }
-  if (s.is(kRetransmitted)) return;
+  if (s.is(kRetransmitted)) {
+    if (t.sack_on) t.queue.renew_retransmission(index);
+    return;
+  }
   set_marks(t, s, s.marks | kRetransmitted);
   if (t.sack_on) t.queue.remember_retransmission(index);
 }
@@ -218,6 +221,8 @@ void count_more(Tcb& t, SendDesc& s, uint32_t bytes) {
     s.marks = static_cast<uint8_t>(s.marks & ~kRetransmitted);
     Scoreboard& b = t.queue.board();
     if (SendQueue::before(t.queue.next_index(), b.rack_next)) b.rack_next = t.queue.next_index();
+  } else if (s.is(kRetransmitted) && t.sack_on) {
+    t.queue.renew_retransmission(t.queue.next_index());
   }
   count(t, s.marks, bytes);
 }

@@ -240,6 +240,16 @@ class SendQueue {
     if (board_->fifo_count > board_->mask) forget_stale();
     fifo()[(board_->fifo_head + board_->fifo_count++) & board_->mask] = index;
   }
+  /// One that is remembered was sent again, or went on: it is the latest.
+  void renew_retransmission(uint32_t index) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < board_->fifo_count; ++i) {
+      const uint32_t other = fifo()[(board_->fifo_head + i) & board_->mask];
+      if (other != index) fifo()[(board_->fifo_head + kept++) & board_->mask] = other;
+    }
+    fifo()[(board_->fifo_head + kept) & board_->mask] = index;
+    board_->fifo_count = kept + 1;
+  }
   /// The oldest retransmission still in the network, or null. pop_retransmission() removes it.
   SendDesc* oldest_retransmission() {
     for (; board_->fifo_count > 0; pop_retransmission()) {

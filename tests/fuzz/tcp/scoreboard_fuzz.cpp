@@ -208,7 +208,6 @@ class Run {
     mark_retransmitted(t_, index, std::min(p.end, nxt_), now_);
     note_retransmission(t_, p.begin, 1, now_);
     ++noted_;
-    if (p.resent) fifo_in_order_ = false;  // its place in the FIFO is that of the earlier one
     p.sent_at = now_;
     ++p.transmissions;
     p.resent = true;
@@ -416,16 +415,14 @@ class Run {
   /// Outstanding bytes that no ACK told of.
   uint64_t unknown_to_peer() const { return outstanding() - sum(&Piece::sacked); }
 
-  /// Whether first transmissions lie in the ring, retransmissions in the FIFO as they were sent.
-  bool in_order() {
-    bool resent = false;
+  /// Whether first transmissions lie in the ring as they were sent. (Retransmissions always do in
+  /// their FIFO.)
+  bool in_order() const {
     for (const Piece& p : pieces_) {
       if (p.begin >= nxt_) break;
-      resent |= p.resent && !p.sacked;
       if (!p.sacked && !p.lost && !p.resent && p.transmissions > 0) return false;
     }
-    if (!resent) fifo_in_order_ = true;
-    return fifo_in_order_;
+    return true;
   }
 
   Piece& piece(StreamOffset begin) {
@@ -492,7 +489,6 @@ class Run {
   size_t most_;
   uint32_t noted_ = 0;
   bool fin_ = false;
-  bool fifo_in_order_ = true;
 };
 
 }  // namespace
