@@ -7,10 +7,12 @@ namespace vireo {
 void Engine::enter_time_wait(TcpFlow& f, Instant now) {
   const tcp::TimeWait wait = tcp::make_time_wait(f.tcb);
   const DemuxKey key = demux_key(f.key);
-  // With a port that is kept goes its rule. That of a leased one that is not kept ends with it: it
-  // would take what is the kernel's then.
+  // A rule of its own goes on with it. Not if the port is kept, whose rule brings its frames, too;
+  // and that of a leased port that is not kept would take what is the kernel's then.
   FlowRule rule;
-  if (!keep_port(f, now) && f.port_origin != PortOrigin::kLeased) rule = std::move(f.rule);
+  const bool is_kept = keep_port(f, now);
+  const bool has_own = f.egress.port != nullptr && f.egress.port->device->caps().tags;
+  if (has_own || (!is_kept && f.port_origin != PortOrigin::kLeased)) rule = std::move(f.rule);
   free_tcp(f);  // takes its key out of the table
   TimeWaitEntry* e = time_waits_.alloc();
   if (e == nullptr) return;
