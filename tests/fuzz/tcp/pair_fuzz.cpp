@@ -446,6 +446,8 @@ class Run {
         read(side, UINT32_MAX);
         set_cork(h.t, false, now_);
         if (h.t.is_synchronized()) shutdown_write(h.t, now_);
+        // Nothing of ours is out that the dead could answer: only the program knows when to stop.
+        if (killed_ && h.t.state == State::kFinWait2) close(h.t, now_);
         if (h.opened && h.t.state == State::kClosed && h.t.error != 0)
           require(killed_, "a connection failed though nothing killed it");
       }
