@@ -131,10 +131,11 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       return finish(fail(EAGAIN, "timeout"));
     }
     ++polls;
-    const bool shared = polls > SpinPlaces::kLeastPolls && places.is_shared(now);
+    const bool tried = polls > SpinPlaces::kLeastPolls;
+    const bool shared = tried && places.is_shared(now);
     const bool contended = shared && places.is_contended(now);
     const bool needs_place = contended || polls > kFreePolls;
-    const bool spun_enough = spins >= 0 && (polls > spins || shared);
+    const bool spun_enough = spins >= 0 ? polls > spins || shared : tried && places.is_crowded(now);
     if (!spun_enough && !spins_in_place && needs_place) spins_in_place = places.try_enter();
     const bool follow = !spun_enough && !spins_in_place && needs_place;
     const bool sleep = spun_enough || (spins_in_place && contended);

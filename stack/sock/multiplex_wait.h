@@ -144,7 +144,8 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     for (Engine* e : call.engines) busy |= poll_engine(*e);
     idle.end(busy, now);
     const bool expired = now >= *deadline;
-    const bool shared = !never_sleeps && polls > SpinPlaces::kLeastPolls && places.is_shared(now);
+    const bool shared = polls > SpinPlaces::kLeastPolls &&
+                        (never_sleeps ? places.is_crowded(now) : places.is_shared(now));
     const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;
     const bool look =
         call.engines.n == 0 || expired || kernel_woke || (ratio != 0 && polls % ratio == 0);

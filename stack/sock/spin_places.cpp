@@ -4,22 +4,18 @@
 
 #include <algorithm>
 
+#include "core/log.h"
 #include "stack/sock/process.h"
 
 namespace vireo {
 namespace {
 
-/// So much of that time lost is no accident ...
-constexpr Duration kLost = Duration::ms(5);
 constexpr Duration kWithin = Duration::s(1);
-constexpr Duration kMostAtOnce = Duration::ms(2);  // one long absence says no more
-/// ... less where it was so a moment ago ...
-constexpr Duration kLostAgain = Duration::ms(1);
 constexpr Duration kMoment = Duration::s(2);
-/// ... and for so long nobody spins for long before it is tried again: longer each time it turns
-/// out to be as before.
-constexpr Duration kFirstSharing = Duration::s(2);
-constexpr Duration kLongestSharing = Duration::s(8);
+/// For so long nobody spins for long before it is tried again: longer each time it turns out to be
+/// as before.
+constexpr Duration kFirst = Duration::s(2);
+constexpr Duration kLongest = Duration::s(8);
 
 int processors() {
   cpu_set_t set;
@@ -67,22 +63,31 @@ void SpinPlaces::forget_follower(Waiter& w) noexcept {
     }
 }
 
-void SpinPlaces::note_preempted(Instant now, Duration lost) noexcept {
-  if (is_shared(now)) return;
+bool LostTime::note(Instant now, Duration lost) noexcept {
+  if (is_believed(now)) return false;
   if (now - Instant::from_ns(counted_since_.load(std::memory_order_relaxed)) > kWithin) {
     counted_since_.store(now.ns(), std::memory_order_relaxed);
     lost_ns_.store(0, std::memory_order_relaxed);
   }
-  lost = std::min(lost, kMostAtOnce);
+  lost = std::min(lost, bounds_.most_at_once);
   const auto in_all =
       Duration::ns(lost_ns_.fetch_add(lost.ns(), std::memory_order_relaxed) + lost.ns());
-  const auto until = Instant::from_ns(shared_until_.load(std::memory_order_relaxed));
+  const auto until = Instant::from_ns(until_.load(std::memory_order_relaxed));
   const bool again = now - until < kMoment;
-  if (in_all < (again ? kLostAgain : kLost)) return;
-  const auto last = Duration::ns(sharing_ns_.load(std::memory_order_relaxed));
-  const Duration next = again ? std::min(last + last, kLongestSharing) : kFirstSharing;
-  sharing_ns_.store(next.ns(), std::memory_order_relaxed);
-  shared_until_.store((now + next).ns(), std::memory_order_relaxed);
+  if (in_all < (again ? bounds_.lost_again : bounds_.lost)) return false;
+  const auto last = Duration::ns(for_ns_.load(std::memory_order_relaxed));
+  const Duration next = again ? std::min(last + last, kLongest) : kFirst;
+  for_ns_.store(next.ns(), std::memory_order_relaxed);
+  until_.store((now + next).ns(), std::memory_order_relaxed);
+  return true;
+}
+
+void SpinPlaces::note_preempted(Instant now, Duration lost) noexcept {
+  shared_.note(now, lost);
+  if (crowded_.note(now, lost) && !said_.exchange(true, std::memory_order_relaxed))
+    log<LogLevel::kInfo>(
+        "others use the processor: waits that were to poll for ever sleep until it is free again; "
+        "give the program a processor of its own, or the others less");
 }
 
 void SpinPlaces::reset_after_fork() noexcept {

@@ -5,7 +5,9 @@
 // free. And where others run on the processors too, a spinner only burns the time that they need,
 // among them perhaps the peer or whatever lies between. Preempted again and again it sleeps
 // on the device: always if it may spin for a bounded time only, and with VMA_RX_POLL=-1
-// while there are followers, which need the processor once they are woken (it keeps its place).
+// while there are followers, which need the processor once they are woken (it keeps its place),
+// or once a tenth of the time is lost: then a turn of the scheduler, milliseconds, lies between a
+// packet and the spinner, and a sleeper is woken at once.
 // Owner: Stack. Thread: any. No system call, no atomic operation for waits that end soon.
 #pragma once
 
@@ -17,6 +19,30 @@
 namespace vireo {
 
 struct Waiter;
+
+/// Whether time that spinners lost amounts to something. Thread: any; relaxed, for a lost update is
+/// no harm: they only say when to look again.
+class LostTime {
+ public:
+  struct Bounds {
+    Duration lost;          ///< within a second: no accident
+    Duration lost_again;    ///< the same where it was so a moment ago
+    Duration most_at_once;  ///< of one absence, which says no more however long
+  };
+  explicit constexpr LostTime(Bounds bounds) : bounds_(bounds) {}
+  /// @return it is believed from now on
+  bool note(Instant now, Duration lost) noexcept;
+  bool is_believed(Instant now) const noexcept {
+    return now.ns() < until_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  const Bounds bounds_;
+  std::atomic<int64_t> counted_since_{0};
+  std::atomic<int64_t> lost_ns_{0};
+  std::atomic<int64_t> until_{0};
+  std::atomic<int64_t> for_ns_{0};  ///< how long is believed what was seen last
+};
 
 class SpinPlaces {
  public:
@@ -35,9 +61,9 @@ class SpinPlaces {
   /// A thread that polled lost its processor for `lost` between two polls.
   void note_preempted(Instant now, Duration lost) noexcept;
   /// It was no accident: who may sleep shall.
-  bool is_shared(Instant now) const noexcept {
-    return now.ns() < shared_until_.load(std::memory_order_relaxed);
-  }
+  bool is_shared(Instant now) const noexcept { return shared_.is_believed(now); }
+  /// So much is lost that who was told to spin for ever is served better by sleeping.
+  bool is_crowded(Instant now) const noexcept { return crowded_.is_believed(now); }
   /// And threads of the process wait for the processor: who spins shall sleep, too.
   bool is_contended(Instant now) const noexcept {
     return is_shared(now) && waiting_.load(std::memory_order_relaxed) != 0;
@@ -49,12 +75,10 @@ class SpinPlaces {
   const int places_;
   std::atomic<int> spinners_{0};
   std::atomic<int> waiting_{0};
-  // Relaxed, and a lost update is no harm: they only say when to look again.
-  std::atomic<int64_t> counted_since_{0};
-  std::atomic<int64_t> lost_ns_{0};
-  std::atomic<int64_t> shared_until_{0};
-  std::atomic<int64_t> sharing_ns_{0};  ///< how long is believed what was seen last
-  ControlLock lock_;                    ///< leaf
+  LostTime shared_{{Duration::ms(5), Duration::ms(1), Duration::ms(2)}};
+  LostTime crowded_{{Duration::ms(100), Duration::ms(20), Duration::ms(10)}};
+  std::atomic<bool> said_{false};
+  ControlLock lock_;  ///< leaf
   Waiter* first_ VIREO_GUARDED_BY(lock_) = nullptr;
 };
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """What programs and operators do to a process: close every descriptor, cancel threads, clone(2) by hand, take XDP off."""
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,24 @@ def _(t: Test) -> None:
     lines = client.stderr.splitlines()
     t.expect(len(lines) == 1 and "ENETDOWN" in lines[0], f"one line was due: {client.stderr!r}")
     expect_carried(t)
+
+
+@suite.case("two programs that poll for ever on one processor", ("vireo", "vireo"))
+def _(t: Test) -> None:
+    """Each would wait for the other's whole turn, 3 or 4 ms; what sleeps is woken at once."""
+    address = t.lab.address("B")
+    poll = {"VMA_SPEC": "latency", "VMA_TRACELEVEL": "info"}
+    with t.proof("tcp", least=1000):
+        server = t.start("B", "sockperf", "server", "--tcp", "-i", address, "-p", str(PORT), name="server", cpu=0, env=poll)
+        t.await_port("B", PORT)
+        client = t.start("A", "sockperf", "ping-pong", "--tcp", "-i", address, "-p", str(PORT), "-m", "14", "-t", "4", name="client", cpu=0, env=poll)
+        client.wait(30)
+        t.stop(server)
+    text = client.stdout + client.stderr
+    received = re.search(r"\[Valid Duration\].*ReceivedMessages=(\d+)", text)
+    t.expect(received is not None and int(received[1]) > 5000, f"turns of the scheduler lie between messages\n{client.tail()}")
+    t.expect(t.options.dry or text.count("others use the processor") == 1, f"not said once: {client.stderr!r}")
+    t.note(f"{received[1]} messages in 4 s")
 
 
 if __name__ == "__main__":

@@ -166,6 +166,32 @@ TEST(SpinPlaces, APreemptedSpinnerSleeps) {
   places.forget_follower(follower);
 }
 
+// Who was told to poll for ever gives way only where it loses a tenth of its time, or goes on
+// losing.
+TEST(SpinPlaces, ACrowdedProcessorIsNoPlaceToPollForEver) {
+  SpinPlaces places;
+  Instant now = Clock::now();
+  const auto preempt = [&](int times) {
+    for (int i = 0; i < times; ++i)
+      places.note_preempted(now = now + Duration::ms(20), Duration::ms(4));
+  };
+  preempt(24);
+  EXPECT_TRUE(places.is_shared(now));
+  EXPECT_FALSE(places.is_crowded(now)) << "96 ms of a second";
+  preempt(1);
+  EXPECT_TRUE(places.is_crowded(now));
+  EXPECT_TRUE(places.is_crowded(now + Duration::ms(1999)));
+  now = now + Duration::ms(2000);
+  EXPECT_FALSE(places.is_crowded(now)) << "tried again";
+  preempt(4);
+  EXPECT_FALSE(places.is_crowded(now));
+  preempt(1);
+  EXPECT_TRUE(places.is_crowded(now + Duration::ms(3999))) << "as before: believed for longer";
+  now = now + Duration::s(20);
+  for (int i = 0; i < 9; ++i) places.note_preempted(now = now + Duration::ms(1), Duration::s(3));
+  EXPECT_FALSE(places.is_crowded(now)) << "a debugger, a suspended machine";
+}
+
 // A File may be reused while another thread still holds the old Handle: it must be told, not served
 // from the new socket. TCP.md 4.46.
 TEST_P(Threads, CloseRacesReceive) {
