@@ -4,6 +4,7 @@
 #include <net/if.h>
 #include <sched.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -42,7 +43,7 @@ void fill_ip_sum(Frame& f) {
 volatile std::sig_atomic_t g_stop = 0;
 
 void die(std::string_view what) {
-  fmt::print(stderr, "pingpong_device: {}\n", what);
+  fmt::print(stderr, "{}: {}\n", program_invocation_short_name, what);
   std::exit(1);
 }
 
@@ -54,15 +55,19 @@ void pin(int cpu) {
   if (sched_setaffinity(0, sizeof set, &set) != 0) die("cannot pin to that core");
 }
 
-End::End(const Options& o)
-    : arena(must(Arena::create(size_t{kFrames} * kFrameBytes, true))),
-      pool(arena.bytes().first(size_t{kFrames} * kFrameBytes), kFrameBytes),
-      device(opened(o, arena)),
-      queue(must(device->open_queue(QueueId(0), pool))) {
+FlowKey frames_flow(const Options& o) {
   FlowKey key;
   key.proto = IpProto::kUdp;
   key.local = {o.local, kPort, 0};
   key.remote = {o.remote, kPort, 0};
+  return key;
+}
+
+End::End(const Options& o, const FlowKey& key)
+    : arena(must(Arena::create(size_t{kFrames} * kFrameBytes, true))),
+      pool(arena.bytes().first(size_t{kFrames} * kFrameBytes), kFrameBytes),
+      device(opened(o, arena)),
+      queue(must(device->open_queue(QueueId(0), pool))) {
   rule = must(device->steer(key, FlowTag(1), *queue));
 }
 

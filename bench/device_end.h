@@ -50,9 +50,19 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 46);
 
+inline constexpr std::string_view kDeviceOptions =
+    "  [--if NAME | --shm NAME] [--local IP] [--remote IP] [--peer-mac MAC]\n"
+    "  [--size BYTES] [--seconds S] [--batch N] [--cpu N] [--mode auto|zerocopy|native|generic]\n"
+    "  [--tags] [--busy-poll US] [--json]\n";
+/// Of argv[1], the command, and kDeviceOptions. Errors: `usage`, which does not return, or die().
+Options parse(int argc, char** argv, void (*usage)());
+
+/// The flow of the frames that frame_to_peer() makes.
+FlowKey frames_flow(const Options& o);
+
 /// One open end: its memory, device, queue and rule.
 struct End {
-  explicit End(const Options& o);
+  End(const Options& o, const FlowKey& key);
   Arena arena;
   PacketPool pool;
   std::unique_ptr<Device> device;

@@ -40,7 +40,7 @@ Body body_of(PacketPool& pool, uint32_t bytes) {
 void source(const Options& o) {
   pin(o.cpu);
   Clock::calibrate();
-  End end(o);
+  End end(o, frames_flow(o));
   Queue& q = *end.queue;
   Frame head = frame_to_peer(o);
   const std::span<const std::byte> head_bytes(reinterpret_cast<const std::byte*>(&head),
@@ -88,7 +88,7 @@ void source(const Options& o) {
 void sink(const Options& o) {
   pin(o.cpu);
   Clock::calibrate();
-  End end(o);
+  End end(o, frames_flow(o));
   Queue& q = *end.queue;
   fmt::print(stderr, "ready\n");
   const Duration warm_up = Duration::us(static_cast<int64_t>(o.seconds * 1e5));

@@ -35,7 +35,7 @@ namespace {
 
 void serve(const Options& o) {
   pin(o.cpu);
-  End end(o);
+  End end(o, frames_flow(o));
   Queue& q = *end.queue;
   fmt::print(stderr, "ready\n");
   RxDesc in[16];
@@ -96,7 +96,7 @@ void print(const Options& o, std::string_view mode, Times& t) {
 void ping(const Options& o) {
   pin(o.cpu);
   Clock::calibrate();
-  End end(o);
+  End end(o, frames_flow(o));
   Queue& q = *end.queue;
 
   std::vector<std::byte> bytes(o.size);
@@ -185,96 +185,11 @@ void pair(Options o) {
   waitpid(child, nullptr, 0);
 }
 
-uint32_t number(std::string_view text) {
-  uint32_t v = 0;
-  for (const char c : text) {
-    if (c < '0' || c > '9' || v > 400'000'000) die(fmt::format("not a number: {}", text));
-    v = v * 10 + static_cast<uint32_t>(c - '0');
-  }
-  return v;
-}
-
-XdpMode mode_named(std::string_view text) {
-  if (text == "auto") return XdpMode::kAuto;
-  if (text == "zerocopy") return XdpMode::kZeroCopy;
-  if (text == "native") return XdpMode::kNative;
-  if (text == "generic") return XdpMode::kGeneric;
-  die("--mode auto|zerocopy|native|generic");
-}
-
 [[noreturn]] void usage() {
   fmt::print(
-      "pingpong_device pair|server|client|source|sink [--if NAME | --shm NAME] [--local IP] "
-      "[--remote IP] [--peer-mac MAC]\n"
-      "  [--size BYTES] [--seconds S] [--batch N] [--warmup N] [--count N] [--cpu N] [--peer-cpu "
-      "N]\n"
-      "  [--mode auto|zerocopy|native|generic] [--tags] [--busy-poll US] [--json]\n");
+      "pingpong_device pair|server|client|source|sink [--peer-cpu N] [--warmup N] [--count N]\n{}",
+      kDeviceOptions);
   std::exit(2);
-}
-
-Options parse(int argc, char** argv) {
-  Options o;
-  if (argc < 2) usage();
-  o.command = argv[1];
-  if (o.command == "server" || o.command == "sink") std::swap(o.local, o.remote);
-  const auto address = [](std::string_view text) {
-    const auto a = IpAddr::parse(text);
-    if (!a || !a->is_v4()) die(fmt::format("not an IPv4 address: {}", text));
-    return *a;
-  };
-  for (int i = 2; i < argc; ++i) {
-    const std::string_view name = argv[i];
-    const auto value = [&]() -> std::string_view {
-      if (i + 1 >= argc) usage();
-      return argv[++i];
-    };
-    if (name == "--if") {
-      o.ifname = value();
-    } else if (name == "--local") {
-      o.local = address(value());
-    } else if (name == "--remote") {
-      o.remote = address(value());
-    } else if (name == "--peer-mac") {
-      auto& m = o.peer_mac;
-      const std::string text(value());
-      if (std::sscanf(text.c_str(), "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", &m[0], &m[1], &m[2], &m[3],
-                      &m[4], &m[5]) != 6)
-        die("--peer-mac aa:bb:cc:dd:ee:ff");
-    } else if (name == "--size") {
-      o.size = number(value());
-    } else if (name == "--shm") {
-      o.shm = value();
-    } else if (name == "--seconds") {
-      o.seconds = std::atof(std::string(value()).c_str());
-    } else if (name == "--batch") {
-      o.batch = std::max(1U, number(value()));
-    } else if (name == "--warmup") {
-      o.warmup = number(value());
-    } else if (name == "--count") {
-      o.count = number(value());
-    } else if (name == "--cpu") {
-      o.cpu = static_cast<int>(number(value()));
-    } else if (name == "--peer-cpu") {
-      o.peer_cpu = static_cast<int>(number(value()));
-    } else if (name == "--mode") {
-      o.xdp.mode = mode_named(value());
-    } else if (name == "--tags") {
-      o.xdp.tags = true;
-    } else if (name == "--busy-poll") {
-      o.xdp.busy_poll_us = number(value());
-    } else if (name == "--json") {
-      o.json = true;
-    } else {
-      usage();
-    }
-  }
-  const bool is_stream = o.command == "source" || o.command == "sink";
-  if (o.size <= sizeof(Frame) || o.size > (is_stream ? 9014 : 1514))
-    die("--size 47 to 1514, of a stream to 9014");
-  if (is_stream) o.xdp.rx_frames = o.xdp.tx_frames = 2048;
-  if (is_stream && o.seconds <= 0) o.seconds = 1;
-  if (o.count == 0) die("--count 1 or more");
-  return o;
 }
 
 }  // namespace
@@ -282,7 +197,13 @@ Options parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace vireo::bench;
-  const Options o = parse(argc, argv);
+  if (argc < 2) usage();
+  Options o = parse(argc, argv, usage);
+  const bool is_stream = o.command == "source" || o.command == "sink";
+  if (o.size <= sizeof(Frame) || o.size > (is_stream ? 9014 : 1514))
+    die("--size 47 to 1514, of a stream to 9014");
+  if (is_stream) o.xdp.rx_frames = o.xdp.tx_frames = 2048;
+  if (is_stream && o.seconds <= 0) o.seconds = 1;
   std::signal(SIGTERM, [](int) { g_stop = 1; });
   if (o.command == "pair") {
     pair(o);

@@ -35,6 +35,14 @@ def _device(hosts: Hosts, contestant: Contestant, roles: tuple[str, str], words:
                           seconds=seconds + 20)
 
 
+def _lwip(hosts: Hosts, contestant: Contestant, roles: tuple[str, str], words: list[object], seconds: float):
+    """Names of roles begin with the protocol."""
+    lab, shm, run = hosts.lab(contestant), hosts.shm_name() if contestant.wire == "shm" else "", device.lwip_program()
+    more = [str(w) for w in (*words, "--seconds", seconds)]
+    return hosts.exchange(contestant, device.command(lab, "B", roles[0], *more, shm=shm, run=run),
+                          device.command(lab, "A", roles[1], *more, shm=shm, run=run), seconds=seconds + 20)
+
+
 def _bare_verbs(hosts: Hosts, contestant: Contestant, roles: tuple[str, str], words: list[object], seconds: float):
     lab, wire, more = hosts.lab(contestant), hosts.shm_name(), [str(w) for w in (*words, "--seconds", seconds)]
     return hosts.exchange(contestant, device.verbs_command(lab, "B", roles[0], wire, *more),
@@ -53,8 +61,11 @@ def round_trip(hosts: Hosts, contestant: Contestant, point: Point, seconds: floa
         size = max(device.SMALLEST, device.FRAMES[protocol] + 1)
         outcome = _device(hosts, contestant, ("server", "client"), ["--size", size], seconds)
         return _latency(outcome, outcome.client_json())
-    words = ["--proto", protocol, *_way(contestant, point["way"])]
-    outcome = _plain(hosts, contestant, "round_trip", words, seconds, protocol=protocol)
+    if contestant.stack == "lwip":
+        outcome = _lwip(hosts, contestant, (f"{protocol}-server", f"{protocol}-client"), ["--size", 1], seconds)
+    else:
+        words = ["--proto", protocol, *_way(contestant, point["way"])]
+        outcome = _plain(hosts, contestant, "round_trip", words, seconds, protocol=protocol)
     printed = outcome.client_json()
     row = _latency(outcome, printed)
     row.figures["lost"] = printed["lost"]
@@ -76,6 +87,10 @@ def stream(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -
         outcome = _device(hosts, contestant, ("sink", "source"), ["--size", frame, "--batch", 32], seconds)
         seen = outcome.server_json()
         rate = _rate(seen["frames"] * segment, seen)
+    elif contestant.stack == "lwip":
+        outcome = _lwip(hosts, contestant, ("tcp-sink", "tcp-source"), ["--size", size], seconds)
+        seen = outcome.server_json()
+        rate = _rate(seen["bytes"], seen)
     else:
         no_delay = int(point["no_delay"])
         # The latency profile has TCP_NODELAY for whatever socket; here it is the program's to ask for.
@@ -93,8 +108,11 @@ def datagrams(hosts: Hosts, contestant: Contestant, point: Point, seconds: float
         seen, sent = outcome.server_json(), outcome.client_json()["sent"]
         return Round({**outcome.figures, "million": _rate(seen["frames"], seen) / 1e6, "sent": sent, "received": seen["received"],
                       "arrived_percent": 100 * seen["received"] / max(1, sent)})
-    outcome = _plain(hosts, contestant, "datagrams", ["--proto", "udp", "--size", 64, "--batch", batch, *_way(contestant)], seconds,
-                     protocol="udp")
+    if contestant.stack == "lwip":
+        outcome = _lwip(hosts, contestant, ("udp-sink", "udp-source"), ["--size", 64, "--batch", batch], seconds)
+    else:
+        outcome = _plain(hosts, contestant, "datagrams", ["--proto", "udp", "--size", 64, "--batch", batch, *_way(contestant)], seconds,
+                         protocol="udp")
     seen, sent = outcome.server_json(), outcome.client_json()["sent"]
     row = {**outcome.figures, "million": _rate(seen["datagrams"], seen) / 1e6, "sent": sent, "received": seen["received"],
            "arrived_percent": 100 * seen["received"] / max(1, sent)}
@@ -249,7 +267,7 @@ STREAM = (Figure("gbit", "payload", "Gbit/s"), Figure("million", "messages", "M/
 def all_cases() -> list[Case]:
     both = ("vireo", "kernel", "vireo-shm")
     rdma = ("bare-verbs", "vireo-verbs", "vireo-mlx5", "kernel")
-    yardsticks = ("device", "vireo", "kernel", "kernel-spin", "device-shm", "vireo-shm")
+    yardsticks = ("device", "vireo", "lwip", "kernel", "kernel-spin", "device-shm", "vireo-shm", "lwip-shm")
     ways = tuple(Point(f"{protocol.upper()} {way}", 0, (("protocol", protocol), ("way", way)), quick=way == "epoll")
                  for protocol in ("tcp", "udp") for way in ("spin", "poll", "select", "epoll"))
     return [
@@ -263,8 +281,8 @@ def all_cases() -> list[Case]:
         Case("stream", "One-way TCP stream", "One connection, messages of one size as fast as send takes them; what arrives at the receiver counts, "
              "after the first tenth of the time. The bare device sends full frames in batches of 32 and is shown by the TCP payload they "
              "could carry. TSO: segmentation offload on the veth pair, where segments of 64 KiB cross unsegmented; no wire does that.",
-             STREAM, False, ("device", "vireo", "kernel", "kernel-offload", "device-shm", "vireo-shm"),
-             _streams(SIZES, False, LARGE, ("device", "device-shm"), ("vireo", "kernel", "kernel-offload", "vireo-shm"),
+             STREAM, False, ("device", "vireo", "lwip", "kernel", "kernel-offload", "device-shm", "vireo-shm", "lwip-shm"),
+             _streams(SIZES, False, LARGE, ("device", "device-shm"), ("vireo", "lwip", "kernel", "kernel-offload", "vireo-shm", "lwip-shm"),
                       (64, 1024, 4096, 65536, 1048576)), stream, "lines", "message, bytes", seconds=0.8),
         Case("stream-nodelay", "One-way TCP stream with TCP_NODELAY", "The same, where each send may become a segment of its own.", STREAM, False,
              both, _streams((64, 1024), True, (), (), both, (64,)), stream, "bars", seconds=0.8),
@@ -275,7 +293,7 @@ def all_cases() -> list[Case]:
         Case("datagrams", "UDP datagrams of 64 bytes, one way", "As fast as they are taken, by send and recv, and by sendmmsg and recvmmsg of 32. The "
              "receiver's count is the rate.", (Figure("million", "received", "M/s", 3), Figure("arrived_percent", "arrived", "%", 1),
                                               Figure("uncounted", "lost uncounted", "", 0)), False,
-             ("device", "vireo", "kernel", "device-shm", "vireo-shm"),
+             ("device", "vireo", "lwip", "kernel", "device-shm", "vireo-shm", "lwip-shm"),
              (Point("send", 0, (("batch", 1),)), Point("sendmmsg", 1, (("batch", 32),))), datagrams, "bars", seconds=0.8),
         Case("connects", "Connect, exchange a byte, close", "One at a time by blocking calls, and 64 at a time by epoll; the client closes first, so "
              "its TIME_WAIT entries gather. Last quarter: connections of the run's last quarter for 100 of its first.",

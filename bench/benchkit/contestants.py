@@ -10,7 +10,7 @@ class Contestant:
     name: str
     label: str
     wire: str  # "veth", "shm", or "softnic": an RDMA device in software on a wire in shared memory
-    stack: str = "kernel"  # "kernel", "vireo", "device", or "preload": another library
+    stack: str = "kernel"  # "kernel", "vireo", "device", "lwip" (a program of its own on the bare device), or "preload": another library
     spins: bool = False  # where a case blocks, it asks again and again instead
     lab: str = "plain"  # the hosts: LABS
     spec: str | None = "latency"  # VMA_SPEC
@@ -35,6 +35,7 @@ LABS: dict[str, dict] = {
 _ALL = (
     Contestant("device", "bare AF_XDP", "veth", "device"),
     Contestant("vireo", "Vireo", "veth", "vireo"),
+    Contestant("lwip", "lwIP, raw API", "veth", "lwip"),
     Contestant("kernel", "kernel", "veth"),
     Contestant("kernel-spin", "kernel, spinning", "veth", spins=True),
     Contestant("kernel-offload", "kernel, TSO", "veth", lab="offload"),
@@ -44,6 +45,7 @@ _ALL = (
     Contestant("vireo-adaptive", "Vireo, no profile", "veth", "vireo", spec=None),
     Contestant("vireo-interrupt", "Vireo, low_cpu", "veth", "vireo", spec="low_cpu"),
     Contestant("device-shm", "bare shm", "shm", "device"),
+    Contestant("lwip-shm", "lwIP on shm, raw API", "shm", "lwip"),
     Contestant("vireo-shm", "Vireo on shm", "shm", "vireo", env=(("VIREO_DEVICE", "shm"),)),
     Contestant("bare-verbs", "bare verbs", "softnic", "device"),
     Contestant("vireo-verbs", "Vireo by verbs", "softnic", "vireo", device="verbs"),

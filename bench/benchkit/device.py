@@ -1,4 +1,4 @@
-"""Command lines of the bare device: bench/pingpong_device, and on an RDMA device bench/bare_verbs."""
+"""Command lines of the bare device: bench/pingpong_device, and on an RDMA device bench/bare_verbs; of lwIP on it: bench/lwip."""
 from __future__ import annotations
 
 import json
@@ -13,6 +13,10 @@ SMALLEST = 47  # that the program can send
 
 def program() -> Path:
     return build_dir() / "bench" / "pingpong_device"
+
+
+def lwip_program() -> Path:
+    return build_dir() / "bench" / "lwip" / "lwip_end"
 
 
 def verbs_program() -> Path:
@@ -35,9 +39,10 @@ def verbs_command(lab: Lab, host: str, role: str, wire: str, *words: str) -> lis
             "--local", f"{_mac(lab, host)}/{lab.address(host)}", "--remote", f"{_mac(lab, peer)}/{lab.address(peer)}", *words]
 
 
-def command(lab: Lab, host: str, role: str, *words: str, shm: str = "") -> list[str]:
+def command(lab: Lab, host: str, role: str, *words: str, shm: str = "", run: Path | None = None) -> list[str]:
     """For one host of a lab, as run inside its namespace."""
+    run = run or program()
     if shm:
-        return [str(program()), role, "--shm", shm, *words]
+        return [str(run), role, "--shm", shm, *words]
     peer = "B" if host == "A" else "A"
-    return [str(program()), role, "--if", lab.device, "--local", lab.address(host), "--remote", lab.address(peer), "--peer-mac", _mac(lab, peer), *words]
+    return [str(run), role, "--if", lab.device, "--local", lab.address(host), "--remote", lab.address(peer), "--peer-mac", _mac(lab, peer), *words]

@@ -176,7 +176,7 @@ class Hosts:
         watches = {h: Watch(cpu) for h, cpu in CORES.items()}
         try:
             process = self._start(test, contestant, "B", server, descriptors, "")
-            if contestant.stack == "device":
+            if contestant.stack in ("device", "lwip"):
                 process.await_output("ready")
             else:
                 test.await_port("B", PORT, protocol)
@@ -246,7 +246,7 @@ class Hosts:
 
 def missing_programs() -> list[str]:
     """Ninja targets that have to be built first."""
-    return ["libvireo.so", "vireo-stat", "bench/pingpong_device", "bench/plain/plain", "bench/bare_verbs", "softnic/libibverbs.so.1",
+    return ["libvireo.so", "vireo-stat", "bench/pingpong_device", "bench/lwip/lwip_end", "bench/plain/plain", "bench/bare_verbs", "softnic/libibverbs.so.1",
             "softnic/libmlx5.so.1"]
 
 

@@ -4,6 +4,7 @@ each case of bench/plain once over loopback, and the cases on an RDMA device onc
 before half an hour is spent."""
 import argparse
 import json
+import os
 import re
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "bench")]
-from benchkit import cases, page, shows, slowdown, sockperf, stats, svg, table, workloads  # noqa: E402
+from benchkit import cases, device, page, shows, slowdown, sockperf, stats, svg, table, workloads  # noqa: E402
 from benchkit.case import Round, selected  # noqa: E402
 from benchkit.contestants import CONTESTANTS, preloaded  # noqa: E402
 from benchkit.exchange import Hosts, plain_program  # noqa: E402
@@ -339,6 +340,34 @@ def _(t):
         raise Failed(f"a server that sleeps used {server['cpu']} of a core")
     client, server = loopback("first", "--count", "3")(t)
     equal((client["connections"], server["accepted"]), (3, 3))
+
+
+@suite.case("lwip: round trips, a stream and datagrams over a wire in shared memory", lab=None, seconds=60)
+def _(t):
+    for protocol in ("tcp", "udp"):
+        client, _ = lwip(t, protocol, "server", "client", "--size", "100")
+        equal(sum(n for _, n in client["round_trip"]["buckets"]), client["messages"], "the histogram's count")
+        if client["messages"] < 10 or client["lost"]:
+            raise Failed(f"{protocol}: {client['messages']} round trips, {client['lost']} lost")
+    client, server = lwip(t, "tcp", "sink", "source", "--size", "10000")
+    if not 0 < server["bytes"] < server["received"] == 10000 * client["messages"]:
+        raise Failed(f"{client} at the source, {server} at the sink")
+    client, server = lwip(t, "udp", "sink", "source", "--size", "64", "--batch", "32")
+    if not 0 < server["datagrams"] < server["received"] <= client["sent"]:
+        raise Failed(f"{client} at the source, {server} at the sink")
+
+
+def lwip(t, protocol: str, first: str, second: str, *words: str) -> tuple[dict, dict]:
+    """What the second and the first of two roles print."""
+    common = ["--shm", f"lwip{os.getpid()}-{protocol}-{first}", "--peer-mac", "02:00:00:00:00:02", "--seconds", "0.3", *words]
+    server = t.start("", str(device.lwip_program()), f"{protocol}-{first}", *common, name=f"{protocol}-{first}")
+    server.await_output("ready")
+    client = t.start("", str(device.lwip_program()), f"{protocol}-{second}", *common, name=f"{protocol}-{second}")
+    client.wait(20)
+    if protocol == "udp":
+        server.stop(signal.SIGTERM)
+    server.wait(10)
+    return tuple(json.loads(end.stdout.splitlines()[-1]) for end in (client, server))
 
 
 @suite.case("rdma: bare verbs, Vireo by verbs and by mlx5, on the device in software", lab=None, seconds=100, needs_library=True)
