@@ -2,7 +2,9 @@
 // address. Connections are RDMA's own and are not here.
 // Source: rdma_create_event_channel(3), rdma_resolve_addr(3), rdma_get_cm_event(3).
 // Departures: the answer is there when rdma_resolve_addr() returns, for no neighbour is asked; an
-// id with an event not yet acknowledged is not destroyed (EBUSY) where the real one waits.
+// id with an event not yet acknowledged is not destroyed (EBUSY) where the real one waits; a route
+// has no path record, as Ethernet has no subnet manager; groups are joined by flow rules, so
+// rdma_join_multicast(3) is there and refuses (EOPNOTSUPP).
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -77,15 +79,23 @@ uint32_t interface_of(const sockaddr* address) {
   return index;
 }
 
-/// Opened by the first id that needs it, and kept, as librdmacm does: ids share it.
+/// Devices opened by the first id that needed them, and kept, as librdmacm does: ids share them.
+struct Opened {
+  std::mutex lock;
+  std::vector<ibv_context*> contexts;
+};
+Opened& opened() {
+  static auto* one = new Opened;
+  return *one;
+}
+
 ibv_context* context_of(ibv_device* device) {
-  static std::mutex lock;
-  static auto* opened = new std::vector<ibv_context*>;
-  const std::lock_guard hold(lock);
-  for (ibv_context* c : *opened)
+  Opened& o = opened();
+  const std::lock_guard hold(o.lock);
+  for (ibv_context* c : o.contexts)
     if (c->device == device) return c;
   ibv_context* c = ibv_open_device(device);
-  if (c != nullptr) opened->push_back(c);
+  if (c != nullptr) o.contexts.push_back(c);
   return c;
 }
 
@@ -188,6 +198,23 @@ int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src, sockaddr* dst, int) {
     std::memcpy(&id->route.addr.dst_storage, dst, size_of(dst));
   }
   tell(*id, error == 0 ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR, -error);
+  return 0;
+}
+
+int rdma_resolve_route(rdma_cm_id* id, int) {
+  if (id->verbs == nullptr || id->route.addr.dst_addr.sa_family == 0) return refuse(EINVAL);
+  tell(*id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+  return 0;
+}
+
+int rdma_join_multicast(rdma_cm_id*, sockaddr*, void*) { return refuse(EOPNOTSUPP); }
+int rdma_leave_multicast(rdma_cm_id*, sockaddr*) { return refuse(EINVAL); }  // of none joined
+
+// For the child of a fork: the parent's devices are not its own. Ids and channels are the caller's
+// to forget.
+int rdma_lib_reset(void);  // in no header
+int rdma_lib_reset(void) {
+  opened().contexts.clear();
   return 0;
 }
 

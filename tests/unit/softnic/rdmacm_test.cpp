@@ -64,6 +64,48 @@ TEST_F(RdmaCm, AnAddressIsResolvedToDeviceAndPort) {
   EXPECT_EQ(rdma_ack_cm_event(event), 0);
 }
 
+TEST_F(RdmaCm, ARouteIsResolvedAfterTheAddress) {
+  EXPECT_EQ(rdma_resolve_route(id_, 2000), -1);
+  EXPECT_EQ(errno, EINVAL) << "where to?";
+  ASSERT_EQ(resolve("127.0.0.1"), 0);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  ASSERT_EQ(rdma_resolve_route(id_, 2000), 0);
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  EXPECT_EQ(event->status, 0);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+}
+
+TEST_F(RdmaCm, GroupsAreNotJoinedByIds) {
+  sockaddr_in group{};
+  group.sin_family = AF_INET;
+  inet_pton(AF_INET, "239.1.2.3", &group.sin_addr);
+  EXPECT_EQ(rdma_join_multicast(id_, reinterpret_cast<sockaddr*>(&group), nullptr), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(rdma_leave_multicast(id_, reinterpret_cast<sockaddr*>(&group)), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+// Not in the header: librdmacm has it for those who look for it by name.
+extern "C" int rdma_lib_reset(void);
+
+TEST_F(RdmaCm, AResetForgetsTheDevicesThatWereOpened) {
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(resolve("127.0.0.1"), 0);
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  ibv_context* const parents = id_->verbs;
+  ASSERT_EQ(rdma_lib_reset(), 0);
+  ASSERT_EQ(resolve("127.0.0.1"), 0);
+  ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_NE(id_->verbs, nullptr);
+  EXPECT_NE(id_->verbs, parents);
+  ibv_close_device(parents);
+}
+
 TEST_F(RdmaCm, AnEmptyChannelSaysEagain) {
   rdma_cm_event* event = nullptr;
   EXPECT_EQ(rdma_get_cm_event(channel_, &event), -1);
