@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "dev/mlx5/mlx5.h"
 #include "dev/shm/shm_device.h"
+#include "dev/verbs/bond.h"
 #include "dev/verbs/verbs.h"
 #include "dev/xdp/xdp.h"
 
@@ -117,8 +118,13 @@ Carried<void> may_open(const Settings& s, const net::Link& link) {
 }
 
 bool has_rdma(const net::Link& link) {
-  const std::string path = "/sys/class/net/" + link.name + "/device/infiniband";
-  return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
+  const auto is_above = [](const std::string& interface) {
+    const std::string path = "/sys/class/net/" + interface + "/device/infiniband";
+    return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
+  };
+  if (const auto bond = verbs::read_bond(link.name))
+    return std::ranges::any_of(bond->members, is_above);
+  return is_above(link.name);
 }
 
 DeviceOpener device_opener(const Settings& settings) {

@@ -11,7 +11,8 @@ namespace vireo {
 /// The part of the opener's decision that needs no device: what the settings say of this interface.
 Carried<void> may_open(const Settings& settings, const net::Link& link);
 
-/// Sysfs shows an RDMA device beneath the interface, which VIREO_DEVICE=auto then prefers.
+/// Sysfs shows an RDMA device beneath the interface, or beneath a member of a bond, which
+/// VIREO_DEVICE=auto then prefers.
 bool has_rdma(const net::Link& link);
 
 /// The opener for an engine. `settings` must outlive it. Refusals: kDisabled, kInterface (not one

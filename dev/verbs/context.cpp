@@ -20,23 +20,70 @@ struct Opened {
   uint8_t port = 0;
 };
 
-Opened find(const VerbsTarget& target) {
-  const DeviceList list;
-  for (ibv_device* d : list.all()) {
-    if (!target.device.empty()) {
-      if (target.device == d->name) return {library().open_device(d), 1};
-    } else if (const auto port = port_by_sysfs(*d, target.interface)) {
-      return {library().open_device(d), *port};
-    }
-  }
-  if (!target.device.empty() || target.ifindex.value() == 0) return {};
+Opened find_by_name(const DeviceList& list, std::string_view device) {
+  for (ibv_device* d : list.all())
+    if (device == d->name) return {library().open_device(d), 1};
+  return {};
+}
+
+Opened find_by_sysfs(const DeviceList& list, std::string_view interface) {
+  for (ibv_device* d : list.all())
+    if (const auto port = port_by_sysfs(*d, interface)) return {library().open_device(d), *port};
+  return {};
+}
+
+Opened find_by_gid(const DeviceList& list, IfIndex ifindex) {
+  if (ifindex.value() == 0) return {};
   for (ibv_device* d : list.all()) {
     ibv_context* context = library().open_device(d);
     if (context == nullptr) continue;
-    if (const auto port = port_by_gid(context, target.ifindex)) return {context, *port};
+    if (const auto port = port_by_gid(context, ifindex)) return {context, *port};
     library().close_device(context);
   }
   return {};
+}
+
+DevicePlace place_of(const ibv_device& d) { return {d.name, d.ibdev_path}; }
+
+/// A bond has no device of its own.
+Result<Opened> find_for_bond(const DeviceList& list, const VerbsTarget& target, const Bond& bond) {
+  Opened found;
+  for (const std::string& member : receivers(bond))
+    if (found = find_by_sysfs(list, member); found.context != nullptr) break;
+  // That of a card's ports may be shown beneath another of them; the bond's addresses are in its
+  // table.
+  if (found.context == nullptr) found = find_by_gid(list, target.ifindex);
+  if (found.context == nullptr) {
+    if (receivers(bond).empty()) return fail(ENOTSUP, refusal_of(bond, {}, target.sysfs));
+    return found;
+  }
+  const DevicePlace place = place_of(*found.context->device);
+  if (const char* why = refusal_of(bond, place, target.sysfs); why != nullptr) {
+    library().close_device(found.context);
+    return fail(ENOTSUP, why);
+  }
+  if (is_common(bond, place, target.sysfs)) found.port = 1;
+  return found;
+}
+
+Result<Opened> find(const VerbsTarget& target, const std::optional<Bond>& bond) {
+  errno = 0;
+  const DeviceList list;
+  Opened found;
+  if (!target.device.empty()) {
+    found = find_by_name(list, target.device);
+  } else if (bond) {
+    auto opened = find_for_bond(list, target, *bond);
+    if (!opened) return opened;
+    found = *opened;
+  } else {
+    found = find_by_sysfs(list, target.interface);
+    if (found.context == nullptr) found = find_by_gid(list, target.ifindex);
+  }
+  if (found.context == nullptr)
+    return fail(errno == EPERM || errno == EACCES || errno == EIO ? errno : ENODEV,
+                "no RDMA device of this interface");
+  return found;
 }
 
 void set_nonblocking(int fd) {
@@ -69,6 +116,19 @@ Context::~Context() {
   library().close_device(context_);
 }
 
+void Context::follow(const Bond& bond, std::string_view sysfs) {
+  bond_ = bond.name;
+  followed_ = bond.active;
+  sysfs_ = sysfs;
+}
+
+bool Context::is_receiving() const {
+  if (followed_.empty()) return true;
+  const std::string active = active_member(bond_, sysfs_);
+  // While none is active, nobody else receives either.
+  return active.empty() || active == followed_;
+}
+
 bool Context::is_ours() const { return getpid() == owner_; }
 
 Result<Region> Context::register_memory(std::span<std::byte> bytes) {
@@ -79,12 +139,14 @@ Result<Region> Context::register_memory(std::span<std::byte> bytes) {
 }
 
 Result<std::shared_ptr<Context>> Context::open(const VerbsTarget& target, Arena& arena) {
-  errno = 0;
-  const Opened found = find(target);
-  if (found.context == nullptr)
-    return fail(errno == EPERM || errno == EACCES || errno == EIO ? errno : ENODEV,
-                "no RDMA device of this interface");
-  auto c = std::make_shared<Context>(found.context, found.port);
+  const auto bond =
+      target.device.empty() ? read_bond(target.interface, target.sysfs) : std::nullopt;
+  const auto found = find(target, bond);
+  if (!found) return std::unexpected(found.error());
+  auto c = std::make_shared<Context>(found->context, found->port);
+  if (bond && bond->has_backups &&
+      !is_common(*bond, place_of(*found->context->device), target.sysfs))
+    c->follow(*bond, target.sysfs);
   if (!query_limits(c->context_, c->limits_)) return fail(EIO, "ibv_query_device");
   if (c->port_ > c->limits_.orig_attr.phys_port_cnt) return fail(ENODEV, "RDMA port");
   c->domain_ = library().alloc_pd(c->context_);

@@ -8,9 +8,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "core/arena.h"
 #include "core/result.h"
+#include "dev/verbs/bond.h"
 #include "dev/verbs/verbs.h"
 
 namespace vireo::verbs {
@@ -47,16 +50,23 @@ class Context {
   /// Zero where the device does not say.
   const ibv_device_attr_ex& limits() const { return limits_; }
   Result<Region> register_memory(std::span<std::byte> bytes);
+  /// False once another member of a bond is the active one. Costs three system calls where it is a
+  /// bond that has an active one.
+  bool is_receiving() const;
   /// False in the child of a fork, where nothing may be done to the device.
   bool is_ours() const;
 
  private:
+  void follow(const Bond& bond, std::string_view sysfs);
   ibv_context* context_;
   uint8_t port_;
   pid_t owner_;
   ibv_pd* domain_ = nullptr;
   ibv_device_attr_ex limits_{};
   Region arena_region_;
+  std::string bond_;      ///< whose active member's device it is
+  std::string followed_;  ///< that member; empty: nobody can take its place
+  std::string sysfs_;
 };
 
 }  // namespace vireo::verbs

@@ -105,6 +105,7 @@ void VerbsDevice::unsteer(uint64_t rule_id) noexcept {
 
 bool VerbsDevice::is_there() noexcept {
   if (is_gone()) return false;
+  if (!context_->is_receiving()) note_gone();
   const std::lock_guard hold(lock_);
   ibv_async_event e;
   while (library().get_async_event(context_->get(), &e) == 0) {

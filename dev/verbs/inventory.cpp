@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cerrno>
 
+#include "dev/verbs/bond.h"
 #include "dev/verbs/late_libibverbs.h"
 #include "dev/verbs/limits.h"
 #include "dev/verbs/match.h"
@@ -77,6 +79,14 @@ int try_clock(ibv_context* context) {
   return (values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0 ? 0 : EOPNOTSUPP;
 }
 
+/// The interface is a bond, and a member that receives for it is this port's.
+bool receives_for(const ibv_device& device, uint8_t number, const std::string& interface) {
+  const auto bond = read_bond(interface);
+  return bond && std::ranges::any_of(receivers(*bond), [&](const std::string& member) {
+           return port_by_sysfs(device, member) == number;
+         });
+}
+
 PortFacts describe_port(ibv_device* device, ibv_context* context, uint8_t number,
                         std::span<const NamedInterface> interfaces) {
   PortFacts p;
@@ -88,7 +98,7 @@ PortFacts describe_port(ibv_device* device, ibv_context* context, uint8_t number
     p.gbits = gbits_of(attr);
   }
   for (const NamedInterface& i : interfaces) {
-    if (port_by_sysfs(*device, i.name) == number)
+    if (port_by_sysfs(*device, i.name) == number || receives_for(*device, number, i.name))
       p.interfaces.push_back({i, true});
     else if (port_by_gid(context, i.index) == number)
       p.interfaces.push_back({i, false});

@@ -31,6 +31,7 @@ struct VerbsTarget {
   std::optional<std::array<uint8_t, 6>> mac = {};
   /// Opening fails where a queue or a rule would be refused later, so that there is a choice yet.
   bool prove = false;
+  std::string_view sysfs = "/sys";  ///< where bonds are looked up; tests have their own
 };
 
 /// What a received frame's time is (PacketBuf::hw_time), where completions bear a count.

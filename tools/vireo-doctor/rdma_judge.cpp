@@ -201,6 +201,9 @@ std::string remedy_of(const RdmaTrial& t, std::string_view driver) {
   if (t.error == 0 && driver.starts_with("mlx4"))
     return "options mlx4_core log_num_mgm_entry_size=-1 in /etc/modprobe.d, then load it anew";
   if (t.error == 0) return "a device or firmware with flow steering; VIREO_DEVICE=xdp until then";
+  if (t.error == ENOTSUP && std::string_view(t.where).starts_with("bond"))
+    return "a bond of mode active-backup, or of the ports of one card whose driver makes one RDMA "
+           "device of them (RoCE LAG)";
   if (t.error == ENOTSUP)
     return "a device with raw-packet queue pairs (mlx4, mlx5); VIREO_DEVICE=xdp carries this one";
   return "see dmesg; VIREO_DEVICE=xdp until then";

@@ -99,6 +99,19 @@ TEST(RdmaJudge, TheRemedyFollowsTheCause) {
   }
 }
 
+TEST(RdmaJudge, ABondThatIsNotCarriedSaysWhichWouldBe) {
+  RdmaTrial t = good();
+  t.interface = "bond0";
+  t.error = ENOTSUP;
+  t.where = "bond whose members receive by devices of their own";
+  const RdmaLine l = judged(connectx(), t);
+  const Check* const c = find(l, "queue pair");
+  ASSERT_NE(c, nullptr);
+  EXPECT_EQ(c->text,
+            "bond0: bond whose members receive by devices of their own: Operation not supported");
+  EXPECT_NE(c->remedy.find("active-backup"), std::string::npos) << c->remedy;
+}
+
 TEST(RdmaJudge, ARefusedRuleOfANeededKindIsNamed) {
   RdmaTrial t = good();
   t.rules[1].error = EOPNOTSUPP;
