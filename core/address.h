@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "core/byteorder.h"
+#include "core/types.h"
 
 namespace vireo {
 
@@ -102,6 +103,7 @@ enum class IpProto : uint8_t { kIcmp = 1, kTcp = 6, kUdp = 17, kIcmpV6 = 58 };
 struct FlowKey {
   IpProto proto = IpProto::kTcp;
   bool v6 = false;  ///< family, needed where addresses are wildcards
+  VlanId vlan{};    ///< of its frames, for a device that asks (DeviceCaps::vlan_rules); 0: any
   Endpoint local;
   Endpoint remote;
 

@@ -16,8 +16,8 @@ struct DemuxKey {
   uint16_t local_port = 0;
   uint16_t remote_port = 0;
   uint8_t proto = 0;
-  uint8_t v6 = 0;  ///< family of a wildcard; 0 where addresses tell
-  uint16_t unused = 0;
+  uint8_t v6 = 0;     ///< family of a wildcard; 0 where addresses tell
+  uint16_t vlan = 0;  ///< of a device's rule that asks for it, else 0
 
   static DemuxKey exact(IpProto proto, const IpAddr& local, uint16_t local_port,
                         const IpAddr& remote, uint16_t remote_port) {
@@ -42,8 +42,11 @@ struct DemuxKey {
   }
   /// Of a rule or a binding: exact, or bound.
   static DemuxKey of(const FlowKey& k) {
-    return k.is_exact() ? exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port)
-                        : bound(k.proto, k.local.addr, k.local.port, k.v6);
+    DemuxKey d = k.is_exact()
+                     ? exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port)
+                     : bound(k.proto, k.local.addr, k.local.port, k.v6);
+    d.vlan = k.vlan.value();
+    return d;
   }
   bool operator==(const DemuxKey& o) const {  // inline, which memcmp() of 40 bytes is not
     uint64_t a[5], b[5];

@@ -30,6 +30,7 @@ struct DeviceCaps {
       1;  ///< slices a TxFrame may have without a copy; more are gathered by the device
   uint16_t inline_bytes = 0;  ///< frames up to here are copied into the ring itself
   bool tags = false;          ///< RxDesc may carry the FlowTag of the rule that matched
+  bool vlan_rules = false;    ///< steer() asks for the VLAN of a key, where it is granted
   bool stamps = false;        ///< Queue::stamp() makes RX frames bear their time
   bool multi_frame = false;   ///< an RX packet may span frames (RxFlags::kMore)
   uint8_t rss_key[40] = {};   ///< Toeplitz key; all zero = unknown

@@ -176,6 +176,12 @@ std::optional<FlowKey> key_of(const Flow& flow) {
   return key;
 }
 
+bool asks_vlan(const Flow& flow) {
+  return std::ranges::any_of(flow.specs, [](const ibv_flow_spec& s) {
+    return s.hdr.type == IBV_FLOW_SPEC_ETH && s.eth.mask.vlan_tag != 0;
+  });
+}
+
 std::expected<Flow*, int> FlowTable::add(Qp& qp, const ibv_flow_attr& attr) {
   if (attr.port != 1 || attr.comp_mask != 0) return std::unexpected(EINVAL);
   if (attr.flags != 0) return std::unexpected(EOPNOTSUPP);

@@ -31,6 +31,8 @@ struct Flow : ibv_flow {
 
 /// The TCP or UDP flow that the rule asks for; nullopt: it asks for something else.
 std::optional<FlowKey> key_of(const Flow& flow);
+/// Frames of a VLAN (key_of() does not say which), or of a priority there.
+bool asks_vlan(const Flow& flow);
 
 /// The receivers of one frame.
 struct Receivers {

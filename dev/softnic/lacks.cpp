@@ -23,6 +23,8 @@ int refusal_of_rule(const ibv_flow_attr& attr) {
     const auto& spec = *reinterpret_cast<const ibv_flow_spec*>(at);
     if (spec.hdr.type == IBV_FLOW_SPEC_IPV6 && lacks("ipv6")) return EINVAL;
     if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_TAG && lacks("tags")) return EOPNOTSUPP;
+    if (spec.hdr.type == IBV_FLOW_SPEC_ETH && spec.eth.mask.vlan_tag != 0 && lacks("vlans"))
+      return EINVAL;
     if (spec.hdr.size == 0) break;
     at += spec.hdr.size;
   }

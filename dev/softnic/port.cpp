@@ -66,7 +66,7 @@ void Port::unplug() {
 int Port::want(const Flow& rule) {
   if (wire_ == nullptr || !wire_->is_selective()) return 0;
   const auto key = key_of(rule);
-  return key ? wire_->want(*key) : EOPNOTSUPP;
+  return key && !asks_vlan(rule) ? wire_->want(*key) : EOPNOTSUPP;
 }
 
 void Port::unwant(const Flow& rule) {

@@ -10,6 +10,13 @@
 namespace vireo {
 namespace verbs {
 
+namespace {
+
+/// What drivers say of a rule that they cannot make at all, rather than not now.
+bool is_of_no_such_kind(int error) { return error == EOPNOTSUPP || error == EINVAL; }
+
+}  // namespace
+
 VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& target, Arena& arena,
                          const VerbsOptions& options, QueueMaker make)
     : context_(std::move(context)),
@@ -22,6 +29,7 @@ VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& ta
   caps_.mode = "verbs";
   // One pair: the engine opens every queue there is and uses the one that rules name.
   caps_.queues = 1;
+  caps_.vlan_rules = true;
   caps_.mtu = target.mtu;
   caps_.multi_frame = receive_segments(2048, caps_.mtu) > 1;
   caps_.max_body_slices = static_cast<uint16_t>(send_segments(limits) - 1);
@@ -69,11 +77,25 @@ ibv_flow* VerbsDevice::create_flow(const FlowKey& key, FlowTag tag) {
   if (caps_.tags && tag.value() > 0 && tag.value() <= kMostTag) {
     FlowRequest request = flow_request(key, context_->port(), mac_, tag);
     ibv_flow* flow = ibv_create_flow(pair_, &request.attr);
-    if (flow != nullptr || (errno != EOPNOTSUPP && errno != EINVAL)) return flow;
+    if (flow != nullptr || !is_of_no_such_kind(errno)) return flow;
   }
   // A device without tags: the frames come without one.
   FlowRequest request = flow_request(key, context_->port(), mac_, FlowTag());
   return ibv_create_flow(pair_, &request.attr);
+}
+
+/// A device that cannot look at VLANs brings the flow's frames of all of them.
+ibv_flow* VerbsDevice::create_flow_of_vlan(const FlowKey& key, FlowTag tag) {
+  FlowKey of_any = key;
+  of_any.vlan = VlanId();
+  if (key.vlan != VlanId() && !refuses_vlans_) {
+    ibv_flow* flow = create_flow(key, tag);
+    if (flow != nullptr || !is_of_no_such_kind(errno)) return flow;
+    flow = create_flow(of_any, tag);
+    refuses_vlans_ = flow != nullptr;
+    return flow;
+  }
+  return create_flow(of_any, tag);
 }
 
 Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) {
@@ -82,7 +104,7 @@ Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) 
   VIREO_ASSERT(pair_ != nullptr);
   const auto id = rules_.add(key, {nullptr, &to});
   if (!id) return std::unexpected(id.error());
-  ibv_flow* const flow = create_flow(key, tag);
+  ibv_flow* const flow = create_flow_of_vlan(key, tag);
   if (flow == nullptr) {
     // Tables that are full say so in several ways.
     const int code = errno == ENOMEM || errno == EAGAIN ? ENOSPC : errno;

@@ -68,6 +68,7 @@ class VerbsDevice final : public Device {
   }
   void unsteer(uint64_t rule_id) noexcept override;
   ibv_flow* create_flow(const FlowKey& key, FlowTag tag);
+  ibv_flow* create_flow_of_vlan(const FlowKey& key, FlowTag tag);
   struct Rule {
     ibv_flow* flow = nullptr;
     const Queue* to = nullptr;
@@ -82,7 +83,8 @@ class VerbsDevice final : public Device {
   unsigned errors_in_row_ = 0;                 ///< the queue's, as the calls that change it
   std::mutex lock_;
   FlowRules<Rule> rules_;
-  ibv_qp* pair_ = nullptr;  ///< of the open queue
+  ibv_qp* pair_ = nullptr;      ///< of the open queue
+  bool refuses_vlans_ = false;  ///< it made a rule only once its VLAN was left out
 };
 
 }  // namespace vireo::verbs

@@ -17,7 +17,8 @@ Result<void> prove(const std::shared_ptr<Context>& context,
                                            .segments = false});
   if (!pair) return std::unexpected(pair.error());
   constexpr uint16_t kDiscard = 9;  // RFC 863
-  const FlowKey key{IpProto::kTcp, false, Endpoint{*IpAddr::parse("192.0.2.1"), kDiscard, 0},
+  const FlowKey key{IpProto::kTcp, false, VlanId(),
+                    Endpoint{*IpAddr::parse("192.0.2.1"), kDiscard, 0},
                     Endpoint{*IpAddr::parse("192.0.2.2"), kDiscard, 0}};
   FlowRequest request = flow_request(key, context->port(), mac, FlowTag());
   ibv_flow* const flow = ibv_create_flow(pair->get(), &request.attr);

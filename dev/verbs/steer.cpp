@@ -25,6 +25,9 @@ class Writer {
   std::byte* at_;
 };
 
+/// IEEE 802.1Q: the lower bits of a tag; priority and drop eligibility lie above.
+constexpr uint16_t kVlanIdBits = 0x0fff;
+
 std::array<uint8_t, 6> group_mac(const IpAddr& group) {
   const auto& b = group.bytes();
   if (group.is_v4()) return {0x01, 0x00, 0x5e, static_cast<uint8_t>(b[13] & 0x7f), b[14], b[15]};
@@ -41,6 +44,10 @@ void add_ethernet(Writer& w, const FlowKey& key, const std::optional<std::array<
     const auto dst = is_group ? group_mac(key.local.addr) : *mac;
     std::copy(dst.begin(), dst.end(), eth.val.dst_mac);
     std::fill_n(eth.mask.dst_mac, 6, uint8_t{0xff});
+  }
+  if (key.vlan.value() != 0) {
+    eth.val.vlan_tag = be16(key.vlan.value()).raw();
+    eth.mask.vlan_tag = be16(kVlanIdBits).raw();  // of whatever priority
   }
   w.add(eth, IBV_FLOW_SPEC_ETH);
 }

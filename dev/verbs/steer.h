@@ -23,8 +23,8 @@ struct FlowRequest {
 inline constexpr uint32_t kMostTag = 0xffffff;
 
 /// Exact flows go first, then local address and port, then port alone. A multicast group is asked
-/// for by its own MAC (RFC 1112 §6.4, RFC 2464 §7), unicast by `mac` if it is given. `tag` 0: none
-/// is asked for.
+/// for by its own MAC (RFC 1112 §6.4, RFC 2464 §7), unicast by `mac` if it is given; a VLAN by
+/// its id, if the key has one. `tag` 0: none is asked for.
 FlowRequest flow_request(const FlowKey& key, uint8_t port,
                          const std::optional<std::array<uint8_t, 6>>& mac, FlowTag tag);
 

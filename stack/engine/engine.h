@@ -369,6 +369,7 @@ class Engine {
 
   // ports.cpp
   Carried<Port*> open_port(IfIndex carrier);
+  VlanId vlan_of(const IpAddr& local) const noexcept;
   Carried<FlowRule> steer(Port& port, const FlowKey& key, FlowTag tag);
   Carried<void> steer_on(Port& port, const FlowKey& key, const Flow& f,
                          std::vector<FlowRule>& rules);

@@ -51,7 +51,7 @@ Carried<Listener*> Engine::tcp_listen(const Endpoint& local, bool v6only, uint32
     return std::unexpected(Refusal{Carriage::kDevice, ENOSPC, "too many listeners"});
   auto l = std::make_unique<Listener>();
   l->kind = FlowKind::kListener;
-  l->key = FlowKey{IpProto::kTcp, !local.addr.is_v4(), local, {}};
+  l->key = FlowKey{IpProto::kTcp, !local.addr.is_v4(), VlanId(), local, {}};
   l->v6only = v6only;
   l->config = config;
   l->options = options;
@@ -266,8 +266,11 @@ bool Engine::open_child(Listener& l, const SynRecord& r, tcp::Config& c, tcp::Se
 
 /// A flow with its way back; nullptr: memory is exhausted, or there is none.
 TcpFlow* Engine::new_child(const Listener& l, const SynTuple& t, Instant now) noexcept {
-  TcpFlow* const f = new_tcp(
-      {IpProto::kTcp, !t.remote.is_v4(), {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0}});
+  TcpFlow* const f = new_tcp({IpProto::kTcp,
+                              !t.remote.is_v4(),
+                              VlanId(),
+                              {t.local, t.local_port, 0},
+                              {t.remote, t.remote_port, 0}});
   if (f == nullptr) return nullptr;
   f->ip = l.options.ip;
   f->mss_limit = l.config.mss;

@@ -180,8 +180,26 @@ Carried<Route> Engine::route(const RouteRequest& r) {
   return Route{*hop, *port};
 }
 
+/// Where frames to an address of ours come from, tagged: the VLAN that the address lies on. 0: they
+/// are not tagged, or come from anywhere.
+VlanId Engine::vlan_of(const IpAddr& local) const noexcept {
+  const auto& snapshot = reader_.snapshot();
+  for (const net::Addr& a : snapshot.addrs->all) {
+    if (a.addr != local) continue;
+    const net::Link* const l = snapshot.links->find(a.ifindex);
+    if (l == nullptr || l->kind != net::LinkKind::kVlan || l->vlan_8021ad) break;
+    return l->vlan;
+  }
+  return {};
+}
+
 Carried<FlowRule> Engine::steer(Port& port, const FlowKey& key, FlowTag tag) {
-  auto rule = port.device->steer(key, tag, port.queue());
+  FlowKey asked = key;
+  if (!port.device->caps().vlan_rules)
+    asked.vlan = VlanId();
+  else if (asked.vlan == VlanId())
+    asked.vlan = vlan_of(key.local.addr);
+  auto rule = port.device->steer(asked, tag, port.queue());
   if (rule) return std::move(*rule);
   // A rule of the same key brings the same frames; the demux tells the flows apart.
   if (rule.error().code == EEXIST) return FlowRule();

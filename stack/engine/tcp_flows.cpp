@@ -58,7 +58,8 @@ bool Engine::keep_port(TcpFlow& f, Instant now) {
     if (was_leased) {
       if (f.rule.device() != port->device.get()) return false;  // the route has changed since
       rule = std::move(f.rule);
-    } else if (auto made = steer(*port, {IpProto::kTcp, f.key.v6, f.key.local, {}}, FlowTag());
+    } else if (auto made =
+                   steer(*port, {IpProto::kTcp, f.key.v6, VlanId(), f.key.local, {}}, FlowTag());
                made && *made) {
       rule = std::move(*made);
     } else {
@@ -74,7 +75,7 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
                                       const IpSettings& ip, void* owner, SocketStats& stats,
                                       Instant now, const FastConnect* fast,
                                       std::optional<PortLease> lease) {
-  const FlowKey key{IpProto::kTcp, !local.addr.is_v4(), local, remote};
+  const FlowKey key{IpProto::kTcp, !local.addr.is_v4(), VlanId(), local, remote};
   Seq32 iss = tcp::initial_sequence(secret_, local, remote, now);
   if (const Demux::Ref r = demux_.find(demux_key(key)); kind_of(r) == FlowKind::kTimeWait) {
     // The port was chosen anew: the kernel says that it is free, or it has rested.

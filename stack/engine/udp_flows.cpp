@@ -25,7 +25,7 @@ Carried<UdpFlow*> Engine::udp_open(const Endpoint& local, const Endpoint& remote
   if (u == nullptr) return std::unexpected(Refusal{Carriage::kMemory, ENOMEM, "UDP flows"});
   u->kind = FlowKind::kUdp;
   u->tag = FlowTag(udp_.handle(*u).index + 1);
-  u->key = FlowKey{IpProto::kUdp, !local.addr.is_v4(), local, remote};
+  u->key = FlowKey{IpProto::kUdp, !local.addr.is_v4(), VlanId(), local, remote};
   u->v6only = v6only;
   u->owner = owner;
   u->stats = &stats;
@@ -61,7 +61,7 @@ Carried<void> Engine::udp_join(UdpFlow& u, const IpAddr& group, IfIndex ifindex)
     return std::unexpected(Refusal{Carriage::kNoRoute, hop.error().code, hop.error().where});
   auto port = open_port(hop->carrier);
   if (!port) return std::unexpected(port.error());
-  const FlowKey steered{IpProto::kUdp, !group.is_v4(), {group, u.key.local.port, 0}, {}};
+  const FlowKey steered{IpProto::kUdp, !group.is_v4(), hop->vlan, {group, u.key.local.port, 0}, {}};
   if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u); !ok)
     return ok;
   u.groups.push_back({group, (*port)->link.index});

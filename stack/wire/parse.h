@@ -74,7 +74,9 @@ struct ParsedFrame {
   IpAddr src() const { return is_v6 ? address(ipv6().src) : address(ipv4().src); }
   IpAddr dst() const { return is_v6 ? address(ipv6().dst) : address(ipv4().dst); }
   /// The exact flow as its local end sees it: the destination is local. Scopes are 0.
-  FlowKey flow() const { return {proto, is_v6, {dst(), dst_port, 0}, {src(), src_port, 0}}; }
+  FlowKey flow() const {
+    return {proto, is_v6, VlanId(), {dst(), dst_port, 0}, {src(), src_port, 0}};
+  }
 
  private:
   /// The part that lies in the first buffer: all of it, unless the packet has several.

@@ -11,6 +11,7 @@
 
 #include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
+#include "frames.h"
 #include "stack/engine/engine.h"
 #include "tests/unit/engine/tables.h"
 
@@ -34,15 +35,22 @@ class VerbsEngine : public ::testing::Test {
     SocketStats stats;
   };
 
-  void SetUp() override {
+  void SetUp() override { open(); }
+  /// The hosts' addresses lie on VLANs, if these are not 0.
+  void open(uint16_t vlan_0 = 0, uint16_t vlan_1 = 0) {
+    const uint16_t vlans[] = {vlan_0, vlan_1};
+    for (auto& e : engines_) e.reset();
     setenv("SOFTNIC_WIRE", "", 1);
     softnic_set_mtu(1500);
     for (unsigned i = 0; i < 2; ++i) {
       auto mirror = net::Mirror::open();
       ASSERT_TRUE(mirror.has_value());
       mirrors_[i] = std::move(*mirror);
-      mirrors_[i]->store().publish(
-          tables({.v4 = kV4[i], .v6 = kV6[i], .mac = kMacs[i], .router_mac = kMacs[1 - i]}));
+      mirrors_[i]->store().publish(tables({.v4 = kV4[i],
+                                           .v6 = kV6[i],
+                                           .mac = kMacs[i],
+                                           .router_mac = kMacs[1 - i],
+                                           .vlan = vlans[i]}));
       EngineConfig config;
       config.arena_bytes = size_t{16} << 20;
       config.huge_pages = false;
@@ -58,7 +66,7 @@ class VerbsEngine : public ::testing::Test {
       engines_[i] = std::move(*engine);
       ASSERT_TRUE(engines_[i]->open_all_ports().has_value());
     }
-    devices_ = ibv_get_device_list(nullptr);
+    if (devices_ == nullptr) devices_ = ibv_get_device_list(nullptr);
     ASSERT_GT(engines_[0]->ports().front()->device->caps().tso_max_bytes, 0U);
   }
   void TearDown() override {
@@ -155,6 +163,73 @@ TEST_F(VerbsEngine, AStreamGoesInBursts) {
     EXPECT_EQ(info_.total_retrans, 0U);
     EXPECT_EQ(stats_[1].rx_bad_checksum.get(), 0U);
   }
+}
+
+/// Sockets of a VLAN go by the interface beneath it: frames and rules bear its tag.
+TEST_F(VerbsEngine, OnAVlan) {
+  open(5, 5);
+  for (const bool v6 : {false, true}) {
+    const softnic_counts before = counts(1);
+    stream(v6, [](uint32_t) {});
+    EXPECT_EQ(info_.total_retrans, 0U);
+    EXPECT_EQ(counts(1).rx_no_rule, before.rx_no_rule);
+  }
+}
+
+/// A device that cannot look at tags: the rules are made without.
+TEST_F(VerbsEngine, OnAVlanWithoutRulesForIt) {
+  setenv("SOFTNIC_LACKS", "vlans", 1);
+  open(5, 5);
+  stream(false, [](uint32_t) {});
+  unsetenv("SOFTNIC_LACKS");
+  EXPECT_EQ(info_.total_retrans, 0U);
+}
+
+TEST_F(VerbsEngine, AGroupOnAVlan) {
+  open(0, 6);
+  SocketStats stats;
+  const Endpoint group{ip("239.1.2.3"), 7000, 0};
+  const auto flow = engines_[1]->udp_open(group, {}, false, nullptr, stats);
+  ASSERT_TRUE(flow.has_value());
+  ASSERT_TRUE(engines_[1]->udp_join(**flow, group.addr, kVlan).has_value());
+  const uint64_t unwanted = counts(1).rx_no_rule;
+  constexpr uint16_t kPriority = 5 << 13;
+  for (const uint16_t tci : {uint16_t{6}, uint16_t{7}, uint16_t{6 | kPriority}}) {
+    FrameSpec spec;
+    spec.to_mac = {0x01, 0x00, 0x5e, 0x01, 0x02, 0x03};
+    spec.vlan = tci;
+    spec.from = {ip("10.0.0.9"), 5000, 0};
+    spec.to = group;
+    const Bytes frame = build_frame(spec, Bytes(64));
+    softnic_inject(devices_[1], frame.data(), frame.size());
+  }
+  poll();
+  EXPECT_EQ(stats.rx_packets.get(), 2U) << "of whatever priority";
+  EXPECT_EQ(counts(1).rx_no_rule - unwanted, 1U) << "that of VLAN 7";
+  engines_[1]->udp_close(**flow);
+}
+
+TEST_F(VerbsEngine, OnVlansThatDiffer) {
+  open(5, 6);
+  tcp::Config config;
+  auto listener =
+      engines_[1]->tcp_listen({ip(kV4[1]), 80, 0}, false, 16, config, nullptr, listening_);
+  ASSERT_TRUE(listener.has_value());
+  auto route = engines_[0]->route({.dst = ip(kV4[1]), .src = ip(kV4[0])});
+  ASSERT_TRUE(route.has_value());
+  EXPECT_EQ(route->hop.vlan, VlanId(5));
+  const uint64_t sent = counts(0).tx_frames, unwanted = counts(1).rx_no_rule;
+  auto flow = engines_[0]->tcp_connect(*route, {ip(kV4[0]), 40'000, 0}, {ip(kV4[1]), 80, 0}, config,
+                                       {}, &ours_, ours_.stats, now_);
+  ASSERT_TRUE(flow.has_value());
+  poll();
+  EXPECT_GT(counts(0).tx_frames, sent);
+  EXPECT_EQ(counts(0).tx_frames - sent, counts(1).rx_no_rule - unwanted)
+      << "no rule of host 1 wants the frame";
+  EXPECT_EQ(stats_[1].rx_packets.get(), 0U);
+  engines_[0]->tcp_close(**flow, UniqueFd(), true, now_);
+  engines_[1]->tcp_close_listener(**listener, now_);
+  poll();
 }
 
 /// What is lost of a burst is sent again by itself.

@@ -79,12 +79,13 @@ struct AskedRule {
 std::vector<AskedRule> asked_rules() {
   const auto at = [](const char* text) { return Endpoint{*IpAddr::parse(text), 9, 0}; };
   const Endpoint none{};
+  const VlanId vlan{};
   return {
-      {"5-tuple", true, {IpProto::kTcp, false, at("192.0.2.1"), at("192.0.2.2")}},
-      {"3-tuple", true, {IpProto::kUdp, false, at("192.0.2.1"), none}},
-      {"port", true, {IpProto::kUdp, false, at("0.0.0.0"), none}},
-      {"multicast", false, {IpProto::kUdp, false, at("233.252.0.1"), none}},
-      {"IPv6", false, {IpProto::kTcp, true, at("2001:db8::1"), at("2001:db8::2")}},
+      {"5-tuple", true, {IpProto::kTcp, false, vlan, at("192.0.2.1"), at("192.0.2.2")}},
+      {"3-tuple", true, {IpProto::kUdp, false, vlan, at("192.0.2.1"), none}},
+      {"port", true, {IpProto::kUdp, false, vlan, at("0.0.0.0"), none}},
+      {"multicast", false, {IpProto::kUdp, false, vlan, at("233.252.0.1"), none}},
+      {"IPv6", false, {IpProto::kTcp, true, vlan, at("2001:db8::1"), at("2001:db8::2")}},
   };
 }
 

@@ -15,6 +15,15 @@ FlowKey exact(uint32_t n) {
   return k;
 }
 
+TEST(FlowRules, AVlanIsPartOfTheKey) {
+  FlowRules<> rules;
+  FlowKey tagged = exact(1);
+  tagged.vlan = VlanId(5);
+  ASSERT_TRUE(rules.add(exact(1)));
+  ASSERT_TRUE(rules.add(tagged));
+  EXPECT_EQ(rules.add(tagged).error().code, EEXIST);
+}
+
 TEST(FlowRules, AgreesWithAMap) {
   FlowRules<uint32_t> rules;
   std::map<uint32_t, uint64_t> ids;  // of the keys that are steered
