@@ -102,11 +102,11 @@ void SteeringTable::remove_all_of(const Queue& queue) {
 const SteeringRule* SteeringTable::match(Bytes frame) const {
   const auto flow = flow_of(frame);
   if (!flow) return nullptr;
-  const auto& [proto, v6, local, remote] = *flow;
+  const Endpoint &local = flow->local, &remote = flow->remote;
   for (const DemuxKey& key :
-       {DemuxKey::exact(proto, local.addr, local.port, remote.addr, remote.port),
-        DemuxKey::bound(proto, local.addr, local.port, v6),
-        DemuxKey::bound(proto, IpAddr(), local.port, v6)})
+       {DemuxKey::exact(flow->proto, local.addr, local.port, remote.addr, remote.port),
+        DemuxKey::bound(flow->proto, local.addr, local.port, flow->v6),
+        DemuxKey::bound(flow->proto, IpAddr(), local.port, flow->v6)})
     if (const SteeringRule* r = rules_.find(key)) return r;
   return nullptr;
 }
