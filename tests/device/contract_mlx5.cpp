@@ -1,11 +1,12 @@
 // The contract on mlx5 over softnic: with both ends in this process, on a wire of its own and on a
 // shared-memory wire.
 #include <infiniband/mlx5dv.h>
-#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "contract_burst.h"
 #include "dev/mlx5/mlx5.h"
@@ -24,6 +25,9 @@ class Mlx5Pair final : public DevicePair {
     setenv("SOFTNIC_WIRE", world == World::kLocalWire ? "" : (wire + "," + wire).c_str(), 1);
     softnic_set_mtu(mtu);
     softnic_drive(false);
+    ibv_device** list = ibv_get_device_list(nullptr);
+    std::copy_n(list, 2, nics_);  // they stay
+    ibv_free_device_list(list);
     options.tx_frames = o.tx_ring;
     options.rx_frames = o.rx_ring;
     ready_ = ends_.open(o.pool_frames, [&](int side, Arena& arena) {
@@ -39,20 +43,31 @@ class Mlx5Pair final : public DevicePair {
   bool ready() const { return ready_; }
   Device& device(int side) override { return *ends_.devices[side]; }
   PacketPool& pool(int side) override { return *ends_.pools[side]; }
+  /// Does what the devices' thread would do in its own time. Nothing is under way when there is
+  /// nothing to do and that thread has not done anything either since the caller last looked.
   bool progress() override {
-    if (!softnic_pump()) sched_yield();
-    return true;
+    const bool any = softnic_pump();
+    const uint64_t before = std::exchange(frames_, frames());
+    return any || frames_ != before;
   }
-  /// Frames wait on the wire for a thread: on a busy machine it takes its time.
-  Milliseconds quiet() const override { return Milliseconds(60); }
   bool unplug(int side) override {
-    ibv_device** list = ibv_get_device_list(nullptr);
-    softnic_remove(list[side]);
-    ibv_free_device_list(list);
+    softnic_remove(nics_[side]);
     return true;
   }
 
  private:
+  /// That went anywhere.
+  uint64_t frames() const {
+    uint64_t n = 0;
+    for (ibv_device* nic : nics_) {
+      const softnic_counts c = softnic_counts_of(nic);
+      n += c.tx_frames + c.rx_frames + c.rx_no_rule + c.rx_no_receive;
+    }
+    return n;
+  }
+
+  ibv_device* nics_[2];
+  uint64_t frames_ = 0;
   OpenedEnds ends_;
   bool ready_ = false;
 };
