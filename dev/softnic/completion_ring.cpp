@@ -63,8 +63,7 @@ bool alike(const mlx5_cqe64& a, const mlx5_cqe64& b) {
 CompletionRing::CompletionRing(uint32_t entries, uint32_t number, bool compresses)
     : pages_(size_t{entries} * sizeof(mlx5_cqe64), 0),
       records_(2 * sizeof(__be32), 0),
-      uar_(4096, Register::kFill),
-      armer_(uar_.data() + MLX5_CQ_DOORBELL),
+      armer_(uar_.device_side() + MLX5_CQ_DOORBELL),
       entries_(entries),
       number_(number),
       compresses_(compresses) {

@@ -37,9 +37,9 @@ class CompletionRing {
   bool write(const Cqe& e);
   /// Shows the completions that were held back to be compressed.
   void flush();
-  /// As Register::watch().
-  bool watch(void (*call)(void*), void* of) { return armer_.watch(call, of); }
-  bool is_watched() const { return armer_.is_watched(); }
+  /// As DoorbellPage::watch().
+  void watch(void (*call)(void*), void* of) { uar_.watch(call, of); }
+  bool is_watched() const { return uar_.is_watched(); }
   /// Takes note of the doorbell. @return true: it asks for an event; `at_once`: there is one.
   bool look(bool& at_once);
   void fired() { ++events_; }
@@ -57,7 +57,7 @@ class CompletionRing {
 
   SharedPages pages_;
   SharedPages records_;
-  SharedPages uar_;
+  DoorbellPage uar_;
   Register armer_;
   uint32_t entries_;
   uint32_t number_;

@@ -62,7 +62,7 @@ void softnic_refuse_rings(bool refused);
 /// Every device looks at its doorbells and does what can be done. @return whether there was
 /// something.
 bool softnic_pump(void);
-/// The doorbells of all rings that were given away are calls (watchpoint.h).
+/// The doorbells of all rings that were given away are calls (doorbell_page.h).
 bool softnic_is_watched(ibv_device* device);
 /// The counter that stamps completions stands at `ticks` now, and gains `ppm` millionths.
 void softnic_set_clock(uint64_t ticks, int ppm);

@@ -1,5 +1,5 @@
 // Who makes the device work where the program calls nobody: rings that mlx5dv_init_obj(3) gave away
-// are only written to. A watched doorbell (watchpoint.h) is a call all the same; a thread brings
+// are only written to. A watched doorbell (doorbell_page.h) is a call all the same; a thread brings
 // the frames that arrive, and looks for what is not told of; or, by hand, whoever calls pump() does
 // all.
 // Owner: process. Thread: any.

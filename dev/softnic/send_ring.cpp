@@ -19,15 +19,14 @@ uint32_t blocks_of(unsigned octowords) { return (octowords + 3) / 4; }
 
 SendRing::SendRing(uint32_t blocks, __be32& record)
     : pages_(size_t{blocks} * MLX5_SEND_WQE_BB, 0),
-      uar_(4096, Register::kFill),
-      buffers_{Register(uar_.data() + kRegisterAt),
-               Register(uar_.data() + kRegisterAt + kBlueFlame)},
+      buffers_{Register(uar_.device_side() + kRegisterAt),
+               Register(uar_.device_side() + kRegisterAt + kBlueFlame)},
       record_(record),
       blocks_(blocks) {}
 
 void SendRing::describe(mlx5dv_qp& out) const {
   out.sq = {pages_.data(), blocks_, MLX5_SEND_WQE_BB};
-  out.bf = {buffers_[0].data(), kBlueFlame};
+  out.bf = {uar_.data() + kRegisterAt, has_blue_flame_ ? kBlueFlame : 0};
 }
 
 void SendRing::clear() {
@@ -92,7 +91,7 @@ bool SendRing::check_doorbell(const Qp& qp, uint64_t word, const std::byte* reg,
     return false;
   }
   // BlueFlame: whole blocks were written, and the same as lie in the ring.
-  constexpr std::byte kUntouched{Register::kFill};
+  constexpr std::byte kUntouched{DoorbellPage::kFill};
   auto* rest = const_cast<std::byte*>(reg) + sizeof word;
   const auto* end = rest + kBlueFlame - sizeof word;
   if (std::all_of<const std::byte*>(rest, end, [](std::byte b) { return b == kUntouched; }))
@@ -103,7 +102,7 @@ bool SendRing::check_doorbell(const Qp& qp, uint64_t word, const std::byte* reg,
   if (std::memcmp(same + sizeof word, rest, bytes - sizeof word) != 0)
     broken_rule("BlueFlame of pair %u: the register has other bytes than the element at %u",
                 qp.qp_num, index);
-  std::memset(rest, Register::kFill, kBlueFlame - sizeof word);
+  std::memset(rest, DoorbellPage::kFill, kBlueFlame - sizeof word);
   return true;
 }
 

@@ -30,11 +30,9 @@ class SendRing {
   /// `record` is the pair's second doorbell record.
   SendRing(uint32_t blocks, __be32& record);
   void describe(mlx5dv_qp& out) const;
-  /// As Register::watch(), of both doorbells.
-  bool watch(void (*call)(void*), void* of) {
-    return buffers_[0].watch(call, of) && buffers_[1].watch(call, of);
-  }
-  bool is_watched() const { return buffers_[0].is_watched() && buffers_[1].is_watched(); }
+  /// As DoorbellPage::watch(). Then there is no BlueFlame: each store of a block would be a fault.
+  void watch(void (*call)(void*), void* of) { has_blue_flame_ = !uar_.watch(call, of); }
+  bool is_watched() const { return uar_.is_watched(); }
   /// Takes note of the doorbell. `exact`: the program stands still meanwhile, so that what it wrote
   /// can be compared to the bit. @return true: it has rung.
   bool look(const Qp& qp, bool exact);
@@ -55,10 +53,11 @@ class SendRing {
   bool decode_data(Qp& qp, uint64_t at, uint64_t end);
 
   SharedPages pages_;
-  SharedPages uar_;
+  DoorbellPage uar_;
   Register buffers_[2];
   __be32& record_;
   uint32_t blocks_;
+  bool has_blue_flame_ = true;
   // Blocks; they only grow, the program sees 16 bits of them.
   uint64_t produced_ = 0;  ///< by the doorbell record, when last rung
   uint64_t taken_ = 0;

@@ -1,5 +1,5 @@
-// Memory that the program writes and the device reads, or the reverse: rings, doorbell records,
-// pages of registers. Owner: the ring whose memory it is. Thread: program and device at once; words
+// Memory that the program writes and the device reads, or the reverse: rings and doorbell
+// records. Owner: the ring whose memory it is. Thread: program and device at once; words
 // that one side waits for are read and written by load() and store() alone.
 #pragma once
 

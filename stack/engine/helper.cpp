@@ -31,11 +31,13 @@ Result<std::unique_ptr<Helper>> Helper::start(Engine& engine, net::Mirror& mirro
   if (!bell) return std::unexpected(bell.error());
   std::unique_ptr<Helper> h(new Helper(engine, mirror, options.grace, std::move(*bell)));
   engine.set_helper_bell(&h->bell_);
-  // The program's signals are for the program's threads. pthread_create, as std::thread would end
-  // the process on failure.
+  // The program's signals are for the program's threads, save faults: of a blocked one the kernel
+  // tells nobody, it ends the process. pthread_create, as std::thread would end the process on
+  // failure.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
   const int e = pthread_create(
