@@ -327,7 +327,7 @@ def all_cases() -> list[Case]:
              sockperf_throughput, "bars", takes=1.5),
         Case("rdma-latency", "sockperf ping-pong on an RDMA device", "On softnic, an RDMA device in software, over a wire in shared memory: sockperf by "
              "dev/verbs and by dev/mlx5, beside frames of the same length by ibv_post_send and ibv_poll_cq alone; the kernel over veth for "
-             "reference. On softnic a doorbell of dev/mlx5 is a fault of memory, and what arrives is brought by a thread that shares the program's core: its "
+             "reference. On softnic a doorbell of dev/mlx5 is a fault of memory, and what arrives is brought by a thread of the receiver on the sender's core: its "
              "figures are softnic's first, and no NIC's.",
              LATENCY, True, rdma, tuple(Point(f"{p.upper()} {s} B", s, (("protocol", p), ("size", s)), quick=s == 14)
                                         for p, s in (("tcp", 14), ("tcp", SEGMENT), ("udp", 14), ("udp", 1472))),

@@ -1,6 +1,7 @@
 #include "dev/softnic/port.h"
 
 #include <netinet/in.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +20,7 @@ constexpr long kBacklogNs = 50'000;
 // Of the thread's turns: it shares the processor with the program, to which a switch there and back
 // costs as much as some frames.
 constexpr long kNapNs = 10'000, kCalmNapNs = 50'000;
-constexpr unsigned kCalm = 256, kWatchful = 4096, kToldEach = 2, kFalseAlarms = 8;
+constexpr unsigned kCalm = 256, kToldEach = 2, kFalseAlarms = 8;
 
 /// What mlx5's completions say of a frame; checksums that hold are `good`.
 Seen seen_of(std::span<const std::byte> frame, const Headers& h, bool good) {
@@ -172,6 +173,7 @@ void Port::woken() {
 void Port::rung(void* port) {
   Port& p = *static_cast<Port*>(port);
   const std::lock_guard hold(p.lock);
+  p.rung_on_ = sched_getcpu();
   p.work();
   if (p.backlog_) kernel::set_timer(p.timer_.get(), kBacklogNs);
 }
@@ -192,16 +194,12 @@ long Port::tend(bool told) {
     wire_->clear_bell();
   }
   if (doorbells_ != doorbells_before_) brought_ = 0;
-  const uint64_t before = doorbells_;
   const bool found = work();
   doorbells_before_ = doorbells_;
   calm_ = found ? 0 : calm_ + 1;
   brought_ = found ? brought_ + 1 : 0;
   const long nap = calm_ < kCalm ? kNapNs : kCalmNapNs;
-  // A thread that blocks signals has rung.
-  if (doorbells_ != before) watchful_ = kWatchful;
-  if (watchful_ > 0) --watchful_;
-  if (watchful_ > 0 || !is_watched()) return nap;
+  if (!is_watched()) return nap;
   // To one who answers each frame at once, each is brought at once; to others, many together.
   if (brought_ > kToldEach) return kCalmNapNs;
   if (told && !found) watch_peer();

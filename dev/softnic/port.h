@@ -84,6 +84,8 @@ class Port {
   /// A doorbell of the Port `port` has rung: does what it asks for, in the thread that rang it. Not
   /// for a holder of `lock`.
   static void rung(void* port);
+  /// The core on which the program last rang; -1: none.
+  int rung_on() const { return rung_on_; }
   /// The turn of the thread that does what nobody calls for. `told`: a descriptor of wait_fds() was
   /// readable. @return nanoseconds until the next turn; kUntilTold: when a descriptor says so.
   long tend(bool told);
@@ -141,11 +143,11 @@ class Port {
   std::vector<Channel*> channels_;
   std::vector<Cq*> direct_cqs_;
   int direct_pairs_ = 0;
+  int rung_on_ = -1;
   // Of tend():
   uint64_t doorbells_ = 0;         ///< that look() saw
   uint64_t doorbells_before_ = 0;  ///< at the last turn
   unsigned brought_ = 0;           ///< turns that found frames, and no doorbell since
-  unsigned watchful_ = 0;          ///< turns for which untold doorbells are looked for
   unsigned calm_ = 0;              ///< turns that found nothing
 };
 
