@@ -26,6 +26,7 @@ class DemuxTable {
   Ref find(const DemuxKey& key) noexcept {
     if (last_ref_ != 0 && last_key_ == key) [[likely]]
       return last_ref_;
+    ++searches_;
     const Slot* s = slot_of(key);
     if (s == nullptr) return 0;
     remember(key, s->ref());
@@ -49,6 +50,8 @@ class DemuxTable {
   }
   /// Another one after each change of the table: what find() said before may be wrong.
   uint32_t version() const noexcept { return version_; }
+  /// Look-ups so far that took a hash.
+  uint64_t searches() const noexcept { return searches_; }
   size_t size() const { return table_.size(); }
   size_t bytes() const { return table_.bytes(); }
   /// Cost of a look-up, for tests: groups of the table that it reads.
@@ -85,6 +88,7 @@ class DemuxTable {
   DemuxKey last_key_;  ///< what find() found, or remember() was told, last
   Ref last_ref_ = 0;   ///< 0 = none
   uint32_t version_ = 0;
+  uint64_t searches_ = 0;
 };
 
 }  // namespace vireo

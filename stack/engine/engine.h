@@ -280,6 +280,8 @@ class Engine {
   EngineStats& stats() { return stats_; }
   std::span<Port* const> ports() const { return ports_; }
   Census census() const noexcept;
+  /// Frames and calls for whose flow the demux had to search.
+  uint64_t demux_searches() const noexcept { return demux_.searches(); }
   /// Calls fn(TcpFlow&) for every connection, fn(SynRecord&) for every half-open one, and
   /// fn(const DemuxKey&, Instant until) for every one in TIME-WAIT.
   template <class F>
@@ -424,9 +426,9 @@ class Engine {
   template <bool kV6>
   bool receive_datagram(RxDesc& desc, const wire::PlainIp<kV6>& ip, bool alone) noexcept;
   template <bool kV6>
-  TcpFlow* hear_flow(const wire::PlainTcp<kV6>& s) noexcept;
+  TcpFlow* hear_flow(const wire::PlainTcp<kV6>& s, FlowTag tag) noexcept;
   template <bool kV6>
-  UdpBinding* hear_binding(const wire::PlainUdp<kV6>& u) noexcept;
+  UdpBinding* hear_binding(const wire::PlainUdp<kV6>& u, FlowTag tag) noexcept;
   bool emit_lone(TcpFlow& f, PacketBuf& packet, Instant now) noexcept;
 
   // tcp_flows.cpp

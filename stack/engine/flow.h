@@ -31,7 +31,7 @@ constexpr uint16_t kNoListener = UINT16_MAX;
 
 /// Common part. `owner` is the socket layer's object, null once the program has closed it.
 struct Flow {
-  FlowKind kind;
+  FlowKind kind{};  ///< none: its life has not begun, or is over
   bool v6only = false;
   /// In Engine::listeners_: a listener's own place; of a connection its listener's, in whose
   /// `ready` it stands until it is accepted.
@@ -45,6 +45,7 @@ struct Flow {
 };
 
 struct Listener;
+struct UdpBinding;
 
 /// What a flow asks of IP (ip(7), ipv6(7), socket(7)).
 struct IpSettings {
@@ -64,6 +65,7 @@ enum class PortOrigin : uint8_t {
 /// A connection. Cache lines: 0 who it is; 1 its socket and its place in the wheel; the Tcb's, from
 /// 2; then what is to be done with it, the header of its frames, and what is seldom needed.
 struct TcpFlow : Flow, WheelNode {
+  static constexpr FlowKind kKind = FlowKind::kTcp;
   tcp::Tcb tcb;
   ListHook notify_hook;   ///< Engine::notify_: `gathered` is to be told
   ListHook pending_hook;  ///< Engine::pending_: has something to send; or stalled_, if is_stalled
@@ -142,6 +144,7 @@ inline uint32_t truesize(const PacketBuf& p) {
 }
 
 struct UdpFlow : Flow {
+  static constexpr FlowKind kKind = FlowKind::kUdp;
   PacketChain queue;  ///< received, see strip_headers()
   uint32_t queue_truesize = 0;
   uint32_t rcv_buf = 212992;  ///< bytes of frames, as Linux's SO_RCVBUF counts truesize
@@ -160,6 +163,7 @@ struct UdpFlow : Flow {
   uint64_t egress_name = 0;
   Endpoint egress_from;
   std::vector<FlowRule> rules;  ///< one an interface, family and group
+  UdpBinding* exact = nullptr;  ///< what the demux has for its tuple; null: it is not connected
   std::vector<UdpGroup> groups;
   int soft_error = 0;  ///< from ICMP, reported once
 

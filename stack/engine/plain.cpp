@@ -8,14 +8,36 @@
 #include "stack/tcp/predicted.h"
 
 namespace vireo {
+namespace {
 
-/// The connection of a segment: that of the one before, mostly. Null: none.
+/// The living flow that has the tag, if it is of that version of IP. Null: none.
+template <class F>
+F* flow_of(const Slab<F>& flows, FlowTag tag, bool v6) noexcept {
+  if (tag.value() == 0) return nullptr;
+  F* const f = flows.at(tag.value() - 1);
+  // Of an object whose life is over, kind is none.
+  return f != nullptr && f->kind == F::kKind && f->key.v6 == v6 ? f : nullptr;
+}
+
+}  // namespace
+
+/// The connection of a segment, if it is not that of the one before. Null: none.
 template <bool kV6>
-TcpFlow* Engine::hear_flow(const wire::PlainTcp<kV6>& s) noexcept {
+TcpFlow* Engine::hear_flow(const wire::PlainTcp<kV6>& s, FlowTag tag) noexcept {
+  Heard<kV6>& h = heard<kV6>();
+  // A tag names the flow whose rule brought the frame. It need not be the frame's: the rule may
+  // have ended since, and the tag be another flow's.
+  if (TcpFlow* const f = flow_of<TcpFlow>(tcp_, tag, kV6)) {
+    const wire::PlainPath<kV6> path{f->key.local, f->key.remote};
+    if (s.is_on(path)) {
+      h.flow = f;
+      h.path = path;
+      return f;
+    }
+  }
   const Demux::Ref found =
       demux_.find(DemuxKey::exact(IpProto::kTcp, s.dst(), s.dst_port(), s.src(), s.src_port()));
   if (kind_of(found) != FlowKind::kTcp) return nullptr;
-  Heard<kV6>& h = heard<kV6>();
   h.flow = &at<TcpFlow>(found);
   h.path = {h.flow->key.local, h.flow->key.remote};
   return h.flow;
@@ -30,7 +52,7 @@ template <bool kV6>
   if (!s.read_tcp()) return false;
   TcpFlow* f = heard<kV6>().flow;
   if (f == nullptr || !s.is_on(heard<kV6>().path)) [[unlikely]] {
-    f = hear_flow(s);
+    f = hear_flow(s, d.tag);
     if (f == nullptr) return false;
   }
   tcp::PlainSegment segment{.seq = s.seq(),
@@ -72,13 +94,23 @@ template <bool kV6>
 
 /// What a datagram's socket is bound with, not necessarily with its addresses. Null: none.
 template <bool kV6>
-UdpBinding* Engine::hear_binding(const wire::PlainUdp<kV6>& u) noexcept {
+UdpBinding* Engine::hear_binding(const wire::PlainUdp<kV6>& u, FlowTag tag) noexcept {
+  Heard<kV6>& h = heard<kV6>();
+  const UdpFlow* const f = flow_of<UdpFlow>(udp_, tag, kV6);
+  if (f != nullptr && f->exact != nullptr) {  // as hear_flow()
+    const wire::PlainPath<kV6> path{f->key.local, f->key.remote};
+    if (u.is_on(path)) {
+      h.binding = f->exact;
+      h.datagram_path = path;
+      h.demux_version = demux_.version();
+      return h.binding;
+    }
+  }
   const Endpoint local{u.dst(), u.dst_port(), 0};
   const Endpoint remote{u.src(), u.src_port(), 0};
   const Demux::Ref found =
       demux_.find(DemuxKey::exact(IpProto::kUdp, local.addr, local.port, remote.addr, remote.port));
   if (kind_of(found) != FlowKind::kUdp) return nullptr;
-  Heard<kV6>& h = heard<kV6>();
   h.binding = &at<UdpBinding>(found);
   h.datagram_path = {local, remote};
   h.demux_version = demux_.version();
@@ -95,7 +127,7 @@ template <bool kV6>
   UdpBinding* binding = heard<kV6>().binding;
   if (binding == nullptr || heard<kV6>().demux_version != demux_.version() ||
       !u.is_on(heard<kV6>().datagram_path)) [[unlikely]] {
-    binding = hear_binding(u);
+    binding = hear_binding(u, d.tag);
     if (binding == nullptr) return false;
   }
   if (binding->flows.size() != 1) return false;
