@@ -2,6 +2,11 @@
 // Owner: ShmQueue. Thread: one at each end; the ends may be in different processes.
 #pragma once
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -47,25 +52,28 @@ class RingSender {
                                      std::memory_order_release);  // pairs with RingReceiver::front
     ++next_;
   }
-  /// As publish(). @return true: the receiver sleeps and must be woken, by this caller alone.
-  bool publish_and_look() noexcept {
+  /// As publish(). @return Waking: how the receiver, who sleeps, must be woken, by this caller
+  /// alone; 0: it does not sleep.
+  uint32_t publish_and_look() noexcept {
     WireSlot& s = ring_.slot(next_);
     ++next_;
     return store_and_look(s, next_);
   }
-  /// For frames given to publish(): true as above.
-  bool look() noexcept { return next_ != 0 && store_and_look(ring_.slot(next_ - 1), next_); }
+  /// For frames given to publish(): as above.
+  uint32_t look() noexcept { return next_ != 0 ? store_and_look(ring_.slot(next_ - 1), next_) : 0; }
+  void wake_by_word() noexcept {
+    syscall(SYS_futex, &ring_.control->armed, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
   uint32_t capacity() const { return ring_.capacity(); }
 
  private:
   /// Sequentially consistent, with RingReceiver::arm: of "frame, then look at armed" here and
   /// "armed, then look for a frame" there, at least one sees the other.
-  bool store_and_look(WireSlot& s, uint64_t sequence) noexcept {
+  uint32_t store_and_look(WireSlot& s, uint64_t sequence) noexcept {
     s.sequence.store(sequence, std::memory_order_seq_cst);
     if (ring_.control->armed.load(std::memory_order_seq_cst) == 0) [[likely]]
-      return false;
-    return ring_.control->armed.exchange(0, std::memory_order_acq_rel) !=
-           0;  // only one rings for one arm()
+      return 0;
+    return ring_.control->armed.exchange(0, std::memory_order_acq_rel);  // one wakes for one arm()
   }
   RingView ring_;
   uint64_t next_ = 0;   ///< number of the next frame
@@ -91,15 +99,18 @@ class RingReceiver {
   }
   void prefetch_next() const noexcept { __builtin_prefetch(&ring_.slot(next_ + 1)); }
 
-  /// Asks for the doorbell. @return false: a frame is there, nothing was asked.
-  bool arm() noexcept {
-    ring_.control->armed.store(1,
-                               std::memory_order_seq_cst);  // order: see RingSender::store_and_look
+  /// Asks to be woken. @return false: a frame is there, nothing was asked.
+  bool arm(Waking how = kByBell) noexcept {
+    ring_.control->armed.fetch_or(how,
+                                  std::memory_order_seq_cst);  // order: RingSender::store_and_look
     if (ring_.slot(next_).sequence.load(std::memory_order_seq_cst) != next_ + 1) return true;
-    disarm();
+    disarm(how);
     return false;
   }
-  void disarm() noexcept { ring_.control->armed.store(0, std::memory_order_relaxed); }
+  void disarm(Waking how = kByBell) noexcept {
+    ring_.control->armed.fetch_and(~how, std::memory_order_relaxed);
+  }
+  const std::atomic<uint32_t>& word() const noexcept { return ring_.control->armed; }
   uint32_t capacity() const { return ring_.capacity(); }
 
  private:

@@ -30,9 +30,15 @@ struct alignas(64) WireHeader {
 struct alignas(64) RingControl {
   /// Frames taken. Written by the receiver; read by the sender when the ring seems full.
   alignas(64) std::atomic<uint64_t> taken{0};
-  /// 1: the receiver is going to sleep and wants the doorbell. Set by the receiver, cleared by who
-  /// rings.
+  /// Waking: how the receiver, who is going to sleep, wants to be woken. Set by the receiver,
+  /// cleared by who wakes it.
   alignas(64) std::atomic<uint32_t> armed{0};
+};
+
+/// Bits of RingControl::armed.
+enum Waking : uint32_t {
+  kByBell = 1,  ///< by ShmBell::ring()
+  kByWord = 2,  ///< it waits for the word itself, by futex(2)
 };
 
 /// Followed by the bytes of the frame.

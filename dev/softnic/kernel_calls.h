@@ -2,12 +2,15 @@
 // for the program's own. Owner: none. Thread: any. Each is as in section 2 of the manual.
 #pragma once
 
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <span>
 
@@ -38,8 +41,20 @@ inline void wait_readable(int fd) {
 }
 
 /// @return true: one of them is.
-inline bool wait_readable(std::span<pollfd> fds, int ms) {
-  return syscall(SYS_poll, fds.data(), fds.size(), ms) > 0;
+inline bool wait_readable(std::span<pollfd> fds, long ns) {
+  timespec most{ns / 1'000'000'000, ns % 1'000'000'000};
+  return syscall(SYS_ppoll, fds.data(), fds.size(), &most, nullptr, 0) > 0;
+}
+/// @return true: one of them is not, or no more, what it was.
+inline bool wait_words(std::span<futex_waitv> words, long ns) {
+  timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += ns;  // less than a second
+  until.tv_sec += until.tv_nsec / 1'000'000'000;
+  until.tv_nsec %= 1'000'000'000;
+  const long woken =
+      syscall(SYS_futex_waitv, words.data(), words.size(), 0, &until, CLOCK_MONOTONIC);
+  return woken >= 0 || errno == EAGAIN;
 }
 
 }  // namespace vireo::kernel

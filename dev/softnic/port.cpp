@@ -21,6 +21,8 @@ constexpr long kBacklogNs = 50'000;
 // costs as much as some frames.
 constexpr long kNapNs = 10'000, kCalmNapNs = 50'000;
 constexpr unsigned kCalm = 256, kToldEach = 2, kFalseAlarms = 8;
+constexpr long kIdleNs = 1'000'000;
+constexpr unsigned kTurnsPerLook = 16;
 
 /// What mlx5's completions say of a frame; checksums that hold are `good`.
 Seen seen_of(std::span<const std::byte> frame, const Headers& h, bool good) {
@@ -187,9 +189,9 @@ bool Port::is_watched() const {
          std::all_of(direct_cqs_.begin(), direct_cqs_.end(), queue);
 }
 
-long Port::tend(bool told) {
-  if (wire_ == nullptr || faults.held) return kUntilTold;
-  if (told) {
+Port::Rest Port::tend(bool told, bool by_word) {
+  if (wire_ == nullptr || faults.held) return {kIdleNs};
+  if (told && !by_word) {
     (void)kernel::read_counter(timer_.get());
     wire_->clear_bell();
   }
@@ -199,17 +201,19 @@ long Port::tend(bool told) {
   calm_ = found ? 0 : calm_ + 1;
   brought_ = found ? brought_ + 1 : 0;
   const long nap = calm_ < kCalm ? kNapNs : kCalmNapNs;
-  if (!is_watched()) return nap;
+  if (!is_watched()) return {nap, false};
   // To one who answers each frame at once, each is brought at once; to others, many together.
-  if (brought_ > kToldEach) return kCalmNapNs;
-  if (told && !found) watch_peer();
-  if (wire_ == nullptr) return kUntilTold;
+  if (brought_ > kToldEach) return {kCalmNapNs, false};
+  // A word tells of frames alone.
+  if (!found && (by_word ? calm_ % kTurnsPerLook == 0 : told)) watch_peer();
+  if (wire_ == nullptr) return {kIdleNs};
   // A descriptor may tell of nothing for ever.
-  if (told && calm_ > kFalseAlarms) return kCalmNapNs;
+  if (told && calm_ > kFalseAlarms) return {kCalmNapNs, false};
   // Nobody tells of a receive that is posted.
-  if (!wire_->front().empty()) return found ? 0 : nap;
-  if (backlog_) kernel::set_timer(timer_.get(), kBacklogNs);
-  return wire_->arm() ? kUntilTold : 0;
+  if (!wire_->front().empty()) return {found ? 0 : nap, false};
+  if (backlog_ && !by_word) kernel::set_timer(timer_.get(), kBacklogNs);
+  if (by_word ? !wire_->arm_word() : !wire_->arm()) return {0};
+  return {backlog_ ? kBacklogNs : kIdleNs, true, true};
 }
 
 /// The other end of a shared wire has left: what it sent is read, then the port waits for another.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -86,12 +87,21 @@ class Port {
   static void rung(void* port);
   /// The core on which the program last rang; -1: none.
   int rung_on() const { return rung_on_; }
-  /// The turn of the thread that does what nobody calls for. `told`: a descriptor of wait_fds() was
-  /// readable. @return nanoseconds until the next turn; kUntilTold: when a descriptor says so.
-  long tend(bool told);
-  static constexpr long kUntilTold = -1;
+  /// How long the thread may be away that does what nobody calls for.
+  struct Rest {
+    long ns;                  ///< at most
+    bool may_be_told = true;  ///< a frame of any port may end it sooner
+    bool is_armed = false;    ///< one of this port does
+  };
+  /// Its turn. `told`: what it waited for has told of a frame. `by_word`: it waits by wire words,
+  /// else by wait_fds().
+  Rest tend(bool told, bool by_word);
   std::array<int, 2> wait_fds() const {
     return {wire_ != nullptr ? wire_->bell_fd() : -1, timer_.get()};
+  }
+  /// As Wire::word(), of a port that is plugged in.
+  const std::atomic<uint32_t>* wait_word() const {
+    return wire_ != nullptr ? wire_->word() : nullptr;
   }
   /// Every request comes back as WR_FLUSH_ERR, in order.
   void enter_error(Qp& qp);

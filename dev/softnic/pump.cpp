@@ -6,12 +6,14 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "dev/shm/wire.h"
 #include "dev/softnic/kernel_calls.h"
 #include "dev/softnic/nic.h"
 
@@ -20,6 +22,7 @@ namespace {
 
 std::atomic<bool> g_by_hand{false}, g_each_doorbell{true}, g_refused{false};
 std::once_flag g_started;
+constexpr long kMostRestNs = 1'000'000;  // new rings tell nobody
 
 void sleep_ns(long ns) {
   const timespec t{0, ns};
@@ -55,35 +58,73 @@ class Whereabouts {
   cpu_set_t wish_{}, away_;
 };
 
+/// What tells the thread of a frame: the words of all wires by one futex_waitv(2), which is
+/// quicker, or else their descriptors.
+class Bells {
+ public:
+  void clear() {
+    words_.clear();
+    fds_.clear();
+    has_rung_ = false;
+  }
+  /// Of a port that is armed; holder of its lock.
+  void add(const Port& port, bool by_word) {
+    const auto* const word = by_word ? port.wait_word() : nullptr;
+    if (word != nullptr && words_.size() < FUTEX_WAITV_MAX) {
+      const uint32_t value = word->load(std::memory_order_acquire);  // pairs with store_and_look()
+      has_rung_ |= (value & kByWord) == 0;
+      words_.push_back({value, reinterpret_cast<uintptr_t>(word), FUTEX_32, 0});
+    }
+    if (!by_word)
+      for (const int fd : port.wait_fds()) fds_.push_back({fd, POLLIN, 0});
+  }
+  /// @return true: one has told.
+  bool wait(long ns) {
+    if (has_rung_) return true;
+    return words_.empty() ? kernel::wait_readable(fds_, ns) : kernel::wait_words(words_, ns);
+  }
+
+ private:
+  std::vector<futex_waitv> words_;
+  std::vector<pollfd> fds_;
+  bool has_rung_ = false;
+};
+
+bool has_word_or_none(Nic* n) {
+  const std::lock_guard hold(n->port.lock);
+  return !n->port.is_direct() || !n->port.is_plugged() || n->port.wait_word() != nullptr;
+}
+
 /// Sleeps until there is something to bring. Programs that poll their rings take whole processors,
 /// and a device that waited for their slices to end would be none: it goes before them where it
 /// may, and is away most of the time.
 void run() {
-  constexpr int kLookMs = 1;
   sigset_t all;
   sigfillset(&all);
   (void)pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are the program's
   prctl(PR_SET_TIMERSLACK, 1);                        // else the kernel makes 60 us of a nap
   const sched_param first{1};
   (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);  // needs CAP_SYS_NICE
-  std::vector<pollfd> fds;
   Whereabouts whereabouts;
+  Bells bells;
   for (bool told = false;;) {
-    long next = Port::kUntilTold;
-    fds.clear();
+    bells.clear();
+    Port::Rest rest{kMostRestNs};
     if (!g_by_hand.load(std::memory_order_relaxed)) {
-      for (Nic* n : every_device()) {
+      const auto nics = every_device();
+      const bool by_word = std::all_of(nics.begin(), nics.end(), has_word_or_none);
+      for (Nic* n : nics) {
         const std::lock_guard hold(n->port.lock);
         if (!n->port.is_direct()) continue;
-        const long wish = n->port.tend(told);
+        const Port::Rest wish = n->port.tend(told, by_word);
+        rest = {std::min(rest.ns, wish.ns), rest.may_be_told && wish.may_be_told};
         whereabouts.keep_off(n->port.rung_on());
-        if (wish != Port::kUntilTold && (next == Port::kUntilTold || wish < next)) next = wish;
-        for (const int fd : n->port.wait_fds()) fds.push_back({fd, POLLIN, 0});
+        if (wish.is_armed) bells.add(n->port, by_word);
       }
     }
     whereabouts.settle();
-    told = next == Port::kUntilTold && kernel::wait_readable(fds, kLookMs);
-    if (next > 0) sleep_ns(next);
+    told = rest.may_be_told && rest.ns > 0 && bells.wait(rest.ns);
+    if (!rest.may_be_told) sleep_ns(rest.ns);
   }
 }
 

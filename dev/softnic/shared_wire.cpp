@@ -35,7 +35,10 @@ class SharedEnd final : public Wire {
     unrung_ = true;
   }
   void ring() noexcept override {
-    if (std::exchange(unrung_, false) && sender_.look()) bell_.ring();
+    if (!std::exchange(unrung_, false)) return;
+    const uint32_t how = sender_.look();
+    if ((how & kByWord) != 0) sender_.wake_by_word();
+    if ((how & kByBell) != 0) bell_.ring();
   }
   std::span<const std::byte> front() noexcept override {
     WireSlot* slot = receiver_.front();
@@ -55,6 +58,8 @@ class SharedEnd final : public Wire {
   bool arm() noexcept override { return broken_ || receiver_.arm(); }
   int bell_fd() const noexcept override { return bell_.wait_fd(); }
   void clear_bell() noexcept override { bell_.clear(); }
+  const std::atomic<uint32_t>* word() const noexcept override { return &receiver_.word(); }
+  bool arm_word() noexcept override { return broken_ || receiver_.arm(kByWord); }
   bool peer_is_gone() noexcept override {
     return broken_ || header().gone[seat_.host ? 1 : 0].load(std::memory_order_acquire) != 0 ||
            bell_.peer_died();  // the flag pairs with ~SharedEnd

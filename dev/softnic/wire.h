@@ -2,6 +2,7 @@
 // back and loses nothing. Owner: Port. Thread: holder of the port's lock.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,10 @@ class Wire {
   /// -1: frames come only by calls in this process.
   virtual int bell_fd() const noexcept { return -1; }
   virtual void clear_bell() noexcept {}
+  /// A word for futex(2) instead of bell_fd(); nullptr: there is none. As arm(), arm_word() asks
+  /// that it be changed, and who waits for it woken.
+  virtual const std::atomic<uint32_t>* word() const noexcept { return nullptr; }
+  virtual bool arm_word() noexcept { return false; }
   /// May cost a system call.
   virtual bool peer_is_gone() noexcept { return false; }
   /// True: only frames of flows that it was asked for come; the others are somebody else's.
