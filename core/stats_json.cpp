@@ -24,8 +24,9 @@ void put_socket(Out& out, const SocketReading& s) {
   const bool refused = !s.is_carried();
   put(out,
       "{{\"fd\":{},\"proto\":\"{}\",\"family\":{},\"state\":\"{}\",\"closed\":{},\"carried\":{},"
-      "\"reason\":\"{}\",\"text\":{},\"detail\":{},\"errno\":{},\"local\":{},\"remote\":{},",
-      s.fd, s.tcp ? "tcp" : "udp", s.v6 ? 6 : 4, s.state(), s.closed, s.is_carried(),
+      "\"ring\":{},\"reason\":\"{}\",\"text\":{},\"detail\":{},\"errno\":{},\"local\":{},"
+      "\"remote\":{},",
+      s.fd, s.tcp ? "tcp" : "udp", s.v6 ? 6 : 4, s.state(), s.closed, s.is_carried(), s.ring,
       refused ? carriage_name(s.carriage) : "",
       json_string(refused ? carriage_text(s.carriage) : ""), json_string(s.detail), s.err,
       json_string(endpoint_text(s.local, s.v6)), json_string(endpoint_text(s.remote, s.v6)));
@@ -43,7 +44,15 @@ void put_process(Out& out, const ProcessReading& p) {
   }
   put(out, "],\"engine\":{{");
   put_counts(out, kEngineCounters, p.engine);
-  put(out, "}},\"decisions\":{{\"carried\":{},\"kernel\":{},\"refused\":{{", p.carried, p.kernel);
+  put(out, "}},\"rings\":[");
+  comma = "";
+  for (const EngineCounts& ring : p.rings) {
+    put(out, "{}{{", comma);
+    put_counts(out, kEngineCounters, ring);
+    put(out, "}}");
+    comma = ",";
+  }
+  put(out, "],\"decisions\":{{\"carried\":{},\"kernel\":{},\"refused\":{{", p.carried, p.kernel);
   comma = "";
   for (size_t i = 0; i < p.refused.size(); ++i) {
     if (p.refused[i] == 0) continue;

@@ -14,10 +14,10 @@
 namespace vireo {
 
 inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
-inline constexpr uint32_t kStatsVersion = 6;
+inline constexpr uint32_t kStatsVersion = 7;
 inline constexpr uint32_t kStatsSockets =
     1024;  // slots; sockets beyond them are counted in the engine only
-inline constexpr uint32_t kStatsEngines = 4;
+inline constexpr uint32_t kStatsEngines = 32;
 inline constexpr uint32_t kStatsPorts = 16;
 inline constexpr const char* kStatsMemfdName = "vireo-stats";
 
@@ -51,7 +51,8 @@ struct SocketStats : SocketCounters {
   uint8_t tcp_state = 0;  ///< tcp::State
   Carriage carriage = Carriage::kUndecided;
   uint8_t closed = 0;  ///< the program closed it; the slot may be taken again
-  uint8_t pad[2] = {};
+  uint8_t ring = 0;    ///< of a carried one: place of its engine in StatsLayout::engines
+  uint8_t pad[1] = {};
   uint8_t local_addr[16] = {};  ///< IpAddr bytes
   uint8_t remote_addr[16] = {};
   uint16_t local_port = 0;

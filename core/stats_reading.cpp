@@ -26,7 +26,7 @@ void add_counts(const std::array<CounterName<S>, N>& list, const T& from,
 /// by the generation.
 struct RawSocket {
   int32_t fd;
-  uint8_t proto, family, listening, tcp_state, closed;
+  uint8_t proto, family, listening, tcp_state, closed, ring;
   uint8_t carriage;
   uint8_t local_addr[16], remote_addr[16];
   uint16_t local_port, remote_port;
@@ -47,6 +47,7 @@ RawSocket peek_all(const SocketStats& s) {
   peek(r.listening, s.listening);
   peek(r.tcp_state, s.tcp_state);
   peek(r.closed, s.closed);
+  peek(r.ring, s.ring);
   std::memcpy(&r.carriage, &s.carriage, sizeof r.carriage);
   std::memcpy(r.local_addr, s.local_addr, sizeof r.local_addr);
   std::memcpy(r.remote_addr, s.remote_addr, sizeof r.remote_addr);
@@ -79,6 +80,7 @@ std::optional<SocketReading> read_socket(const SocketStats& s) {
     r.listening = raw.listening != 0;
     r.closed = raw.closed != 0;
     r.tcp_state = raw.tcp_state;
+    if (raw.ring < kStatsEngines) r.ring = raw.ring;
     if (raw.carriage < static_cast<uint8_t>(Carriage::kCount))
       r.carriage = static_cast<Carriage>(raw.carriage);
     r.err = raw.err;
@@ -110,7 +112,12 @@ ProcessReading read_stats(const StatsLayout& live) {
   ProcessReading p;
   p.pid = live.pid;
   p.program = text_of(live.program);
-  for (const EngineStats& e : live.engines) add_counts(kEngineCounters, e, p.engine);
+  for (const EngineStats& e : live.engines) {
+    add_counts(kEngineCounters, e, p.engine);
+    if (e.pool_size.get() == 0) continue;  // not made
+    p.rings.resize(static_cast<size_t>(&e - live.engines) + 1);
+    add_counts(kEngineCounters, e, p.rings.back());
+  }
   for (const PortStats& from : live.ports) {
     const uint32_t ifindex = from.ifindex.load(std::memory_order_acquire);
     if (ifindex != 0)

@@ -95,6 +95,7 @@ struct SocketReading {
   bool listening = false;
   bool closed = false;
   uint8_t tcp_state = 0;
+  uint8_t ring = 0;  ///< of a carried one: index in ProcessReading::rings
   Carriage carriage = Carriage::kUndecided;
   int err = 0;
   std::string detail;
@@ -122,7 +123,8 @@ struct ClosedReading {
 struct ProcessReading {
   int pid = 0;
   std::string program;
-  EngineCounts engine{};  ///< all engines together
+  EngineCounts engine{};            ///< all rings together
+  std::vector<EngineCounts> rings;  ///< those that there are
   std::vector<PortReading> ports;
   uint64_t carried = 0;  ///< decisions since the start
   uint64_t kernel = 0;

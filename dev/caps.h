@@ -33,6 +33,8 @@ struct DeviceCaps {
   bool vlan_rules = false;    ///< steer() asks for the VLAN of a key, where it is granted
   bool stamps = false;        ///< Queue::stamp() makes RX frames bear their time
   bool multi_frame = false;   ///< an RX packet may span frames (RxFlags::kMore)
+  bool reopens = false;       ///< the interface may be opened again beside this one, also by this
+                              ///< process: each opening has queues and rules of its own
   uint8_t rss_key[40] = {};   ///< Toeplitz key; all zero = unknown
   bool rss_known = false;
 };

@@ -30,6 +30,7 @@ VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& ta
   // One pair: the engine opens every queue there is and uses the one that rules name.
   caps_.queues = 1;
   caps_.vlan_rules = true;
+  caps_.reopens = true;
   caps_.mtu = target.mtu;
   caps_.multi_frame = receive_segments(2048, caps_.mtu) > 1;
   caps_.max_body_slices = static_cast<uint16_t>(send_segments(limits) - 1);

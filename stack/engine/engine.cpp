@@ -265,6 +265,20 @@ Census Engine::census() const noexcept {
           .demux_keys = count(demux_)};
 }
 
+bool Engine::is_unused() const noexcept {
+  return tcp_.size() == orphan_count_ && udp_.size() == 0 &&
+         std::ranges::all_of(listeners_, [](const Listener* l) { return l == nullptr; });
+}
+
+bool Engine::has_bound(IpProto proto, uint16_t port) noexcept {
+  if (proto == IpProto::kTcp)
+    return std::ranges::any_of(
+        listeners_, [&](const Listener* l) { return l != nullptr && l->key.local.port == port; });
+  bool any = false;
+  udp_.for_each([&](const UdpFlow& u) { any |= u.key.local.port == port; });
+  return any;
+}
+
 // ---- all queues
 
 void Engine::tx_flush() noexcept {

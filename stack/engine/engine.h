@@ -77,6 +77,8 @@ struct EngineConfig {
   uint32_t port_leases = 0;           ///< most local ports kept for the next connection
   std::span<PortStats> port_stats{};  ///< where open interfaces are told; what has no room is not
   LastWill* will = nullptr;           ///< null: nobody reads it
+  uint32_t engines = 1;               ///< that share the will, at most: this one has every so
+                                      ///< manieth entry, from that of its EngineId on
   tcp::IsnSecret secret{};            ///< zero: drawn at random, as all but a simulation wants it
 };
 
@@ -118,6 +120,13 @@ struct RouteRequest {
 struct Route {
   net::NextHop hop;
   Port* port = nullptr;
+};
+
+/// What a socket that is to be bound or connected would go by.
+struct Reach {
+  IpAddr source;        ///< its own address; unspecified: every one
+  unsigned ports = 0;   ///< interfaces
+  bool reopens = true;  ///< each of which other engines may open, too
 };
 
 /// How a connection is to use TCP Fast Open (RFC 7413; tcp(7) MSG_FASTOPEN, TCP_FASTOPEN_CONNECT).
@@ -172,6 +181,12 @@ class Engine {
   bool stamp_frames();
   /// The open or openable port that owns `local`; refusal kLoopback/kInterface where there is none.
   Carried<Port*> port_of_address(const IpAddr& local);
+
+  /// What route() and a bind to `local` find; opens what they would.
+  Carried<Reach> reach(const RouteRequest& request);
+  Carried<Reach> reach(const IpAddr& local);
+  /// A listener or UDP socket has this local port, at whatever address.
+  bool has_bound(IpProto proto, uint16_t port) noexcept;
 
   // ---- TCP. `stats` outlives the flow (a slot of shared memory). Errors: EADDRINUSE the 4-tuple
   // is in use. With `fast` the SYN may wait for tcp_send_syn(): tcp::is_syn_deferred(). `lease` is
@@ -276,12 +291,15 @@ class Engine {
   void count_losses() noexcept;
 
   // ---- facts
+  EngineId id() const noexcept { return id_; }  ///< any thread
   PacketPool& pool() { return *pool_; }
   EngineStats& stats() { return stats_; }
   std::span<Port* const> ports() const { return ports_; }
   Census census() const noexcept;
   /// Frames and calls for whose flow the demux had to search.
   uint64_t demux_searches() const noexcept { return demux_.searches(); }
+  /// No socket of the program is here; connections that it has closed may be.
+  bool is_unused() const noexcept;
   /// Calls fn(TcpFlow&) for every connection, fn(SynRecord&) for every half-open one, and
   /// fn(const DemuxKey&, Instant until) for every one in TIME-WAIT.
   template <class F>
@@ -303,6 +321,8 @@ class Engine {
   /// Its look each second while there are flows: are the devices still there, and did one forget to
   /// tell a sleeper of what came? @return true if a frame or note was handled.
   bool look_for_helper(Instant now) noexcept VIREO_REQUIRES(lock_);
+  /// While there are no flows nobody polls: lets the mirror free what is out of date.
+  void forget_snapshot() noexcept { reader_.quiesce(); }
   uint32_t live_flows() const noexcept {
     return flow_count_.load(std::memory_order_relaxed);
   }  ///< any thread

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 
+#include "core/assert.h"
+
 namespace vireo {
 namespace {
 
@@ -62,7 +64,19 @@ Result<std::unique_ptr<Helper>> Helper::start(Engine& engine, net::Mirror& mirro
 }
 
 Helper::Helper(Engine& engine, net::Mirror& mirror, Duration grace, EventFd bell)
-    : engine_(engine), mirror_(mirror), grace_(grace), bell_(std::move(bell)) {}
+    : mirror_(mirror), grace_(grace), bell_(std::move(bell)) {
+  served_[0].engine = &engine;
+  count_.store(1, std::memory_order_relaxed);  // the thread is started later
+}
+
+void Helper::serve_too(Engine& engine) noexcept {
+  engine.set_helper_bell(&bell_);
+  const unsigned n = count_.load(std::memory_order_relaxed);
+  VIREO_ASSERT(n < served_.size());
+  served_[n].engine = &engine;
+  count_.store(n + 1, std::memory_order_release);  // pairs with the acquire in served()
+  wake();
+}
 
 Helper::~Helper() {
   if (!is_running_) return;
@@ -73,66 +87,80 @@ Helper::~Helper() {
 
 void Helper::run() noexcept {
   while (!stop_.load(std::memory_order_relaxed)) {
-    bool watch_devices = false;
     const Instant now = Clock::now();
     if (is_mirror_due_ || now - mirrored_ >= kFreeSnapshots) {
       mirrored_ = now;
       mirror_.process();
     }
-    sleep(now, serve(now, watch_devices), watch_devices);
+    Duration d = Duration::max();
+    for (Served& s : served()) d = std::min(d, serve(s, now));
+    sleep(now, d);
   }
 }
 
-Duration Helper::serve(Instant now, bool& watch_devices) noexcept {
-  if (engine_.live_flows() == 0) return Duration::max();
-  if (now - looked_ >= kLookAfterPorts && engine_.lock().try_lock()) {
-    looked_ = now;
-    engine_.look_for_helper(now);
-    engine_.unlock();
+Duration Helper::serve(Served& s, Instant now) noexcept {
+  Engine& e = *s.engine;
+  s.watch_devices = false;
+  if (e.live_flows() == 0) {
+    if (e.lock().try_lock()) {
+      e.forget_snapshot();
+      e.unlock();
+    }
+    return Duration::max();
   }
-  const Instant due = engine_.next_deadline();
-  if (engine_.sleepers() != 0 && now - due < grace_) {
+  if (now - s.looked >= kLookAfterPorts && e.lock().try_lock()) {
+    s.looked = now;
+    e.look_for_helper(now);
+    e.unlock();
+  }
+  const Instant due = e.next_deadline();
+  if (e.sleepers() != 0 && now - due < grace_) {
     // Threads of the program sleep on the devices and will serve them; a deadline that they missed
     // is ours.
-    if (++quiet_rounds_ < kRoundsToPark) return grace_;
+    if (++s.quiet_rounds < kRoundsToPark) return grace_;
     return due.is_never() ? Duration::max() : std::max(due - now, Duration()) + grace_;
   }
-  quiet_rounds_ = 0;
-  const Duration silent = now - engine_.last_poll();
+  s.quiet_rounds = 0;
+  const Duration silent = now - e.last_poll();
   if (silent < grace_) return grace_ - silent;
   for (unsigned i = 0; i < kTurns; ++i) {
-    if (!engine_.lock().try_lock()) return grace_;
-    const bool is_worked = engine_.poll_for_helper(Clock::now());
-    const bool is_armed = !is_worked && engine_.arm_all();
-    engine_.stats().helper_polls.add();
-    const Instant deadline = engine_.next_deadline();
-    if (is_armed) device_fds_.assign(engine_.wait_fds().begin(), engine_.wait_fds().end());
-    engine_.unlock();
+    if (!e.lock().try_lock()) return grace_;
+    const bool is_worked = e.poll_for_helper(Clock::now());
+    const bool is_armed = !is_worked && e.arm_all();
+    e.stats().helper_polls.add();
+    const Instant deadline = e.next_deadline();
+    if (is_armed) s.device_fds.assign(e.wait_fds().begin(), e.wait_fds().end());
+    e.unlock();
     if (is_worked || !is_armed) continue;
-    watch_devices = true;
+    s.watch_devices = true;
     if (deadline.is_never()) return Duration::max();
     return std::max(deadline - Clock::now(), Duration());
   }
   return Duration();
 }
 
-void Helper::sleep(Instant now, Duration d, bool watch_devices) noexcept {
-  if (engine_.live_flows() != 0) d = std::min(d, kLookAfterPorts);
-  engine_.set_helper_sleep(d == Duration::max() ? Instant::never() : now + d);
+void Helper::sleep(Instant now, Duration d) noexcept {
+  const std::span<Served> all = served();
+  const auto is_live = [](const Served& s) { return s.engine->live_flows() != 0; };
+  if (std::ranges::any_of(all, is_live)) d = std::min(d, kLookAfterPorts);
+  const Instant until = d == Duration::max() ? Instant::never() : now + d;
+  for (Served& s : all) s.engine->set_helper_sleep(until);
   // What changed before that was announced did not ring: look once more.
-  const bool is_idle = engine_.live_flows() == 0;
-  const bool is_served = watch_devices || engine_.sleepers() != 0;
-  if (d > grace_ && !is_idle && (!is_served || engine_.next_deadline() - now + grace_ < d))
-    d = grace_;
+  for (const Served& s : all) {
+    const bool is_served = s.watch_devices || s.engine->sleepers() != 0;
+    if (d > grace_ && is_live(s) && (!is_served || s.engine->next_deadline() - now + grace_ < d))
+      d = grace_;
+  }
   poll_fds_.assign({{bell_.fd(), POLLIN, 0}, {mirror_.fd(), POLLIN, 0}});
-  if (watch_devices)
-    for (int fd : device_fds_) poll_fds_.push_back({fd, POLLIN, 0});
+  for (const Served& s : all)
+    if (s.watch_devices)
+      for (int fd : s.device_fds) poll_fds_.push_back({fd, POLLIN, 0});
   const int64_t ns = std::max<int64_t>(d.ns(), 0);
   const timespec ts{ns / 1'000'000'000, ns % 1'000'000'000};
   // The raw call: ppoll may be the interposed one.
   ::syscall(SYS_ppoll, poll_fds_.data(), poll_fds_.size(), d == Duration::max() ? nullptr : &ts,
             nullptr, size_t{0});
-  engine_.set_helper_sleep(Instant());
+  for (Served& s : all) s.engine->set_helper_sleep(Instant());
   // Nothing is read that is not there: while the program polls, this thread wakes on its processor
   // each grace for nothing but a look at the time.
   if (poll_fds_[0].revents != 0) bell_.drain();

@@ -1,8 +1,8 @@
-// The one background thread: follows the kernel's network state, and polls the engine when the
+// The one background thread: follows the kernel's network state, and polls each engine when the
 // program does not, so that acknowledgments, timers and retransmissions never depend on the program
 // calling in.
 //
-// It only ever tries the engine's lock: failure means that someone is inside and does the work.
+// It only ever tries an engine's lock: failure means that someone is inside and does the work.
 // While the program polls, it looks once in helper_grace; while threads of the program sleep in our
 // calls (they serve the engine when they wake), or nothing is open, it sleeps until something
 // happens. Owner: process. Thread: start() and the destructor by the owner; the rest is its own
@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <span>
@@ -19,6 +20,7 @@
 
 #include "core/result.h"
 #include "core/sleep.h"
+#include "core/stats_layout.h"
 #include "stack/engine/engine.h"
 
 namespace vireo {
@@ -33,6 +35,8 @@ class Helper {
   static Result<std::unique_ptr<Helper>> start(Engine& engine, net::Mirror& mirror,
                                                const Options& options);
   ~Helper();  ///< stops and joins
+  /// Serves one more engine from now on, until it ends. Before it has flows; one caller at a time.
+  void serve_too(Engine& engine) noexcept;
   /// Something changed that it may sleep on: a first flow, an earlier deadline. Any thread.
   void wake() noexcept { bell_.signal(); }
   /// The descriptor of the bell: to be spared by close(2).
@@ -41,25 +45,35 @@ class Helper {
   void abandon() noexcept { is_running_ = false; }
 
  private:
+  /// An engine, and what the thread knows of it.
+  struct Served {
+    Engine* engine = nullptr;     ///< constant once it is counted
+    Instant looked{};             ///< last look after the ports
+    unsigned quiet_rounds = 0;    ///< looks in a row that found sleepers of the program
+    bool watch_devices = false;   ///< while the thread sleeps
+    std::vector<int> device_fds;  ///< copied under the engine's lock
+  };
+
   Helper(Engine& engine, net::Mirror& mirror, Duration grace, EventFd bell);
   void run() noexcept;
+  std::span<Served> served() noexcept {
+    return {served_.data(), count_.load(std::memory_order_acquire)};
+  }
   /// Serves the engine if nobody else does. @return how long to sleep; sets `watch_devices`.
-  Duration serve(Instant now, bool& watch_devices) noexcept;
-  void sleep(Instant now, Duration d, bool watch_devices) noexcept;
+  Duration serve(Served& s, Instant now) noexcept;
+  void sleep(Instant now, Duration d) noexcept;
 
-  Engine& engine_;
+  std::array<Served, kStatsEngines> served_;
+  std::atomic<unsigned> count_{0};
   net::Mirror& mirror_;
   Duration grace_;
   EventFd bell_;
   std::atomic<bool> stop_{false};
-  Instant looked_{};           ///< last look after the ports
   Instant mirrored_{};         ///< when the mirror had its turn last
   bool is_mirror_due_ = true;  ///< it has something to do
-  unsigned quiet_rounds_ = 0;  ///< looks in a row that found sleepers of the program
   bool is_running_ = false;
   pthread_t thread_{};
   std::vector<pollfd> poll_fds_;
-  std::vector<int> device_fds_;  ///< copied under the engine's lock
 };
 
 }  // namespace vireo

@@ -9,7 +9,7 @@
 namespace vireo {
 
 LastWillEntry* Engine::will_entry(const TcpFlow& f) const noexcept {
-  const uint32_t index = f.tag.value() - 1;
+  const uint32_t index = (f.tag.value() - 1) * config_.engines + id_.value();
   return config_.will == nullptr || index >= kLastWillEntries ? nullptr
                                                               : &config_.will->entries[index];
 }
@@ -28,8 +28,11 @@ void Engine::write_will(const TcpFlow& f) noexcept {
   // release: a reader of this process's memory may come between any two of its instructions.
   e->open.store(1, std::memory_order_release);
   auto& used = config_.will->used;
-  if (f.tag.value() > used.load(std::memory_order_relaxed))
-    used.store(f.tag.value(), std::memory_order_release);
+  const auto end = static_cast<uint32_t>(e - config_.will->entries) + 1;
+  uint32_t had = used.load(std::memory_order_relaxed);
+  // Other engines have theirs among ours, under their own locks.
+  while (end > had && !used.compare_exchange_weak(had, end, std::memory_order_release)) {
+  }
 }
 
 void Engine::strike_will(const TcpFlow& f) noexcept {
@@ -39,9 +42,11 @@ void Engine::strike_will(const TcpFlow& f) noexcept {
 void Engine::will_port(const Port& p) noexcept {
   if (config_.will == nullptr) return;
   for (auto& port : config_.will->ports) {
-    if (port.load(std::memory_order_relaxed) != 0) continue;
-    port.store(p.link.index.value(), std::memory_order_release);
-    return;
+    uint32_t there = 0;
+    // Another engine may have come first, with the same interface or another.
+    if (port.compare_exchange_strong(there, p.link.index.value(), std::memory_order_release) ||
+        there == p.link.index.value())
+      return;
   }
 }
 

@@ -193,6 +193,25 @@ VlanId Engine::vlan_of(const IpAddr& local) const noexcept {
   return {};
 }
 
+Carried<Reach> Engine::reach(const RouteRequest& r) {
+  const auto way = route(r);
+  if (!way) return std::unexpected(way.error());
+  return Reach{way->hop.src, 1, way->port->device->caps().reopens};
+}
+
+Carried<Reach> Engine::reach(const IpAddr& local) {
+  if (!local.is_unspecified() && !local.is_multicast()) {
+    const auto port = port_of_address(local);
+    if (!port) return std::unexpected(port.error());
+    return Reach{local, 1, (*port)->device->caps().reopens};
+  }
+  const auto open = open_all_ports();
+  if (!open) return std::unexpected(open.error());
+  const bool reopen = std::ranges::all_of(
+      ports_, [](const Port* p) { return p->dead || p->device->caps().reopens; });
+  return Reach{IpAddr(), *open, reopen};
+}
+
 Carried<FlowRule> Engine::steer(Port& port, const FlowKey& key, FlowTag tag) {
   FlowKey asked = key;
   if (!port.device->caps().vlan_rules)

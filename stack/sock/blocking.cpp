@@ -137,8 +137,11 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     const bool needs_place = contended || polls > kFreePolls;
     const bool spun_enough = spins >= 0 ? polls > spins || shared : tried && places.is_crowded(now);
     if (!spun_enough && !spins_in_place && needs_place) spins_in_place = places.try_enter();
-    const bool follow = !spun_enough && !spins_in_place && needs_place;
-    const bool sleep = spun_enough || (spins_in_place && contended);
+    const bool placeless = !spun_enough && !spins_in_place && needs_place;
+    // Others poll for those who follow; but where there are several engines, perhaps not this one.
+    const bool alone = placeless && stack.engine_count() > 1;
+    const bool follow = placeless && !alone;
+    const bool sleep = spun_enough || (spins_in_place && contended) || alone;
     const bool look =
         what.kernel_events != 0 &&
         (sleep || follow || (what.kernel_ratio > 0 && polls % what.kernel_ratio == 0));

@@ -54,13 +54,14 @@ void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remot
 
 namespace {
 
-void record(SocketStats& s, const Refusal& r) {
+void record(SocketStats& s, const Refusal& r, const Engine* e = nullptr) {
   const uint32_t g = s.generation.load(std::memory_order_relaxed);
   if (g == 0) return;
   s.generation.store(g + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);  // as above
   s.carriage = r.why;
   s.err = r.err;
+  s.ring = e == nullptr ? uint8_t{0} : static_cast<uint8_t>(e->id().value());
   std::strncpy(s.detail, r.where, sizeof s.detail - 1);
   s.generation.store(g + 2, std::memory_order_release);
 }
@@ -68,7 +69,7 @@ void record(SocketStats& s, const Refusal& r) {
 }  // namespace
 
 void record_carried(File& f, const Endpoint& local, const Endpoint& remote) {
-  record(*f.stats, {Carriage::kCarried, 0, ""});
+  record(*f.stats, {Carriage::kCarried, 0, ""}, f.engine.load(std::memory_order_relaxed));
   record_address(*f.stats, local, remote);
   f.stack->count_carried();
 }

@@ -159,6 +159,7 @@ class Epoll {
     uint32_t items = 0;
   };
   EngineCount engines_[sock::EngineSet::kMax];
+  uint32_t engine_slots_ = 0;  ///< of them, the ones that were ever in use
   UniqueFd hybrid_;
   uint32_t hybrid_count_ = 0;
   uint32_t raw_count_ = 0;  ///< at most so many: the kernel does not tell of closed ones

@@ -178,14 +178,15 @@ void Epoll::erase(int epoll_fd, Item& i) noexcept {
 void Epoll::count_engine(Item& i, Engine* e) noexcept {
   if (i.engine == e) return;
   bool changed = false;
-  for (EngineCount& c : engines_)
+  const auto slots = [this] { return std::span(engines_).first(engine_slots_); };
+  for (EngineCount& c : slots())
     if (i.engine != nullptr && c.engine == i.engine && --c.items == 0) {
       c.engine = nullptr;
       changed = true;
     }
   i.engine = nullptr;
   const auto take = [&](Engine* slot) {
-    for (EngineCount& c : engines_)
+    for (EngineCount& c : slots())
       if (c.engine == slot) {
         changed |= c.items == 0;
         c.engine = e;
@@ -195,13 +196,16 @@ void Epoll::count_engine(Item& i, Engine* e) noexcept {
       }
     return false;
   };
-  if (e != nullptr && !take(e)) take(nullptr);
+  if (e != nullptr && !take(e) && !take(nullptr) && engine_slots_ < std::size(engines_)) {
+    ++engine_slots_;
+    take(nullptr);
+  }
   // Who sleeps sleeps on the wrong descriptors now.
   if (changed) wake_all();
 }
 
 void Epoll::collect_engines(sock::EngineSet& set) noexcept {
-  for (const EngineCount& c : engines_) set.add(c.engine);
+  for (const EngineCount& c : std::span(engines_).first(engine_slots_)) set.add(c.engine);
   if (nested_count_ == 0) return;
   for (Item& i : items_) {
     if (!i.in_use || !i.is_epoll) continue;

@@ -1,5 +1,5 @@
-// fork(2) and exit(3). The engine, its devices and its memory stay the parent's; the child has the
-// kernel's sockets beneath, and makes an engine of its own when it opens sockets of its own.
+// fork(2) and exit(3). The engines, their devices and their memory stay the parent's; the child has
+// the kernel's sockets beneath, and makes an engine of its own when it opens sockets of its own.
 //
 // What an inherited socket does in the child (the parent's goes on as before):
 //   carried TCP connection     ENOTCONN for every use but close; close is silent, the peer hears
@@ -17,6 +17,7 @@
 #include "core/own_fds.h"
 #include "core/sleep.h"
 #include "stack/sock/epoll.h"
+#include "stack/sock/multiplex_wait.h"
 #include "stack/sock/sockets.h"
 #include "stack/tcp/shared_config.h"
 
@@ -31,7 +32,7 @@ int g_forking = 0;
 
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   life_lock_.lock();
-  if (Engine* e = engine_if_any()) e->lock().lock();
+  for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.lock().lock(); });
   if (g_forking++ == 0) {
     fd_table().lock().lock();
     tcp::SharedConfig::lock().lock();
@@ -55,7 +56,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
     tcp::SharedConfig::lock().unlock();
     fd_table().lock().unlock();
   }
-  if (Engine* e = engine_if_any()) e->unlock();
+  for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.unlock(); });
   life_lock_.unlock();
 }
 
@@ -79,10 +80,14 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   // memory is not mapped here. What they leave behind is a little memory.
   if (helper_) helper_->abandon();
   (void)helper_.release();
-  (void)engine_.release();
+  for (auto& e : engines_) (void)e.release();
   (void)mirror_.release();
   (void)mourner_.release();
   engine_ptr_.store(nullptr, std::memory_order_release);
+  engine_count_.store(0, std::memory_order_release);
+  rings_.forget();
+  homes_.clear();
+  secret_ = {};
   engine_refusal_.reset();
   free_waiters_ = nullptr;
   // Our copies of its descriptors: while they are open, the devices would outlive the parent.
@@ -102,6 +107,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     if (f.is_tcp() && f.is_carried() && f.has_own_name()) leave_name(f);
     f.flow = nullptr;
     f.engine.store(nullptr, std::memory_order_relaxed);
+    if (f.is_udp()) f.udp->home = nullptr;
     f.stats = &spare_stats_;
     const bool tcp = f.is_tcp();
     switch (f.mode.load(std::memory_order_relaxed)) {
@@ -132,23 +138,27 @@ bool Stack::ends_elsewhere() const noexcept {
 }
 
 void Stack::drain_at_exit() {
-  Engine* e = engine_if_any();
-  if (e == nullptr || !is_owner()) return;
+  if (engine_if_any() == nullptr || !is_owner()) return;
   // release pairs with the acquire above: a thread that finds its socket gone knows why.
   ending_thread_.store(::gettid(), std::memory_order_release);
   // Connections that are still open close now, as the kernel would close them. Their Files stay: a
   // thread that uses one must come by here and not by the kernel's socket beneath.
-  e->lock().lock();
-  fd_table().for_each_file([&](File& f) {
-    if (f.stack != this || !f.is_carried() || !f.is_tcp() || f.flow == nullptr) return;
-    const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
-    leave_name(f);
-    e->tcp_close(f.tcp_flow(), UniqueFd(), reset, Clock::now());
-    f.flow = nullptr;
-    f.mode.store(Mode::kVoid, std::memory_order_release);
-    f.ready.notify(kReadyIn | kReadyOut | EPOLLHUP);
-  });
-  e->unlock();
+  {
+    sock::EngineHold hold;
+    fd_table().for_each_file([&](File& f) {
+      if (f.stack != this || !f.is_carried() || !f.is_tcp()) return;
+      Engine* const e = f.engine.load(std::memory_order_acquire);
+      if (e == nullptr) return;
+      hold.take(e);
+      if (!f.is_carried() || f.flow == nullptr) return;
+      const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
+      leave_name(f);
+      e->tcp_close(f.tcp_flow(), UniqueFd(), reset, Clock::now());
+      f.flow = nullptr;
+      f.mode.store(Mode::kVoid, std::memory_order_release);
+      f.ready.notify(kReadyIn | kReadyOut | EPOLLHUP);
+    });
+  }
   // What is owed is worth the whole patience. The peer's own FIN, and what it had sent before it
   // knew, are worth a moment: they should find us and not the kernel, which knows no such
   // connection.
@@ -157,19 +167,26 @@ void Stack::drain_at_exit() {
   const Instant start = Clock::now();
   Instant last_frame = start;
   for (;;) {
-    e->lock().lock();
-    const Instant now = Clock::now();
-    if (e->poll(now)) last_frame = now;
-    Duration patience = e->has_orphans() ? kPeerCloses : kQuiet;
+    Instant now;
+    bool has_orphans = false;
+    bool owes = false;
+    for_each_engine([&](Engine& e) {
+      const EngineGuard guard(e);
+      now = Clock::now();
+      if (e.poll(now)) last_frame = now;
+      has_orphans |= e.has_orphans();
+      owes |= e.orphans_owe();
+    });
+    Duration patience = has_orphans ? kPeerCloses : kQuiet;
     if (now - last_frame < kQuiet) patience = kPeerCloses;
-    if (e->orphans_owe()) patience = settings_.exit_linger;
-    e->unlock();
+    if (owes) patience = settings_.exit_linger;
     if (now - start >= std::min(patience, settings_.exit_linger)) break;
     cpu_relax();
   }
-  e->lock().lock();
-  e->settle_will();
-  e->unlock();
+  for_each_engine([](Engine& e) {
+    const EngineGuard guard(e);
+    e.settle_will();
+  });
 }
 
 }  // namespace vireo

@@ -35,7 +35,11 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   if (!name) return std::unexpected(Refusal{Carriage::kDevice, name.error().code, "getsockname"});
   auto may = may_carry(*f.stack, Role::kTcpServer, f.tcp.forced, *name, {});
   if (!may) return std::unexpected(may.error());
-  const auto engine = f.stack->engine();
+  Engine* const own = f.engine.load(std::memory_order_relaxed);
+  const auto engine =
+      own != nullptr
+          ? Carried<Engine*>(own)
+          : f.stack->engine_for({.local = *name, .shares_port = f.tcp.options->reuse_port != 0});
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
   const ListenOptions options = listen_options(f, fd);

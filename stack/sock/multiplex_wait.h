@@ -19,10 +19,11 @@
 
 namespace vireo::sock {
 
-/// The engines behind a set of descriptors. A process has one; a test has one per host.
+/// The engines behind a set of descriptors. A process has as many as it has rings; a test has some
+/// per host.
 struct EngineSet {
-  static constexpr unsigned kMax = 4;
-  Engine* at[kMax] = {};
+  static constexpr unsigned kMax = Rings::kMost;
+  Engine* at[kMax];  ///< the first `n`
   unsigned n = 0;
 
   void add(Engine* e) noexcept {
@@ -56,7 +57,8 @@ ReadyBits ready_under(EngineHold& hold, const Handle& h) noexcept;
 
 /// What one sleep waits on: the kernel's side of the call, with room behind it for our own.
 struct SleepList {
-  static constexpr nfds_t kExtra = 1 + 32;  ///< the thread's eventfd, the devices' descriptors
+  static constexpr nfds_t kExtra =
+      1 + 4 * EngineSet::kMax;  ///< the thread's eventfd, the devices' descriptors
   pollfd* at = nullptr;
   nfds_t n = 0;  ///< of the kernel's side; `at` has room for n + kExtra
 };

@@ -45,7 +45,8 @@ Stack::Stack(Parts parts)
       want_mourner_(parts.want_mourner && settings_.mourner &&
                     settings_.device != DeviceChoice::kShm),
       program_(program_invocation_short_name),
-      owner_pid_(::getpid()) {
+      owner_pid_(::getpid()),
+      rings_(settings_) {
   (void)fd_table().init();
 }
 
@@ -53,7 +54,7 @@ Stack::~Stack() {
   fd_table().reclaim();
   helper_.reset();
   engine_ptr_.store(nullptr, std::memory_order_release);
-  engine_.reset();
+  for (auto& e : engines_) e.reset();
   mirror_.reset();
   mourner_.reset();
   while (free_waiters_ != nullptr) delete std::exchange(free_waiters_, free_waiters_->next);
@@ -90,42 +91,68 @@ Carried<Engine*> Stack::engine() {
   return made;
 }
 
-Carried<Engine*> Stack::make_engine() {
-  const auto refuse = [](const Err& e) {
-    const Carriage why = e.code == ENOMEM                      ? Carriage::kMemory
-                         : e.code == EPERM || e.code == EACCES ? Carriage::kRights
-                                                               : Carriage::kDevice;
-    return std::unexpected(Refusal{why, e.code, e.where});
-  };
-  auto mirror = net::Mirror::open();
-  if (!mirror) return refuse(mirror.error());
+namespace {
+
+std::unexpected<Refusal> refuse(const Err& e) {
+  const Carriage why = e.code == ENOMEM                      ? Carriage::kMemory
+                       : e.code == EPERM || e.code == EACCES ? Carriage::kRights
+                                                             : Carriage::kDevice;
+  return std::unexpected(Refusal{why, e.code, e.where});
+}
+
+}  // namespace
+
+/// Number `id` of them, by the mirror that there is.
+Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
   EngineConfig config;
   config.arena_bytes = settings_.arena_bytes;
   config.huge_pages = settings_.mem_alloc_type == MemAlloc::kHuge;
   config.time_wait = settings_.tcp_timewait;
   config.helper_grace = settings_.helper_grace;
   config.max_orphans = static_cast<uint32_t>(defaults_.tcp_max_orphans);
-  config.port_leases = port_leases(settings_);
-  config.port_stats = stats().ports;
-  if (want_mourner_) mourner_ = Mourner::create();
+  config.port_leases = port_leases(settings_) / rings_.most();
+  // An interface is told of once, by the first engine, which opens what another does.
+  if (id == 0) config.port_stats = stats().ports;
   if (mourner_) config.will = &mourner_->will();
-  auto engine =
-      Engine::create(EngineId(0), config, opener_, **mirror, socket_events(), stats().engines[0]);
+  config.engines = rings_.most();
+  if (id == 0 && settings_.ring_allocation_logic_tx != settings_.ring_allocation_logic_rx)
+    log<LogLevel::kInfo>(
+        "VMA_RING_ALLOCATION_LOGIC_TX differs from ..._RX, which decides: a socket has one ring");
+  if (rings_.most() != 1) {
+    // A peer's connection may come back in another: sequence numbers go on (RFC 6528).
+    if (secret_.k0 == 0) secret_ = tcp::IsnSecret::random();
+    config.secret = secret_;
+  }
+  auto engine = Engine::create(EngineId(static_cast<uint16_t>(id)), config, opener_, *mirror_,
+                               socket_events(), stats().engines[id]);
   if (!engine) return refuse(engine.error());
+  return std::move(*engine);
+}
+
+Carried<Engine*> Stack::make_engine() {
+  auto mirror = net::Mirror::open();
+  if (!mirror) return refuse(mirror.error());
   mirror_ = std::move(*mirror);
-  engine_ = std::move(*engine);
+  if (want_mourner_) mourner_ = Mourner::create();
+  auto engine = create_engine(0);
+  if (!engine) {
+    mirror_.reset();
+    return std::unexpected(engine.error());
+  }
   if (want_helper_) {
     auto helper =
-        Helper::start(*engine_, *mirror_, {settings_.helper_grace, settings_.helper_affinity.cpus});
+        Helper::start(**engine, *mirror_, {settings_.helper_grace, settings_.helper_affinity.cpus});
     if (!helper) {
-      engine_.reset();
+      engine->reset();
       mirror_.reset();
       return refuse(helper.error());
     }
     helper_ = std::move(*helper);
   }
-  engine_ptr_.store(engine_.get(), std::memory_order_release);
-  return engine_.get();
+  engines_[0] = std::move(*engine);
+  engine_count_.store(1, std::memory_order_release);  // pairs with engine_count()
+  engine_ptr_.store(engines_[0].get(), std::memory_order_release);
+  return engines_[0].get();
 }
 
 // ---- counters

@@ -1,4 +1,4 @@
-// What all sockets of a process share: settings, rules, the engine, the mirror of the kernel's
+// What all sockets of a process share: settings, rules, the engines, the mirror of the kernel's
 // network state, counters, and waiters. Made when the first socket asks, so that preloading `ls`
 // costs nothing. A class and not globals, so that a test can have two hosts in one process; a
 // program has one, installed by preload.
@@ -7,11 +7,13 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/kernel_defaults.h"
 #include "config/rules.h"
@@ -27,6 +29,7 @@
 #include "stack/sock/libc.h"
 #include "stack/sock/mourner.h"
 #include "stack/sock/readiness.h"
+#include "stack/sock/rings.h"
 #include "stack/sock/shared_options.h"
 #include "stack/sock/spin_places.h"
 
@@ -105,11 +108,26 @@ class Stack {
   const KernelDefaults& defaults() const { return defaults_; }
   const std::string& program() const { return program_; }
 
-  /// The engine; makes it, the mirror, the counters and the helper at the first call. Refusals:
-  /// kDisabled, kMemory. Order 3.
+  /// The first engine; makes it, the mirror, the counters and the helper at the first call.
+  /// Refusals: kDisabled, kMemory. Order 3.
   Carried<Engine*> engine();
   /// As above if it exists already, else null.
   Engine* engine_if_any() const { return engine_ptr_.load(std::memory_order_acquire); }
+  /// The one that serves a socket that is to be bound or connected, see rings.h. A socket has one
+  /// for life: who has one does not ask. No engine's lock held.
+  Carried<Engine*> engine_for(const Placing& p) {
+    if (rings_.most() == 1) [[likely]]
+      return engine();
+    return place(p);
+  }
+  const Rings& rings() const { return rings_; }
+  /// How many engines there are. In the order of their ids, which is that of their locks.
+  unsigned engine_count() const { return engine_count_.load(std::memory_order_acquire); }
+  template <class F>
+  void for_each_engine(F&& fn) const {
+    const unsigned n = engine_count();
+    for (unsigned i = 0; i < n; ++i) fn(*engines_[i]);
+  }
   net::Mirror* mirror() { return mirror_.get(); }
 
   // ---- counters
@@ -168,7 +186,19 @@ class Stack {
   void write_stats_at_exit();
 
  private:
+  struct Home {
+    IpProto proto;
+    uint16_t port;
+    Instant at;
+    Engine* engine;
+  };
   Carried<Engine*> make_engine();
+  Carried<std::unique_ptr<Engine>> create_engine(unsigned id);
+  // rings.cpp
+  Carried<Engine*> place(const Placing& p);
+  Engine* home_of(const Placing& p) VIREO_REQUIRES(life_lock_);
+  bool make_ring(const Placing& p, const Reach& wanted) VIREO_REQUIRES(life_lock_);
+  void say_one_ring(const char* why) VIREO_REQUIRES(life_lock_);
   void map_stats();
 
   Settings settings_;
@@ -183,11 +213,16 @@ class Stack {
   ControlLock rules_lock_;  ///< leaf
   std::unique_ptr<Rules> rules_ VIREO_GUARDED_BY(rules_lock_);
   std::atomic<const Rules*> rules_ptr_{nullptr};
-  ControlLock life_lock_;  ///< order 3: making the engine
+  ControlLock life_lock_;  ///< order 3: making engines, choosing one
   std::unique_ptr<net::Mirror> mirror_;
   std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the will
-  std::unique_ptr<Engine> engine_;
-  std::atomic<Engine*> engine_ptr_{nullptr};
+  std::array<std::unique_ptr<Engine>, Rings::kMost> engines_;  ///< never freed: Files point at them
+  std::atomic<unsigned> engine_count_{0};
+  std::atomic<Engine*> engine_ptr_{nullptr};  ///< the first
+  Rings rings_;
+  std::vector<Home> homes_ VIREO_GUARDED_BY(life_lock_);  ///< ports that were asked for just now
+  bool said_one_ring_ VIREO_GUARDED_BY(life_lock_) = false;
+  tcp::IsnSecret secret_;  ///< of all engines, where there may be several
   std::optional<Refusal> engine_refusal_ VIREO_GUARDED_BY(life_lock_);
   ControlLock place_lock_;  ///< leaf
   UniqueFd placeholder4_, placeholder6_;

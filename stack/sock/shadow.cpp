@@ -25,11 +25,13 @@ Result<Endpoint> kernel_peer(int fd) {
 }
 
 bool give_up_leases(Stack& stack, uint16_t port) {
-  Engine* const e = stack.is_owner() ? stack.engine_if_any() : nullptr;
-  if (e == nullptr) return false;
+  if (!stack.is_owner()) return false;
   const int saved = errno;
-  const EngineGuard guard(*e);
-  const bool any = e->give_up_leases(port);
+  bool any = false;
+  stack.for_each_engine([&](Engine& e) {
+    const EngineGuard guard(e);
+    any |= e.give_up_leases(port);
+  });
   errno = saved;
   return any;
 }

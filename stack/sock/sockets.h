@@ -24,6 +24,7 @@ struct UdpSocket {
   // ---- guarded by the control lock; read under the engine's too
   bool bound = false;
   bool connected = false;
+  Engine* home = nullptr;  ///< chosen for its flow, which it may not have yet
   Carriage forced = Carriage::kUndecided;
   Endpoint local;
   Endpoint remote;  ///< valid if connected

@@ -40,10 +40,11 @@ void Stack::write_stats_at_exit() {
   if (stats_written_.exchange(self, std::memory_order_relaxed) == self) return;
   const int saved = errno;
   // The last second's losses; whoever holds the lock for ever has left the counters as they are.
-  if (Engine* e = engine_if_any(); e != nullptr && e->lock().try_lock()) {
-    e->count_losses();
-    e->unlock();
-  }
+  for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS {
+    if (!e.lock().try_lock()) return;
+    e.count_losses();
+    e.unlock();
+  });
   const ProcessReading now = read_stats(*all);
   const std::string path = with_pid(settings_.stats_file, self);
   if (const auto done = append_line(path, processes_json({&now, 1})); !done)

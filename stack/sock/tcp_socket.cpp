@@ -100,18 +100,24 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
 }
 
 /// Route, port, rule, SYN. Control lock held, engine's not. @return the connection's own end.
-Carried<Endpoint> carry(File& f, int fd, Engine& e, const Endpoint& local, const Endpoint& to,
+Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& to,
                         const FastConnect* fast) {
   TcpSocket& s = f.tcp;
   const IpSettings ip = ip_settings(*s.options, !to.addr.is_v4());
+  const RouteRequest way{
+      .dst = to.addr,
+      .src = local.addr,
+      .oif = IfIndex(s.options->bound_ifindex != 0 ? static_cast<uint32_t>(s.options->bound_ifindex)
+                                                   : to.scope),
+      .tos = ip.tos,
+      .mark = ip.mark};
+  Engine* const own = f.engine.load(std::memory_order_relaxed);
+  const auto engine =
+      own != nullptr ? Carried<Engine*>(own) : f.stack->engine_for({.local = local, .way = &way});
+  if (!engine) return std::unexpected(engine.error());
+  Engine& e = **engine;
   e.lock().lock();
-  const auto route = e.route({.dst = to.addr,
-                              .src = local.addr,
-                              .oif = IfIndex(s.options->bound_ifindex != 0
-                                                 ? static_cast<uint32_t>(s.options->bound_ifindex)
-                                                 : to.scope),
-                              .tos = ip.tos,
-                              .mark = ip.mark});
+  const auto route = e.route(way);
   std::optional<PortLease> lease;
   if (route && local.port == 0 && local.addr.is_unspecified())
     lease = e.lease_port(*route, Clock::now());
@@ -223,11 +229,9 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
       if (const auto may = may_carry(*f.stack, Role::kTcpClient, f.tcp.forced, local, to); !may) {
         carried = std::unexpected(may.error());
       } else {
-        const auto engine = f.stack->engine();
         const FastConnect wish = fast_connect(f, how.for_data);
         const bool fast = how.for_data || f.tcp.options->fastopen_connect != 0;
-        carried = engine ? carry(f, h.fd, **engine, local, to, fast ? &wish : nullptr)
-                         : Carried<Endpoint>(std::unexpected(engine.error()));
+        carried = carry(f, h.fd, local, to, fast ? &wish : nullptr);
       }
       if (!carried) {
         pin.pin(f);

@@ -39,9 +39,23 @@ void close_flow(File& f, Mode then) {
   f.mode.store(then, std::memory_order_release);
 }
 
+/// The engine that it has, or is to have. Control lock held.
+Carried<Engine*> engine_of(File& f, const Endpoint& local, const RouteRequest* way = nullptr) {
+  if (Engine* const own = f.engine.load(std::memory_order_relaxed)) return own;
+  UdpSocket& s = *f.udp;
+  if (s.home != nullptr) return s.home;
+  const auto chosen = f.stack->engine_for(
+      {.proto = IpProto::kUdp,
+       .local = local,
+       .shares_port = local.port != 0 && (s.options.reuse_addr != 0 || s.options.reuse_port != 0),
+       .way = way});
+  if (chosen) s.home = *chosen;
+  return chosen;
+}
+
 /// Opens the flow for `local`, in place of the one there is; what that had received stays readable.
 Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) {
-  const auto engine = f.stack->engine();
+  const auto engine = engine_of(f, local);
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
   UdpSocket& s = *f.udp;
@@ -70,7 +84,7 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) 
 
 void prepare(File& f, const Endpoint& local) {
   if (!may_carry(*f.stack, Role::kUdpReceiver, f.udp->forced, local, {})) return;
-  const auto engine = f.stack->engine();
+  const auto engine = engine_of(f, local);
   if (!engine) return;
   const EngineGuard guard(**engine);
   if (local.addr.is_unspecified())
@@ -124,16 +138,17 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   }
   Carried<void> carried = may_carry(*f.stack, Role::kUdpConnect, s.forced, s.local, s.remote);
   if (carried) {
-    const auto engine = f.stack->engine();
+    const RouteRequest way{.dst = s.remote.addr,
+                           .src = s.local.addr,
+                           .oif = IfIndex(s.remote.scope),
+                           .tos = static_cast<uint8_t>(s.options.ip_tos),
+                           .proto = IpProto::kUdp};
+    const auto engine = engine_of(f, s.local, &way);
     if (!engine) {
       carried = std::unexpected(engine.error());
     } else {
       const EngineGuard guard(**engine);
-      const auto route = (*engine)->route({.dst = s.remote.addr,
-                                           .src = s.local.addr,
-                                           .oif = IfIndex(s.remote.scope),
-                                           .tos = static_cast<uint8_t>(s.options.ip_tos),
-                                           .proto = IpProto::kUdp});
+      const auto route = (*engine)->route(way);
       if (!route) carried = std::unexpected(route.error());
     }
   }

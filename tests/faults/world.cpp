@@ -68,6 +68,10 @@ Stack::Parts parts_of_host(int which) {
   s.arena_bytes = Bytes(g_shape.arena_bytes);
   s.mem_alloc_type = MemAlloc::kAnonymous;
   s.tcp_timewait = Duration::s(1);
+  if (which == 2) {
+    s.ring_allocation_logic_rx = g_shape.rings;
+    s.ring_limit_per_interface = g_shape.ring_limit;
+  }
   const std::string device = "softnic" + std::to_string(which - 1);
   const Shape shape = g_shape;
   return {s,
@@ -148,14 +152,18 @@ void World::close_all() {
 /// The device is still open; a lost one has given all receives back.
 void World::expect_nothing_lent(int side) {
   SCOPED_TRACE(side == 0 ? "host a" : "host b");
-  Engine& e = engine(side);
-  EXPECT_EQ(e.census(), Census{});
-  EXPECT_EQ(e.sleepers(), 0U);
-  EXPECT_EQ(e.live_flows(), 0U);
-  EXPECT_TRUE(e.next_deadline().is_never()) << "a timer is left";
+  size_t lent = 0;
+  stack(side).for_each_engine([&](Engine& e) {
+    SCOPED_TRACE(e.id().value());
+    EXPECT_EQ(e.census(), Census{});
+    EXPECT_EQ(e.sleepers(), 0U);
+    EXPECT_EQ(e.live_flows(), 0U);
+    EXPECT_TRUE(e.next_deadline().is_never()) << "a timer is left";
+    lent += e.pool().size() - e.pool().free_count();
+  });
   const softnic_objects o = softnic_objects_of(nic(side));
   EXPECT_EQ(o.flows, 0U);
-  EXPECT_EQ(e.pool().free_count() + o.receives, e.pool().size()) << "frames";
+  EXPECT_EQ(lent, o.receives) << "frames";
 }
 
 // ---- time
@@ -164,17 +172,21 @@ Instant World::now() const { return g_clock.now(); }
 
 bool World::turn_of(int side) {
   if (stopped_[side]) return false;
-  Engine& e = engine(side);
+  const bool looks = now() - looked_[side] >= kHelperLooks;
+  if (looks) looked_[side] = now();
+  bool worked = false;
+  stack(side).for_each_engine([&](Engine& e) { worked |= turn_of(e, looks); });
+  return worked;
+}
+
+bool World::turn_of(Engine& e, bool looks) {
   // As the helper: who sleeps on the devices serves them, and a deadline that it misses is ours.
   const bool is_served = e.sleepers() != 0 && now() - e.next_deadline() < kGrace;
   bool worked = !is_served && sock::poll_engine(e);
-  if (now() - looked_[side] >= kHelperLooks) {
-    looked_[side] = now();
-    if (e.live_flows() != 0) {
-      e.lock().lock();
-      worked |= e.look_for_helper(now());
-      e.unlock();
-    }
+  if (looks && e.live_flows() != 0) {
+    e.lock().lock();
+    worked |= e.look_for_helper(now());
+    e.unlock();
   }
   return worked;
 }
@@ -193,8 +205,10 @@ void World::skip_idle(Instant end) {
   Instant next = end;
   for (int side : {0, 1}) {
     if (stopped_[side]) continue;
-    next = std::min(next, std::max(engine(side).next_deadline(), now() + kStep));
-    if (engine(side).live_flows() != 0) next = std::min(next, looked_[side] + kHelperLooks);
+    stack(side).for_each_engine([&](Engine& e) {
+      next = std::min(next, std::max(e.next_deadline(), now() + kStep));
+      if (e.live_flows() != 0) next = std::min(next, looked_[side] + kHelperLooks);
+    });
   }
   if (next > now()) g_clock.advance_to(next);
 }

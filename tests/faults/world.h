@@ -33,6 +33,8 @@ struct Shape {
   uint32_t rx_frames = 512, tx_frames = 512;
   size_t arena_bytes = size_t{8} << 20;
   StampTime stamps = StampTime::kSystem;
+  RingLogic rings = RingLogic::kInterface;  ///< of host b
+  int ring_limit = 0;
 };
 
 class World {
@@ -46,11 +48,12 @@ class World {
   Api& api(int side) { return side == 0 ? *a_ : *b_; }
   Api& a() { return *a_; }
   Api& b() { return *b_; }
-  Engine& engine(int side) { return *api(side).host().stack().engine_if_any(); }
+  Engine& engine(int side) { return *stack(side).engine_if_any(); }
+  Stack& stack(int side) { return api(side).host().stack(); }
   ibv_device* nic(int side) const { return nics_[side]; }
 
   Instant now() const;
-  /// A turn of both engines and of the devices; 10 us go by. @return true: something was done.
+  /// A turn of all engines and of the devices; 10 us go by. @return true: something was done.
   bool turn();
   /// Turns until that time has gone by.
   void pass(Duration d);
@@ -83,6 +86,7 @@ class World {
     int side, fd;
   };
   bool turn_of(int side);
+  bool turn_of(Engine& e, bool looks);
   void skip_idle(Instant end);
   void close_all();
   void expect_nothing_lent(int side);

@@ -86,6 +86,16 @@ def _(t: Test) -> None:
     t.expect(status == 0 and line["carried"] and line["mode"] == "mlx5", str(line))
 
 
+@suite.case("several rings are asked for: a note where there can be one only")
+def _(t: Test) -> None:
+    def told(device: str, logic: str) -> bool:
+        _, report = examine(t, device, "env", f"VMA_RING_ALLOCATION_LOGIC_RX={logic}")
+        return any("only verbs and mlx5 have several rings" in n for n in named(report["interfaces"], "vr0")["notes"])
+    t.expect(told("xdp", "thread"), "AF_XDP, a ring for each thread: no note")
+    t.expect(not told("xdp", "interface"), "AF_XDP, nothing asked for: a note")
+    t.expect(not told("verbs", "thread"), "verbs, a ring for each thread: a note")
+
+
 def refused(what: str, check: str, said: str, remedy: str, reason: str) -> None:
     """A device that lacks something needed: cause and remedy by verbs, AF_XDP and a note by auto."""
     @suite.case(f"a device without {what}")

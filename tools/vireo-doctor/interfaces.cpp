@@ -123,6 +123,9 @@ void add_notes(InterfaceLine& i, const net::Link& l, const Settings& s) {
     i.notes.emplace_back(
         "a kernel at the other end of a veth pair leaves checksums to us that it never made: "
         "there, ethtool -K INTERFACE tx off");
+  if (s.ring_allocation_logic_rx != RingLogic::kInterface)
+    i.notes.emplace_back(
+        "VMA_RING_ALLOCATION_LOGIC_RX has no effect: only verbs and mlx5 have several rings");
   if (i.mode == "generic")
     i.notes.emplace_back("generic mode works on any driver, at about the kernel's own speed");
   if (i.queues > 1)

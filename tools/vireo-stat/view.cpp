@@ -130,6 +130,24 @@ std::string losses_view(const ProcessReading& p) {
   return out;
 }
 
+/// Empty where there is one ring.
+std::string rings_view(const ProcessReading& p, const ProcessReading* before, const Rate& rate) {
+  if (p.rings.size() < 2) return {};
+  std::vector<std::vector<std::string>> rows{{">RING", ">SOCKETS", ">RX-PKT", ">TX-PKT"}};
+  for (size_t i = 0; i < p.rings.size(); ++i) {
+    const auto sockets = std::ranges::count_if(p.sockets, [&](const SocketReading& s) {
+      return s.is_carried() && !s.closed && s.ring == i;
+    });
+    const auto count = [&](size_t counter) {
+      const bool was = before != nullptr && i < before->rings.size();
+      return rate(p.rings[i][counter], was ? before->rings[i][counter] : 0);
+    };
+    rows.push_back(
+        {fmt::format("{}", i), fmt::format("{}", sockets), count(kEngineRx), count(kEngineTx)});
+  }
+  return "  rings\n" + columns(rows, "    ");
+}
+
 std::string engine_view(const ProcessReading& p, const ProcessReading* before, const Rate& rate) {
   std::string out = rate.is_rate ? "  engine (a second; pool_*: now)\n" : "  engine\n";
   std::vector<std::vector<std::string>> rows{{"", ">"}};
@@ -208,6 +226,7 @@ std::string process_view(const ProcessReading& now, const ProcessReading* before
   out += fmt::format("  interfaces: {}\n", interfaces_of(now));
   out += fmt::format("  packets{}: {} received, {} sent by Vireo\n", per, engine(kEngineRx),
                      engine(kEngineTx));
+  out += rings_view(now, before, rate);
   out += losses_view(now);
   if (const std::string t = carried_view(now, before, rate, false); !t.empty())
     out += "  carried\n" + t;

@@ -22,21 +22,38 @@ TEST(StatsJson, WritesTheWholeDocument) {
       R"("queue_restarts":0,"pool_free":0,"pool_size":0,"polls":0,"empty_polls":0,"helper_polls":0,"sleeps":0,)"
       R"("notes":0,"tcp_connections":0,"accepted":0,"udp_flows":0,"time_waits":0,"leased_ports":0,"resets_sent":0,)"
       R"("retransmits":0,"listen_overflows":0,"syn_cookies_sent":0,"syn_cookies_received":0,)"
-      R"("syn_cookies_failed":0,"fast_opens":0,"fast_opens_old_key":0,"fast_opens_refused":0},)"
+      R"("syn_cookies_failed":0,"fast_opens":0,"fast_opens_old_key":0,"fast_opens_refused":0},"rings":[],)"
       R"("decisions":{"carried":3,"kernel":1,"refused":{"loopback":1}},"sockets":[)"
       R"({"fd":5,"proto":"udp","family":6,"state":"","closed":false,"carried":false,)"
-      R"("reason":"loopback","text":"the other end is this host: the kernel's loopback serves it",)"
+      R"("ring":0,"reason":"loopback","text":"the other end is this host: the kernel's loopback serves it",)"
       R"("detail":"bound to loopback","errno":13,"local":"[::1]:53","remote":"",)"
       R"("rx_packets":0,"rx_bytes":0,"tx_packets":0,"tx_bytes":0,"rx_drops":0,"retransmits":0,)"
       R"("errors":0,"os_rx_packets":6,"os_rx_bytes":0,"os_tx_packets":0,"os_tx_bytes":0},)"
       R"({"fd":9,"proto":"tcp","family":4,"state":"established","closed":false,"carried":true,)"
-      R"("reason":"","text":"","detail":"","errno":0,"local":"10.0.0.2:80",)"
+      R"("ring":0,"reason":"","text":"","detail":"","errno":0,"local":"10.0.0.2:80",)"
       R"("remote":"10.0.0.1:40000","rx_packets":10,"rx_bytes":1234567,"tx_packets":0,)"
       R"("tx_bytes":0,"rx_drops":0,"retransmits":3,"errors":0,"os_rx_packets":0,"os_rx_bytes":0,)"
       R"("os_tx_packets":0,"os_tx_bytes":0}],)"
       R"("closed":{"carried":{"sockets":5,"rx_packets":500,"rx_bytes":0,"tx_packets":0,)"
       R"("tx_bytes":0,"rx_drops":0,"retransmits":0,"errors":0,"os_rx_packets":0,"os_rx_bytes":0,)"
       R"("os_tx_packets":0,"os_tx_bytes":0}}}]})");
+}
+
+TEST(StatsJson, SaysWhatEachRingCarried) {
+  const auto live = test::made_up_process();
+  live->engines[0].pool_size.set(64);
+  live->engines[1].pool_size.set(32);
+  live->sockets[0].ring = 1;
+  live->sockets[2].ring = 255;  // of no ring that there may be
+  const ProcessReading p = read_stats(*live);
+  const std::string text = process_json(p);
+  EXPECT_NE(text.find(R"("rings":[{"rx_packets":1000,"rx_bytes":0,"tx_packets":2000,)"),
+            std::string::npos);
+  EXPECT_NE(text.find(R"(},{"rx_packets":1,"rx_bytes":0,"tx_packets":0,)"), std::string::npos);
+  EXPECT_NE(text.find(R"("fd":9,"proto":"tcp","family":4,"state":"established","closed":false,)"
+                      R"("carried":true,"ring":1,)"),
+            std::string::npos);
+  EXPECT_EQ(text.find(R"("ring":255)"), std::string::npos);
 }
 
 TEST(StatsJson, NothingIsAnEmptyList) { EXPECT_EQ(processes_json({}), R"({"processes":[]})"); }

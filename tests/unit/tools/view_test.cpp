@@ -46,6 +46,22 @@ TEST(View, AProcess) {
       "  decisions: 3 carried, 1 left to the kernel: loopback 1\n");
 }
 
+TEST(View, TheRingsOfAProcessThatHasSeveral) {
+  const auto live = test::made_up_process();
+  live->engines[0].pool_size.set(64);
+  const std::string one = process_view(read_stats(*live), nullptr, {}, {});
+  EXPECT_EQ(one.find("rings"), std::string::npos);
+  live->engines[1].pool_size.set(64);
+  live->sockets[0].ring = 1;
+  const std::string two = process_view(read_stats(*live), nullptr, {}, {});
+  EXPECT_NE(two.find("  rings\n"
+                     "    RING  SOCKETS  RX-PKT  TX-PKT\n"
+                     "       0        1    1000    2000\n"
+                     "       1        1       1       0\n"),
+            std::string::npos)
+      << two;
+}
+
 TEST(View, RatesBetweenTwoLooks) {
   const auto live = test::made_up_process();
   const ProcessReading before = read_stats(*live);
