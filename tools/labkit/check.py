@@ -225,7 +225,10 @@ class Checker:
     def rdma(self) -> list[Outcome]:
         """What the NIC of these machines carries, carried by one in software with the ABI of an RDMA device."""
         return [*self.suites("rdma", 120), *self.suite("interop/pairings.py", 900, "--quick", "--only", "vireo", device="verbs"),
-                *self.suite("integrity/integrity.py", 900, "--quick", device="verbs")]
+                *self.suite("integrity/integrity.py", 900, "--quick", device="verbs"),
+                *self.suite("interop/pairings.py", 300, "--quick", "--only", "vireo to vireo", device="mlx5"),
+                *self.suite("integrity/integrity.py", 200, "--quick", "--only", "vireo to vireo", device="mlx5"),
+                *self.suite("interop/kill.py", 100, "--quick", "--only", "while a .* lives on", device="mlx5")]
 
     def budget(self) -> list[Outcome]:
         """One outcome a path; none, and that is said, where the counts kept are another compiler's."""
@@ -308,7 +311,7 @@ def main() -> int:
         "interop": ("real programs in every pairing, kills, missing rights", lambda c: c.suites("interop", 900)),
         "apps": ("web server, asyncio", lambda c: c.suites("apps", 400)),
         "integrity": ("byte-compared transfers", lambda c: c.suites("integrity", 1500)),
-        "rdma": ("programs of libibverbs, pairings and transfers over verbs, on a device in software", Checker.rdma),
+        "rdma": ("programs of libibverbs, pairings and transfers over verbs and mlx5, on a device in software", Checker.rdma),
         "abi": ("preloading is free, exported names", lambda c: c.suites("abi", 300)),
         "bench": ("statistics and report of bench/run, its programs over loopback", lambda c: c.suites("bench", 120)),
         "budget": ("instructions of each path, against bench/BUDGET.md", Checker.budget),
