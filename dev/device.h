@@ -147,6 +147,9 @@ class Device {
   /// for devices that choose one. Errors: EEXIST the same key is steered already, ENOSPC table
   /// full, ENOTSUP.
   virtual Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) = 0;
+  /// Its queues are gone, but the interface goes on over another device, which opening it again
+  /// finds.
+  virtual bool has_moved() const noexcept { return false; }
 
  protected:
   friend class FlowRule;

@@ -128,7 +128,10 @@ void VerbsDevice::unsteer(uint64_t rule_id) noexcept {
 
 bool VerbsDevice::is_there() noexcept {
   if (is_gone()) return false;
-  if (!context_->is_receiving()) note_gone();
+  if (!context_->is_receiving()) {
+    has_moved_ = true;
+    note_gone();
+  }
   const std::lock_guard hold(lock_);
   ibv_async_event e;
   while (library().get_async_event(context_->get(), &e) == 0) {

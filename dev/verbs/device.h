@@ -39,6 +39,8 @@ class VerbsDevice final : public Device {
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
 
+  bool has_moved() const noexcept override { return has_moved_; }
+
   /// The queue ends: so do its rules, and its number is free.
   void close(const Queue& queue) noexcept;
   /// Its queue drives the rings itself and tells the tags of rules.
@@ -84,6 +86,7 @@ class VerbsDevice final : public Device {
   std::mutex lock_;
   FlowRules<Rule> rules_;
   ibv_qp* pair_ = nullptr;      ///< of the open queue
+  bool has_moved_ = false;      ///< another member of a bond is the active one; the queue's
   bool refuses_vlans_ = false;  ///< it made a rule only once its VLAN was left out
 };
 

@@ -100,9 +100,10 @@ struct Port {
   net::Link link;
   std::unique_ptr<Device> device;
   std::vector<std::unique_ptr<Queue>> queues;
-  QueueLosses losses;      ///< of all queues at the last look
-  tcp::BurstLimits burst;  ///< what may leave at once
-  bool segments = false;   ///< in one frame, for the device cuts it
+  QueueLosses losses;         ///< of all queues at the last look
+  QueueLosses losses_before;  ///< of the queues that it had before (move_port.cpp)
+  tcp::BurstLimits burst;     ///< what may leave at once
+  bool segments = false;      ///< in one frame, for the device cuts it
   bool dead = false;
 
   Queue& queue() { return *queues.front(); }
@@ -391,14 +392,18 @@ class Engine {
 
   // ports.cpp
   Carried<Port*> open_port(IfIndex carrier);
+  Carried<void> open_device(Port& port);
+  void take_up(Port& p);
   VlanId vlan_of(const IpAddr& local) const noexcept;
   Carried<FlowRule> steer(Port& port, const FlowKey& key, FlowTag tag);
   Carried<void> steer_on(Port& port, const FlowKey& key, const Flow& f,
                          std::vector<FlowRule>& rules);
   Carried<void> steer_bound(const Flow& f, std::vector<FlowRule>& rules);
 
-  // lost_port.cpp
+  // lost_port.cpp, move_port.cpp
   void lose_port(Port& p) noexcept;
+  bool move_port(Port& p) noexcept;
+  void move_rules(Port& p, const Device& from) noexcept;
 
   // bind.cpp
   Carried<void> bind_keys(Flow& f);

@@ -136,6 +136,7 @@ inline void strip_headers(PacketBuf& p, unsigned at, unsigned bytes) noexcept {
 struct UdpGroup {
   IpAddr group;
   IfIndex carrier;
+  VlanId vlan;
 };
 
 /// What a buffer costs in a receive buffer: the whole frame and its metadata, as Linux's truesize.
@@ -206,6 +207,11 @@ inline FlowKind kind_of(uint64_t ref) { return static_cast<FlowKind>(ref >> 56);
 template <class T>
 T& at(uint64_t ref) {
   return *reinterpret_cast<T*>(ref & ((uint64_t{1} << 56) - 1));
+}
+
+/// Of the rule for a membership.
+inline FlowKey group_key(const UdpFlow& u, const UdpGroup& g) {
+  return {IpProto::kUdp, !g.group.is_v4(), g.vlan, {g.group, u.key.local.port, 0}, {}};
 }
 
 inline DemuxKey demux_key(const FlowKey& k) {

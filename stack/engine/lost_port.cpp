@@ -12,7 +12,8 @@ namespace vireo {
 
 void Engine::look_after_ports() noexcept {
   for (Port* p : ports_)
-    if (!p->dead && !std::ranges::all_of(p->queues, [](auto& q) { return q->alive(); }))
+    if (!p->dead && !std::ranges::all_of(p->queues, [](auto& q) { return q->alive(); }) &&
+        !(p->device->has_moved() && move_port(*p)))
       lose_port(*p);
   count_losses();
 }
@@ -37,7 +38,7 @@ void Engine::count_losses() noexcept {
   };
   for (Port* p : ports_) {
     if (!p->dead) {
-      p->losses = {};
+      p->losses = p->losses_before;
       for (const auto& q : p->queues) add(p->losses, q->losses());
     }
     add(all, p->losses);

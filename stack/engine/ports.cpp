@@ -22,7 +22,8 @@ Refusal refusal_of_lookup(const Err& e) {
 /// Tells tools of an interface in use.
 void publish(std::span<PortStats> rows, const Port& p) {
   for (PortStats& row : rows) {
-    if (row.ifindex.load(std::memory_order_relaxed) != 0) continue;
+    const uint32_t of = row.ifindex.load(std::memory_order_relaxed);
+    if (of != 0 && of != p.link.index.value()) continue;
     row.queues = static_cast<uint32_t>(p.queues.size());
     std::strncpy(row.name, p.link.name.c_str(), sizeof row.name - 1);
     std::strncpy(row.mode, p.device->caps().mode, sizeof row.mode - 1);
@@ -40,6 +41,38 @@ constexpr uint32_t kMostInIp = UINT16_MAX - 120;
 constexpr Duration kRetryOpen = Duration::s(1);
 
 }  // namespace
+
+/// The device of the port's link, and its queues.
+Carried<void> Engine::open_device(Port& port) {
+  auto device = opener_(port.link, arena_);
+  if (!device) return std::unexpected(device.error());
+  port.device = std::move(*device);
+  for (uint32_t q = 0; q < port.device->caps().queues; ++q) {
+    auto queue = port.device->open_queue(QueueId(q), *pool_);
+    if (!queue) {
+      const Err& e = queue.error();
+      return std::unexpected(Refusal{carriage_of_errno(e.code), e.code, e.where});
+    }
+    (*queue)->rx_refill();
+    if (stamps_) (*queue)->stamp();
+    port.queues.push_back(std::move(*queue));
+  }
+  const DeviceCaps& caps = port.device->caps();
+  port.segments = caps.tso_max_bytes != 0;
+  port.burst = {kMostInIp, tcp::Burst::kMostSlices, 0};
+  if (port.segments)
+    port.burst = {std::min(caps.tso_max_bytes, kMostInIp), caps.max_body_slices, 0};
+  return {};
+}
+
+/// Its queues are polled from now on, and tools see it.
+void Engine::take_up(Port& p) {
+  for (auto& q : p.queues) polled_.push_back({&p, q.get()});
+  only_ = polled_.size() == 1 ? polled_.front() : Polled{};
+  for (auto& q : p.queues)
+    if (q->wait_fd() >= 0) wait_fds_.push_back(q->wait_fd());
+  publish(config_.port_stats, p);
+}
 
 Carried<Port*> Engine::open_port(IfIndex carrier) {
   for (Port* p : ports_) {
@@ -63,31 +96,10 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
 
   auto port = std::make_unique<Port>();
   port->link = *link;
-  auto device = opener_(*link, arena_);
-  if (!device) return refuse(device.error());
-  port->device = std::move(*device);
-  for (uint32_t q = 0; q < port->device->caps().queues; ++q) {
-    auto queue = port->device->open_queue(QueueId(q), *pool_);
-    if (!queue) {
-      const Err& e = queue.error();
-      return refuse({carriage_of_errno(e.code), e.code, e.where});
-    }
-    (*queue)->rx_refill();
-    if (stamps_) (*queue)->stamp();
-    port->queues.push_back(std::move(*queue));
-  }
-  const DeviceCaps& caps = port->device->caps();
-  port->segments = caps.tso_max_bytes != 0;
-  port->burst = {kMostInIp, tcp::Burst::kMostSlices, 0};
-  if (port->segments)
-    port->burst = {std::min(caps.tso_max_bytes, kMostInIp), caps.max_body_slices, 0};
+  if (auto open = open_device(*port); !open) return refuse(open.error());
   Port* p = owned_ports_.emplace_back(std::move(port)).get();
   ports_.push_back(p);
-  for (auto& q : p->queues) polled_.push_back({p, q.get()});
-  only_ = polled_.size() == 1 ? polled_.front() : Polled{};
-  for (auto& q : p->queues)
-    if (q->wait_fd() >= 0) wait_fds_.push_back(q->wait_fd());
-  publish(config_.port_stats, *p);
+  take_up(*p);
   will_port(*p);
   log<LogLevel::kInfo>("{}: carried by {}, {} queue(s)", p->link.name, p->device->caps().mode,
                        p->queues.size());

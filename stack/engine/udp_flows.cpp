@@ -62,11 +62,10 @@ Carried<void> Engine::udp_join(UdpFlow& u, const IpAddr& group, IfIndex ifindex)
     return std::unexpected(Refusal{Carriage::kNoRoute, hop.error().code, hop.error().where});
   auto port = open_port(hop->carrier);
   if (!port) return std::unexpected(port.error());
-  const FlowKey steered{IpProto::kUdp, !group.is_v4(), hop->vlan, {group, u.key.local.port, 0}, {}};
   if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u); !ok)
     return ok;
-  u.groups.push_back({group, (*port)->link.index});
-  return steer_on(**port, steered, u, u.rules);
+  u.groups.push_back({group, (*port)->link.index, hop->vlan});
+  return steer_on(**port, group_key(u, u.groups.back()), u, u.rules);
 }
 
 void Engine::udp_leave(UdpFlow& u, const IpAddr& group, IfIndex) {

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "frames.h"
 #include "stack/engine/engine.h"
 #include "tests/unit/engine/tables.h"
+#include "tests/unit/verbs/bond_sysfs.h"
 
 namespace vireo::test {
 namespace {
@@ -54,10 +56,14 @@ class VerbsEngine : public ::testing::Test {
       EngineConfig config;
       config.arena_bytes = size_t{16} << 20;
       config.huge_pages = false;
-      DeviceOpener opener = [i](const net::Link&,
-                                Arena& arena) -> Carried<std::unique_ptr<Device>> {
-        auto device = open_verbs({.device = kDevices[i]}, arena, {.rx_frames = 1024});
-        VIREO_ASSERT(device.has_value());
+      DeviceOpener opener = [this, i](const net::Link&,
+                                      Arena& arena) -> Carried<std::unique_ptr<Device>> {
+        VerbsTarget target{.device = kDevices[i]};
+        if (bonded_ == i) target = {.interface = "bond0", .sysfs = bond_->str()};
+        auto device = open_verbs(target, arena, {.rx_frames = 1024});
+        if (!device)
+          return std::unexpected(
+              Refusal{Carriage::kDevice, device.error().code, device.error().where});
         return std::move(*device);
       };
       auto engine = Engine::create(EngineId(static_cast<uint8_t>(i)), config, std::move(opener),
@@ -71,9 +77,31 @@ class VerbsEngine : public ::testing::Test {
   }
   void TearDown() override {
     for (auto& e : engines_) e.reset();
+    for (int i : {0, 1}) devices_[i]->ibdev_path[0] = '\0';
     ibv_free_device_list(devices_);
   }
 
+  /// The interface of this host is a bond, ens1f0 active, both of whose members are ports of its
+  /// device, as far as sysfs tells: there is one wire.
+  void open_bond(unsigned host) {
+    constexpr const char* kFunction = "0000:3b:00.0";
+    bonded_ = host;
+    bond_.emplace();
+    bond_->add_bond("active-backup 1", "ens1f0 ens2f0", "ens1f0");
+    for (const char* member : {"ens1f0", "ens2f0"})
+      bond_->add_member(member, kFunction, kDevices[host]);
+    bond_->add_second_port(kFunction, kDevices[host]);
+    bond_->show(*devices_[host], kFunction);
+    open();
+  }
+  void fail_over(const char* active) {
+    bond_->set_active(active);
+    Engine& e = *engines_[*bonded_];
+    e.lock().lock();
+    e.look_after_ports();
+    e.unlock();
+  }
+  const Port& port(unsigned host) { return *engines_[host]->ports().front(); }
   softnic_counts counts(unsigned i) { return softnic_counts_of(devices_[i]); }
 
   /// Writes and reads the whole stream; `at(bytes read)` may harm the device meanwhile.
@@ -144,6 +172,8 @@ class VerbsEngine : public ::testing::Test {
   EngineStats stats_[2];
   std::unique_ptr<Engine> engines_[2];
   ibv_device** devices_ = nullptr;
+  std::optional<BondSysfs> bond_;
+  std::optional<unsigned> bonded_;  ///< host
   End ours_, theirs_;
   SocketStats listening_;
   tcp::Info info_{};
@@ -230,6 +260,88 @@ TEST_F(VerbsEngine, OnVlansThatDiffer) {
   engines_[0]->tcp_close(**flow, UniqueFd(), true, now_);
   engines_[1]->tcp_close_listener(**listener, now_);
   poll();
+}
+
+TEST_F(VerbsEngine, AStreamGoesOnByABondsNextMember) {
+  for (const unsigned host : {0U, 1U}) {
+    open_bond(host);
+    const Device* before = port(host).device.get();
+    const char* next = "ens2f0";
+    uint32_t at = 300'000;
+    unsigned moves = 0;
+    stream(host == 1, [&](uint32_t read) {
+      if (read < at) return;
+      at = read + 500'000;
+      fail_over(next);
+      next = moves % 2 == 0 ? "ens1f0" : "ens2f0";
+      ++moves;
+      EXPECT_NE(std::exchange(before, port(host).device.get()), port(host).device.get());
+    });
+    EXPECT_GE(moves, 2U);
+    EXPECT_FALSE(port(host).dead);
+    const softnic_objects o = softnic_objects_of(devices_[host]);
+    EXPECT_EQ(o.contexts, 1U);
+    EXPECT_EQ(o.pairs, 1U) << "the old ones are closed";
+    EXPECT_EQ(o.flows, 0U);
+    Engine& e = *engines_[host];
+    EXPECT_EQ(e.pool().free_count() + o.receives, e.pool().size());
+  }
+}
+
+TEST_F(VerbsEngine, SocketsGoAlongToABondsNextMember) {
+  open_bond(1);
+  tcp::Config config;
+  const Endpoint service{ip(kV4[1]), 80, 0}, group{ip("239.1.2.3"), 7000, 0};
+  const Endpoint bound[] = {{ip(kV4[1]), 7001, 0}, {IpAddr(), 7002, 0}};
+  Engine& e = *engines_[1];
+  const auto listener = e.tcp_listen(service, false, 16, config, nullptr, listening_);
+  ASSERT_TRUE(listener.has_value());
+  SocketStats stats[3];
+  UdpFlow* flows[3];
+  for (int i : {0, 1, 2}) {
+    const auto u = e.udp_open(i == 2 ? group : bound[i], {}, false, nullptr, stats[i]);
+    ASSERT_TRUE(u.has_value());
+    flows[i] = *u;
+  }
+  ASSERT_TRUE(e.udp_join(*flows[2], group.addr, kEth0).has_value());
+  const unsigned rules = softnic_objects_of(devices_[1]).flows;
+  fail_over("ens2f0");
+  EXPECT_EQ(softnic_objects_of(devices_[1]).flows, rules);
+
+  const auto hear = [&](const Endpoint& to, const SocketStats& s) {
+    FrameSpec spec;
+    spec.from = {ip("10.0.0.9"), 5000, 0};
+    spec.to = to;
+    spec.to_mac = kMacs[1];
+    if (to.addr.is_multicast()) spec.to_mac = {0x01, 0x00, 0x5e, 0x01, 0x02, 0x03};
+    const Bytes frame = build_frame(spec, Bytes(64));
+    softnic_inject(devices_[1], frame.data(), frame.size());
+    poll();
+    EXPECT_EQ(s.rx_packets.get(), 1U) << to.str();
+  };
+  hear(bound[0], stats[0]);
+  hear({ip(kV4[1]), 7002, 0}, stats[1]);
+  hear(group, stats[2]);
+  const auto route = engines_[0]->route({.dst = service.addr, .src = ip(kV4[0])});
+  const auto flow = engines_[0]->tcp_connect(*route, {ip(kV4[0]), 40'000, 0}, service, config, {},
+                                             &ours_, ours_.stats, now_);
+  ASSERT_TRUE(flow.has_value());
+  poll(), poll();
+  EXPECT_EQ(tcp::state((*flow)->tcb), tcp::State::kEstablished);
+  engines_[0]->tcp_close(**flow, UniqueFd(), true, now_);
+  poll();
+  e.tcp_close_listener(**listener, now_);
+  for (UdpFlow* u : flows) e.udp_close(*u);
+  poll();
+  EXPECT_EQ(softnic_objects_of(devices_[1]).flows, 0U);
+}
+
+/// A member that is no RDMA device takes over: connections end as with a lost device.
+TEST_F(VerbsEngine, ABondsNextMemberIsRefused) {
+  open_bond(0);
+  fail_over("eno1");
+  EXPECT_TRUE(port(0).dead);
+  EXPECT_FALSE(engines_[0]->route({.dst = ip(kV4[1]), .src = ip(kV4[0])}).has_value());
 }
 
 /// What is lost of a burst is sent again by itself.
