@@ -2,11 +2,6 @@
 // Owner: ShmQueue. Thread: one at each end; the ends may be in different processes.
 #pragma once
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -61,9 +56,7 @@ class RingSender {
   }
   /// For frames given to publish(): as above.
   uint32_t look() noexcept { return next_ != 0 ? store_and_look(ring_.slot(next_ - 1), next_) : 0; }
-  void wake_by_word() noexcept {
-    syscall(SYS_futex, &ring_.control->armed, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  }
+  const std::atomic<uint32_t>& word() const noexcept { return ring_.control->armed; }
   uint32_t capacity() const { return ring_.capacity(); }
 
  private:

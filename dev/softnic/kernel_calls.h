@@ -10,7 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <span>
 
@@ -44,6 +46,10 @@ inline void wait_readable(int fd) {
 inline bool wait_readable(std::span<pollfd> fds, long ns) {
   timespec most{ns / 1'000'000'000, ns % 1'000'000'000};
   return syscall(SYS_ppoll, fds.data(), fds.size(), &most, nullptr, 0) > 0;
+}
+/// Wakes all who wait for it, in every process that shares it.
+inline void wake_word(const std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 /// @return true: one of them is not, or no more, what it was.
 inline bool wait_words(std::span<futex_waitv> words, long ns) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "dev/softnic/clock.h"
 #include "dev/softnic/kernel_calls.h"
@@ -174,10 +175,19 @@ void Port::woken() {
 
 void Port::rung(void* port) {
   Port& p = *static_cast<Port*>(port);
-  const std::lock_guard hold(p.lock);
-  p.rung_on_ = sched_getcpu();
-  p.work();
-  if (p.backlog_) kernel::set_timer(p.timer_.get(), kBacklogNs);
+  const std::atomic<uint32_t>* to_wake;
+  {
+    const std::lock_guard hold(p.lock);
+    p.rung_on_ = sched_getcpu();
+    p.wakes_later_ = true;
+    p.work();
+    p.wakes_later_ = false;
+    to_wake = std::exchange(p.to_wake_, nullptr);
+    if (p.backlog_) kernel::set_timer(p.timer_.get(), kBacklogNs);
+  }
+  // Last: who is woken goes before us on this core, and brings an answer before we go on, which our
+  // own device's thread is to find the lock free for.
+  if (to_wake != nullptr) kernel::wake_word(to_wake);
 }
 
 bool Port::is_watched() const {

@@ -154,6 +154,9 @@ class Port {
   std::vector<Cq*> direct_cqs_;
   int direct_pairs_ = 0;
   int rung_on_ = -1;
+  // Of rung():
+  bool wakes_later_ = false;
+  const std::atomic<uint32_t>* to_wake_ = nullptr;
   // Of tend():
   uint64_t doorbells_ = 0;         ///< that look() saw
   uint64_t doorbells_before_ = 0;  ///< at the last turn

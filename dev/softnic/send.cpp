@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "dev/softnic/kernel_calls.h"
 #include "dev/softnic/port.h"
 #include "dev/softnic/segmentation.h"
 #include "dev/softnic/strict.h"
@@ -154,7 +155,12 @@ unsigned Port::send_some(Qp& qp, unsigned most) {
     }
     if (sent == Sent::kFailed) enter_error(qp);
   }
-  wire_->ring();
+  if (const auto* const word = wire_->ring(); word != nullptr) {
+    if (wakes_later_)
+      to_wake_ = word;
+    else
+      kernel::wake_word(word);
+  }
   if (peer_ != nullptr) peer_->receive();
   return n;
 }

@@ -34,11 +34,11 @@ class SharedEnd final : public Wire {
     sender_.publish();
     unrung_ = true;
   }
-  void ring() noexcept override {
-    if (!std::exchange(unrung_, false)) return;
+  const std::atomic<uint32_t>* ring() noexcept override {
+    if (!std::exchange(unrung_, false)) return nullptr;
     const uint32_t how = sender_.look();
-    if ((how & kByWord) != 0) sender_.wake_by_word();
     if ((how & kByBell) != 0) bell_.ring();
+    return (how & kByWord) != 0 ? &sender_.word() : nullptr;
   }
   std::span<const std::byte> front() noexcept override {
     WireSlot* slot = receiver_.front();

@@ -20,8 +20,9 @@ class Wire {
   virtual std::span<std::byte> reserve() noexcept = 0;
   /// The first `bytes` of what reserve() gave are a frame.
   virtual void publish(size_t bytes) noexcept = 0;
-  /// Wakes the peer if it sleeps and frames were published.
-  virtual void ring() noexcept {}
+  /// Wakes the peer if it sleeps and frames were published. @return a word of the peer's on which
+  /// the caller is to wake who waits; nullptr: all is done.
+  virtual const std::atomic<uint32_t>* ring() noexcept { return nullptr; }
   /// The oldest frame not yet popped; empty: none. Until pop().
   virtual std::span<const std::byte> front() noexcept = 0;
   virtual void pop() noexcept = 0;

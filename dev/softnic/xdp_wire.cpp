@@ -78,10 +78,11 @@ class XdpEnd final : public Wire {
     is_sent_ = false;
     send();
   }
-  void ring() noexcept override {
+  const std::atomic<uint32_t>* ring() noexcept override {
     if (!is_sent_) send();
     first().tx_flush();
     first().tx_reap();
+    return nullptr;
   }
   std::span<const std::byte> front() noexcept override {
     if (!front_.empty()) return front_;
