@@ -120,7 +120,7 @@ bool Port::look() {
     if (qp->direct == nullptr || qp->state == IBV_QPS_RESET) continue;
     if (qp->direct->sends.look(*qp, driven.each_doorbell)) {
       any = true;
-      ++doorbells_;
+      ++answers_;
     }
     if (qp->state == IBV_QPS_ERR) enter_error(*qp);
   }
@@ -128,7 +128,6 @@ bool Port::look() {
     bool at_once = false;
     if (!cq->direct->look(at_once)) continue;
     any = true;
-    ++doorbells_;
     cq->armed = Armed::kAny;
     if (at_once) cq->tell();
   }
@@ -205,9 +204,9 @@ Port::Rest Port::tend(bool told, bool by_word) {
     (void)kernel::read_counter(timer_.get());
     wire_->clear_bell();
   }
-  if (doorbells_ != doorbells_before_) brought_ = 0;
+  if (answers_ != answers_before_) brought_ = 0;
   const bool found = work();
-  doorbells_before_ = doorbells_;
+  answers_before_ = answers_;
   calm_ = found ? 0 : calm_ + 1;
   brought_ = found ? brought_ + 1 : 0;
   const long nap = calm_ < kCalm ? kNapNs : kCalmNapNs;

@@ -158,10 +158,10 @@ class Port {
   bool wakes_later_ = false;
   const std::atomic<uint32_t>* to_wake_ = nullptr;
   // Of tend():
-  uint64_t doorbells_ = 0;         ///< that look() saw
-  uint64_t doorbells_before_ = 0;  ///< at the last turn
-  unsigned brought_ = 0;           ///< turns that found frames, and no doorbell since
-  unsigned calm_ = 0;              ///< turns that found nothing
+  uint64_t answers_ = 0;         ///< doorbells of sends that look() saw
+  uint64_t answers_before_ = 0;  ///< at the last turn
+  unsigned brought_ = 0;         ///< turns that found frames, and no answer since
+  unsigned calm_ = 0;            ///< turns that found nothing
 };
 
 }  // namespace vireo::softnic
