@@ -336,6 +336,34 @@ TEST_F(VerbsEngine, SocketsGoAlongToABondsNextMember) {
   EXPECT_EQ(softnic_objects_of(devices_[1]).flows, 0U);
 }
 
+/// Where rules bear no tags, that of a leased port is for whoever has the port next, too.
+TEST_F(VerbsEngine, ALeasedPortsRuleStaysAsWideAsItWas) {
+  setenv("SOFTNIC_LACKS", "tags", 1);
+  open_bond(0);
+  tcp::Config config;
+  const auto route = engines_[0]->route({.dst = ip(kV4[1]), .src = ip(kV4[0])});
+  const Endpoint ours{ip(kV4[0]), 40'000, 0};
+  const auto flow = engines_[0]->tcp_connect(*route, ours, {ip(kV4[1]), 80, 0}, config, {}, &ours_,
+                                             ours_.stats, now_);
+  ASSERT_TRUE(flow.has_value());
+  (*flow)->port_origin = PortOrigin::kLeased;
+  fail_over("ens2f0");
+  unsetenv("SOFTNIC_LACKS");
+  FrameSpec spec;
+  spec.proto = IpProto::kTcp;
+  spec.from = {ip("10.0.0.9"), 5000, 0};
+  spec.to = ours;
+  spec.to_mac = kMacs[0];
+  const Bytes frame = build_frame(spec, Bytes(1));
+  const uint64_t unwanted = counts(0).rx_no_rule;
+  softnic_inject(devices_[0], frame.data(), frame.size());
+  poll();
+  EXPECT_EQ(counts(0).rx_no_rule, unwanted);
+  EXPECT_EQ(stats_[0].rx_unknown_flow.get(), 1U);
+  engines_[0]->tcp_close(**flow, UniqueFd(), true, now_);
+  poll();
+}
+
 /// A member that is no RDMA device takes over: connections end as with a lost device.
 TEST_F(VerbsEngine, ABondsNextMemberIsRefused) {
   open_bond(0);
