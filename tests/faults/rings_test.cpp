@@ -1,11 +1,16 @@
 // Several rings (VMA_RING_ALLOCATION_LOGIC_RX) on an RDMA device: which socket gets which, that
 // each carries its own and nothing of another's, and that all is given back (World's end). Host b
 // has them; host a has one.
+#include <arpa/inet.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <map>
 #include <thread>
 
 #include "tests/faults/traffic.h"
@@ -271,6 +276,63 @@ TEST_P(SocketRings, WhoMaySharePortsShareARing) {
   w.pass(Duration::s(2));  // what was asked for just now is forgotten, who is bound is not
   EXPECT_EQ(ring_of(sharing(SOCK_STREAM, 7001)), ring_of(l1));
   EXPECT_EQ(ring_of(sharing(SOCK_DGRAM, 7001)), ring_of(u1));
+}
+
+// Each has a rule of its own for the group, and the device gives each its copy.
+TEST_P(SocketRings, MembersOfAGroupMayHaveARingEach) {
+  World w(shape(RingLogic::kSocket));
+  constexpr uint16_t kPort = 7001;
+  sockaddr_in group{};
+  group.sin_family = AF_INET;
+  group.sin_port = htons(kPort);
+  group.sin_addr.s_addr = inet_addr("239.1.2.3");
+  int members[2];
+  const int on = 1;
+  for (int& fd : members) {
+    fd = w.keep(1, w.b().socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK));
+    EXPECT_EQ(w.b().setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+    w.b().host().enter();
+    ASSERT_TRUE(
+        sock::bind(fd_table().find(fd), reinterpret_cast<const sockaddr*>(&group), sizeof group));
+    const ip_mreq join{group.sin_addr, w.b().host().address()};
+    EXPECT_EQ(w.b().setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join), 0);
+    ASSERT_TRUE(w.b().is_carried(fd));
+  }
+  EXPECT_NE(ring_of(members[0]), ring_of(members[1]));
+  const int client = w.udp(0, 0);
+  w.a().host().enter();
+  const ip_mreqn out{{}, {}, static_cast<int>(if_nametoindex("eth0"))};
+  EXPECT_EQ(w.a().setsockopt(client, IPPROTO_IP, IP_MULTICAST_IF, &out, sizeof out), 0);
+  sockaddr_storage to{};
+  std::memcpy(&to, &group, sizeof group);
+  ASSERT_EQ(w.a().sendto(client, "to all", to), 6);
+  w.pass(Duration::ms(1));
+  for (const int fd : members) {
+    EXPECT_EQ(w.b().recv(fd, 64, MSG_DONTWAIT), "to all");
+    EXPECT_EQ(w.b().recv(fd, 64, MSG_DONTWAIT), "!EAGAIN");
+    EXPECT_EQ(received(w, ring_of(fd)), 1U);
+  }
+}
+
+TEST_P(SocketRings, AThreadIsAttachedToTheProcessorWhoseRingItHas) {
+  World w(shape(RingLogic::kCoreAttach));
+  cpu_set_t may;
+  ASSERT_EQ(sched_getaffinity(0, sizeof may, &may), 0);
+  std::map<int, unsigned> ring_of_processor;
+  for (uint16_t port = 7001; port <= 7004; ++port) {
+    Worker x(w);
+    const int fd = x([&] { return w.udp(1, port); });
+    cpu_set_t now;
+    x([&] { return sched_getaffinity(0, sizeof now, &now); });
+    ASSERT_EQ(CPU_COUNT(&now), 1);
+    int processor = 0;
+    while (!CPU_ISSET(static_cast<size_t>(processor), &now)) ++processor;
+    EXPECT_TRUE(CPU_ISSET(static_cast<size_t>(processor), &may));
+    const auto [known, is_new] = ring_of_processor.emplace(processor, ring_of(fd));
+    EXPECT_EQ(known->second, ring_of(fd));
+  }
+  EXPECT_EQ(ring_of_processor.size(), static_cast<size_t>(std::min(4, CPU_COUNT(&may))));
+  EXPECT_EQ(w.stack(1).engine_count(), ring_of_processor.size());
 }
 
 TEST_P(SocketRings, EachAddressHasOne) {

@@ -53,8 +53,8 @@ for generation in range(2):
     child = os.fork()  # the rings are the parent's, which goes on
     if child == 0:
         os._exit(0)
-    if os.waitpid(child, 0)[1] != 0:
-        sys.exit("the child did not end well")
+    if status := os.waitpid(child, 0)[1]:
+        sys.exit(f"the child ended with {status}")
     time.sleep(1.5)
 print("left", flush=True)
 while not os.path.exists(f"{go}2"):
@@ -77,6 +77,62 @@ for number in range(first, first + threads):
         u.send(b"u%06d" % i)
         assert u.recv(100) == b"u%06d" % i
     u.close()
+"""
+
+
+# Connections to as many ports; then what its peer owes it while no thread there is in a call, and how they end.
+HOLDER = """
+import array, errno, fcntl, socket, struct, sys, termios, time
+address, port, threads, rounds = sys.argv[1], *map(int, sys.argv[2:5])
+held = []
+for number in range(threads):
+    s = socket.create_connection((address, port + number))
+    for i in range(rounds * (number + 1)):
+        s.sendall(b"t%06d" % i)
+        assert s.recv(7, socket.MSG_WAITALL) == b"t%06d" % i
+    held.append(s)
+
+def unacknowledged(s):
+    left = array.array("i", [0])
+    fcntl.ioctl(s, termios.TIOCOUTQ, left)
+    return left[0]
+
+for s in held:
+    s.sendall(b"x" * 4000)
+until = time.monotonic() + 2
+while any(map(unacknowledged, held)) and time.monotonic() < until:
+    time.sleep(0.01)
+print("unacknowledged", [unacknowledged(s) for s in held], flush=True)
+ends = []
+for s in held:
+    s.settimeout(5)
+    try:
+        ends.append("data" if s.recv(1) else "eof")
+    except OSError as e:
+        ends.append(errno.errorcode.get(e.errno, "timeout"))
+print("ends", ends, flush=True)
+"""
+
+SILENT = """
+import socket, sys, threading, time
+address, port, threads, rounds = sys.argv[1], *map(int, sys.argv[2:5])
+served = threading.Barrier(threads + 1)
+
+def serve(number):
+    l = socket.socket()
+    l.bind((address, port + number))
+    l.listen()
+    c, _ = l.accept()
+    for _ in range(rounds * (number + 1)):
+        c.sendall(c.recv(7, socket.MSG_WAITALL))
+    served.wait()
+    time.sleep(60)
+
+for i in range(threads):
+    threading.Thread(target=serve, args=(i,), daemon=True).start()
+served.wait()
+print("silent", flush=True)
+time.sleep(60)
 """
 
 
@@ -133,6 +189,26 @@ for which in ("verbs", "mlx5"):
     @suite.case(f"four threads, a ring each, by {which}", ("kernel", "vireo"), seconds=120)
     def _(t: Test, which=which) -> None:
         run(t, which, True, {})
+
+
+for which in ("verbs", "mlx5"):
+    @suite.case(f"rings that no thread polls acknowledge, and the peers of all hear of a kill, by {which}", ("kernel", "vireo"),
+                seconds=60)
+    def _(t: Test, which=which) -> None:
+        t.options.device = which
+        arguments = t.lab.address("B"), str(PORT), str(THREADS), str(ROUNDS)
+        server = t.start("B", PYTHON, "-c", SILENT, *arguments, name="server", env={"VMA_RING_ALLOCATION_LOGIC_RX": "20"})
+        for number in range(THREADS):
+            t.await_port("B", PORT + number)
+        holder = t.start("A", PYTHON, "-c", HOLDER, *arguments, name="holder")
+        server.await_output("silent")
+        holder.await_output("unacknowledged")
+        t.expect(f"unacknowledged {[0] * THREADS}" in holder.stdout, holder.stdout)
+        if not t.options.dry:
+            t.expect(len(counters.live(server.pid)[0]["rings"]) == THREADS, "not a ring each")
+        server.kill()
+        holder.wait(20)
+        t.expect(f"ends {['ECONNRESET'] * THREADS}" in holder.stdout, holder.stdout)
 
 
 @suite.case("AF_XDP has one ring for all threads, and says so once", ("kernel", "vireo"), seconds=120)
