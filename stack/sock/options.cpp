@@ -153,6 +153,16 @@ Result<void> kernel_set(int fd, int level, int name, const void* value, socklen_
   return {};
 }
 
+/// Whose address that is; 0: nobody's.
+IfIndex interface_with(Stack& stack, const IpAddr& address) {
+  const Settings& s = stack.settings();
+  if (!s.offloaded_sockets || s.device == DeviceChoice::kOff || !stack.engine()) return {};
+  net::SnapshotStore::Reader reader(stack.mirror()->store());
+  for (const net::Addr& a : reader.snapshot().addrs->all)
+    if (a.addr == address) return a.ifindex;
+  return {};
+}
+
 /// Keeps what the kernel made of it, in `o`. Control lock held.
 void keep(File& f, SocketOptions& o, int fd, int level, int name, const void* value,
           socklen_t len) {
@@ -170,17 +180,15 @@ void keep(File& f, SocketOptions& o, int fd, int level, int name, const void* va
   if (level == IPPROTO_TCP && name == TCP_MAXSEG) o.maxseg = int_of(value, len);
   if (level == IPPROTO_IP && name == IP_MULTICAST_IF) {
     ip_mreqn m{};
-    socklen_t n = sizeof m;
-    if (len >= sizeof(ip_mreqn)) {
-      std::memcpy(&m, value, sizeof m);
-      o.ip_mc_ifindex = m.imr_ifindex;
-    } else {
-      o.ip_mc_ifindex = 0;
-    }
+    if (len >= sizeof m) std::memcpy(&m, value, sizeof m);
+    o.ip_mc_ifindex = m.imr_ifindex;
+    // The address is the source then, and tells the interface where no index does (ip(7)).
     in_addr a{};
-    n = sizeof a;
-    if (libc().getsockopt(fd, level, name, &a, &n) == 0 && o.ip_mc_ifindex == 0)
-      o.ip_mc_address = IpAddr::v4(be32(__builtin_bswap32(a.s_addr)));
+    socklen_t n = sizeof a;
+    if (libc().getsockopt(fd, level, name, &a, &n) != 0) return;
+    o.ip_mc_address = IpAddr::v4(be32(__builtin_bswap32(a.s_addr)));
+    if (f.is_udp() && o.ip_mc_ifindex == 0 && !o.ip_mc_address.is_unspecified())
+      o.ip_mc_ifindex = static_cast<int>(interface_with(*f.stack, o.ip_mc_address).value());
   }
   if (level != SOL_SOCKET) return;
   switch (name) {

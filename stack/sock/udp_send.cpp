@@ -144,14 +144,16 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
     uint32_t oif = to.scope != 0 ? to.scope : static_cast<uint32_t>(o.bound_ifindex);
     if (oif == 0 && to.addr.is_multicast())
       oif = static_cast<uint32_t>(v6 ? o.v6_mc_ifindex : o.ip_mc_ifindex);
+    IpAddr from = s.local.addr;
+    if (from.is_unspecified() && to.addr.is_multicast() && !v6) from = o.ip_mc_address;
     const auto route = e.route({.dst = to.addr,
-                                .src = s.local.addr,
+                                .src = from,
                                 .oif = IfIndex(oif),
                                 .tos = u.ip.tos,
                                 .proto = IpProto::kUdp,
                                 .mark = u.ip.mark});
     if (!route) return refuse();
-    const IpAddr src = s.local.addr.is_unspecified() ? route->hop.src : s.local.addr;
+    const IpAddr src = from.is_unspecified() ? route->hop.src : from;
     sent = e.udp_send(u, *route, {src, s.local.port, s.local.scope}, to, iov, bell, now);
   }
   if (!sent && sent.error().code == EMSGSIZE) return too_big(f, u);

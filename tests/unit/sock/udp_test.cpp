@@ -1,5 +1,7 @@
 // UDP sockets, the same script on the kernel's and on ours.
+#include <net/if.h>
 #include <netinet/in.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,6 +25,44 @@ INSTANTIATE_TEST_SUITE_P(Sides, Udp, testing::Values(Side::kKernel, Side::kVireo
                          [](const auto& i) {
                            return i.param == Side::kKernel ? "kernel" : "vireo";
                          });
+
+// ip(7) IP_MULTICAST_IF: by the address of an interface, which is the source then, or by index. The
+// routes know no way to the group.
+TEST_P(Udp, MulticastGoesByTheInterfaceThatWasNamed) {
+  auto [r, to] = receiver();
+  const in_addr group{htonl(0xef010203)};
+  const ip_mreq join{group, b.host().address()};
+  ASSERT_EQ(b.setsockopt(r, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join), 0);
+  reinterpret_cast<sockaddr_in&>(to).sin_addr = group;
+  a.host().enter();
+  const ip_mreqn by_index{{}, {}, static_cast<int>(if_nametoindex("eth0"))};
+  const in_addr by_address = a.host().address();
+  const std::pair<const void*, socklen_t> ways[] = {{&by_index, sizeof by_index},
+                                                    {&by_address, sizeof by_address}};
+  for (const auto& [value, bytes] : ways) {
+    const int s = a.socket(AF_INET, SOCK_DGRAM);
+    ASSERT_EQ(a.setsockopt(s, IPPROTO_IP, IP_MULTICAST_IF, value, bytes), 0);
+    ASSERT_EQ(a.sendto(s, "to all", to), 6);
+    ASSERT_TRUE(b.await(r, POLLIN));
+    char got[16];
+    sockaddr_storage from{};
+    iovec v{got, sizeof got};
+    msghdr m{};
+    m.msg_name = &from;
+    m.msg_namelen = sizeof from;
+    m.msg_iov = &v;
+    m.msg_iovlen = 1;
+    ASSERT_EQ(b.recvmsg(r, m, 0), 6);
+    EXPECT_EQ(reinterpret_cast<sockaddr_in&>(from).sin_addr.s_addr, by_address.s_addr);
+    if (ours()) {
+      const SocketStats& stats = *fd_table().find(s)->stats;
+      EXPECT_EQ(stats.tx_packets.get(), 1U) << bytes;
+      EXPECT_EQ(stats.os_tx_packets.get(), 0U) << bytes;
+    }
+    EXPECT_EQ(a.close(s), 0);
+  }
+  EXPECT_EQ(b.close(r), 0);
+}
 
 // socket(7) SO_REUSEPORT: many clients spread over the sockets of one port, each to one.
 TEST_P(Udp, ReusePortSpreadsPeers) {
