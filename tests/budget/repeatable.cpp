@@ -4,6 +4,7 @@
 
 #include <cstdarg>
 #include <cstdlib>
+#include <utility>
 
 #include "dev/mem/prng.h"
 
@@ -20,6 +21,50 @@ void run(const std::string& command) {
     ADD_FAILURE() << command;
 }
 
+void (*g_at_next_frame)() = nullptr;
+
+/// The device's own queue, which tells of frames that are handed to it.
+class ToldQueue final : public Queue {
+ public:
+  explicit ToldQueue(std::unique_ptr<Queue> queue) : queue_(std::move(queue)) {}
+  Queue& real() { return *queue_; }
+
+  unsigned rx_burst(std::span<RxDesc> out) noexcept override { return queue_->rx_burst(out); }
+  RxLevel rx_level() const noexcept override { return queue_->rx_level(); }
+  void rx_refill() noexcept override { queue_->rx_refill(); }
+  bool tx(const TxFrame& frame, Doorbell bell) noexcept override {
+    if (auto* const call = std::exchange(g_at_next_frame, nullptr); call != nullptr) call();
+    return queue_->tx(frame, bell);
+  }
+  void tx_flush() noexcept override { queue_->tx_flush(); }
+  unsigned tx_reap() noexcept override { return queue_->tx_reap(); }
+  Result<bool> arm() noexcept override { return queue_->arm(); }
+  int wait_fd() const noexcept override { return queue_->wait_fd(); }
+  bool alive() noexcept override { return queue_->alive(); }
+
+ private:
+  std::unique_ptr<Queue> queue_;
+};
+
+class ToldDevice final : public Device {
+ public:
+  explicit ToldDevice(std::unique_ptr<Device> device) : device_(std::move(device)) {
+    caps_ = device_->caps();
+  }
+  Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override {
+    auto queue = device_->open_queue(id, pool);
+    if (!queue) return queue;
+    return std::make_unique<ToldQueue>(std::move(*queue));
+  }
+  Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override {
+    return device_->steer(key, tag, static_cast<ToldQueue&>(to).real());
+  }
+
+ private:
+  void unsteer(uint64_t) noexcept override {}  // rules are the device's own
+  std::unique_ptr<Device> device_;
+};
+
 std::string mac(int host) { return "02:00:00:00:00:0" + std::to_string(host); }
 
 }  // namespace
@@ -30,6 +75,8 @@ MemLink& wire() {
 }
 
 void pass(Duration d) { wire().step(g_clock.now() + d); }
+
+void at_next_frame(void (*call)()) { g_at_next_frame = call; }
 
 void turn(Host& h) { sock::poll_engine(*h.stack().engine_if_any()); }
 
@@ -46,7 +93,7 @@ Stack::Parts parts_of_host(int which) {
   const MemEnd end = which == 1 ? MemEnd::kA : MemEnd::kB;
   return {s,
           [end](const net::Link&, Arena&) -> Carried<std::unique_ptr<Device>> {
-            return wire().release(end);
+            return std::make_unique<ToldDevice>(wire().release(end));
           },
           false};
 }

@@ -20,4 +20,7 @@ void pass(Duration d);
 /// A turn of the host's engine, as any call that waits would take.
 void turn(Host& h);
 
+/// Called once, when a host hands its next frame to its device.
+void at_next_frame(void (*call)());
+
 }  // namespace vireo::test
