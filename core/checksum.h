@@ -43,8 +43,9 @@ constexpr be16 finish_udp(uint64_t s) noexcept {
   const auto v = static_cast<uint16_t>(~fold(s));
   return std::bit_cast<be16>(v == 0 ? uint16_t{0xffff} : v);
 }
-/// True if a sum over all words, the checksum field included, is right.
-constexpr bool is_good(uint64_t s) noexcept { return fold(s) == 0xffff; }
+/// True if a sum over all words, the checksum field included, is right: what folds to 0xffff is a
+/// multiple of it.
+constexpr bool is_good(uint64_t s) noexcept { return s % 0xffff == 0 && s != 0; }
 
 /// What a host integer adds as a 16-bit big-endian field.
 constexpr Sum word(uint16_t host) noexcept { return std::byteswap(host); }
@@ -87,27 +88,11 @@ inline void take_word(uint64_t& s, std::byte* dst, const std::byte* src, size_t&
   at += 8;
 }
 
-/// Not folded. n < kInlineBytes. With kCopy also copies.
+/// Fewer than 8 bytes, not folded. With kCopy also copies.
 template <bool kCopy>
-inline uint64_t small(std::byte* dst, const std::byte* src, size_t n) noexcept {
+inline uint64_t tiny(std::byte* dst, const std::byte* src, size_t n) noexcept {
   uint64_t s = 0;
   size_t at = 0;
-  if (n >= 8) [[likely]] {
-    const uint64_t last = load<uint64_t>(src + n - 8);
-    while (at + 32 <= n) {  // by hand: -O2 unrolls nothing
-      take_word<kCopy>(s, dst, src, at);
-      take_word<kCopy>(s, dst, src, at);
-      take_word<kCopy>(s, dst, src, at);
-      take_word<kCopy>(s, dst, src, at);
-    }
-    while (at + 8 <= n) take_word<kCopy>(s, dst, src, at);
-    if (at < n) {
-      // The last n - at bytes, moved down to where they would lie at `at`; the copy just overlaps.
-      s = add(s, last >> (8 * (8 - (n - at))));
-      if constexpr (kCopy) std::memcpy(dst + n - 8, &last, 8);
-    }
-    return s;
-  }
   if ((n & 4) != 0) {
     const auto v = load<uint32_t>(src);
     if constexpr (kCopy) std::memcpy(dst, &v, 4);
@@ -123,6 +108,28 @@ inline uint64_t small(std::byte* dst, const std::byte* src, size_t n) noexcept {
   if ((n & 1) != 0) {
     if constexpr (kCopy) dst[at] = src[at];
     s += static_cast<uint8_t>(src[at]);  // the missing low byte of the word is zero
+  }
+  return s;
+}
+
+/// Not folded. n < kInlineBytes. With kCopy also copies.
+template <bool kCopy>
+inline uint64_t small(std::byte* dst, const std::byte* src, size_t n) noexcept {
+  if (n < 8) return tiny<kCopy>(dst, src, n);
+  uint64_t s = 0;
+  size_t at = 0;
+  const uint64_t last = load<uint64_t>(src + n - 8);
+  while (at + 32 <= n) {  // by hand: -O2 unrolls nothing
+    take_word<kCopy>(s, dst, src, at);
+    take_word<kCopy>(s, dst, src, at);
+    take_word<kCopy>(s, dst, src, at);
+    take_word<kCopy>(s, dst, src, at);
+  }
+  while (at + 8 <= n) take_word<kCopy>(s, dst, src, at);
+  if (at < n) {
+    // The last n - at bytes, moved down to where they would lie at `at`; the copy just overlaps.
+    s = add(s, last >> (8 * (8 - (n - at))));
+    if constexpr (kCopy) std::memcpy(dst + n - 8, &last, 8);
   }
   return s;
 }

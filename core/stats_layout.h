@@ -25,7 +25,12 @@ inline constexpr const char* kStatsMemfdName = "vireo-stats";
 class Counter {
  public:
   void add(uint64_t n = 1) {
+#if defined(__SANITIZE_THREAD__)
     v_.store(v_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+#else
+    // The same in one instruction: compilers leave atomics as three.
+    asm("addq %1, %0" : "+m"(v_) : "er"(n) : "cc");
+#endif
   }
   void set(uint64_t n) { v_.store(n, std::memory_order_relaxed); }
   uint64_t get() const { return v_.load(std::memory_order_relaxed); }

@@ -54,10 +54,9 @@ class PlainIp {
     // Version, header length, fragment.
     constexpr uint16_t kFragment = be16(uint16_t{0x3fff}).raw();
     if (static_cast<uint8_t>(frame_[14]) != 0x45 || (raw16(20) & kFragment) != 0) return 0;
-    const unsigned total = word16(16);
-    if (total > bytes - kEthernet || total < sizeof(Ipv4Header)) return 0;
-    l4_bytes_ = total - static_cast<unsigned>(sizeof(Ipv4Header));
-    return static_cast<uint8_t>(frame_[23]);
+    // A total below the header's own length wraps round to what no frame has.
+    l4_bytes_ = word16(16) - static_cast<unsigned>(sizeof(Ipv4Header));
+    return l4_bytes_ <= bytes - kL4At ? static_cast<uint8_t>(frame_[23]) : 0;
   }
 
   /// True if it came on that path.
@@ -81,19 +80,17 @@ class PlainIp {
   bool is_ip_sum_good() const noexcept {
     return kV6 || checksum::is_good(checksum::add(checksum::add(raw64(14), raw64(22)), raw32(30)));
   }
-  /// Over all of the IP payload.
-  bool is_l4_sum_good(IpProto proto) const noexcept {
-    uint64_t sum = 0;
-    if constexpr (kV6)
-      sum = checksum::pseudo_v6(frame_ + 22, frame_ + 38, proto, l4_bytes_);
-    else  // in words of no more than 17 bits beside both addresses
-      sum =
-          checksum::add(raw64(kAddressesAt), uint64_t{checksum::word(static_cast<uint8_t>(proto))} +
-                                                 checksum::word(static_cast<uint16_t>(l4_bytes_)));
-    return checksum::is_good(checksum::add(sum, checksum::sum_unfolded(frame_ + kL4At, l4_bytes_)));
-  }
 
  protected:
+  /// Of the pseudo-header, not folded.
+  uint64_t pseudo_sum(IpProto proto) const noexcept {
+    if constexpr (kV6) return checksum::pseudo_v6(frame_ + 22, frame_ + 38, proto, l4_bytes_);
+    // In words of no more than 17 bits beside both addresses.
+    return checksum::add(raw64(kAddressesAt),
+                         uint64_t{checksum::word(static_cast<uint8_t>(proto))} +
+                             checksum::word(static_cast<uint16_t>(l4_bytes_)));
+  }
+
   static constexpr unsigned kEthernet = sizeof(EthernetHeader);
   static constexpr unsigned kL4At = kEthernet + (kV6 ? sizeof(Ipv6Header) : sizeof(Ipv4Header));
   static constexpr unsigned kAddressesAt = kV6 ? 22 : 26;
@@ -123,29 +120,43 @@ class PlainTcp : public PlainIp<kV6> {
   explicit PlainTcp(const Ip& ip) noexcept : Ip(ip) {}
   /// After read() said TCP. @return false: it is something else.
   bool read_tcp() noexcept {
-    if (Ip::l4_bytes_ < sizeof(TcpHeader)) return false;
-    const unsigned word =
-        Ip::word16(Ip::kL4At + 12) & ~unsigned{static_cast<uint8_t>(TcpFlags::kPsh)};
-    constexpr unsigned kAck = static_cast<uint8_t>(TcpFlags::kAck);
-    if (word == (5U << 12 | kAck)) [[unlikely]] {
-      header_bytes_ = sizeof(TcpHeader);
-      return true;
-    }
+    // Header length and flags, as they lie.
+    constexpr auto kPsh = static_cast<uint16_t>(TcpFlags::kPsh);
+    constexpr auto kAck = static_cast<uint16_t>(TcpFlags::kAck);
+    constexpr unsigned kMask = be16(static_cast<uint16_t>(~kPsh)).raw();
+    const unsigned word = Ip::raw16(Ip::kL4At + 12) & kMask;
     header_bytes_ = sizeof(TcpHeader) + kTimestampsBytes;
-    return word == (8U << 12 | kAck) && Ip::l4_bytes_ >= header_bytes_ &&
-           Ip::raw32(Ip::kL4At + 20) == be32(kTimestampsWord).raw();
+    if (word == be16(8U << 12 | kAck).raw()) [[likely]]
+      return Ip::l4_bytes_ >= header_bytes_ &&
+             Ip::raw32(Ip::kL4At + 20) == be32(kTimestampsWord).raw();
+    header_bytes_ = sizeof(TcpHeader);
+    return word == be16(5U << 12 | kAck).raw() && Ip::l4_bytes_ >= header_bytes_;
   }
 
+  uint64_t numbers() const noexcept { return Ip::raw64(Ip::kL4At + 4); }  ///< segment_numbers()
   Seq32 seq() const noexcept { return Seq32(Ip::word32(Ip::kL4At + 4)); }
   Seq32 ack() const noexcept { return Seq32(Ip::word32(Ip::kL4At + 8)); }
   uint16_t window() const noexcept { return Ip::word16(Ip::kL4At + 14); }
   bool has_timestamps() const noexcept { return header_bytes_ != sizeof(TcpHeader); }
   uint32_t ts_val() const noexcept { return Ip::word32(Ip::kL4At + 24); }
   uint32_t ts_echo() const noexcept { return Ip::word32(Ip::kL4At + 28); }
+  bool is_l4_sum_good() const noexcept {
+    uint64_t sum = Ip::pseudo_sum(IpProto::kTcp);
+    if (!has_timestamps()) [[unlikely]]
+      return checksum::is_good(
+          checksum::add(sum, checksum::sum_unfolded(Ip::frame_ + Ip::kL4At, Ip::l4_bytes_)));
+    for (unsigned at = Ip::kL4At; at != kTextAt; at += 8) sum = checksum::add(sum, Ip::raw64(at));
+    const size_t n = payload_bytes();
+    return checksum::is_good(
+        checksum::add(sum, n < 8 ? checksum::detail::tiny<false>(nullptr, Ip::frame_ + kTextAt, n)
+                                 : checksum::sum_unfolded(Ip::frame_ + kTextAt, n)));
+  }
   unsigned payload_at() const noexcept { return Ip::kL4At + header_bytes_; }
   unsigned payload_bytes() const noexcept { return Ip::l4_bytes_ - header_bytes_; }
 
  private:
+  static constexpr unsigned kTextAt =
+      Ip::kL4At + unsigned{sizeof(TcpHeader)} + unsigned{kTimestampsBytes};  ///< behind those
   unsigned header_bytes_ = 0;
 };
 
@@ -157,9 +168,15 @@ class PlainUdp : public PlainIp<kV6> {
   explicit PlainUdp(const Ip& ip) noexcept : Ip(ip) {}
   /// After read() said UDP. @return false: it is something else, or shorter than its IP packet.
   bool read_udp() const noexcept {
-    return Ip::l4_bytes_ >= 8 && Ip::word16(Ip::kL4At + 4) == Ip::l4_bytes_;
+    return Ip::word16(Ip::kL4At + 4) == Ip::l4_bytes_ && Ip::l4_bytes_ >= 8;
   }
-  bool has_sum() const noexcept { return Ip::raw16(Ip::kL4At + 6) != 0; }
+  /// The checksum, which over IPv4 may be left out.
+  bool is_l4_sum_good() const noexcept {
+    if (Ip::raw16(Ip::kL4At + 6) == 0) return !kV6;
+    return checksum::is_good(
+        checksum::add(Ip::pseudo_sum(IpProto::kUdp),
+                      checksum::sum_unfolded(Ip::frame_ + Ip::kL4At, Ip::l4_bytes_)));
+  }
   unsigned payload_at() const noexcept { return Ip::kL4At + 8; }
   unsigned payload_bytes() const noexcept { return Ip::l4_bytes_ - 8; }
 };

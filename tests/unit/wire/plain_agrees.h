@@ -38,12 +38,12 @@ const char* plain_disagrees_as(std::span<const std::byte> frame, bool& taken) {
   if (ipv4_header_ok(f) != ip.is_ip_sum_good()) return "header checksum";
   if (proto == 17) {
     if (u.payload_at() != f.payload_at || u.payload_bytes() != f.payload_bytes) return "datagram";
-    if (u.has_sum() && l4_checksum_ok(f) != ip.is_l4_sum_good(IpProto::kUdp)) return "UDP checksum";
-    return nullptr;
+    return l4_checksum_ok(f) != u.is_l4_sum_good() ? "UDP checksum" : nullptr;
   }
   if (t.payload_at() != f.payload_at || t.payload_bytes() != f.payload_bytes) return "text";
-  if (l4_checksum_ok(f) != ip.is_l4_sum_good(IpProto::kTcp)) return "TCP checksum";
+  if (l4_checksum_ok(f) != t.is_l4_sum_good()) return "TCP checksum";
   const TcpHeader& h = f.tcp();
+  if (t.numbers() != segment_numbers(h.seq(), h.ack())) return "numbers";
   if (h.seq() != t.seq() || h.ack() != t.ack() || uint16_t{h.window} != t.window()) return "header";
   if ((h.flags() & ~TcpFlags::kPsh) != TcpFlags::kAck) return "flags";
   uint32_t val = 0;
