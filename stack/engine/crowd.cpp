@@ -33,13 +33,16 @@ void Engine::watch_crowd(const RxLevel& level, Instant now) noexcept {
 void Engine::share_windows(uint32_t frames, Instant now) noexcept {
   const uint32_t flows = std::max(flow_count_.load(std::memory_order_relaxed), 1U);
   pool_->set_window_share(std::max(frames / flows, kLeast));
+  uneasy_below_ = UINT32_MAX;
   shared_at_ = now;
 }
 
 void Engine::widen_windows(Instant now) noexcept {
   if (now - shared_at_ < kCalm) return;
   const uint32_t wider = pool_->window_share() * 2;
-  pool_->set_window_share(wider < kMost ? wider : PacketPool::kNoShare);
+  const bool is_over = wider >= kMost;
+  pool_->set_window_share(is_over ? PacketPool::kNoShare : wider);
+  if (is_over) uneasy_below_ = short_below_;
   shared_at_ = now;
 }
 

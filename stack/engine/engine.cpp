@@ -45,6 +45,7 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
       pool_(std::make_unique<PacketPool>(arena_.bytes(), config.frame_bytes)),
       low_water_(pool_->size() / 16),
       short_below_(2 * low_water_ + kBurst),
+      uneasy_below_(short_below_),
       inbox_(kInboxNotes),
       resets_(kResetsPerSecond),
       challenges_(kChallengesPerSecond),
@@ -79,7 +80,7 @@ inline unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noe
 }
 
 /// From the queues from `first` on. @return frames.
-unsigned Engine::receive_all(size_t first, Instant now) noexcept {
+[[gnu::noinline]] unsigned Engine::receive_all(size_t first, Instant now) noexcept {
   unsigned frames = 0;
   for (size_t i = first; i < polled_.size(); ++i)  // a frame may open another port
     frames += receive_burst(*polled_[i].port, *polled_[i].queue, now);
@@ -97,8 +98,7 @@ bool Engine::turn(Instant now) noexcept {
     frames += receive_all(done, now);
   // Nothing else is to be done. Who has something to send or to tell has moved the deadline, too:
   // want_transmit(), note_effects(), note_udp(), and publish_deadline() of what is left over.
-  if (!lock_.has_work() && pool_->free_count() > short_below_ &&
-      pool_->window_share() == PacketPool::kNoShare &&
+  if (!lock_.has_work() && pool_->free_count() > uneasy_below_ &&
       now.ns() < deadline_.load(std::memory_order_relaxed)) [[likely]] {
     if (frames != 0) {
       if (!deadlines_moved_ && frames_unbooked_ + frames < kMostUnbooked) [[likely]] {

@@ -162,6 +162,7 @@ struct UdpFlow : Flow {
   /// The same as the first half of a sockaddr_in, family, port and address, if that is a host over
   /// IPv4; else 0.
   uint64_t egress_name = 0;
+  bool goes_to_peer = false;  ///< it is the connected peer, and such a host
   Endpoint egress_from;
   std::vector<FlowRule> rules;  ///< one an interface, family and group
   UdpBinding* exact = nullptr;  ///< what the demux has for its tuple; null: it is not connected
@@ -174,6 +175,7 @@ struct UdpFlow : Flow {
     egress_name = is_host ? uint64_t{AF_INET} | uint64_t{be16(e.port).raw()} << 16 |
                                 uint64_t{e.addr.as_v4().raw()} << 32
                           : 0;
+    goes_to_peer = is_host && key.is_exact() && e == key.remote;
   }
 };
 

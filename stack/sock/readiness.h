@@ -59,7 +59,6 @@ class ReadySource {
   }
   /// Something happened. One load if nobody watches.
   void notify(ReadyBits happened) noexcept {
-    edges_.store(edges_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (watched_.load(std::memory_order_seq_cst)) [[unlikely]]
       tell(happened);
   }
@@ -73,9 +72,6 @@ class ReadySource {
     }
     watched_.store(false, std::memory_order_relaxed);
   }
-  /// How often notify() was called: an edge-triggered reader that remembers the number knows
-  /// whether anything came since. A hint unless read under the engine's lock.
-  uint32_t edges() const noexcept { return edges_.load(std::memory_order_relaxed); }
   bool is_watched() const noexcept { return watched_.load(std::memory_order_relaxed); }
   /// The child of a fork: the watchers are the parent's threads.
   void reset_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS {
@@ -93,7 +89,6 @@ class ReadySource {
       boost::intrusive::constant_time_size<false>>;
   List list_ VIREO_GUARDED_BY(lock_);
   ControlLock lock_;
-  std::atomic<uint32_t> edges_{0};
   std::atomic<bool> watched_{false};  // last: File has members of its own in the rest of the word
 };
 

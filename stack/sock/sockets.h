@@ -55,6 +55,29 @@ inline bool is_nowhere(std::span<const iovec> iov) noexcept {
   return false;
 }
 
+/// memcpy() of `n` bytes, not none; of so few as a small message has without the call.
+inline void copy_message(void* to, const void* from, size_t n) noexcept {
+  auto* const d = static_cast<std::byte*>(to);
+  const auto* const s = static_cast<const std::byte*>(from);
+  const auto both_ends = [&]<class Word>(Word first) {  // which may overlap
+    Word last;
+    std::memcpy(&first, s, sizeof first);
+    std::memcpy(&last, s + n - sizeof last, sizeof last);
+    std::memcpy(d, &first, sizeof first);
+    std::memcpy(d + n - sizeof last, &last, sizeof last);
+  };
+  if (n > 2 * sizeof(uint64_t))
+    std::memcpy(d, s, n);
+  else if (n >= sizeof(uint64_t))
+    both_ends(uint64_t{});
+  else if (n >= sizeof(uint32_t))
+    both_ends(uint32_t{});
+  else if (n > 1)
+    both_ends(uint16_t{});
+  else
+    *d = *s;
+}
+
 /// A walk through an I/O vector.
 class IovCursor {
  public:
@@ -213,8 +236,12 @@ void bound(File& f, int fd);
 void autobind(Handle h);
 Result<void> connect(Handle h, const sockaddr* addr, socklen_t len);
 Result<ssize_t> recv(Handle h, msghdr& msg, int flags);
+/// The bytes alone, of a carried socket.
+Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
 /// `to` is null for the connected peer.
 Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell);
+/// To the connected peer, of a carried socket.
+Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
 Result<void> shutdown(Handle h, int how);
 /// Rings for what was sent with Doorbell::kLater. No lock held.
 void flush(Handle h);

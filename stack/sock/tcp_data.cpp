@@ -80,7 +80,7 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
   if (n > v.iov_len || n < static_cast<size_t>(f.tcp.options->rcvlowat) || v.iov_base == nullptr)
       [[unlikely]]
     return 0;
-  std::memcpy(v.iov_base, p->data(), n);
+  copy_message(v.iov_base, p->data(), n);
   queue.pop_only();
   e.tcp_received(flow, static_cast<uint32_t>(n), now);
   return n;
@@ -96,9 +96,10 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
 }
 
 /// All of recv(), the engine's lock held, which it lets go.
-[[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, const SignalMark& signals,
-                                           bool polled, std::span<const iovec> iov,
+[[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, bool polled,
+                                           std::span<const iovec> iov,
                                            int flags) VIREO_NO_THREAD_ANALYSIS {
+  const SignalMark signals;
   File& f = *h.file;
   FilePin pin;
   EngineGuard guard(e, std::adopt_lock);
@@ -184,7 +185,6 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
   if (engine == nullptr) [[unlikely]]
     return fail(EBADF, "recv");  // closed by another thread
   Engine& e = *engine;
-  const SignalMark signals;
   bool polled = false;
   e.lock().lock();
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr)
@@ -194,7 +194,7 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
       return static_cast<ssize_t>(n);
     }
   }
-  return recv_any(h, e, signals, polled, iov, flags);
+  return recv_any(h, e, polled, iov, flags);
 }
 
 namespace {
@@ -235,9 +235,9 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
 }
 
 /// All of send(), the engine's lock held, which it lets go.
-[[gnu::noinline]] Result<ssize_t> send_any(Handle h, Engine& e, const SignalMark& signals,
-                                           std::span<const iovec> iov,
+[[gnu::noinline]] Result<ssize_t> send_any(Handle h, Engine& e, std::span<const iovec> iov,
                                            int flags) VIREO_NO_THREAD_ANALYSIS {
+  const SignalMark signals;
   File& f = *h.file;
   FilePin pin;
   EngineGuard guard(e, std::adopt_lock);
@@ -341,7 +341,6 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
   if (engine == nullptr) [[unlikely]]
     return fail(EBADF, "send");  // closed by another thread
   Engine& e = *engine;
-  const SignalMark signals;
   e.lock().lock();
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
       iov[0].iov_base != nullptr && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
@@ -351,7 +350,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
       return static_cast<ssize_t>(iov[0].iov_len);
     }
   }
-  return send_any(h, e, signals, iov, flags);
+  return send_any(h, e, iov, flags);
 }
 
 }  // namespace vireo::tcp_socket

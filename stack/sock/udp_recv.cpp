@@ -14,6 +14,9 @@
 namespace vireo::udp_socket {
 namespace {
 
+/// Calls without a flag that changes what they do.
+constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+
 /// Writes ancillary data into msg_control; what does not fit sets MSG_CTRUNC (put_cmsg).
 class CmsgWriter {
  public:
@@ -155,6 +158,17 @@ void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
                static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
 }
 
+/// Takes the first datagram of the queue, which is all in its first buffer. @return its length.
+[[gnu::always_inline]] inline size_t take_whole(UdpFlow& u, const iovec& to) {
+  const PacketRef p = u.queue.buffers() == 1 ? u.queue.pop_only() : u.queue.pop_front();
+  const size_t length = p->length;
+  const size_t n = std::min(length, to.iov_len);
+  if (n != 0) [[likely]]
+    copy_message(to.iov_base, p->data(), n);
+  Engine::udp_received(u, *p);
+  return length;
+}
+
 /// The first datagram of the queue, if it came in one buffer over IPv4 and nothing but its bytes
 /// and its source is asked for: what nearly every one is. @return -1: nothing was done.
 [[gnu::always_inline]] inline ssize_t deliver_plain(const File& f, msghdr& msg, int flags) {
@@ -164,18 +178,21 @@ void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
       (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
     return -1;
   if (msg.msg_name != nullptr) give_plain_source(f, front.data(), msg);
-  const PacketRef p = u.queue.buffers() == 1 ? u.queue.pop_only() : u.queue.pop_front();
-  const size_t length = p->length;
+  const size_t length = take_whole(u, *msg.msg_iov);
   const size_t n = std::min(length, msg.msg_iov->iov_len);
-  if (n != 0) std::memcpy(msg.msg_iov->iov_base, p->data(), n);
-  Engine::udp_received(u, *p);
   msg.msg_controllen = 0;
   msg.msg_flags = n < length ? MSG_TRUNC : 0;
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? length : n);
 }
+/// The same where nothing but its bytes is asked for.
+[[gnu::always_inline]] inline ssize_t deliver_bytes(const File& f, std::span<const iovec> iov) {
+  UdpFlow& u = f.udp_flow();
+  if (u.queue.front()->offset != 0 || iov.size() != 1) return -1;
+  return static_cast<ssize_t>(std::min(take_whole(u, iov[0]), iov[0].iov_len));
+}
 
 /// The first datagram of the queue goes to the caller. Holder of the engine's lock.
-ssize_t deliver(File& f, const Engine& e, msghdr& msg, int flags) {
+ssize_t deliver(const File& f, const Engine& e, msghdr& msg, int flags) {
   if (const ssize_t n = deliver_plain(f, msg, flags); n >= 0) [[likely]]
     return n;
   UdpFlow& u = f.udp_flow();
@@ -213,12 +230,18 @@ bool is_kernels_turn(File& f, uint32_t ratio, Instant now) noexcept {
   return true;
 }
 
-/// All of recv() on a carried socket, the engine's lock held, which it lets go. `look`: it is the
-/// kernel's turn; `polled`: what came was not for it.
-[[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, const SignalMark& signals,
-                                           bool look, bool polled, msghdr& msg,
+/// What a call has found out so far.
+struct Progress {
+  bool look = false;    ///< it is the kernel's turn
+  bool polled = false;  ///< what came was not for it
+};
+
+/// All of recv() on a carried socket, the engine's lock held, which it lets go.
+[[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, Progress before, msghdr& msg,
                                            int flags) VIREO_NO_THREAD_ANALYSIS {
+  const SignalMark signals;
   File& f = *h.file;
+  auto [look, polled] = before;
   FilePin pin;
   EngineGuard guard(e, std::adopt_lock);
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
@@ -264,6 +287,45 @@ bool is_kernels_turn(File& f, uint32_t ratio, Instant now) noexcept {
   }
 }
 
+/// What nearly every call does: a datagram is there, or comes with the next poll, and `deliver(f)`
+/// takes it. @return what it returned; -1: nothing was received. Holder of the engine's lock.
+template <class Deliver>
+[[gnu::always_inline]] inline ssize_t recv_first(Handle h, Engine& e, Progress& so_far,
+                                                 Deliver&& deliver) VIREO_REQUIRES(e.lock()) {
+  File& f = *h.file;
+  if (!h.is_alive()) [[unlikely]]
+    return -1;
+  const Instant now = Clock::now();
+  so_far.look =
+      is_kernels_turn(f, static_cast<uint32_t>(f.stack->settings().rx_udp_poll_os_ratio), now);
+  if (so_far.look || f.flow == nullptr) [[unlikely]]
+    return -1;
+  const UdpFlow& u = f.udp_flow();
+  if (u.queue.empty()) {
+    e.poll(now);
+    so_far.polled = true;
+  }
+  return u.soft_error == 0 && !u.queue.empty() ? deliver(f) : -1;
+}
+
+// Apart: who is not in need of a message header shall pay nothing for it.
+msghdr headed(std::span<const iovec> iov) {
+  msghdr m{};
+  m.msg_iov = const_cast<iovec*>(iov.data());
+  m.msg_iovlen = iov.size();
+  return m;
+}
+[[gnu::noinline]] Result<ssize_t> recv_any_bytes(Handle h, Engine& e, Progress so_far,
+                                                 std::span<const iovec> iov,
+                                                 int flags) VIREO_NO_THREAD_ANALYSIS {
+  msghdr m = headed(iov);
+  return recv_any(h, e, so_far, m, flags);
+}
+[[gnu::noinline]] Result<ssize_t> recv_headed(Handle h, std::span<const iovec> iov, int flags) {
+  msghdr m = headed(iov);
+  return recv(h, m, flags);
+}
+
 }  // namespace
 
 Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS {
@@ -276,32 +338,29 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS 
   if (!f.is_carried()) return kernel_recvmsg(h, msg, flags);
   if ((flags & (MSG_ERRQUEUE | MSG_OOB)) != 0) return kernel_recvmsg(h, msg, flags);
 
-  Engine* const engine = f.engine.load(std::memory_order_acquire);
-  if (engine == nullptr) [[unlikely]]
+  Engine* const e = f.engine.load(std::memory_order_acquire);
+  if (e == nullptr) [[unlikely]]
     return fail(EBADF, "recv");  // closed by another thread
-  Engine& e = *engine;
-  const SignalMark signals;
-  e.lock().lock();
-  bool look = false;
-  bool polled = false;
-  if (h.is_alive()) [[likely]] {
-    const Instant now = Clock::now();
-    look = is_kernels_turn(f, static_cast<uint32_t>(f.stack->settings().rx_udp_poll_os_ratio), now);
-    if (!look && f.flow != nullptr) [[likely]] {
-      const UdpFlow& u = f.udp_flow();
-      if (u.queue.empty()) {
-        e.poll(now);
-        polled = true;
-      }
-      if (u.soft_error == 0 && !u.queue.empty()) [[likely]] {
-        if (const ssize_t n = deliver_plain(f, msg, flags); n >= 0) [[likely]] {
-          e.unlock();
-          return n;
-        }
-      }
-    }
-  }
-  return recv_any(h, e, signals, look, polled, msg, flags);
+  e->lock().lock();
+  Progress so_far;
+  const ssize_t n =
+      recv_first(h, *e, so_far, [&](const File& of) { return deliver_plain(of, msg, flags); });
+  if (n < 0) return recv_any(h, *e, so_far, msg, flags);
+  e->unlock();
+  return n;
+}
+
+Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_THREAD_ANALYSIS {
+  Engine* const e = h->engine.load(std::memory_order_acquire);
+  if (e == nullptr || (flags & ~kPlainFlags) != 0) [[unlikely]]
+    return recv_headed(h, iov, flags);
+  e->lock().lock();
+  Progress so_far;
+  const ssize_t n =
+      recv_first(h, *e, so_far, [&](const File& of) { return deliver_bytes(of, iov); });
+  if (n < 0) return recv_any_bytes(h, *e, so_far, iov, flags);
+  e->unlock();
+  return n;
 }
 
 }  // namespace vireo::udp_socket

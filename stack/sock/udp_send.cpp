@@ -90,35 +90,30 @@ void let_kernel_cut(Handle h) {
     (void)libc().setsockopt(h.fd, IPPROTO_IP, IP_MTU_DISCOVER, &off, sizeof off);
 }
 
-/// In one piece, with nothing beside it.
-bool is_plain(const msghdr& msg, int flags) {
-  return msg.msg_iovlen == 1 && msg.msg_controllen == 0 && (flags & ~kPlainFlags) == 0;
-}
-
-/// To where the flow's last datagram went, by unicast over IPv4. Holder of the engine's lock.
-bool goes_as_before(const File& f, const msghdr& msg) {
-  const UdpFlow& u = f.udp_flow();
-  if (msg.msg_name == nullptr)
-    return u.egress_name != 0 && f.udp->connected && f.udp->remote == u.egress_to;
-  if (msg.msg_namelen < sizeof(sockaddr_in) || f.domain.load(std::memory_order_relaxed) != AF_INET)
-      [[unlikely]]
-    return false;
-  uint64_t name;  // family, port, address
-  static_assert(offsetof(sockaddr_in, sin_zero) == sizeof name);
-  std::memcpy(&name, msg.msg_name, sizeof name);
-  return name == u.egress_name;
-}
-
-/// What nearly every datagram does. @return false: nothing was done.
-bool send_as_before(Handle h, const msghdr& msg, int flags, Doorbell bell) {
-  if (!is_plain(msg, flags)) return false;
+/// What nearly every datagram does: in one piece, with nothing beside it, to where the flow's last
+/// one went, by unicast over IPv4, as `is_same(File&)` says with the engine's lock.
+/// @return false: nothing was done.
+template <class IsSame>
+[[gnu::always_inline]] inline bool send_as_before(Handle h, const iovec& v, Doorbell bell,
+                                                  IsSame&& is_same) {
   File& f = *h.file;
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) [[unlikely]]
     return false;
   const EngineGuard guard(*e);
   return h.is_alive() && f.flow != nullptr && f.udp->shut == 0 && f.udp_flow().soft_error == 0 &&
-         goes_as_before(f, msg) && e->send_datagram(f.udp_flow(), *msg.msg_iov, bell);
+         is_same(f) && e->send_datagram(f.udp_flow(), v, bell);
+}
+bool is_to_peer(const File& f) { return f.udp_flow().goes_to_peer && f.udp->connected; }
+bool is_to_same(const File& f, const msghdr& msg) {
+  if (msg.msg_name == nullptr) return is_to_peer(f);
+  if (msg.msg_namelen < sizeof(sockaddr_in) || f.domain.load(std::memory_order_relaxed) != AF_INET)
+      [[unlikely]]
+    return false;
+  uint64_t name;  // family, port, address
+  static_assert(offsetof(sockaddr_in, sin_zero) == sizeof name);
+  std::memcpy(&name, msg.msg_name, sizeof name);
+  return name == f.udp_flow().egress_name;
 }
 
 /// One try under the engine's lock.
@@ -215,6 +210,14 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   }
 }
 
+// Apart: the short way shall pay nothing for the message header.
+[[gnu::noinline]] Result<ssize_t> send_any_bytes(Handle h, std::span<const iovec> iov, int flags) {
+  msghdr m{};
+  m.msg_iov = const_cast<iovec*>(iov.data());
+  m.msg_iovlen = iov.size();
+  return send_any(h, m, flags, Doorbell::kNow);
+}
+
 }  // namespace
 
 void autobind(Handle h) {
@@ -240,10 +243,19 @@ void flush(Handle h) {
 }
 
 Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
-  if (h->mode.load(std::memory_order_acquire) == Mode::kCarried &&
-      send_as_before(h, msg, flags, bell)) [[likely]]
+  if (h->mode.load(std::memory_order_acquire) == Mode::kCarried && msg.msg_iovlen == 1 &&
+      msg.msg_controllen == 0 && (flags & ~kPlainFlags) == 0 &&
+      send_as_before(h, *msg.msg_iov, bell, [&](const File& f) { return is_to_same(f, msg); }))
+      [[likely]]
     return static_cast<ssize_t>(msg.msg_iov->iov_len);
   return send_any(h, msg, flags, bell);
+}
+
+Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
+  if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 &&
+      send_as_before(h, iov[0], Doorbell::kNow, is_to_peer)) [[likely]]
+    return static_cast<ssize_t>(iov[0].iov_len);
+  return send_any_bytes(h, iov, flags);
 }
 
 }  // namespace vireo::udp_socket
