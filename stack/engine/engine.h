@@ -44,6 +44,10 @@
 
 namespace vireo {
 
+namespace tcp {
+struct PlainSegment;  // stack/tcp/predicted.h
+}
+
 /// Why a flow is not carried.
 struct Refusal {
   Carriage why = Carriage::kDevice;
@@ -446,14 +450,20 @@ class Engine {
   template <bool kV6>
   bool receive_plain_as(RxDesc& desc, bool alone, Instant now) noexcept;
   template <bool kV6>
-  bool receive_expected(RxDesc& desc, const wire::PlainIp<kV6>& ip, bool alone,
+  bool receive_segment(RxDesc& desc, const wire::PlainIp<kV6>& ip, bool alone,
+                       Instant now) noexcept;
+  template <bool kV6>
+  bool receive_expected(RxDesc& desc, wire::PlainTcp<kV6> s, TcpFlow& f, bool alone,
                         Instant now) noexcept;
+  template <bool kAnswersLone, bool kV6>
+  bool take_segment(RxDesc& desc, const wire::PlainTcp<kV6>& s, TcpFlow& f,
+                    const tcp::PlainSegment& segment, bool alone, Instant now) noexcept;
   template <bool kV6>
   bool receive_datagram(RxDesc& desc, const wire::PlainIp<kV6>& ip, bool alone) noexcept;
   template <bool kV6>
-  TcpFlow* hear_flow(const wire::PlainTcp<kV6>& s, FlowTag tag) noexcept;
+  TcpFlow* hear_flow(wire::PlainTcp<kV6> s, FlowTag tag) noexcept;
   template <bool kV6>
-  UdpBinding* hear_binding(const wire::PlainUdp<kV6>& u, FlowTag tag) noexcept;
+  UdpBinding* hear_binding(wire::PlainUdp<kV6> u, FlowTag tag) noexcept;
   bool emit_lone(TcpFlow& f, PacketBuf& packet, Instant now) noexcept;
 
   // tcp_flows.cpp
@@ -601,7 +611,9 @@ class Engine {
   Heard<true> heard6_;
   uint32_t low_water_ = 0;    ///< free frames below which queues grow no more
   uint32_t short_below_ = 0;  ///< free frames with which, or fewer, a turn is run_short()
-  Instant pinned_looked_;     ///< of end_pinned(): when, how far, and whom it found
+  /// ... or looks after windows: all while they are shared out, else short_below_.
+  uint32_t uneasy_below_ = 0;
+  Instant pinned_looked_;  ///< of end_pinned(): when, how far, and whom it found
   uint32_t pinned_next_ = 0;
   SlabHandle pinned_;
   Instant shared_at_;  ///< when windows were last bounded or widened (crowd.cpp)

@@ -23,7 +23,7 @@ F* flow_of(const Slab<F>& flows, FlowTag tag, bool v6) noexcept {
 
 /// The connection of a segment, if it is not that of the one before. Null: none.
 template <bool kV6>
-TcpFlow* Engine::hear_flow(const wire::PlainTcp<kV6>& s, FlowTag tag) noexcept {
+[[gnu::noinline]] TcpFlow* Engine::hear_flow(wire::PlainTcp<kV6> s, FlowTag tag) noexcept {
   Heard<kV6>& h = heard<kV6>();
   // A tag names the flow whose rule brought the frame. It need not be the frame's: the rule may
   // have ended since, and the tag be another flow's.
@@ -43,18 +43,45 @@ TcpFlow* Engine::hear_flow(const wire::PlainTcp<kV6>& s, FlowTag tag) noexcept {
   return h.flow;
 }
 
-/// The segment that a connection expects next.
-template <bool kV6>
-[[gnu::always_inline]] inline bool Engine::receive_expected(RxDesc& d, const wire::PlainIp<kV6>& ip,
-                                                            bool alone, Instant now) noexcept {
+/// Takes a segment that is expected, if its sums are right and there is room.
+template <bool kAnswersLone, bool kV6>
+[[gnu::always_inline]] inline bool Engine::take_segment(RxDesc& d, const wire::PlainTcp<kV6>& s,
+                                                        TcpFlow& f,
+                                                        const tcp::PlainSegment& segment,
+                                                        bool alone, Instant now) noexcept {
+  if (pool_->free_count() < low_water_) [[unlikely]]
+    return false;
+  if (!has(d.flags, RxFlags::kIpOk) && !s.is_ip_sum_good()) [[unlikely]]
+    return false;
+  if (!has(d.flags, RxFlags::kL4Ok) && !s.is_l4_sum_good()) [[unlikely]]
+    return false;
+
   PacketBuf& p = *d.packet;
-  wire::PlainTcp<kV6> s(ip);
-  if (!s.read_tcp()) return false;
-  TcpFlow* f = heard<kV6>().flow;
-  if (f == nullptr || !s.is_on(heard<kV6>().path)) [[unlikely]] {
-    f = hear_flow(s, d.tag);
-    if (f == nullptr) return false;
-  }
+  stats_.rx_packets.add();
+  stats_.rx_bytes.add(p.length);
+  f.stats->rx_packets.add();
+  f.stats->rx_bytes.add(segment.length);
+  if (segment.length != 0)
+    strip_headers(p, s.payload_at(), segment.length);
+  else
+    d.packet.reset();
+  const tcp::Effects e =
+      tcp::take_predicted<kAnswersLone>(f.tcb, segment, std::move(d.packet), now);
+  if (e == tcp::Effects::kReadable && alone && !f.notify_hook.is_linked()) [[likely]]
+    events_.tcp(f, e);  // there is nothing to gather
+  else
+    note_effects(f, e);
+  const Instant armed = f.deadline();  // arm_timer_by() the first of three
+  if (f.tcb.delack_at < armed || (!kAnswersLone && f.tcb.rtx_at < armed) ||
+      now + tcp::kIdle < armed) [[unlikely]]
+    arm_timer(f);
+  return true;
+}
+
+/// A segment on a connection that is known: the one that is expected next?
+template <bool kV6>
+[[gnu::noinline]] bool Engine::receive_expected(RxDesc& d, wire::PlainTcp<kV6> s, TcpFlow& f,
+                                                bool alone, Instant now) noexcept {
   tcp::PlainSegment segment{.seq = s.seq(),
                             .ack = s.ack(),
                             .length = s.payload_bytes(),
@@ -65,36 +92,38 @@ template <bool kV6>
     segment.ts_val = s.ts_val();
     segment.ts_echo = s.ts_echo();
   }
-  if (!tcp::is_predicted(f->tcb, segment) || f->owner == nullptr ||
-      pool_->free_count() < low_water_)
-    return false;
-  if (!has(d.flags, RxFlags::kIpOk) && !s.is_ip_sum_good()) [[unlikely]]
-    return false;
-  if (!has(d.flags, RxFlags::kL4Ok) && !s.is_l4_sum_good(IpProto::kTcp)) [[unlikely]]
-    return false;
+  return tcp::is_predicted(f.tcb, segment) && f.owner != nullptr &&
+         take_segment<false>(d, s, f, segment, alone, now);
+}
 
-  stats_.rx_packets.add();
-  stats_.rx_bytes.add(p.length);
-  f->stats->rx_packets.add();
-  f->stats->rx_bytes.add(segment.length);
-  if (segment.length != 0)
-    strip_headers(p, s.payload_at(), segment.length);
-  else
-    d.packet.reset();
-  const tcp::Effects e = tcp::take_predicted(f->tcb, segment, std::move(d.packet), now);
-  if (e == tcp::Effects::kReadable && alone && !f->notify_hook.is_linked()) [[likely]]
-    events_.tcp(*f, e);  // there is nothing to gather
-  else
-    note_effects(*f, e);
-  const Instant armed = f->deadline();  // arm_timer_by() the first of three
-  if (f->tcb.delack_at < armed || f->tcb.rtx_at < armed || now + tcp::kIdle < armed) [[unlikely]]
-    arm_timer(*f);
-  return true;
+template <bool kV6>
+[[gnu::always_inline]] inline bool Engine::receive_segment(RxDesc& d, const wire::PlainIp<kV6>& ip,
+                                                           bool alone, Instant now) noexcept {
+  wire::PlainTcp<kV6> s(ip);
+  if (!s.read_tcp()) return false;
+  TcpFlow* f = heard<kV6>().flow;
+  if (f == nullptr || !s.is_on(heard<kV6>().path)) [[unlikely]] {
+    f = hear_flow(s, d.tag);
+    if (f == nullptr) return false;
+  }
+  // What a program waits for that has asked. Whose connection it is has an owner.
+  if (s.has_timestamps() && tcp::answers_lone(f->tcb, s.numbers(), s.payload_bytes(), s.ts_val()))
+      [[likely]]
+    return take_segment<true>(d, s, *f,
+                              {.seq = s.seq(),
+                               .ack = s.ack(),
+                               .ts_val = s.ts_val(),
+                               .ts_echo = s.ts_echo(),
+                               .length = s.payload_bytes(),
+                               .window = s.window(),
+                               .has_ts = true},
+                              alone, now);
+  return receive_expected(d, s, *f, alone, now);
 }
 
 /// What a datagram's socket is bound with, not necessarily with its addresses. Null: none.
 template <bool kV6>
-UdpBinding* Engine::hear_binding(const wire::PlainUdp<kV6>& u, FlowTag tag) noexcept {
+[[gnu::noinline]] UdpBinding* Engine::hear_binding(wire::PlainUdp<kV6> u, FlowTag tag) noexcept {
   Heard<kV6>& h = heard<kV6>();
   const UdpFlow* const f = flow_of<UdpFlow>(udp_, tag, kV6);
   if (f != nullptr && f->exact != nullptr) {  // as hear_flow()
@@ -133,8 +162,7 @@ template <bool kV6>
   if (binding->flows.size() != 1) return false;
   if (!has(d.flags, RxFlags::kIpOk) && !u.is_ip_sum_good()) [[unlikely]]
     return false;
-  if (!has(d.flags, RxFlags::kL4Ok) && !(u.has_sum() ? u.is_l4_sum_good(IpProto::kUdp) : !kV6))
-      [[unlikely]]
+  if (!has(d.flags, RxFlags::kL4Ok) && !u.is_l4_sum_good()) [[unlikely]]
     return false;
   stats_.rx_packets.add();
   stats_.rx_bytes.add(p.length);
@@ -162,7 +190,7 @@ template <bool kV6>
   wire::PlainIp<kV6> ip;
   switch (ip.read(d.packet->data(), d.packet->length)) {
     case static_cast<unsigned>(IpProto::kTcp):
-      return receive_expected(d, ip, alone, now);
+      return receive_segment(d, ip, alone, now);
     case static_cast<unsigned>(IpProto::kUdp):
       return receive_datagram(d, ip, alone);
     default:

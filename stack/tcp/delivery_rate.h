@@ -36,6 +36,14 @@ class DeliveryRate {
     }
     r = {snd_una, snd_nxt, now, app_limited};
   }
+  /// on_ack() of a segment that was alone in flight, and small: where a rate is known it tells
+  /// nothing of it.
+  void on_lone_ack(DeliveryRound& r, StreamOffset snd_una, Instant now) {
+    if (rate_ != 0) [[likely]]
+      r.limited = true;
+    else
+      on_ack(r, snd_una, snd_una, true, now);
+  }
   /// 0: not known.
   uint64_t bytes_per_second() const { return static_cast<uint64_t>(double{rate_} * 1e9 + 0.5); }
   bool is_app_limited() const { return limited_; }

@@ -11,7 +11,8 @@ namespace vireo::tcp {
 
 namespace {
 
-constexpr uint32_t kPawsIdleSeconds = 24 * 86400;  // RFC 7323 §5.5
+/// RFC 7323 §5.5: 24 days, by the clock of Tcb::ts_recent_s.
+constexpr auto kPawsIdle = static_cast<uint32_t>(Duration::s(24 * 86'400).ns() >> 30);
 
 /// A segment on its way through the steps. `left`: distance of its first byte from rcv_nxt.
 struct Arrival {
@@ -39,7 +40,7 @@ uint32_t advertised(const Tcb& t) {
 Next check_paws(Tcb& t, Arrival& a) {
   if (!t.ts_on || !a.options.has_timestamps || a.is(SegFlags::kRst)) return Next::kGoOn;
   const bool old = static_cast<int32_t>(a.options.ts_val - t.ts_recent) < 0;
-  if (!old || seconds(a.now) - t.ts_recent_s > kPawsIdleSeconds) return Next::kGoOn;
+  if (!old || seconds(a.now) - t.ts_recent_s > kPawsIdle) return Next::kGoOn;
   if (a.length() > 0)
     ack_now(t, true);
   else

@@ -10,6 +10,7 @@
 #include "core/checksum.h"
 #include "stack/tcp/output.h"
 #include "stack/tcp/recovery.h"
+#include "stack/wire/tcp.h"
 
 namespace vireo::tcp {
 
@@ -33,7 +34,8 @@ inline bool is_lone(Tcb& t, StreamOffset ack) {
   t.queue.pop_lone();
   t.snd_una = t.snd_end;
   t.rtt.sample(now - sent_at, t.config->rto_min, t.config->rto_max);
-  t.delivery.on_ack(b.delivery, t.snd_una, t.snd_nxt, true, now);
+  t.delivery.on_lone_ack(b.delivery, t.snd_una, now);
+  t.lone_out = false;
   t.rtx_timer = RtxTimer::kNone;
   t.rtx_at = t.rto_at = Instant::never();
   b.idle_at = now + kIdle;
@@ -59,6 +61,19 @@ inline bool is_lone_acked(Tcb& t, uint32_t acked) {
   if (!t.lone_ack || acked >= t.mss || t.snd_una + acked != t.snd_end) return false;
   VIREO_DEBUG_ASSERT(is_lone(t, t.snd_end) && t.backoff == 0 && t.dupacks == 0 &&
                      t.retransmits == 0 && !t.probe_due && !t.tlp_due && !t.partial_acked);
+  return true;
+}
+
+/// True if a segment with these wire::segment_numbers() and nothing but timestamps for options is
+/// the answer to the lone segment in flight, or its ACK: next in order, fits our window, and
+/// acknowledges all. What is_predicted() and is_lone_acked() would say of it, too.
+inline bool answers_lone(Tcb& t, uint64_t numbers, uint32_t length, uint32_t ts_val) {
+  if (!t.lone_out || t.queue.board().lone_answer != numbers || length > t.rcv_adv - t.rcv_nxt ||
+      static_cast<int32_t>(ts_val - t.ts_recent) < 0)
+    return false;
+  VIREO_DEBUG_ASSERT(is_lone(t, t.snd_end) && t.predictable && t.ts_on && !t.ecn_expect_ce &&
+                     t.rcv_acked == t.rcv_nxt &&
+                     numbers == wire::segment_numbers(t.rcv_seq(t.rcv_nxt), t.snd_seq(t.snd_end)));
   return true;
 }
 
@@ -101,6 +116,8 @@ inline void plan_lone(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
   t.rto_at = now + std::min(t.rtt.rto, t.config->rto_max.get());
   t.rtx_timer = RtxTimer::kProbe;
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
+  t.lone_out = t.lone_ack && t.ts_on && n < t.mss;
+  t.queue.board().lone_answer = wire::segment_numbers(t.rcv_seq(t.rcv_nxt), t.snd_seq(t.snd_end));
 }
 
 }  // namespace vireo::tcp

@@ -28,10 +28,8 @@ inline void schedule_ack(Tcb& t, Instant now) {
     return;
   }
   if (t.delack_at.is_never()) {
-    Duration wait = t.rtt.srtt / 2;
-    if (wait < Duration::ms(1)) wait = Duration::ms(1);
-    const Duration most = t.config->delack_max;
-    t.delack_at = now + (wait < most ? wait : most);
+    const Duration half = Duration::ns(t.rtt.srtt.ns() >> 1);
+    t.delack_at = now + std::min(std::max(half, Duration::ms(1)), t.config->delack_max.get());
   }
 }
 
@@ -74,13 +72,13 @@ inline void queue_text(Tcb& t, PacketChain&& text) {
     queue_text(t, PacketChain(std::move(text)));
 }
 
-/// Takes `s`, which is_predicted(). `payload`, a PacketChain or a PacketRef, is all of its
-/// `length`.
-template <class Payload>
+/// Takes `s`, which is_predicted(), and with kAnswersLone answers_lone(). `payload`, a PacketChain
+/// or a PacketRef, is all of its `length`.
+template <bool kAnswersLone = false, class Payload>
 [[gnu::always_inline]] inline Effects take_predicted(Tcb& t, const PlainSegment& s,
                                                      Payload&& payload, Instant now) {
-  const auto acked = static_cast<uint32_t>(s.ack - t.snd_seq(t.snd_una));
-  if (t.ts_on && t.rcv_nxt == t.rcv_acked) {  // RFC 7323 §4.3: SEG.SEQ <= Last.ACK.sent
+  if (kAnswersLone ||
+      (t.ts_on && t.rcv_nxt == t.rcv_acked)) {  // RFC 7323 §4.3: SEG.SEQ <= Last.ACK.sent
     t.ts_recent = s.ts_val;
     t.ts_recent_s = seconds(now);
   }
@@ -88,16 +86,22 @@ template <class Payload>
   t.last_ack = now;
   t.keep_probes = 0;
   Effects e = Effects::kNone;
-  if (acked != 0) {
-    if (is_lone_acked(t, acked)) [[likely]]
-      take_lone(t, now);
-    else
-      e = on_ack(t, {.ack = t.snd_una + acked,
-                     .sack = {},
-                     .has_ts = t.ts_on,
-                     .ts_echo = s.ts_echo,
-                     .duplicate = false,
-                     .now = now});
+  if constexpr (kAnswersLone) {
+    take_lone(t, now);
+  } else {
+    t.lone_out = false;
+    const auto acked = static_cast<uint32_t>(s.ack - t.snd_seq(t.snd_una));
+    if (acked != 0) {
+      if (is_lone_acked(t, acked)) [[likely]]
+        take_lone(t, now);
+      else
+        e = on_ack(t, {.ack = t.snd_una + acked,
+                       .sack = {},
+                       .has_ts = t.ts_on,
+                       .ts_echo = s.ts_echo,
+                       .duplicate = false,
+                       .now = now});
+    }
   }
   const uint32_t window = static_cast<uint32_t>(s.window) << t.snd_wscale;
   t.snd_edge = t.snd_una + window;  // this ACK is the newest there is: RFC 9293 window update rule
@@ -114,6 +118,10 @@ template <class Payload>
     queue_text(t, std::forward<Payload>(payload));
     schedule_ack(t, now);
     e |= Effects::kReadable;
+  }
+  if constexpr (kAnswersLone) {
+    if (t.acks_due == 0) [[likely]]
+      return e;
   }
   if (t.snd_nxt == t.snd_una && (t.snd_end > t.snd_nxt || t.rtx_timer != RtxTimer::kNone))
     sync_timer(t, now);  // the window may have opened or shut

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
 #include "core/clock.h"
 
@@ -28,14 +29,14 @@ struct RttEstimator {
   /// divides by a zero round trip.
   void sample(Duration r, Duration rto_min, Duration rto_max) {
     r = std::max(r, Duration::us(1));
-    min_rtt = has_sample() ? std::min(min_rtt, r) : r;
-    if (!has_sample()) {
+    if (r < min_rtt || !has_sample()) min_rtt = r;
+    if (!has_sample()) [[unlikely]] {
       srtt = r;
       rttvar = r / 2;
     } else {
-      const Duration error = srtt > r ? srtt - r : r - srtt;
-      rttvar = rttvar + (error - rttvar) / 4;
-      srtt = std::max(srtt + (r - srtt) / 8, Duration::us(1));
+      const Duration ahead = r - srtt;
+      rttvar = rttvar + (Duration::ns(std::abs(ahead.ns())) - rttvar) / 4;
+      srtt = srtt + ahead / 8;  // never below the lesser of both
     }
     rto = timeout(rto_min, rto_max);
   }

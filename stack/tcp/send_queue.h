@@ -80,6 +80,7 @@ struct Scoreboard {
   StreamOffset rack_end = 0;
   Duration rack_rtt{};  ///< zero: nothing was delivered selectively yet
   DeliveryRound delivery;
+  uint64_t lone_answer = 0;      ///< Tcb::lone_out: wire::segment_numbers() of what answers it
   StreamOffset fack = 0;         ///< highest offset ever SACKed or acknowledged
   StreamOffset dsack_round = 0;  ///< one step of the reordering window until this is acknowledged
   Instant reorder_at;            ///< when the first of Tcb::suspects is to be taken for lost

@@ -9,7 +9,7 @@ namespace vireo::tcp {
 bool reopen_window(Tcb& t, uint64_t seen) {
   // Said at once if the peer sees less than half of what it could have and the step is worth a
   // packet (RFC 9293 §3.8.6.2.2).
-  const uint64_t open = receive_edge(t) - t.rcv_nxt;
+  const uint64_t open = receive_room(t);
   const uint64_t step = std::min<uint64_t>(2ULL * t.path_mss, t.rcv_buf / 2);
   if (open < 2 * seen || open < seen + step) return false;
   ack_now(t, false);

@@ -72,11 +72,13 @@ struct Tcb {
   bool terse : 1 = false;          ///< nor with what we say: may_send_lone() may be asked
   bool ecn_on : 1 = false;         ///< agreed upon
   bool ecn_expect_ce : 1 = false;  ///< DCTCP: the latest data came marked
-  uint8_t snd_wscale = 0;          ///< shift of windows we receive
-  uint8_t rcv_wscale = 0;          ///< shift of windows we send
-  uint8_t acks_due = 0;            ///< bare ACKs owed now; more than one only for duplicates
-  uint8_t quick_acks = 0;          ///< segments still acknowledged at once
-  uint16_t rcv_mss = 0;            ///< largest payload seen: what "a full segment" is
+  /// A lone segment left (lone_ack, below) and nothing came since: Scoreboard::lone_answer.
+  bool lone_out : 1 = false;
+  uint8_t snd_wscale = 0;  ///< shift of windows we receive
+  uint8_t rcv_wscale = 0;  ///< shift of windows we send
+  uint8_t acks_due = 0;    ///< bare ACKs owed now; more than one only for duplicates
+  uint8_t quick_acks = 0;  ///< segments still acknowledged at once
+  uint16_t rcv_mss = 0;    ///< largest payload seen: what "a full segment" is
 
   // ---- lines 1, 2: send
   StreamOffset snd_una = 0;
@@ -264,14 +266,15 @@ inline bool may_wait(const Tcb& t, const Segment& s) {
   return !t.recv_queue.empty() || s.seq != t.rcv_seq(t.rcv_nxt);
 }
 inline bool consumed(Tcb& t, uint32_t bytes, Instant now) {
-  if (t.urgent != Urgent::kNone) [[unlikely]]
-    pass_mark(t);
-  if (bytes == 0 || t.peer_fin || t.state < State::kEstablished) return false;
+  if (!t.predictable) [[unlikely]] {  // else there is no mark, and the peer goes on
+    if (t.urgent != Urgent::kNone) pass_mark(t);
+    if (t.peer_fin || t.state < State::kEstablished) return false;
+  }
   if (t.rcv_buf < t.config->rcv_buf_max) tune_receive(t, bytes, now);
-  const uint64_t seen = t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0;
-  if (2 * seen >= t.rcv_buf) [[likely]]
+  const auto seen = static_cast<int64_t>(t.rcv_adv - t.rcv_nxt);
+  if (2 * seen >= int64_t{t.rcv_buf}) [[likely]]
     return false;  // and so no further look
-  return reopen_window(t, seen);
+  return reopen_window(t, static_cast<uint64_t>(std::max<int64_t>(seen, 0)));
 }
 inline bool has_output(const Tcb& t) {
   return t.acks_due != 0 || t.snd_nxt < t.snd_end || t.rtx_due != 0 || t.tlp_due || t.syn_due ||
@@ -286,7 +289,7 @@ constexpr uint8_t kQuickAcks = 16;  ///< segments acknowledged at once after ope
 /// Recomputes Tcb::predictable and Tcb::terse after anything rare happened.
 void refresh_prediction(Tcb& t);
 /// What is neither a lone segment nor the ACK of one changes what both look at: asked anew then.
-inline void forget_lone(Tcb& t) { t.lone_send = t.lone_ack = false; }
+inline void forget_lone(Tcb& t) { t.lone_send = t.lone_ack = t.lone_out = false; }
 /// Keeps the one of {retransmission timer, persist timer, nothing outstanding} that is true.
 void sync_timer(Tcb& t, Instant now);
 /// Starts or restarts the retransmission timer if data is outstanding, else what sync_timer says.
@@ -330,9 +333,9 @@ void challenge_ack(Tcb& t, Instant now);
 inline uint32_t timestamp_clock(Instant now, uint32_t offset) {
   return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) / 1'000'000) + offset;
 }
-/// Clock of Tcb::ts_recent_s.
+/// Clock of Tcb::ts_recent_s: seconds of 2^30 ns, for nobody counts them exactly.
 inline uint32_t seconds(Instant now) {
-  return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) / 1'000'000'000);
+  return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 30);
 }
 inline uint32_t timestamp(const Tcb& t, Instant now) { return timestamp_clock(now, t.ts_offset); }
 constexpr uint16_t kDefaultMss = 536;  ///< of a peer that names none (RFC 9293 §3.7.1)

@@ -9,8 +9,8 @@
 
 namespace vireo::tcp {
 
-/// Right edge that the receive buffer allows now; may lie left of rcv_adv.
-inline StreamOffset receive_edge(const Tcb& t) {
+/// Bytes from rcv_nxt on that the receive buffer allows now; the edge may lie left of rcv_adv.
+inline uint64_t receive_room(const Tcb& t) {
   uint64_t room = t.rcv_buf;
   if (!t.recv_queue.empty()) {
     const uint32_t queued = t.recv_queue.bytes();
@@ -25,30 +25,31 @@ inline StreamOffset receive_edge(const Tcb& t) {
     room = std::min<uint64_t>(room, t.config->window_clamp);
   if (t.pool != nullptr && t.pool->window_share() != PacketPool::kNoShare) [[unlikely]]
     room = std::min(room, uint64_t{t.pool->window_share()} * t.path_mss);
-  return t.rcv_nxt + room;
+  return room;
 }
 
 /// Window field for a segment sent now (not for a SYN).
 [[gnu::always_inline]] inline uint16_t window_field(const Tcb& t) {
   // RFC 9293 §3.8.6.2.2: the edge advances by a segment or half the buffer, or not at all.
-  const StreamOffset old = std::max(t.rcv_adv, t.rcv_nxt);
-  const StreamOffset fresh = receive_edge(t);
-  const uint64_t step = std::min<uint64_t>(t.path_mss, t.rcv_buf / 2);
-  const uint64_t keep = old - t.rcv_nxt;
+  VIREO_DEBUG_ASSERT(t.rcv_adv >= t.rcv_nxt);
+  const uint64_t keep = t.rcv_adv - t.rcv_nxt;
+  const uint64_t room = receive_room(t);
+  const uint64_t step = std::min<uint32_t>(t.path_mss, t.rcv_buf / 2);
   const uint64_t unit = 1ULL << t.rcv_wscale;
   uint64_t field = keep >> t.rcv_wscale;
   // Rounding must not move the advertised edge left, so round up; but small segments would then
   // creep past the buffer a unit at a time, so at most a unit beyond it (RFC 7323 §2.4 allows the
   // peer to see an edge that falls back by less than a unit; what was advertised is still
   // accepted).
-  if (fresh < old + step) [[likely]] {
+  if (room < keep + step) [[likely]] {
     const uint64_t rest = keep & (unit - 1);
-    if (rest != 0 && old - rest < fresh) ++field;
+    if (rest != 0 && keep - rest < room) ++field;
   } else {
-    field = (fresh - t.rcv_nxt) >> t.rcv_wscale;
+    field = room >> t.rcv_wscale;
     if (field * unit < keep) ++field;  // less than a unit, as the edge advances: within it
   }
-  return static_cast<uint16_t>(std::min<uint64_t>(field, 65535));
+  VIREO_DEBUG_ASSERT(field <= 65535);  // neither `room` nor `keep` is more than it can say
+  return static_cast<uint16_t>(field);
 }
 
 }  // namespace vireo::tcp
