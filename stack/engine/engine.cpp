@@ -149,7 +149,7 @@ bool Engine::full_turn(Instant now, unsigned frames) noexcept {
     idle(now);
   if (frames_unbooked_ >= kMostUnbooked) [[unlikely]]
     reap_and_refill();
-  if (!pending_.empty()) flush_pending(now);
+  if (!pending_.empty() || !riding_.empty()) flush_pending(now, acks_ride_ && frames != 0);
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
   if (deadlines_moved_ || !is_worked) publish_deadline(now);
   return is_worked;
@@ -177,11 +177,12 @@ void Engine::reap_and_refill() noexcept {
 }
 
 void Engine::publish_deadline(Instant now) noexcept {
-  deadlines_moved_ = false;
+  deadlines_moved_ = !riding_.empty();  // the next turn ends their ride
   Instant d = std::min(wheel_.next_deadline(), pmtu_.first_expiry());
   if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
   d = std::min(d, syns_.next_deadline());
   if (!stalled_.empty() || !held_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);
+  if (!riding_.empty()) d = std::min(d, now + config_.helper_grace);
   if (!pending_.empty() || !notify_.empty() || !notify_udp_.empty()) d = now;
   // Relaxed: a reader that sees the old one is woken by what made the new one, or looks within its
   // grace.
@@ -257,7 +258,7 @@ Census Engine::census() const noexcept {
   const auto count = [](const auto& list) { return static_cast<uint32_t>(list.size()); };
   return {.connections = tcp_.size(),
           .orphans = count(orphans_),
-          .waiting = count(pending_) + count(stalled_) + count(notify_),
+          .waiting = count(pending_) + count(riding_) + count(stalled_) + count(notify_),
           .half_open = count(syns_),
           .time_waits = time_waits_.size(),
           .listeners = static_cast<uint32_t>(
@@ -315,6 +316,7 @@ void Engine::wake_ack_all() noexcept {
 
 bool Engine::begin_sleep() noexcept {
   lull_ = 0;  // whoever wakes looks at everything
+  if (!riding_.empty()) flush_pending(Clock::now());
   if (!arm_all()) return false;
   stats_.sleeps.add();
   sleepers_.fetch_add(1, std::memory_order_relaxed);

@@ -166,6 +166,14 @@ class Engine {
                      std::memory_order_relaxed);  // stale at worst: the helper looks once more
     return turn(now);
   }
+  /// poll() of a call that returns to the program with what came: an ACK that is owed for it waits
+  /// a turn, for what the program does next, send or close, carries it.
+  bool poll_to_return(Instant now) noexcept VIREO_REQUIRES(lock_) {
+    acks_ride_ = true;
+    const bool is_worked = poll(now);
+    acks_ride_ = false;
+    return is_worked;
+  }
   /// Earliest time at which poll() has something to do by itself. Any thread.
   Instant next_deadline() const noexcept {
     return Instant::from_ns(deadline_.load(std::memory_order_relaxed));
@@ -545,7 +553,7 @@ class Engine {
                               const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;
   void stall(TcpFlow& f, const Err& why, Instant now) noexcept;
-  void flush_pending(Instant now) noexcept;
+  void flush_pending(Instant now, bool may_ride = false) noexcept;
   void retry_waiters(Instant now) noexcept;
 
   // path_mtu.cpp
@@ -606,6 +614,7 @@ class Engine {
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   bool deadlines_moved_ = false;  ///< deadline_ may be late
+  bool acks_ride_ = false;        ///< this turn is poll_to_return()'s
   bool stamps_ = false;           ///< stamp_frames() was asked for
   Heard<false> heard4_;           ///< whose frames took the short way last
   Heard<true> heard6_;
@@ -643,6 +652,7 @@ class Engine {
   TcpPending pending_;
   HookList<TcpFlow, &TcpFlow::notify_hook> notify_;
   HookList<UdpFlow, &UdpFlow::notify_hook> notify_udp_;
+  TcpPending riding_;  ///< owe an ACK that waits for something to ride on, a turn at most
   TcpPending stalled_;
   HookList<UdpFlow, &UdpFlow::held_hook> held_;
   HookList<TcpFlow, &TcpFlow::unowned_hook> orphans_;

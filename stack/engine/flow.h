@@ -68,7 +68,8 @@ struct TcpFlow : Flow, WheelNode {
   static constexpr FlowKind kKind = FlowKind::kTcp;
   tcp::Tcb tcb;
   ListHook notify_hook;   ///< Engine::notify_: `gathered` is to be told
-  ListHook pending_hook;  ///< Engine::pending_: has something to send; or stalled_, if is_stalled
+  ListHook pending_hook;  ///< Engine::pending_ or riding_: has something to send; or stalled_, if
+                          ///< is_stalled
   Egress egress;
   tcp::Effects gathered = tcp::Effects::kNone;  ///< over the present burst
   uint16_t next_ip_id = 0;      ///< of packets that may be fragmented (RFC 6864 §4.2)

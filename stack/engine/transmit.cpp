@@ -262,9 +262,15 @@ void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
   deadlines_moved_ = true;
 }
 
-void Engine::flush_pending(Instant now) noexcept {
+/// `may_ride`: who owes no more than an ACK that may wait does so until the next time.
+void Engine::flush_pending(Instant now, bool may_ride) noexcept {
   TcpPending turn;  // those that are not done after their turn wait for the next poll
-  turn.swap(pending_);
+  turn.swap(riding_);
+  while (!pending_.empty()) {
+    TcpFlow& f = pending_.front();
+    pending_.pop_front();
+    (may_ride && !f.is_stalled && tcp::may_ride(f.tcb) ? riding_ : turn).push_back(f);
+  }
   while (!turn.empty()) {
     TcpFlow& f = turn.front();
     turn.pop_front();

@@ -122,7 +122,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
   for (;;) {
     const Instant now = Clock::now();
     idle.begin(now);
-    idle.end(e.poll(now), now);
+    idle.end(e.poll_to_return(now), now);
     if (ready(argument)) return finish(Woken::kReady);
     if (signals.pending()) return finish(fail(EINTR, "signal"));
     if (what.deadline.passed(now)) {

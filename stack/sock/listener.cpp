@@ -270,7 +270,7 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     if (!h.is_alive()) return fail(EBADF, "accept");
     if (f.mode.load(std::memory_order_relaxed) != Mode::kListening) return fail(EINVAL, "accept");
     Listener& l = f.listener();
-    if (l.ready.empty()) e.poll(Clock::now());
+    if (l.ready.empty()) e.poll_to_return(Clock::now());
     if (!l.ready.empty()) {
       Endpoint peer;
       const auto fd = take_ready(f, e, flags, peer);

@@ -72,7 +72,7 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
   if (queue.empty()) {
     if (!t.predictable || (f.tcp.shut & kShutRead) != 0) return 0;  // perhaps nothing more may come
     polled = true;
-    if (!e.poll(now) || queue.empty()) return 0;
+    if (!e.poll_to_return(now) || queue.empty()) return 0;
   }
   if (queue.buffers() != 1 || tcp::urgent(t) != tcp::Urgent::kNone) return 0;
   const PacketBuf* p = queue.front();
@@ -154,7 +154,7 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
     }
     if (!polled) {
       polled = true;
-      if (e.poll(Clock::now())) continue;
+      if (e.poll_to_return(Clock::now())) continue;
     }
     if ((flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed)) {
       if (done != 0) break;

@@ -162,7 +162,7 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
   }
   if (opening()) {
     if (nonblock) {
-      e.poll(Clock::now());
+      e.poll_to_return(Clock::now());
       // As Linux: the call that begins a connection does not say how it ended, however fast that
       // was.
       if (first) return fail(EINPROGRESS, "connect");

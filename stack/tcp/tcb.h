@@ -281,6 +281,16 @@ inline bool has_output(const Tcb& t) {
          t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
 }
 
+/// All that is to be said is an ACK, and it may wait for what the program says next: of less than
+/// two full segments, of the handshake, or of the peer's FIN (RFC 9293 §3.8.6.3).
+inline bool may_ride(const Tcb& t) {
+  return t.acks_due == 1 && !t.ack_bare && t.snd_nxt == t.snd_end && !t.orphan &&
+         (t.state == State::kEstablished || t.state == State::kCloseWait) && t.rtx_due == 0 &&
+         !(t.tlp_due || t.keep_due || t.probe_due || t.reset_reply || t.reset_due) &&
+         !(t.ecn_ece || t.ecn_old_due || t.config->quickack) && t.reassembly == nullptr &&
+         t.rcv_nxt - t.rcv_acked < 2ULL * t.rcv_mss;
+}
+
 // ---- shared by the .cpp files of this folder
 
 constexpr Duration kTimeWaitLength = Duration::s(60);  ///< 2 MSL, as Linux

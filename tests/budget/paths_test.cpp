@@ -242,10 +242,56 @@ TEST_F(Paths, EpollWait) {
   });
 }
 
+/// The ACKs of the SYN-ACK and of the answer ride on what the program does next.
+TEST_F(Paths, ConnectAndClose) {
+  const int l = b.socket(AF_INET, SOCK_STREAM);
+  ASSERT_EQ(b.bind(l, 5009), 0);
+  ASSERT_EQ(b.listen(l), 0);
+  const auto to_b = address(b.host(), 5009);
+  uint16_t from = 30'000;
+  count("connect, 1 byte there and back, close", {4, 3}, [&] {
+    const int ours = a.socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK);
+    ASSERT_EQ(a.bind(ours, from++), 0);
+    {
+      const Counted counted;
+      ASSERT_EQ(a.connect(ours, sockaddr_of(to_b), length(to_b)), -EINPROGRESS);  // SYN
+    }
+    pass(kHop);
+    turn(b.host());  // SYN-ACK
+    pass(kHop);
+    {
+      const Counted counted;
+      ASSERT_EQ(a.connect(ours, sockaddr_of(to_b), length(to_b)), 0);
+      send(a, ours, 1);
+    }
+    pass(kHop);
+    const int theirs = b.accept(l);
+    ASSERT_GE(theirs, 0);
+    recv(b, theirs, 1);
+    send(b, theirs, 1);
+    pass(kHop);
+    {
+      const Counted counted;
+      recv(a, ours, 1);
+      ASSERT_EQ(a.close(ours), 0);  // FIN
+    }
+    pass(kHop);
+    recv(b, theirs, 0);
+    ASSERT_EQ(b.close(theirs), 0);  // FIN
+    pass(kHop);
+    {
+      const Counted counted;
+      turn(a.host());  // ACK
+    }
+    pass(Duration::s(2));  // TIME-WAIT is over
+    turn(b.host());
+  });
+}
+
 TEST_F(Paths, AcceptAndClose) {
   const int l = listener(5006);
   uint16_t from = 20'000;
-  count("accept and close, from SYN to TIME-WAIT", {3, 4}, [&] {
+  count("accept and close, from SYN to TIME-WAIT", {3, 3}, [&] {
     const int theirs = connect(from++, 5006);
     pass(kHop);
     {
