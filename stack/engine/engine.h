@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sys/uio.h>
 
+#include <array>
 #include <expected>
 #include <functional>
 #include <memory>
@@ -34,6 +35,7 @@
 #include "stack/engine/syn_table.h"
 #include "stack/ip/icmp_error.h"
 #include "stack/ip/pmtu.h"
+#include "stack/net/lookup.h"
 #include "stack/net/netlink.h"
 #include "stack/net/snapshot.h"
 #include "stack/tcp/burst.h"
@@ -385,6 +387,10 @@ class Engine {
     Port* port;
     Queue* queue;
   };
+  struct Resolved {  ///< holds while the snapshot has hop.generation
+    net::LookupKey key;
+    net::NextHop hop;
+  };
 
   Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net::Mirror& mirror,
          const EngineEvents& events, EngineStats& stats, Arena arena);
@@ -510,7 +516,8 @@ class Engine {
   void queue_child(Listener& l, TcpFlow& f) noexcept;
   Listener& member_for(const ListenGroup& g, const SynTuple& t) const noexcept;
   Result<void> way_back(const Listener& l, const SynTuple& t, Egress& e, Instant now) noexcept;
-  tcp::Config child_config(const Listener& l, const SynTuple& t) const noexcept;
+  uint64_t secret_of(const SynTuple& t) const noexcept;
+  tcp::Config child_config(const Listener& l, uint64_t secret) const noexcept;
   void say_syn_ack(tcp::SynRecord& r, tcp::Config& c, const Incoming& in, const tcp::Segment& syn,
                    Instant now) noexcept;
   bool repeat_syn_ack(tcp::SynRecord& r, Instant now) noexcept;
@@ -551,6 +558,7 @@ class Engine {
   }
   Result<void> resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
                               const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
+  Result<net::NextHop> next_hop(const net::LookupKey& key) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;
   void stall(TcpFlow& f, const Err& why, Instant now) noexcept;
   void flush_pending(Instant now, bool may_ride = false) noexcept;
@@ -672,6 +680,7 @@ class Engine {
   Polled only_{};               ///< the only one of them; null: there are more, or none
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_opens_;
+  std::array<Resolved, 8> resolved_;  ///< by ports
   PortLeases leases_;
 };
 

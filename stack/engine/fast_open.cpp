@@ -41,8 +41,9 @@ bool Engine::open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::
   }
   TcpFlow* const f = new_child(l, t, now);
   if (f == nullptr) return false;
-  const Seq32 iss = tcp::initial_sequence(secret_, f->key.local, f->key.remote, now);
-  tcp::Config c = child_config(l, t);
+  const uint64_t secret = secret_of(t);
+  const Seq32 iss = tcp::initial_sequence(secret, now);
+  tcp::Config c = child_config(l, secret);
   c.mss = mss_within(c.mss, f->egress.mtu, f->key.v6);
   tcp::open_fast(f->tcb, c, *pool_, std::move(syn), iss, now);
   fast_opens_.push_back(tcp_.handle(*f));

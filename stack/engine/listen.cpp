@@ -106,12 +106,16 @@ void Engine::tcp_close_listener(Listener& l, Instant now) {
   delete &l;
 }
 
+/// What strangers cannot guess of a connection: its number's begin and its clock's.
+uint64_t Engine::secret_of(const SynTuple& t) const noexcept {
+  return tcp::tuple_hash(secret_, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
+}
+
 /// Of several listeners the hash of the connection chooses one.
 Listener& Engine::member_for(const ListenGroup& g, const SynTuple& t) const noexcept {
   if (g.members.size() == 1) [[likely]]
     return *g.members.front();
-  const uint64_t h =
-      tcp::tuple_hash(secret_, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
+  const uint64_t h = secret_of(t);
   return *g.members[(h >> 32) * g.members.size() >> 32];
 }
 
@@ -146,7 +150,8 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
     stats_.listen_overflows.add();
     return;
   }
-  tcp::Config c = child_config(l, tuple);
+  const uint64_t secret = secret_of(tuple);
+  tcp::Config c = child_config(l, secret);
   if (by_cookie) {
     SynRecord r;
     r.local = tuple.local;
@@ -167,8 +172,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
   if (r == nullptr) return;
   r->listener = l.listener;
   tcp::adopt_syn(*r, c, syn);
-  r->iss = tcp::initial_sequence(secret_, {tuple.local, tuple.local_port, 0},
-                                 {tuple.remote, tuple.remote_port, 0}, now);
+  r->iss = tcp::initial_sequence(secret, now);
   if (before != nullptr) r->iss = tcp::beyond_old_window(r->iss, before->snd_nxt);
   ++l.syn_count;
   ++l.young_count;
@@ -180,7 +184,7 @@ void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& 
 bool Engine::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
                             Instant now) noexcept {
   Listener& l = *listeners_[r.listener];
-  tcp::Config c = child_config(l, tuple_of(r));
+  tcp::Config c = child_config(l, secret_of(tuple_of(r)));
   switch (tcp::syn_record_input(r, c, s)) {
     case SynVerdict::kDrop:
       return true;
@@ -234,7 +238,7 @@ bool Engine::cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment&
   r.local_port = tuple.local_port;
   r.remote_port = tuple.remote_port;
   r.listener = l.listener;
-  tcp::Config c = child_config(l, tuple);
+  tcp::Config c = child_config(l, secret_of(tuple));
   if (!tcp::open_cookie(r, secret_, c, s, now)) {
     stats_.syn_cookies_failed.add();
     return false;
@@ -292,10 +296,9 @@ void Engine::queue_child(Listener& l, TcpFlow& f) noexcept {
 
 /// Settings of a connection to be: the listener's, the tuple's timestamp clock. The path's MSS is
 /// not looked at yet.
-tcp::Config Engine::child_config(const Listener& l, const SynTuple& t) const noexcept {
+tcp::Config Engine::child_config(const Listener& l, uint64_t secret) const noexcept {
   tcp::Config c = l.config;
-  c.ts_offset =
-      tcp::timestamp_offset(secret_, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
+  c.ts_offset = tcp::timestamp_offset(secret);
   c.spread_rto = true;
   return c;
 }
@@ -337,7 +340,7 @@ bool Engine::repeat_syn_ack(SynRecord& r, Instant now) noexcept {
   const SynTuple tuple = tuple_of(r);
   const Listener& l = *listeners_[r.listener];
   if (const auto ok = way_back(l, tuple, e, now); !ok) return ok.error().code == EAGAIN;
-  tcp::Config c = child_config(l, tuple);
+  tcp::Config c = child_config(l, secret_of(tuple));
   c.mss = mss_within(c.mss, e.mtu, !tuple.remote.is_v4());
   tcp::Plan plan;
   tcp::plan_syn_ack(r, c, now, plan);

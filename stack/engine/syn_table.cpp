@@ -20,12 +20,17 @@ SynRecord* SynTable::insert(const SynTuple& t) noexcept {
     return nullptr;
   }
   free_ = after;
+  last_ = {&r, i, nullptr};
   return &r;
 }
 
 void SynTable::erase(SynRecord& r) noexcept {
-  const SynTuple t = tuple_of(r);
-  uint32_t* const entry = lookup(hash(t), t);
+  uint32_t* entry = &r == last_.record ? last_.entry : nullptr;
+  if (entry == nullptr) {
+    const SynTuple t = tuple_of(r);
+    entry = lookup(hash(t), t);
+  }
+  last_ = {};
   const uint32_t i = *entry;
   unlink(r, i);
   table_.erase(entry);
@@ -45,8 +50,7 @@ void SynTable::erase(SynRecord& r) noexcept {
 }
 
 void SynTable::schedule(SynRecord& r, Instant now) noexcept {
-  const SynTuple t = tuple_of(r);
-  const uint32_t i = *lookup(hash(t), t);
+  const uint32_t i = index_of(r);
   unlink(r, i);
   r.sent_at = SynRecord::stamp(now);
   Queue& q = heads_[class_of(r)];

@@ -30,7 +30,9 @@ class SynTable {
 
   tcp::SynRecord* find(const SynTuple& t) const noexcept {
     uint32_t* const i = lookup(hash(t), t);
-    return i == nullptr ? nullptr : &at(*i);
+    if (i == nullptr) return nullptr;
+    last_ = {&at(*i), *i, i};
+    return last_.record;
   }
   /// A record with its tuple, which is not in the table; nullptr: memory is exhausted. It waits in
   /// no queue before schedule().
@@ -72,6 +74,13 @@ class SynTable {
   struct Queue {
     uint32_t first, last;  ///< indices, 0: empty
   };
+  /// The record found or made last, where it is, and its place in the table, which the next change
+  /// of that makes void.
+  struct Last {
+    tcp::SynRecord* record = nullptr;
+    uint32_t index = 0;
+    uint32_t* entry = nullptr;
+  };
 
   static unsigned class_of(const tcp::SynRecord& r) {
     return std::min<unsigned>(static_cast<unsigned>(r.timeouts), kClasses - 1);
@@ -106,6 +115,13 @@ class SynTable {
   void unlink(tcp::SynRecord& r, uint32_t i) noexcept;
   bool grow() noexcept;
 
+  uint32_t index_of(const tcp::SynRecord& r) const noexcept {
+    if (&r == last_.record) return last_.index;
+    const SynTuple t = tuple_of(r);
+    return *lookup(hash(t), t);
+  }
+
+  mutable Last last_;
   FlowHashKey key_;
   TagTable<uint32_t> table_;  ///< indices of records
   std::vector<std::unique_ptr<Chunk>> chunks_;

@@ -76,7 +76,8 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
                                       Instant now, const FastConnect* fast,
                                       std::optional<PortLease> lease) {
   const FlowKey key{IpProto::kTcp, !local.addr.is_v4(), VlanId(), local, remote};
-  Seq32 iss = tcp::initial_sequence(secret_, local, remote, now);
+  const uint64_t secret = tcp::tuple_hash(secret_, local, remote);
+  Seq32 iss = tcp::initial_sequence(secret, now);
   if (const Demux::Ref r = demux_.find(demux_key(key)); kind_of(r) == FlowKind::kTimeWait) {
     // The port was chosen anew: the kernel says that it is free, or it has rested.
     iss = tcp::beyond_old_window(iss, at<TimeWaitEntry>(r).wait.snd_nxt);
@@ -114,7 +115,7 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
   f->egress.ifindex = route.hop.ifindex;
   tcp::Config c = config;
   c.mss = std::min(c.mss, mss_of(f->egress.mtu, key.v6));
-  c.ts_offset = tcp::timestamp_offset(secret_, local, remote);
+  c.ts_offset = tcp::timestamp_offset(secret);
   c.spread_rto = true;
   tcp::open_active(f->tcb, c, *pool_, iss, now);
   if (fast != nullptr) begin_fast_connect(*f, *fast, now);

@@ -183,6 +183,17 @@ unsigned Engine::emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& b
   return left;
 }
 
+/// The way of a SYN-ACK is asked for again when its connection opens, and nothing has changed
+/// mostly.
+Result<net::NextHop> Engine::next_hop(const net::LookupKey& key) noexcept {
+  const net::Snapshot& snapshot = reader_.snapshot();
+  Resolved& r = resolved_[(key.sport ^ key.dport) % resolved_.size()];
+  if (r.hop.generation == snapshot.generation && r.key == key) return r.hop;
+  auto hop = net::resolve(snapshot, key);
+  if (hop) r = {key, *hop};
+  return hop;
+}
+
 /// Looks the way up again. Errors: EAGAIN the neighbour is not known yet (the kernel was asked),
 /// EHOSTUNREACH it does not answer, and those of the look-up. `e.mtu` and `e.port` are set even if
 /// the neighbour is unknown.
@@ -198,7 +209,7 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
   key.dport = remote.port;
   key.tos = ip.tos;
   key.mark = ip.mark;
-  const auto hop = net::resolve(reader_.snapshot(), key);
+  const auto hop = next_hop(key);
   if (!hop) return std::unexpected(hop.error());
   if (proto == IpProto::kTcp && hop->kind != net::DestKind::kUnicast)
     return fail(ENETUNREACH, "not one host elsewhere");

@@ -27,6 +27,8 @@ struct LookupKey {
   /// As connect(2): a chosen IPv4 source address takes part in a second look-up. False: as
   /// sendto(2).
   bool connected = true;
+
+  bool operator==(const LookupKey&) const = default;
 };
 
 enum class DestKind : uint8_t {

@@ -34,12 +34,16 @@ inline uint64_t tuple_hash(const IsnSecret& key, const Endpoint& local, const En
   return siphash(key, tuple);
 }
 
-/// ISN = M + F(tuple, secret); M advances every 64 ns (once round in 275 s: faster than any
-/// connection that sends below 500 Mbit/s can wrap it, RFC 6528 §3 asks 4 us or less).
+/// ISN = M + F(tuple, secret), of its tuple_hash(); M advances every 64 ns (once round in 275 s:
+/// faster than any connection that sends below 500 Mbit/s can wrap it, RFC 6528 §3 asks 4 us or
+/// less).
+inline Seq32 initial_sequence(uint64_t tuple_hash, Instant now) {
+  return Seq32(static_cast<uint32_t>(tuple_hash) +
+               static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 6));
+}
 inline Seq32 initial_sequence(const IsnSecret& key, const Endpoint& local, const Endpoint& remote,
                               Instant now) {
-  return Seq32(static_cast<uint32_t>(tuple_hash(key, local, remote)) +
-               static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 6));
+  return initial_sequence(tuple_hash(key, local, remote), now);
 }
 
 /// The ISN of a connection that follows one in TIME-WAIT, which ended with `snd_nxt`: beyond what
@@ -51,9 +55,8 @@ inline Seq32 beyond_old_window(Seq32 isn, Seq32 snd_nxt) {
 
 /// Offset of the timestamp clock of this tuple (RFC 7323 §5.4): constant for the tuple, so that a
 /// TIME-WAIT reuse sees it advance (RFC 6191).
-inline uint32_t timestamp_offset(const IsnSecret& key, const Endpoint& local,
-                                 const Endpoint& remote) {
-  return static_cast<uint32_t>(tuple_hash(key, local, remote) >> 32);
+inline uint32_t timestamp_offset(uint64_t tuple_hash) {
+  return static_cast<uint32_t>(tuple_hash >> 32);
 }
 
 }  // namespace vireo::tcp
