@@ -248,8 +248,8 @@ bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept 
   tcp::Tcb& t = f.tcb;
   const Egress& way = f.egress;
   const auto n = static_cast<uint32_t>(data.iov_len);
-  // Who is stalled stands in a list of the pending, too.
-  if (!tcp::may_send_lone(t, data.iov_len, now) || f.pending_hook.is_linked() ||
+  // Whoever is pending owes no more than an ACK, which rides on it; who is stalled has no way.
+  if (!tcp::may_send_lone(t, data.iov_len, now) ||
       way.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
     return false;
   PacketBuf* const b = tcp::append_lone(t, data.iov_base, n);

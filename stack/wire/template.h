@@ -174,23 +174,20 @@ class HeaderTemplate {
   void emit_plain_tcp(std::byte* out, const PlainFields& f) const noexcept {
     const auto l4_bytes = static_cast<uint32_t>(kPlainTcp - kPlainL4 + f.payload_bytes);
     emit_plain_ip(out, l4_bytes);
-    const uint32_t seq = std::byteswap(f.seq);
-    const uint32_t ack = std::byteswap(f.ack);
+    const uint64_t numbers = segment_numbers(Seq32(f.seq), Seq32(f.ack));
     const uint32_t word = 0x1880U | uint32_t{std::byteswap(f.window)} << 16;
     const uint32_t kind = be32(kTimestampsWord).raw();
-    const uint32_t val = std::byteswap(f.ts_val);
-    const uint32_t echo = std::byteswap(f.ts_echo);
-    const uint64_t sum = uint64_t{l4_sum_} + checksum::word(static_cast<uint16_t>(l4_bytes)) +
-                         ports_ + seq + ack + word + kind + val + echo + f.payload_sum;
-    const uint32_t sum_and_urgent = checksum::finish(sum).raw();
+    const uint64_t stamps = uint64_t{std::byteswap(f.ts_echo)} << 32 | std::byteswap(f.ts_val);
+    const uint64_t rest = uint64_t{l4_sum_} + checksum::word(static_cast<uint16_t>(l4_bytes)) +
+                          ports_ + word + kind + f.payload_sum;
+    const uint32_t sum_and_urgent =
+        checksum::finish(checksum::add(checksum::add(numbers, stamps), rest)).raw();
     std::byte* const tcp = out + kPlainL4;
-    std::memcpy(tcp + 4, &seq, 4);
-    std::memcpy(tcp + 8, &ack, 4);
+    std::memcpy(tcp + 4, &numbers, 8);
     std::memcpy(tcp + 12, &word, 4);
     std::memcpy(tcp + 16, &sum_and_urgent, 4);
     std::memcpy(tcp + 20, &kind, 4);
-    std::memcpy(tcp + 24, &val, 4);
-    std::memcpy(tcp + 28, &echo, 4);
+    std::memcpy(tcp + 24, &stamps, 8);
   }
   /// A datagram without identification: kPlainUdp bytes. Requires is_plain_udp().
   void emit_plain_udp(std::byte* out, uint32_t payload_bytes,
