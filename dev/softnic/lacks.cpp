@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 namespace vireo::softnic {
 
@@ -20,7 +21,9 @@ int refusal_of_rule(const ibv_flow_attr& attr) {
   if (lacks("rules")) return EOPNOTSUPP;
   const auto* at = reinterpret_cast<const std::byte*>(&attr + 1);
   for (unsigned i = 0; i < attr.num_of_specs; ++i) {
-    const auto& spec = *reinterpret_cast<const ibv_flow_spec*>(at);
+    ibv_flow_spec spec{};  // they lie at any address
+    std::memcpy(&spec.hdr, at, sizeof spec.hdr);
+    if (spec.hdr.type == IBV_FLOW_SPEC_ETH) std::memcpy(&spec.eth, at, sizeof spec.eth);
     if (spec.hdr.type == IBV_FLOW_SPEC_IPV6 && lacks("ipv6")) return EINVAL;
     if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_TAG && lacks("tags")) return EOPNOTSUPP;
     if (spec.hdr.type == IBV_FLOW_SPEC_ETH && spec.eth.mask.vlan_tag != 0 && lacks("vlans"))

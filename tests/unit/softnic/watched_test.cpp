@@ -98,8 +98,10 @@ TEST_F(Watched, ByWhateverStoreACompilerMakes) {
   };
 #define STORES(how, base, source)                                        \
   {                                                                      \
-    register const uint64_t word asm(source) = put();                    \
-    register const auto at asm(base) = reinterpret_cast<char*>(bell());  \
+    const uint64_t rung = put();                                         \
+    char* const bell_at = reinterpret_cast<char*>(bell());               \
+    register const uint64_t word asm(source) = rung;                     \
+    register char* const at asm(base) = bell_at;                         \
     asm volatile(how ::"r"(at), "r"(word), "a"(uint64_t{3}) : "memory"); \
     expect_done(how);                                                    \
   }
