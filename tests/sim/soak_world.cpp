@@ -323,7 +323,7 @@ World::Socket& World::own(unsigned host, TcpFlow& f) {
 World::Socket* World::connect(unsigned host, bool v6, uint16_t from, uint16_t to, bool is_fast) {
   Engine& e = *hosts_[host].engine;
   const Endpoint local{address(host, v6), from, 0}, remote{address(1 - host, v6), to, 0};
-  const uint64_t id = tuple_of(host, {IpProto::kTcp, v6, local, remote});
+  const uint64_t id = tuple_of(host, {IpProto::kTcp, v6, VlanId(), local, remote});
   if (dead_.contains(id)) return nullptr;
   const auto route = e.route({.dst = remote.addr, .src = local.addr});
   VIREO_ASSERT(route.has_value());
