@@ -100,7 +100,10 @@ Carried<Engine*> Stack::place(const Placing& p) {
   if (!here) return &first;  // it will say why
   const ControlGuard guard(life_lock_);
   if (!here->reopens) {
-    say_one_ring("the interface has one queue, and the process one ring");
+    // Several profiles ask for more, wherever they run: no fault, and nothing to be mended.
+    if (!std::exchange(said_one_ring_, true))
+      log<LogLevel::kInfo>(
+          "VMA_RING_ALLOCATION_LOGIC_RX: one ring, for the interface has one queue");
     return &first;
   }
   // The kernel lets them share a port; a device would give each of two rings every frame for it.
