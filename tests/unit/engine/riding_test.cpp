@@ -1,0 +1,100 @@
+// ACKs that wait for what the program does next: what carries them, and what sends them where
+// nothing does.
+#include "tests/unit/engine/host.h"
+
+namespace vireo::test {
+namespace {
+
+class Riding : public testing::Test {
+ protected:
+  Host h;
+  Peer peer{h, "11.0.0.7", 40'000, 80};
+  Conn* c = nullptr;
+
+  void SetUp() override {
+    Listening& l = h.listen(80);
+    ASSERT_TRUE(peer.connect());
+    c = h.accept(l);
+    ASSERT_NE(c, nullptr);
+    peer.hear_all();
+  }
+  /// A segment comes in the turn of a call that returns with it. @return what left in that turn.
+  std::vector<Heard> receive(const std::string& data, SegFlags flags = kAck | kPsh) {
+    peer.say(flags, peer.nxt, peer.ack,
+             {.data = data, .options = peer.options(), .poll_now = false});
+    peer.nxt = peer.nxt + static_cast<uint32_t>(data.size()) + (has(flags, kFin) ? 1 : 0);
+    h.engine().lock().lock();
+    EXPECT_TRUE(h.engine().poll_to_return(h.now()));
+    h.engine().unlock();
+    h.link().step(h.now());
+    return peer.hear_all();
+  }
+};
+
+TEST_F(Riding, OnTheAnswer) {
+  EXPECT_TRUE(receive("request").empty());
+  h.write(*c, "answer");
+  const auto sent = peer.hear_all();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].data, "answer");
+  EXPECT_EQ(sent[0].ack, peer.nxt);
+  h.pass(Duration::ms(5));
+  EXPECT_TRUE(peer.hear_all().empty()) << "it was told once";
+  EXPECT_EQ(h.read(*c), "request");
+}
+
+TEST_F(Riding, OnTheFin) {
+  EXPECT_TRUE(receive("", kAck | kFin).empty());
+  h.close(*c);
+  const auto sent = peer.hear_all();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_TRUE(sent[0].is(kAck | kFin));
+  EXPECT_EQ(sent[0].ack, peer.nxt);
+}
+
+TEST_F(Riding, EndsWithTheNextTurn) {
+  EXPECT_TRUE(receive("request").empty());
+  h.poll();
+  const auto sent = peer.hear_all();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_TRUE(sent[0].is(kAck));
+  EXPECT_EQ(sent[0].ack, peer.nxt);
+}
+
+TEST_F(Riding, EndsWithTheNextTurnThoughItBringsMore) {
+  EXPECT_TRUE(receive("a").empty());
+  const auto sent = receive("b");
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].ack, peer.nxt);
+}
+
+TEST_F(Riding, IsDueWithinTheHelpersGrace) {
+  EXPECT_TRUE(receive("request").empty());
+  EXPECT_LE(h.engine().next_deadline(), h.now() + Duration::ms(1));
+  h.pass(Duration::ms(2));
+  EXPECT_EQ(peer.hear_all().size(), 1u);
+}
+
+TEST_F(Riding, EndsBeforeASleep) {
+  EXPECT_TRUE(receive("request").empty());
+  h.engine().lock().lock();
+  if (h.engine().begin_sleep()) h.engine().end_sleep();
+  h.engine().unlock();
+  h.link().step(h.now());
+  EXPECT_EQ(peer.hear_all().size(), 1u);
+}
+
+TEST_F(Riding, IsNotForTwoSegments) {
+  const std::string segment(1'400, 'x');
+  receive(segment);  // what a full one is
+  h.settle();
+  h.read(*c);
+  peer.hear_all();
+  peer.say(kAck, peer.nxt, peer.ack,
+           {.data = segment, .options = peer.options(), .poll_now = false});
+  peer.nxt = peer.nxt + 1'400;
+  EXPECT_EQ(receive(segment).size(), 1u);
+}
+
+}  // namespace
+}  // namespace vireo::test
