@@ -79,7 +79,9 @@ def _(t: Test) -> None:
     text = client.stdout + client.stderr
     received = re.search(r"\[Valid Duration\].*ReceivedMessages=(\d+)", text)
     t.expect(received is not None and int(received[1]) > 5000, f"turns of the scheduler lie between messages\n{client.tail()}")
-    t.expect(t.options.dry or text.count("others use the processor") == 1, f"not said once: {client.stderr!r}")
+    # Once the one sleeps the other may poll on.
+    said = [end.stderr.count("others use the processor") for end in (server, client)]
+    t.expect(t.options.dry or max(said) == 1, f"said by server and client: {said}")
     t.note(f"{received[1]} messages in 4 s")
 
 

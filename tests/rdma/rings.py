@@ -214,7 +214,7 @@ for which in ("verbs", "mlx5"):
 @suite.case("AF_XDP has one ring for all threads, and says so once", ("kernel", "vireo"), seconds=120)
 def _(t: Test) -> None:
     log = t.logs / "vireo.log"
-    run(t, "xdp", False, {"VMA_LOG_FILE": str(log)})
+    run(t, "xdp", False, {"VMA_LOG_FILE": str(log), "VMA_TRACELEVEL": "info"})
     if not t.options.dry:
         said = [line for line in log.read_text().splitlines() if "VMA_RING_ALLOCATION_LOGIC_RX" in line]
         t.expect(len(said) == 1 and "one ring" in said[0], str(said))
