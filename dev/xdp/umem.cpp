@@ -1,6 +1,9 @@
 #include "dev/xdp/umem.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <memory>
 
 namespace vireo::xdp {
 namespace {
@@ -11,7 +14,11 @@ struct Registry {
 };
 
 Registry& registry() {
-  static auto* r = new Registry;  // never destroyed: devices may end after static destructors
+  static auto* const r = [] {
+    // The child of a fork has none of its parent's; a thread of those may have left it locked.
+    pthread_atfork(nullptr, nullptr, [] { std::construct_at(&registry()); });
+    return new Registry;  // never destroyed: devices may end after static destructors
+  }();
   return *r;
 }
 

@@ -5,7 +5,8 @@
 //
 // After fork() the child may end its copies of Queue and Device (that closes its descriptors and
 // disturbs nothing of the parent's), provided it first calls FlowRule::abandon() on its rules.
-// Until it does or execs, it keeps the parent's sockets and program alive.
+// Until it does, closes those descriptors otherwise (core/own_fds.h) or execs, it keeps the
+// parent's sockets and program alive.
 #pragma once
 
 #include <cstdint>

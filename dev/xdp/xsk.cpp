@@ -35,8 +35,14 @@ Result<UniqueFd> xdp_socket() {
 
 }  // namespace
 
+Mapping::Mapping(void* base, size_t length)
+    : base_(base), length_(length), owner_(static_cast<pid_t>(sys(SYS_getpid))) {
+  madvise(base, length, MADV_DONTFORK);
+}
+
 Mapping::~Mapping() {
-  if (base_ != nullptr) munmap(base_, length_);
+  // In a child something else may be mapped there.
+  if (base_ != nullptr && sys(SYS_getpid) == owner_) munmap(base_, length_);
 }
 
 Result<bool> kernel_has_multi_buffer() {

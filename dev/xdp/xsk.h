@@ -3,6 +3,8 @@
 // Source: af_xdp.rst; errors as net/xdp/xsk.c and xdp_umem.c of Linux 6.1 to 6.18 give them.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,15 +22,17 @@ struct RingSizes {
   uint32_t tx = 2048;  ///< TX and COMPLETION entries
 };
 
-/// mmap(2) that ends itself.
+/// mmap(2) that ends itself. Not inherited by fork: a ring that is mapped anywhere keeps its socket
+/// bound, and the child would keep the parent's from whoever comes after it.
 class Mapping {
  public:
   Mapping() = default;
-  Mapping(void* base, size_t length) : base_(base), length_(length) {}
-  Mapping(Mapping&& o) noexcept : base_(std::exchange(o.base_, nullptr)), length_(o.length_) {}
+  Mapping(void* base, size_t length);
+  Mapping(Mapping&& o) noexcept { *this = std::move(o); }
   Mapping& operator=(Mapping&& o) noexcept {
     std::swap(base_, o.base_);
     std::swap(length_, o.length_);
+    std::swap(owner_, o.owner_);
     return *this;
   }
   ~Mapping();
@@ -38,6 +42,7 @@ class Mapping {
  private:
   void* base_ = nullptr;
   size_t length_ = 0;
+  pid_t owner_ = 0;
 };
 
 /// Whether the kernel has AF_XDP packets of several frames (Linux 6.6). Errors: those of the first

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "child.h"
+#include "core/own_fds.h"
 #include "dev/xdp/device.h"
 #include "dev/xdp/xsk.h"
 #include "end.h"
@@ -161,6 +162,28 @@ TEST_F(XdpSharing, AForkedChildMayEndItsCopiesAndDisturbsNothing) {
   }
   end.reset();
   EXPECT_TRUE(all_gone(objects)) << "the child that lives on still holds them";
+  child.go();
+  EXPECT_EQ(child.join(), 0);
+}
+
+// What a library does in a child: the objects are left as they lie.
+TEST_F(XdpSharing, AForkedChildThatClosesDescriptorsKeepsNothingFromOthers) {
+  const Veth veth;
+  auto end = std::make_unique<End>(veth.index(0));
+  ASSERT_TRUE(end->device && end->open_queue() && end->steer(kAddress[0])) << end->error.where;
+  const Objects objects = objects_of(*end->device);
+  Child child([&](Child& self) {
+    close_own_fds();
+    self.report(true);
+    self.wait();
+    return 0;
+  });
+  EXPECT_TRUE(child.hear<bool>());
+  end.reset();
+  EXPECT_TRUE(all_gone(objects)) << "the child that lives on still holds them";
+  End next(veth.index(0));
+  ASSERT_TRUE(next.device) << next.error.where;
+  EXPECT_TRUE(next.open_queue()) << next.error.where;
   child.go();
   EXPECT_EQ(child.join(), 0);
 }
