@@ -23,7 +23,8 @@ constexpr std::array<Entry, static_cast<size_t>(Carriage::kCount)> kEntries{{
     {"interface",
      "the route leaves by an interface that is not carried: see vireo-doctor, VIREO_INTERFACES"},
     {"device-busy",
-     "another process holds the interface's XDP hook or queue: end it, or use another interface"},
+     "another process (of a fork: the parent) holds the interface's XDP hook or queue: end it, or "
+     "use another interface"},
     {"rights", "a capability is missing: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF are needed"},
     {"memory",
      "memory for the device was refused: raise ulimit -l (RLIMIT_MEMLOCK) or lower "

@@ -2,7 +2,10 @@
 
 #include <time.h>
 
+#include <memory>
 #include <mutex>
+
+#include "dev/softnic/fork.h"
 
 namespace vireo::softnic {
 namespace {
@@ -35,6 +38,8 @@ uint64_t ticks_now() {
 }
 
 uint64_t wall_now() { return nanoseconds(CLOCK_REALTIME) + kTaiAhead * 1'000'000'000; }
+
+void forget_clock() { std::construct_at(&g_counter); }
 
 void set_ticks(uint64_t ticks, int ppm) {
   const std::lock_guard hold(g_counter.lock);

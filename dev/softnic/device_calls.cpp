@@ -2,16 +2,13 @@
 // Source: ibv_get_device_list(3), ibv_open_device(3), ibv_query_device(3), ibv_query_port(3),
 // ibv_query_gid(3), ibv_get_async_event(3).
 #include <fcntl.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 
 #include "core/high_fd.h"
-#include "core/own_fds.h"
 #include "dev/shm/kernel_calls.h"
 #include "dev/softnic/clock.h"
 #include "dev/softnic/kernel_calls.h"
@@ -123,11 +120,12 @@ int ibv_get_device_index(ibv_device* device) { return static_cast<int>(nic_of(de
 __be64 ibv_get_device_guid(ibv_device* device) { return nic_of(device).guid(); }
 
 ibv_context* ibv_open_device(ibv_device* device) {
-  // A device is the kernel's: the child of a fork has no part in it once it has closed its copy of
-  // cmd_fd, and ours is -1.
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, close_own_fds); });
-  Nic& n = nic_of(device);
+  Nic* const own = in_this_process(nic_of(device));
+  if (own == nullptr) {
+    errno = ENODEV;
+    return nullptr;
+  }
+  Nic& n = *own;
   const std::lock_guard hold(n.port.lock);
   if (n.port.faults.removed) {
     errno = EIO;
@@ -139,9 +137,10 @@ ibv_context* ibv_open_device(ibv_device* device) {
   (void)kernel::fcntl(counter.get(), F_SETFL, nullptr);
   auto* c = new Context{};
   c->nic = &n;
+  c->owner = getpid();
   c->counter = std::move(counter);
   c->sz = sizeof(verbs_context);
-  c->context.device = device;
+  c->context.device = &n;
   c->context.cmd_fd = -1;
   c->context.async_fd = c->counter.get();
   c->context.num_comp_vectors = 1;
@@ -156,6 +155,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 
 int ibv_close_device(ibv_context* context) {
   Context& c = of(context);
+  if (c.owner != getpid()) return 0;  // a parent's: its descriptors are closed here
   Nic& n = *c.nic;
   {
     const std::lock_guard hold(n.port.lock);

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "core/fd.h"
+#include "dev/softnic/fork.h"
 #include "dev/softnic/store.h"
 
 /// As sigaction(3), which a preloaded library may take for the program's and put off.
@@ -52,7 +53,9 @@ void handle_faults() {
 std::byte* map(int fd) {
   void* p = mmap(nullptr, DoorbellPage::kBytes, PROT_READ | PROT_WRITE,
                  fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
-  return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
+  if (p == MAP_FAILED) return nullptr;
+  madvise(p, DoorbellPage::kBytes, MADV_DONTFORK);  // as a driver's: a child rings nothing
+  return static_cast<std::byte*>(p);
 }
 
 }  // namespace
@@ -89,6 +92,10 @@ bool DoorbellPage::watch(void (*call)(void*), void* of) {
   is_watched_ = mprotect(program_, kBytes, PROT_READ) == 0;
   if (!is_watched_) slot->store(nullptr, std::memory_order_relaxed);
   return is_watched_;
+}
+
+void forget_doorbells() {
+  for (auto& p : g_pages) p.store(nullptr, std::memory_order_relaxed);
 }
 
 bool DoorbellPage::take(const void* at, void* context) {

@@ -5,11 +5,13 @@
 #include <sys/ioctl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "dev/shm/kernel_calls.h"
+#include "dev/softnic/fork.h"
 #include "dev/softnic/kernel_calls.h"
 
 namespace vireo::softnic {
@@ -22,12 +24,23 @@ struct Devices {
   std::mutex lock_step;  ///< of both ports
   std::vector<std::unique_ptr<Nic>> all;
   std::vector<std::unique_ptr<std::mutex>> locks;
-  uint32_t mtu = 1500;
 };
+/// Never destroyed: contexts may end after static destructors. None: this process has asked for
+/// none yet.
+constinit std::atomic<Devices*> g_known{nullptr};
+constinit std::atomic<uint32_t> g_mtu{1500};
 
 Devices& known() {
-  static auto* d = new Devices;  // never destroyed: contexts may end after static destructors
-  return *d;
+  Devices* d = g_known.load(std::memory_order_acquire);  // pairs with the exchange below
+  if (d != nullptr) return *d;
+  auto* const made = new Devices;
+  if (!g_known.compare_exchange_strong(d, made, std::memory_order_acq_rel)) {
+    delete made;
+    return *d;
+  }
+  static constinit std::atomic<bool> is_told{false};  // a child need not ask again for its children
+  if (!is_told.exchange(true)) forget_in_children();
+  return *made;
 }
 
 /// Index, MAC and MTU of the interface; left alone if there is none of that name.
@@ -83,11 +96,21 @@ std::vector<Nic*> devices() {
   }
   for (Nic* n : out) {
     if (n->port.is_plugged()) continue;
-    n->mtu = d.mtu;
+    n->mtu = g_mtu.load(std::memory_order_relaxed);
     if (!n->interface.empty()) ask_interface(*n);
   }
   return out;
 }
+
+Nic* in_this_process(Nic& n) {
+  const auto all = every_device();
+  if (std::find(all.begin(), all.end(), &n) != all.end()) return &n;
+  for (Nic* own : devices())
+    if (own->index == n.index && own->wire == n.wire && own->interface == n.interface) return own;
+  return nullptr;
+}
+
+void forget_devices() { g_known.store(nullptr, std::memory_order_relaxed); }
 
 std::vector<Nic*> every_device() {
   Devices& d = known();
@@ -100,7 +123,7 @@ std::vector<Nic*> every_device() {
 void set_mtu(uint32_t mtu) {
   Devices& d = known();
   const std::lock_guard hold(d.lock);
-  d.mtu = mtu;
+  g_mtu.store(mtu, std::memory_order_relaxed);
   for (const auto& n : d.all)
     if (n->interface.empty()) n->mtu = mtu;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <sys/types.h>
 
 #include <array>
 #include <deque>
@@ -49,6 +50,7 @@ struct Nic : ibv_device {
 /// What a program has open. Objects that it did not destroy end with it, as the kernel does it.
 struct Context : verbs_context {
   Nic* nic = nullptr;
+  pid_t owner = 0;   ///< in the children of that process it is nothing
   UniqueFd counter;  ///< async_fd
   std::deque<ibv_async_event> events;
   std::vector<std::unique_ptr<Pd>> pds;
@@ -59,6 +61,8 @@ struct Context : verbs_context {
 
 inline Context& of(ibv_context* c) { return *static_cast<Context*>(verbs_get_ctx(c)); }
 
+/// `n`, or the same device of this process where a parent got `n`; nullptr: there is none now.
+Nic* in_this_process(Nic& n);
 /// All that there ever were.
 std::vector<Nic*> every_device();
 /// The devices that the environment asks for now.

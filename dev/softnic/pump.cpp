@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "dev/shm/wire.h"
+#include "dev/softnic/fork.h"
 #include "dev/softnic/kernel_calls.h"
 #include "dev/softnic/nic.h"
 
@@ -21,7 +22,7 @@ namespace vireo::softnic {
 namespace {
 
 std::atomic<bool> g_by_hand{false}, g_each_doorbell{true}, g_refused{false};
-std::once_flag g_started;
+std::atomic<bool> g_has_thread{false};
 constexpr long kMostRestNs = 1'000'000;  // new rings tell nobody
 
 void sleep_ns(long ns) {
@@ -141,9 +142,11 @@ bool are_rings_refused() { return g_refused.load(std::memory_order_relaxed); }
 
 Driven start_driving() {
   const bool by_hand = g_by_hand.load(std::memory_order_relaxed);
-  if (!by_hand) std::call_once(g_started, [] { std::thread(run).detach(); });
+  if (!by_hand && !g_has_thread.exchange(true)) std::thread(run).detach();
   return {by_hand, by_hand && g_each_doorbell.load(std::memory_order_relaxed)};
 }
+
+void forget_driving() { g_has_thread.store(false, std::memory_order_relaxed); }
 
 bool pump() {
   bool any = false;

@@ -214,6 +214,7 @@ int rdma_leave_multicast(rdma_cm_id*, sockaddr*) { return refuse(EINVAL); }  // 
 // to forget.
 int rdma_lib_reset(void);  // in no header
 int rdma_lib_reset(void) {
+  std::construct_at(&opened().lock);  // a thread of the parent's may have left it locked
   opened().contexts.clear();
   return 0;
 }

@@ -10,6 +10,8 @@
 namespace softnic_test {
 
 End::End(int number, const EndOptions& o) : memory(64 * kSlot) {
+  // Who dies opens the device itself: the child of a fork has nothing of its parent's.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   unsetenv("SOFTNIC_WIRE");
   ibv_device** list = ibv_get_device_list(nullptr);
   device = list[number];
