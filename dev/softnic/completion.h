@@ -42,6 +42,7 @@ struct Seen {
   uint8_t checksums = 0;   ///< MLX5_CQE_L3_OK and so on
   uint8_t types = 0;       ///< of the headers, as l4_hdr_type_etc
   uint8_t wqe_opcode = 0;  ///< of what was sent
+  uint16_t wqe_id = 0;     ///< of a striding queue: the element, whose stride is wc.wr_id
 };
 
 /// A completion, and the slots of the work ring that are free again once it was polled: all up to

@@ -46,6 +46,7 @@ mlx5_cqe64 received(const Cqe& e) {
   c.vlan_info = htobe16(e.seen.vlan_tag);
   c.byte_cnt = htobe32(e.wc.byte_len);
   c.sop_drop_qpn = htobe32(e.seen.flow_tag);
+  c.wqe_id = htobe16(e.seen.wqe_id);
   c.timestamp = htobe64(ticks_now());
   c.op_own = MLX5_CQE_RESP_SEND << 4;
   return c;

@@ -98,6 +98,8 @@ softnic_objects softnic_objects_of(ibv_device* device) {
     o.channels += count(c->channels);
     o.completion_queues += count(c->cqs);
     o.pairs += count(c->qps);
+    o.work_queues += count(c->wqs);
+    o.tables += count(c->tables);
   }
   o.regions = n.port.memory.count();
   o.flows = n.port.flows.count();

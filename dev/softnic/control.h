@@ -24,7 +24,8 @@ struct softnic_counts {
 /// What programs have open of a device, and the receives that lie posted.
 struct softnic_objects {
   unsigned contexts, domains, regions, channels, completion_queues, pairs, flows;
-  unsigned receives;
+  unsigned work_queues, tables;  ///< of receives; those that lead to them
+  unsigned receives;             ///< of striding queues: strides
 };
 
 /// The largest IP packet of devices that are opened from now on.

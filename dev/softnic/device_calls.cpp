@@ -68,6 +68,13 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     a.completion_timestamp_mask = kClockMask;
     a.hca_core_clock = kClockKhz;
   }
+  if (!lacks("striding")) {
+    a.rss_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
+    a.rss_caps.max_rwq_indirection_tables = 1024;
+    a.rss_caps.max_rwq_indirection_table_size = 1;
+    a.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+    a.max_wq_type_rq = 1024;
+  }
   a.phys_port_cnt_ex = 1;
   std::memcpy(attr, &a, std::min(size, sizeof a));
   return 0;
@@ -160,6 +167,7 @@ int ibv_close_device(ibv_context* context) {
   {
     const std::lock_guard hold(n.port.lock);
     while (!c.qps.empty()) destroy(c, *c.qps.back());
+    for (const auto& wq : c.wqs) n.port.detach(*wq);
     for (const auto& cq : c.cqs) n.port.detach(*cq);
     for (const auto& channel : c.channels) n.port.detach(*channel);
     std::erase(n.contexts, &c);

@@ -5,6 +5,7 @@
 
 #include "dev/softnic/clock.h"
 #include "dev/softnic/extended_cq.h"
+#include "dev/softnic/lacks.h"
 #include "dev/softnic/nic.h"
 #include "dev/softnic/pump.h"
 #include "dev/softnic/strict.h"
@@ -82,6 +83,13 @@ int softnic_mlx5_query_device(ibv_context*, mlx5dv_context* out) {
     out->cqe_comp_caps = {kMostCompressed, MLX5DV_CQE_RES_FORMAT_HASH};
     out->comp_mask |= MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
   }
+  if ((asked & MLX5DV_CONTEXT_MASK_STRIDING_RQ) != 0 && !lacks("striding")) {
+    using R = StridingRing;
+    out->striding_rq_caps = {R::kLeastBytes, R::kMostBytes,
+                             lacks("shortruns") ? R::kLeastStridesOfOld : R::kLeastStrides,
+                             R::kMostStrides, 1U << IBV_QPT_RAW_PACKET};
+    out->comp_mask |= MLX5DV_CONTEXT_MASK_STRIDING_RQ;
+  }
   if ((asked & MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE) != 0) {
     out->max_clock_info_update_nsec = uint64_t{1} << (kClockBits - 2);
     out->comp_mask |= MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE;
@@ -90,11 +98,14 @@ int softnic_mlx5_query_device(ibv_context*, mlx5dv_context* out) {
 }
 
 int softnic_mlx5_init_obj(mlx5dv_obj* obj, uint64_t types) {
-  if ((types & ~uint64_t{MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | MLX5DV_OBJ_PD}) != 0) return EOPNOTSUPP;
+  constexpr uint64_t kKnown = MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ | MLX5DV_OBJ_RWQ | MLX5DV_OBJ_PD;
+  if ((types & ~kKnown) != 0) return EOPNOTSUPP;
   if (are_rings_refused()) return EOPNOTSUPP;
   int error = 0;
   if ((types & MLX5DV_OBJ_QP) != 0) error = give(obj->qp.in, *obj->qp.out);
   if (error == 0 && (types & MLX5DV_OBJ_CQ) != 0) error = give(obj->cq.in, *obj->cq.out);
+  if (error == 0 && (types & MLX5DV_OBJ_RWQ) != 0)
+    static_cast<Wq*>(obj->rwq.in)->ring.describe(*obj->rwq.out);
   if (error == 0 && (types & MLX5DV_OBJ_PD) != 0) {
     obj->pd.out->pdn = obj->pd.in->handle;
     obj->pd.out->comp_mask = 0;
@@ -121,6 +132,11 @@ ibv_cq_ex* softnic_mlx5_create_cq(ibv_context* context, const ibv_cq_init_attr_e
   made.compresses = compresses;
   extend(made, attr->wc_flags);
   return &made.ex();
+}
+
+ibv_wq* softnic_mlx5_create_wq(ibv_context* context, const ibv_wq_init_attr* attr,
+                               const mlx5dv_wq_init_attr* mlx5) {
+  return create_wq(context, *attr, mlx5 != nullptr ? *mlx5 : mlx5dv_wq_init_attr{});
 }
 
 ibv_qp* softnic_mlx5_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr,

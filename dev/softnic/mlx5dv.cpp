@@ -32,6 +32,10 @@ ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr,
   return softnic_mlx5_create_qp(context, attr, mlx5);
 }
 
+ibv_wq* mlx5dv_create_wq(ibv_context* context, ibv_wq_init_attr* attr, mlx5dv_wq_init_attr* mlx5) {
+  return softnic_mlx5_create_wq(context, attr, mlx5);
+}
+
 int mlx5dv_get_clock_info(ibv_context* context, mlx5dv_clock_info* out) {
   return softnic_mlx5_get_clock_info(context, out);
 }

@@ -56,6 +56,8 @@ struct Context : verbs_context {
   std::vector<std::unique_ptr<Pd>> pds;
   std::vector<std::unique_ptr<Channel>> channels;
   std::vector<std::unique_ptr<Cq>> cqs;
+  std::vector<std::unique_ptr<Wq>> wqs;
+  std::vector<std::unique_ptr<Table>> tables;
   std::vector<std::unique_ptr<Qp>> qps;
 };
 

@@ -74,6 +74,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_pd* pd, const ibv_qp_init_attr& attr
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* a) {
+  if ((a->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE) != 0) return create_hash_pair(context, *a);
   if ((a->comp_mask & ~uint32_t{IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MAX_TSO_HEADER}) != 0 ||
       (a->comp_mask & IBV_QP_INIT_ATTR_PD) == 0)
     return refuse(EOPNOTSUPP);
@@ -194,6 +195,7 @@ void fill_operations(Context& c) {
   c.modify_cq = modify_cq;
   c.create_cq_ex = create_cq_ex;
   c.query_rt_values = query_rt_values;
+  fill_work_queue_operations(c);
   ibv_context_ops& ops = c.context.ops;
   ops.poll_cq = poll_cq;
   ops.req_notify_cq = req_notify_cq;
@@ -203,12 +205,16 @@ void fill_operations(Context& c) {
 
 void destroy(Context& c, Qp& qp) {
   Port& port = c.nic->port;
-  reset(port, qp);
+  if (qp.table != nullptr) {
+    --qp.table->users;
+  } else {
+    reset(port, qp);
+    --qp.sent().users;
+    --qp.received().users;
+  }
   port.detach(qp);
   if (qp.direct != nullptr) port.note_direct(-1);
   --static_cast<Pd*>(qp.pd)->users;
-  --qp.sent().users;
-  --qp.received().users;
   forget(c.qps, &qp);
   c.nic->unplug();
 }
@@ -376,6 +382,7 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   Port& port = port_of(qp->context);
   const std::lock_guard hold(port.lock);
   auto& own = *static_cast<Qp*>(qp);
+  if (own.table != nullptr) return EOPNOTSUPP;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attr->cur_qp_state != own.state) return EINVAL;
   if ((mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_PORT)) != 0) return EINVAL;
   if ((mask & IBV_QP_STATE) == 0) return 0;

@@ -24,6 +24,9 @@ constexpr long kNapNs = 10'000, kCalmNapNs = 50'000;
 constexpr unsigned kCalm = 256, kToldEach = 2, kFalseAlarms = 8;
 constexpr long kIdleNs = 1'000'000;
 constexpr unsigned kTurnsPerLook = 16;
+// The length that a striding queue's completions bear.
+constexpr uint32_t kFiller = 1U << 31;
+constexpr unsigned kStridesAt = 16;
 
 /// What mlx5's completions say of a frame; checksums that hold are `good`.
 Seen seen_of(std::span<const std::byte> frame, const Headers& h, bool good) {
@@ -124,6 +127,8 @@ bool Port::look() {
     }
     if (qp->state == IBV_QPS_ERR) enter_error(*qp);
   }
+  for (Wq* wq : wqs_)
+    if (wq->state == IBV_WQS_ERR) enter_error(*wq);
   for (Cq* cq : direct_cqs_) {
     bool at_once = false;
     if (!cq->direct->look(at_once)) continue;
@@ -148,9 +153,13 @@ void Port::flush_direct() {
 }
 
 bool Port::anyone_is_armed() const {
-  return std::any_of(qps_.begin(), qps_.end(), [](const Qp* q) {
-    return q->sent().armed != Armed::kNo || q->received().armed != Armed::kNo;
-  });
+  const auto is_armed = [](const Qp* q) {
+    return q->table == nullptr &&
+           (q->sent().armed != Armed::kNo || q->received().armed != Armed::kNo);
+  };
+  return std::any_of(qps_.begin(), qps_.end(), is_armed) ||
+         std::any_of(wqs_.begin(), wqs_.end(),
+                     [](const Wq* w) { return w->received().armed != Armed::kNo; });
 }
 
 void Port::arm() {
@@ -279,7 +288,15 @@ unsigned Port::posted_receives() {
     qp->direct->receives.look(*qp, memory);
     n += qp->direct->receives.waiting();
   }
+  for (Wq* wq : wqs_) {
+    wq->ring.look(*wq, memory);
+    n += wq->ring.waiting();
+  }
   return static_cast<unsigned>(n);
+}
+
+bool Port::is_only_receiver() const {
+  return std::count_if(qps_.begin(), qps_.end(), [](const Qp* q) { return q->can_receive(); }) == 1;
 }
 
 /// @return false: the frame must wait on the wire.
@@ -300,16 +317,20 @@ bool Port::deliver(std::span<const std::byte> frame) {
   if (is_direct()) seen = seen_of(frame, h, good);
   for (size_t i = 0; i < to.count; ++i) {
     Qp& qp = *to.qp[i];
-    if (qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS) {
+    Wq* const wq = qp.table != nullptr ? qp.table->wq : nullptr;
+    const bool is_ready = wq != nullptr ? wq->state == IBV_WQS_RDY
+                                        : qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS;
+    if (!is_ready) {
       drop(counts.rx_no_rule);
-    } else if (!has_receive(qp)) {
+    } else if (!(wq != nullptr ? has_receive(*wq, frame.size()) : has_receive(qp))) {
       // Beside other queue pairs it is lost, as on a NIC: they shall not wait for this one.
       const bool can_wait = peer_ == nullptr || (is_direct() && !driven.by_hand);
-      if (can_wait && qps_.size() == 1) return false;
+      if (can_wait && is_only_receiver()) return false;
       drop(counts.rx_no_receive);
     } else {
       seen.flow_tag = to.tag[i];
-      if (scatter(qp, frame, good, seen)) ++counts.rx_frames;
+      const bool whole = wq != nullptr ? scatter(*wq, frame, seen) : scatter(qp, frame, good, seen);
+      if (whole) ++counts.rx_frames;
     }
   }
   return true;
@@ -350,6 +371,66 @@ bool Port::scatter(Qp& qp, std::span<const std::byte> frame, bool good, const Se
   return wc.status == IBV_WC_SUCCESS;
 }
 
+/// Makes room for a frame at the front: what is left of an element may be too short, and is filler.
+bool Port::has_receive(Wq& wq, size_t bytes) {
+  if (!wq.ring.has_front(wq, memory)) return false;
+  const uint32_t wanted = wq.ring.strides_for(bytes), left = wq.ring.left();
+  if (wanted <= left || left == wq.ring.strides()) return true;
+  Cqe cqe{};
+  cqe.wc.wr_id = wq.ring.front_stride();
+  cqe.wc.opcode = IBV_WC_RECV;
+  cqe.wc.byte_len = kFiller | left << kStridesAt;
+  cqe.wc.qp_num = wq.wq_num;
+  cqe.freed = &wq.freed;
+  cqe.seen.wqe_id = wq.ring.front_index();
+  wq.ring.use(left, memory);
+  complete(wq.received(), cqe);
+  return wq.ring.has_front(wq, memory);
+}
+
+/// As scatter(Qp&), into the front element's next strides.
+bool Port::scatter(Wq& wq, std::span<const std::byte> frame, const Seen& seen) {
+  const uint32_t strides = wq.ring.strides_for(frame.size());
+  Cqe cqe{};
+  cqe.seen = seen;
+  cqe.seen.wqe_id = wq.ring.front_index();
+  cqe.freed = &wq.freed;
+  ibv_wc& wc = cqe.wc;
+  wc.opcode = IBV_WC_RECV;
+  wc.qp_num = wq.wq_num;
+  wc.wr_id = wq.ring.front_stride();
+  if (strides > wq.ring.left()) {
+    broken_rule("striding queue %u: a frame of %zu bytes is longer than an element", wq.wq_num,
+                frame.size());
+    wc.status = IBV_WC_LOC_LEN_ERR;
+  } else if (memory.region_of(wq.ring.place(strides), wq.pd, true, "striding queue") == nullptr) {
+    wc.status = IBV_WC_LOC_PROT_ERR;
+  } else {
+    std::memcpy(reinterpret_cast<void*>(wq.ring.place(strides).addr), frame.data(), frame.size());
+    wc.byte_len = strides << kStridesAt | static_cast<uint32_t>(frame.size());
+  }
+  wq.ring.use(wc.status == IBV_WC_SUCCESS ? strides : wq.ring.left(), memory);
+  complete(wq.received(), cqe);
+  if (wc.status != IBV_WC_SUCCESS) enter_error(wq);
+  return wc.status == IBV_WC_SUCCESS;
+}
+
+/// Every element comes back.
+void Port::enter_error(Wq& wq) {
+  wq.state = IBV_WQS_ERR;
+  while (wq.ring.has_front(wq, memory)) {
+    Cqe cqe{};
+    cqe.wc.status = IBV_WC_WR_FLUSH_ERR;
+    cqe.wc.opcode = IBV_WC_RECV;
+    cqe.wc.qp_num = wq.wq_num;
+    cqe.wc.wr_id = wq.ring.front_index();
+    cqe.freed = &wq.freed;
+    wq.ring.use(wq.ring.left(), memory);
+    complete(wq.received(), cqe);
+  }
+  flush_direct();
+}
+
 void Port::enter_error(Qp& qp) {
   qp.state = IBV_QPS_ERR;
   ibv_wc wc{};
@@ -380,6 +461,8 @@ void Port::enter_error(Qp& qp) {
 void Port::enter_all_errors() {
   for (Qp* qp : qps_)
     if (qp->state != IBV_QPS_RESET) enter_error(*qp);
+  for (Wq* wq : wqs_)
+    if (wq->state != IBV_WQS_RESET) enter_error(*wq);
 }
 
 }  // namespace vireo::softnic

@@ -56,6 +56,8 @@ class Port {
 
   void attach(Qp& qp) { qps_.push_back(&qp); }
   void detach(Qp& qp);
+  void attach(Wq& wq) { wqs_.push_back(&wq); }
+  void detach(Wq& wq) { std::erase(wqs_, &wq); }
   void attach(Channel& c);
   void detach(Channel& c);
   void attach(Cq& cq) { direct_cqs_.push_back(&cq); }  ///< of those with rings of their own
@@ -105,11 +107,12 @@ class Port {
   }
   /// Every request comes back as WR_FLUSH_ERR, in order.
   void enter_error(Qp& qp);
+  void enter_error(Wq& wq);
   void enter_all_errors();
   void inject(std::span<const std::byte> frame) { deliver(frame); }
 
   std::mutex& lock;
-  /// Of all pairs.
+  /// Of all queues.
   unsigned posted_receives();
 
   MemoryTable memory;
@@ -136,6 +139,9 @@ class Port {
   std::span<const std::byte> harmed(std::span<const std::byte> frame);
   bool deliver(std::span<const std::byte> frame);
   bool scatter(Qp& qp, std::span<const std::byte> frame, bool good, const Seen& seen);
+  bool has_receive(Wq& wq, size_t bytes);
+  bool scatter(Wq& wq, std::span<const std::byte> frame, const Seen& seen);
+  bool is_only_receiver() const;
   void complete(Cq& cq, Cqe e);
   void watch_peer();
   bool anyone_is_armed() const;
@@ -150,6 +156,7 @@ class Port {
   uint32_t harm_ = 1;               ///< draws where and how
   UniqueFd timer_;
   std::vector<Qp*> qps_;
+  std::vector<Wq*> wqs_;
   std::vector<Channel*> channels_;
   std::vector<Cq*> direct_cqs_;
   int direct_pairs_ = 0;

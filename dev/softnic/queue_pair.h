@@ -14,6 +14,7 @@
 #include "dev/softnic/completion.h"
 #include "dev/softnic/receive_ring.h"
 #include "dev/softnic/send_ring.h"
+#include "dev/softnic/work_queue.h"
 
 namespace vireo::softnic {
 
@@ -87,6 +88,7 @@ struct Qp : ibv_qp {
   WorkRing<SendRequest> sends;
   WorkRing<ReceiveRequest> receives;
   std::unique_ptr<DirectRings> direct;
+  Table* table = nullptr;  ///< then it has no rings, and frames for it are the queue's there
 
   Qp(const ibv_qp_init_attr& attr, uint16_t tso_header)
       : ibv_qp{},
@@ -95,6 +97,7 @@ struct Qp : ibv_qp {
         sends(attr.cap.max_send_wr, attr.cap.max_send_sge,
               std::max<uint32_t>(attr.cap.max_inline_data, tso_header)),
         receives(attr.cap.max_recv_wr, attr.cap.max_recv_sge, 0) {}
+  bool can_receive() const { return table != nullptr || init.cap.max_recv_wr > 0; }
   bool is_untouched() const { return sends.idle() && receives.idle(); }
   void give_rings();
   Cq& sent() const { return *static_cast<Cq*>(send_cq); }

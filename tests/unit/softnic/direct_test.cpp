@@ -227,7 +227,7 @@ TEST(DirectDevice, SaysWhatItIs) {
   End e(0);
   EXPECT_TRUE(mlx5dv_is_supported(e.device));
   mlx5dv_context c{};
-  c.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_STRIDING_RQ;
+  c.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP;
   EXPECT_EQ(mlx5dv_query_device(e.context, &c), 0);
   EXPECT_EQ(c.comp_mask, uint64_t{MLX5DV_CONTEXT_MASK_CQE_COMPRESION}) << "what it does not have";
   EXPECT_TRUE((c.flags & MLX5DV_CONTEXT_FLAGS_CQE_V1) != 0);
