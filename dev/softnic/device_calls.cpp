@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -99,6 +100,16 @@ int query_port(ibv_context* context, uint8_t number, ibv_port_attr* attr, size_t
   a.link_layer = IBV_LINK_LAYER_ETHERNET;
   std::memcpy(attr, &a, std::min(size, sizeof a));
   return 0;
+}
+
+std::atomic<bool> g_is_fork_safe{false};
+/// Memory has been registered: ibv_fork_init(3) is to come before.
+bool is_fork_late() {
+  const auto all = every_device();
+  return std::any_of(all.begin(), all.end(), [](Nic* n) {
+    const std::lock_guard hold(n->port.lock);
+    return n->port.memory.count() > 0;
+  });
 }
 
 void name_entry(const Nic& n, ibv_gid_entry& e) {
@@ -274,8 +285,15 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
 }
 void ibv_ack_async_event(ibv_async_event*) {}  // those of ports and devices need none
 
-int ibv_fork_init(void) { return 0; }  // no page is pinned, so a fork needs no care
-enum ibv_fork_status ibv_is_fork_initialized(void) { return IBV_FORK_UNNEEDED; }
+// No page is pinned, so a fork needs no care; but it answers as on a kernel where one does.
+int ibv_fork_init(void) {
+  if (is_fork_late() && !g_is_fork_safe) return EINVAL;
+  g_is_fork_safe = true;
+  return 0;
+}
+enum ibv_fork_status ibv_is_fork_initialized(void) {
+  return g_is_fork_safe ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
+}
 int ibv_dontfork_range(void*, size_t) { return 0; }
 int ibv_dofork_range(void*, size_t) { return 0; }
 

@@ -22,6 +22,7 @@
   X(destroy_comp_channel)             \
   X(destroy_cq)                       \
   X(destroy_qp)                       \
+  X(fork_init)                        \
   X(free_device_list)                 \
   X(get_async_event)                  \
   X(ack_async_event)                  \

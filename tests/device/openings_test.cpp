@@ -115,6 +115,12 @@ INSTANTIATE_TEST_SUITE_P(, Openings,
                          testing::Values(Kind{"verbs", open_verbs}, Kind{"mlx5", open_mlx5}),
                          [](const auto& i) { return i.param.name; });
 
+// Before Linux 5.13 a driver's rings are a forked parent's no more without it.
+TEST_P(Openings, AForkIsPreparedFor) {
+  const Opening one(GetParam().open, 0);
+  EXPECT_EQ(ibv_is_fork_initialized(), IBV_FORK_ENABLED);
+}
+
 TEST_P(Openings, TheDeviceSaysSo) { EXPECT_TRUE(open(0)->device->caps().reopens); }
 
 TEST_P(Openings, EachGetsItsOwnFrames) {
