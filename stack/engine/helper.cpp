@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/assert.h"
 
@@ -20,6 +21,10 @@ constexpr unsigned kTurns = 8;
 /// Looks that must find the program asleep in our calls before the helper sleeps without a timeout
 /// too.
 constexpr unsigned kRoundsToPark = 64;
+/// Who has polled for a while is looked at after this part of that while, kMostGraces at most: so
+/// late is noticed that it stopped.
+constexpr int64_t kPartOfPolled = 8;
+constexpr int64_t kMostGraces = 10;
 /// How often it is asked whether the devices are still there, while there are flows.
 constexpr Duration kLookAfterPorts = Duration::s(1);
 /// How often the mirror is asked to free what readers have let go of meanwhile.
@@ -100,7 +105,8 @@ void Helper::run() noexcept {
 
 Duration Helper::serve(Served& s, Instant now) noexcept {
   Engine& e = *s.engine;
-  s.watch_devices = false;
+  s.watch_devices = s.is_polled = false;
+  const Instant polled_since = std::exchange(s.polled_since, now);
   if (e.live_flows() == 0) {
     if (e.lock().try_lock()) {
       e.forget_snapshot();
@@ -122,7 +128,12 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   }
   s.quiet_rounds = 0;
   const Duration silent = now - e.last_poll();
-  if (silent < grace_) return grace_ - silent;
+  if (silent < grace_) {
+    s.is_polled = true;
+    s.polled_since = polled_since;
+    const Duration part = Duration::ns((now - polled_since).ns() / kPartOfPolled);
+    return std::clamp(part, grace_, Duration::ns(grace_.ns() * kMostGraces)) - silent;
+  }
   for (unsigned i = 0; i < kTurns; ++i) {
     if (!e.lock().try_lock()) return grace_;
     const bool is_worked = e.poll_for_helper(Clock::now());
@@ -144,11 +155,12 @@ void Helper::sleep(Instant now, Duration d) noexcept {
   const auto is_live = [](const Served& s) { return s.engine->live_flows() != 0; };
   if (std::ranges::any_of(all, is_live)) d = std::min(d, kLookAfterPorts);
   const Instant until = d == Duration::max() ? Instant::never() : now + d;
-  for (Served& s : all) s.engine->set_helper_sleep(until);
+  for (Served& s : all) s.engine->set_helper_sleep(s.is_polled ? Instant() : until);
   // What changed before that was announced did not ring: look once more.
   for (const Served& s : all) {
     const bool is_served = s.watch_devices || s.engine->sleepers() != 0;
-    if (d > grace_ && is_live(s) && (!is_served || s.engine->next_deadline() - now + grace_ < d))
+    if (d > grace_ && !s.is_polled && is_live(s) &&
+        (!is_served || s.engine->next_deadline() - now + grace_ < d))
       d = grace_;
   }
   poll_fds_.assign({{bell_.fd(), POLLIN, 0}, {mirror_.fd(), POLLIN, 0}});

@@ -3,10 +3,11 @@
 // calling in.
 //
 // It only ever tries an engine's lock: failure means that someone is inside and does the work.
-// While the program polls, it looks once in helper_grace; while threads of the program sleep in our
-// calls (they serve the engine when they wake), or nothing is open, it sleeps until something
-// happens. Owner: process. Thread: start() and the destructor by the owner; the rest is its own
-// thread, all signals blocked.
+// While the program polls, it looks once in helper_grace, and the longer that goes on the more
+// seldom: each look takes the processor from a program that has but one. While threads of the
+// program sleep in our calls (they serve the engine when they wake), or nothing is open, it sleeps
+// until something happens. Owner: process. Thread: start() and the destructor by the owner; the
+// rest is its own thread, all signals blocked.
 #pragma once
 
 #include <poll.h>
@@ -49,7 +50,9 @@ class Helper {
   struct Served {
     Engine* engine = nullptr;     ///< constant once it is counted
     Instant looked{};             ///< last look after the ports
+    Instant polled_since{};       ///< last look that did not find the program polling
     unsigned quiet_rounds = 0;    ///< looks in a row that found sleepers of the program
+    bool is_polled = false;       ///< the program polls: nothing needs to ring
     bool watch_devices = false;   ///< while the thread sleeps
     std::vector<int> device_fds;  ///< copied under the engine's lock
   };
@@ -59,7 +62,8 @@ class Helper {
   std::span<Served> served() noexcept {
     return {served_.data(), count_.load(std::memory_order_acquire)};
   }
-  /// Serves the engine if nobody else does. @return how long to sleep; sets `watch_devices`.
+  /// Serves the engine if nobody else does. @return how long to sleep; sets `is_polled` and
+  /// `watch_devices`.
   Duration serve(Served& s, Instant now) noexcept;
   void sleep(Instant now, Duration d) noexcept;
 
