@@ -1,5 +1,6 @@
 #include "dev/registry.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -77,6 +78,13 @@ Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Sett
                .stamps = stamps_of(s.hw_ts_conversion)});
 }
 
+constexpr const char* kInterfaces = "/sys/class/net/";
+
+bool is_above_rdma(const std::string& interface) {
+  const std::string path = kInterfaces + interface + "/device/infiniband";
+  return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
+}
+
 Carried<std::unique_ptr<Device>> open(const Settings& s, const net::Link& link, Arena& arena) {
   if (auto may = may_open(s, link); !may) return std::unexpected(may.error());
   Result<std::unique_ptr<Device>> device;
@@ -118,13 +126,20 @@ Carried<void> may_open(const Settings& s, const net::Link& link) {
 }
 
 bool has_rdma(const net::Link& link) {
-  const auto is_above = [](const std::string& interface) {
-    const std::string path = "/sys/class/net/" + interface + "/device/infiniband";
-    return syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
-  };
   if (const auto bond = verbs::read_bond(link.name))
-    return std::ranges::any_of(bond->members, is_above);
-  return is_above(link.name);
+    return std::ranges::any_of(bond->members, is_above_rdma);
+  return is_above_rdma(link.name);
+}
+
+bool may_have_rings(const Settings& settings) {
+  if (settings.device != DeviceChoice::kAuto) return is_rdma(settings.device);
+  DIR* const all = opendir(kInterfaces);
+  if (all == nullptr) return false;
+  bool any = false;
+  while (const dirent* e = any ? nullptr : readdir(all))
+    any = e->d_name[0] != '.' && is_above_rdma(e->d_name);
+  closedir(all);
+  return any;
 }
 
 DeviceOpener device_opener(const Settings& settings) {

@@ -15,6 +15,10 @@ Carried<void> may_open(const Settings& settings, const net::Link& link);
 /// VIREO_DEVICE=auto then prefers.
 bool has_rdma(const net::Link& link);
 
+/// A device that these settings may choose can be opened several times by one process: RDMA devices
+/// are asked for, or one is beneath an interface here. Not within an engine's lock.
+bool may_have_rings(const Settings& settings);
+
 /// The opener for an engine. `settings` must outlive it. Refusals: kDisabled, kInterface (not one
 /// of VIREO_INTERFACES, or not a kind that is carried), kDeviceBusy, kRights, kMemory, kDevice.
 DeviceOpener device_opener(const Settings& settings);

@@ -40,7 +40,10 @@ Stack* make_stack() {
       log<LogLevel::kDetails>("{}", d.text);
   }
   init_settings(p.settings);
-  auto* stack = new (std::nothrow) Stack({settings(), device_opener(settings()), true, true});
+  auto* stack = new (std::nothrow) Stack({.settings = settings(),
+                                          .opener = device_opener(settings()),
+                                          .want_mourner = true,
+                                          .may_have_rings = may_have_rings(settings())});
   if (stack == nullptr) return nullptr;
   pthread_atfork([] { process_stack()->fork_prepare(); }, [] { process_stack()->fork_parent(); },
                  [] {

@@ -44,6 +44,7 @@ Stack::Stack(Parts parts)
       // On the shared-memory wire the kernel, through which it speaks, does not know the way.
       want_mourner_(parts.want_mourner && settings_.mourner &&
                     settings_.device != DeviceChoice::kShm),
+      may_have_rings_(parts.may_have_rings),
       program_(program_invocation_short_name),
       owner_pid_(::getpid()),
       rings_(settings_) {
@@ -106,6 +107,7 @@ std::unexpected<Refusal> refuse(const Err& e) {
 Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
   EngineConfig config;
   config.arena_bytes = settings_.arena_bytes;
+  if (may_have_rings_) config.arena_bytes = rings_.arena_bytes(settings_);
   config.huge_pages = settings_.mem_alloc_type == MemAlloc::kHuge;
   config.time_wait = settings_.tcp_timewait;
   config.helper_grace = settings_.helper_grace;

@@ -96,6 +96,8 @@ class Stack {
     DeviceOpener opener;
     bool want_helper = true;    ///< false: the test polls the engine itself
     bool want_mourner = false;  ///< true: a program that may be killed (and VIREO_MOURNER)
+    /// Some device can be opened once more by each ring: they share the packet memory.
+    bool may_have_rings = false;
   };
   explicit Stack(Parts parts);
   ~Stack();  ///< tests only: every socket is closed
@@ -206,6 +208,7 @@ class Stack {
   DeviceOpener opener_;
   bool want_helper_;
   bool want_mourner_;
+  bool may_have_rings_;
   std::string program_;
   std::atomic<pid_t> owner_pid_;
   std::atomic<pid_t> ending_thread_{0};  ///< in drain_at_exit()

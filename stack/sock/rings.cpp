@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/arena.h"
 #include "core/log.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/sockets.h"
@@ -37,6 +38,12 @@ unsigned most_of(const Settings& s) {
 
 Rings::Rings(const Settings& s) : logic_(s.ring_allocation_logic_rx), most_(most_of(s)) {
   forget();
+}
+
+size_t Rings::arena_bytes(const Settings& s) const {
+  const size_t all = s.arena_bytes;
+  const size_t part = all / most_ / Arena::kHugePageBytes * Arena::kHugePageBytes;
+  return std::max(part, std::min(all, kLeastArena));
 }
 
 std::optional<uint64_t> Rings::key_of_caller(const IpAddr& source) {

@@ -35,11 +35,15 @@ class Rings {
   static constexpr unsigned kMost = kStatsEngines;
   /// A ring that was chosen is not another's so soon, though no socket may be in it yet.
   static constexpr Duration kUnsettled = Duration::s(1);
+  static constexpr size_t kLeastArena = size_t{4} << 20;
 
   explicit Rings(const Settings& s);
 
   /// 1: there is one ring for all.
   unsigned most() const { return most_; }
+  /// Packet memory of one of them: an equal part of what the process is to have, but not less than
+  /// a ring can carry a stream with.
+  size_t arena_bytes(const Settings& s) const;
   bool is_for_each_socket() const { return logic_ == RingLogic::kSocket; }
   /// Whose ring the calling thread asks for; none: nobody else's. `source`: the socket's address.
   /// Where threads are attached to processors, this is where it happens.

@@ -253,6 +253,25 @@ TEST_P(SocketRings, TheyAreSharedWhereTheDeviceRefusesOneMore) {
   }
 }
 
+// Locked memory: what the process was to have, whatever many rings it makes of it.
+TEST_P(SocketRings, ThePacketMemoryIsDividedAmongThem) {
+  constexpr uint32_t kPackets = 512;  // of a MiB
+  const auto expect_each = [&](RingLogic logic, int limit, uint32_t mib) {
+    Shape s = shape(logic, limit);
+    s.arena_bytes = size_t{24} << 20;
+    World w(s);
+    for (uint16_t port = 7001; port <= 7003; ++port) exchange(w, w.udp(1, port), port, 3);
+    const unsigned count = w.stack(1).engine_count();
+    EXPECT_EQ(count, limit == 0 && logic == RingLogic::kInterface ? 1U : 3U);
+    for (unsigned i = 0; i < count; ++i)
+      EXPECT_EQ(w.stack(1).stats().engines[i].pool_size.get(), mib * kPackets);
+  };
+  expect_each(RingLogic::kInterface, 0, 24);
+  expect_each(RingLogic::kSocket, 3, 8);
+  expect_each(RingLogic::kSocket, 5, 4);  // whole huge pages
+  expect_each(RingLogic::kSocket, 0, 4);  // not less
+}
+
 // The NIC would give each of two rings every frame for the port.
 TEST_P(SocketRings, WhoMaySharePortsShareARing) {
   World w(shape(RingLogic::kSocket));

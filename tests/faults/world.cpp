@@ -85,7 +85,7 @@ Stack::Parts parts_of_host(int which) {
               return std::unexpected(Refusal{Carriage::kDevice, d.error().code, d.error().where});
             return std::move(*d);
           },
-          false};
+          /*want_helper=*/false, /*want_mourner=*/false, /*may_have_rings=*/true};
 }
 
 World::World(const Shape& shape) : shape_(shape) {

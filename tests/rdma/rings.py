@@ -166,6 +166,8 @@ def look(t: Test, pid: int, first: int, before: list[int], several: bool) -> lis
     process = counters.live(pid)[0]
     rings = process["rings"]
     t.expect(len(rings) == (THREADS if several else 1), f"there are {len(rings)} rings")
+    sizes = {r["pool_size"] for r in rings}  # the packet memory is the process's: 32 rings may be
+    t.expect(sizes == {2048 if several else 16384}, f"packets of the rings: {sizes}")
     now = [r["rx_packets"] for r in rings] + [0] * (THREADS - len(rings))
     used = []
     for number in range(first, first + THREADS):
