@@ -149,7 +149,7 @@ bool Engine::full_turn(Instant now, unsigned frames) noexcept {
     idle(now);
   if (frames_unbooked_ >= kMostUnbooked) [[unlikely]]
     reap_and_refill();
-  if (!pending_.empty() || !riding_.empty()) flush_pending(now, acks_ride_ && frames != 0);
+  if (!pending_.empty() || !riding_.empty()) flush_pending(now, acks_ride_);
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
   if (deadlines_moved_ || !is_worked) publish_deadline(now);
   return is_worked;

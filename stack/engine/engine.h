@@ -169,7 +169,8 @@ class Engine {
     return turn(now);
   }
   /// poll() of a call that returns to the program with what came: an ACK that is owed for it waits
-  /// a turn, for what the program does next, send or close, carries it.
+  /// some such turns (accept until there is none, epoll_wait, recv), for what the program does
+  /// next, send or close, carries it.
   bool poll_to_return(Instant now) noexcept VIREO_REQUIRES(lock_) {
     acks_ride_ = true;
     const bool is_worked = poll(now);
@@ -622,6 +623,7 @@ class Engine {
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   bool deadlines_moved_ = false;  ///< deadline_ may be late
+  unsigned ride_turns_ = 0;       ///< since riding_ was empty
   bool acks_ride_ = false;        ///< this turn is poll_to_return()'s
   bool stamps_ = false;           ///< stamp_frames() was asked for
   Heard<false> heard4_;           ///< whose frames took the short way last
@@ -660,7 +662,7 @@ class Engine {
   TcpPending pending_;
   HookList<TcpFlow, &TcpFlow::notify_hook> notify_;
   HookList<UdpFlow, &UdpFlow::notify_hook> notify_udp_;
-  TcpPending riding_;  ///< owe an ACK that waits for something to ride on, a turn at most
+  TcpPending riding_;  ///< owe an ACK that waits for something to ride on, kRideTurns at most
   TcpPending stalled_;
   HookList<UdpFlow, &UdpFlow::held_hook> held_;
   HookList<TcpFlow, &TcpFlow::unowned_hook> orphans_;

@@ -144,6 +144,7 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
 }
 
 void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {
+  if (f.pending_hook.is_linked() && tcp::may_ride(f.tcb)) return;  // its turn comes
   if (!transmit(f, now)) want_transmit(f);
 }
 

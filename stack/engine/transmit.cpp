@@ -11,6 +11,9 @@ namespace {
 
 /// Frames one connection may send before the others have their turn.
 constexpr unsigned kSendBurst = 64;
+/// So many whole turns may an ACK wait before it goes by itself; of those that find nothing, one in
+/// eight is whole. Accept until there is none, then epoll_wait and recv, is two.
+constexpr unsigned kRideTurns = 2;
 /// How often the kernel is asked again about a neighbour that does not answer, or to confirm one in
 /// use.
 constexpr Duration kAskAgain = Duration::ms(500);
@@ -273,10 +276,15 @@ void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
   deadlines_moved_ = true;
 }
 
-/// `may_ride`: who owes no more than an ACK that may wait does so until the next time.
+/// `may_ride`: who owes no more than an ACK that may wait does so, kRideTurns at most.
 void Engine::flush_pending(Instant now, bool may_ride) noexcept {
+  if (riding_.empty()) {
+    ride_turns_ = 0;
+  } else {
+    may_ride &= ++ride_turns_ <= kRideTurns;
+    pending_.splice(pending_.begin(), riding_);
+  }
   TcpPending turn;  // those that are not done after their turn wait for the next poll
-  turn.swap(riding_);
   while (!pending_.empty()) {
     TcpFlow& f = pending_.front();
     pending_.pop_front();

@@ -143,7 +143,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     if (t_cancelled) [[unlikely]]
       return fail(EINTR, "cancelled");  // what is ready stays so
     bool busy = false;
-    for (Engine* e : call.engines) busy |= poll_engine(*e);
+    for (Engine* e : call.engines) busy |= poll_engine_to_return(*e);
     idle.end(busy, now);
     const bool expired = now >= *deadline;
     const bool shared = polls > SpinPlaces::kLeastPolls &&

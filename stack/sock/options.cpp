@@ -675,6 +675,21 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
   return give_int(static_cast<int>(tcp::effective_mss(t)), value, len);
 }
 
+/// Set on most connections as soon as they are there, and any value is right: the kernel's socket
+/// beneath a carried one is not asked, but told when it is no longer carried (drop_flow()).
+bool is_untold(int level, int name) { return level == IPPROTO_TCP && name == TCP_NODELAY; }
+
+/// Control lock held.
+Result<void> set_untold(File& f, int fd, int level, int name, const void* value, socklen_t len) {
+  if (static_cast<int>(len) < static_cast<int>(sizeof(int))) return fail(EINVAL, "setsockopt");
+  if (value == nullptr) return fail(EFAULT, "setsockopt");
+  SocketOptions o = *f.tcp.options;
+  o.*(find_kept(level, name)->field) = int_of(value, len) != 0 ? 1 : 0;
+  if (auto ok = replace_options(f, o); !ok) return ok;
+  apply_tcp(f, fd, level, name);
+  return {};
+}
+
 /// What an accepted connection was given, for it has no kernel socket that could tell.
 std::optional<Result<void>> get_kept(File& f, int level, int name, void* value, socklen_t* len) {
   const SocketOptions& o = *f.tcp.options;
@@ -722,6 +737,8 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   if (f.is_tcp() && mode == Mode::kCarried && level == IPPROTO_TCP &&
       (name == TCP_FASTOPEN_CONNECT || name == TCP_FASTOPEN_NO_COOKIE))
     return fail(EINVAL, "setsockopt");
+  if (mode == Mode::kCarried && f.is_tcp() && is_untold(level, name))
+    return set_untold(f, h.fd, level, name, value, len);
   if (is_kernel_only(level, name, value, len, f.is_udp()))
     return set_kernel_only(f, h.fd, level, name, value, len);
   SocketOptions o = options_of(f);
@@ -761,7 +778,7 @@ Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* l
   }
   if (f.is_carried())
     if (auto r = get_live(f, level, name, value, len)) return *r;
-  if (f.placeholder && f.is_carried()) {
+  if (f.is_carried() && (f.placeholder || (f.is_tcp() && is_untold(level, name)))) {
     const ControlGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockopt");
     if (auto r = get_kept(f, level, name, value, len)) return *r;

@@ -35,6 +35,13 @@ bool poll_engine(Engine& e) noexcept {
   return busy;
 }
 
+bool poll_engine_to_return(Engine& e) noexcept {
+  if (!e.lock().try_lock()) return true;
+  const bool busy = e.poll_to_return(Clock::now());
+  e.unlock();
+  return busy;
+}
+
 ReadyBits ready_now(Handle h) noexcept {
   Engine* e = h->engine.load(std::memory_order_acquire);
   if (e == nullptr) return h.is_alive() ? readiness(*h.file) : 0;  // no flow: nothing to guard

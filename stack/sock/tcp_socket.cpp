@@ -1,6 +1,8 @@
 // A carried TCP connection as the program sees it: connect, shutdown, errors, readiness.
 // Behaviour is Linux's (net/ipv4/af_inet.c inet_stream_connect, inet_shutdown; net/ipv4/tcp.c
 // tcp_poll); data is in tcp_data.cpp.
+#include <netinet/tcp.h>
+
 #include "stack/sock/cancel.h"
 #include "stack/sock/sockets.h"
 
@@ -190,7 +192,11 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
 namespace {
 
 /// Ends the flow of a socket that goes on living. Control and engine's lock held.
-void drop_flow(File& f, Engine& e, UniqueFd holder, bool reset) {
+void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
+  File& f = *h.file;
+  // What it was not told while it was carried (setsockopt()).
+  const int nodelay = f.tcp.options->nodelay;
+  (void)libc().setsockopt(h.fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
   e.tcp_close(f.tcp_flow(), std::move(holder), reset, Clock::now());
   f.flow = nullptr;
   f.mode.store(Mode::kUndecided, std::memory_order_release);
@@ -215,7 +221,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
       // After a failure Linux lets the socket try again; so do we, with a new flow.
       if (f.tcp.link == Link::kUnconnected && tcp::state(f.tcp_flow().tcb) == State::kClosed &&
           (f.tcp.error_taken || tcp::error(f.tcp_flow().tcb) == 0))
-        drop_flow(f, *e, UniqueFd(), false);
+        drop_flow(h, *e, UniqueFd(), false);
     }
     const Mode mode = f.mode.load(std::memory_order_relaxed);
     if (mode == Mode::kVoid) return fail(EISCONN, "connect");
@@ -286,7 +292,7 @@ Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
         return {};
       }
       const EngineGuard guard(*e);
-      drop_flow(f, *e, dup_shadow(h.fd), true);
+      drop_flow(h, *e, dup_shadow(h.fd), true);
     }
   }
   f.ready.notify(kModeChanged);

@@ -29,6 +29,12 @@ class Riding : public testing::Test {
     h.link().step(h.now());
     return peer.hear_all();
   }
+  void return_with_nothing() {
+    h.engine().lock().lock();
+    h.engine().poll_to_return(h.now());
+    h.engine().unlock();
+    h.link().step(h.now());
+  }
 };
 
 TEST_F(Riding, OnTheAnswer) {
@@ -61,11 +67,39 @@ TEST_F(Riding, EndsWithTheNextTurn) {
   EXPECT_EQ(sent[0].ack, peer.nxt);
 }
 
-TEST_F(Riding, EndsWithTheNextTurnThoughItBringsMore) {
-  EXPECT_TRUE(receive("a").empty());
-  const auto sent = receive("b");
+TEST_F(Riding, EndsAfterSomeTurnsThatReturn) {  // accept that finds none, epoll_wait, recv
+  EXPECT_TRUE(receive("request").empty());
+  std::vector<Heard> sent;
+  int turns = 0;
+  for (; sent.empty() && turns < 50; ++turns) {
+    return_with_nothing();
+    sent = peer.hear_all();
+  }
+  EXPECT_GT(turns, 4);
+  EXPECT_LT(turns, 20);
   ASSERT_EQ(sent.size(), 1u);
+  EXPECT_TRUE(sent[0].is(kAck));
   EXPECT_EQ(sent[0].ack, peer.nxt);
+}
+
+TEST_F(Riding, TakesWhatComesMeanwhileWithIt) {
+  EXPECT_TRUE(receive("a").empty());
+  receive("b");
+  for (int i = 0; i < 20; ++i) return_with_nothing();
+  const auto sent = peer.hear_all();
+  ASSERT_LE(sent.size(), 1u);
+  h.pass(Duration::ms(50));
+  EXPECT_EQ(h.read(*c), "ab");
+  EXPECT_EQ(c->flow->tcb.rcv_acked, c->flow->tcb.rcv_nxt);
+}
+
+TEST_F(Riding, OutlivesASetting) {  // TCP_NODELAY right after connect or accept
+  EXPECT_TRUE(receive("request").empty());
+  h.engine().lock().lock();
+  h.engine().tcp_progress(*c->flow, h.now());
+  h.engine().unlock();
+  h.link().step(h.now());
+  EXPECT_TRUE(peer.hear_all().empty());
 }
 
 TEST_F(Riding, IsDueWithinTheHelpersGrace) {
