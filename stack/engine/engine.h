@@ -249,9 +249,9 @@ class Engine {
   /// `port_holder` keeps the port meanwhile; it may be empty, and of a leased port it is not
   /// wanted. `reset`: SO_LINGER 0.
   void tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now);
-  /// Closed connections that still owe their peer data or FIN, or its acknowledgment (exit waits
-  /// for none).
-  bool orphans_owe() const;
+  /// What closed connections still owe their peers, in bytes, a FIN and its acknowledgment counted
+  /// as one (exit waits for none).
+  uint64_t orphans_owe() const;
   /// Closed connections whose peer has not closed yet, or that are not over for another reason.
   bool has_orphans() const { return !orphans_.empty(); }
   /// The process ends in good order: peers that have acknowledged our FIN need no mourner.

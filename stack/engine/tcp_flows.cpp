@@ -188,11 +188,14 @@ void Engine::orphan_effects(TcpFlow& f, Instant now) noexcept {
   }
 }
 
-bool Engine::orphans_owe() const {
-  return std::any_of(orphans_.begin(), orphans_.end(), [](const TcpFlow& f) {
+uint64_t Engine::orphans_owe() const {
+  uint64_t owed = 0;
+  for (const TcpFlow& f : orphans_) {
     const tcp::State s = tcp::state(f.tcb);
-    return s != tcp::State::kFinWait2 && s != tcp::State::kTimeWait;
-  });
+    if (s == tcp::State::kFinWait2 || s == tcp::State::kTimeWait) continue;
+    owed += 1 + f.tcb.outstanding() + f.tcb.unsent();
+  }
+  return owed;
 }
 
 // ---- effects of a burst

@@ -12,6 +12,11 @@
 // descriptors empty: every socket is the kernel's socket beneath, which for a carried connection
 // answers ENOTCONN or EINVAL. Until it ends or calls exec, our devices live as long as it does.
 #include <errno.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "core/log.h"
 #include "core/own_fds.h"
@@ -159,29 +164,48 @@ void Stack::drain_at_exit() {
       f.ready.notify(kReadyIn | kReadyOut | EPOLLHUP);
     });
   }
-  // What is owed is worth the whole patience. The peer's own FIN, and what it had sent before it
-  // knew, are worth a moment: they should find us and not the kernel, which knows no such
-  // connection.
+  // What is owed is worth the whole patience, for as long as peers take of it. Their own FINs, what
+  // they had sent before they knew, and their answers to what we said twice are worth a moment:
+  // they should find us and not the kernel, which knows no such connection. The slower they were,
+  // the longer.
   constexpr Duration kPeerCloses = Duration::ms(50);
   constexpr Duration kQuiet = Duration::ms(1);
+  constexpr int kMostTimes = 12;  // of the patience, whatever peers take
+  constexpr timespec kNap{0, 100'000};
+  const Duration patience = settings_.exit_linger;
   const Instant start = Clock::now();
   Instant last_frame = start;
+  Instant last_taken = start;
+  Instant settled = start;
+  uint64_t least_owed = UINT64_MAX;
   for (;;) {
     Instant now;
     bool has_orphans = false;
-    bool owes = false;
+    uint64_t owed = 0;
     for_each_engine([&](Engine& e) {
       const EngineGuard guard(e);
       now = Clock::now();
       if (e.poll(now)) last_frame = now;
       has_orphans |= e.has_orphans();
-      owes |= e.orphans_owe();
+      owed += e.orphans_owe();
     });
-    Duration patience = has_orphans ? kPeerCloses : kQuiet;
-    if (now - last_frame < kQuiet) patience = kPeerCloses;
-    if (owes) patience = settings_.exit_linger;
-    if (now - start >= std::min(patience, settings_.exit_linger)) break;
-    cpu_relax();
+    if (owed < least_owed) last_taken = now;
+    least_owed = std::min(least_owed, owed);
+    if (owed != 0) {
+      settled = now;
+      if (now - last_taken >= patience || now - start >= patience * kMostTimes) break;
+    } else {
+      const Duration quiet =
+          has_orphans ? kPeerCloses : std::clamp(settled - start, kQuiet, kPeerCloses);
+      if (now - std::max(settled, last_frame) >= std::min(quiet, patience) ||
+          now - settled >= std::min(kPeerCloses, patience))
+        break;
+    }
+    // It may take a while, and perhaps the peer needs this processor.
+    if (now - last_frame > kQuiet)
+      ::syscall(SYS_nanosleep, &kNap, nullptr);
+    else
+      cpu_relax();
   }
   for_each_engine([](Engine& e) {
     const EngineGuard guard(e);

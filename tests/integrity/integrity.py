@@ -10,7 +10,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from labkit.build import program  # noqa: E402
-from labkit.runner import Suite, Test  # noqa: E402
+from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
 PORT = 5002
 HARM = "loss=1%,reorder=1%,dup=0.1%,corrupt=0.1%,seed=7"
@@ -77,6 +77,48 @@ for ends in (("vireo", "vireo"), ("vireo", "kernel"), ("kernel", "vireo"), ("ker
     @suite.case(f"one way only, the other half closed from the start, {pair}", ends, seconds=100)
     def _(t: Test) -> None:
         transfer(t, 4, 1, size(t, MIB, 64 * MIB, 256 * MIB), "threads", "threads", 90, "down")
+
+
+@suite.case("an exit waits for what its peers still have to say, doubled and slow, vireo to vireo", ("vireo", "vireo"),
+            lab={"relay": "dup=100%,delay=60ms,rate=1mbit,seed=7"}, seconds=60)
+def _(t: Test) -> None:
+    """Copies come behind what they double, those of the last ACKs, too: they find the process that they are for."""
+    tool, common = str(program("tests/integrity/transfer.cpp")), (t.lab.address("B"), str(PORT), "5", "100", "poll")
+    with t.proof("tcp", least=10):
+        server = t.start("B", tool, "server", *common, name="server")
+        t.await_port("B", PORT)
+        t.start("A", tool, "client", *common, name="client").wait(50)
+        server.wait(30)
+
+
+SLOW_READER = """
+import socket, sys, time
+l = socket.create_server((sys.argv[1], int(sys.argv[2])))
+c, _ = l.accept()
+c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 30000)
+total = 0
+while data := c.recv(20000):
+    total += len(data)
+    time.sleep(0.05)
+print(total)
+"""
+WRITER = """
+import socket, sys
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+s.connect((sys.argv[1], int(sys.argv[2])))
+s.sendall(bytes(int(sys.argv[3])))
+"""
+
+
+@suite.case("an exiting program's data arrives though its peer reads slowly, vireo to kernel", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    reader = t.start("B", PYTHON, "-c", SLOW_READER, t.lab.address("B"), str(PORT), name="reader")
+    t.await_port("B", PORT)
+    writer = t.start("A", PYTHON, "-c", WRITER, t.lab.address("B"), str(PORT), str(MIB), name="writer", env={"VIREO_EXIT_LINGER": "1"})
+    writer.wait(30)
+    reader.wait(30)
+    t.expect(int(reader.stdout) == MIB, f"{reader.stdout.strip()} of {MIB} bytes arrived")
 
 
 if __name__ == "__main__":
