@@ -37,6 +37,9 @@ Host::Host(const Options& o, IpProto proto)
     die("netif_add");
   netif_set_default(&netif_);
   netif_set_up(&netif_);
+  // Only now, for what it says of itself in setting up would be believed: the peer's kernel would
+  // send to a MAC that nobody has, in runs to come, too. ethernet_input() wants it.
+  netif_.flags |= NETIF_FLAG_ETHARP;
 }
 
 err_t Host::init(netif* n) {
@@ -45,7 +48,7 @@ err_t Host::init(netif* n) {
   n->hwaddr_len = 6;
   const uint8_t mac[6] = {2, 0, 0, 0, 0, 1};
   std::memcpy(n->hwaddr, mac, sizeof mac);
-  n->flags = NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET | NETIF_FLAG_LINK_UP;
+  n->flags = NETIF_FLAG_ETHERNET | NETIF_FLAG_LINK_UP;
   n->output = to_peer;
   n->linkoutput = send;
   return ERR_OK;
