@@ -79,6 +79,43 @@ inline T load(const void* p) noexcept {
 }
 inline uint64_t halves(uint64_t v) noexcept { return (v & 0xffffffff) + (v >> 32); }
 
+/// add() of the `kWords` words of 8 bytes from `p` + kAt on: a chain of carries, which compilers do
+/// not make of the same in C++.
+template <size_t kWords, size_t kAt = 0>
+inline uint64_t add_words(uint64_t s, const std::byte* p) noexcept {
+  static_assert(kWords == 2 || kWords == 4 || kWords == 5 || kWords == 8);
+  struct Read {
+    std::byte bytes[kAt + 8 * kWords];
+  };
+  const auto& read = *reinterpret_cast<const Read*>(p);
+  if constexpr (kWords == 2) {
+    asm("addq %c2(%1), %0\n\tadcq %c2+8(%1), %0\n\tadcq $0, %0"
+        : "+r"(s)
+        : "r"(p), "i"(kAt), "m"(read)
+        : "cc");
+  } else if constexpr (kWords == 4) {
+    asm("addq %c2(%1), %0\n\tadcq %c2+8(%1), %0\n\tadcq %c2+16(%1), %0\n\t"
+        "adcq %c2+24(%1), %0\n\tadcq $0, %0"
+        : "+r"(s)
+        : "r"(p), "i"(kAt), "m"(read)
+        : "cc");
+  } else if constexpr (kWords == 5) {
+    asm("addq %c2(%1), %0\n\tadcq %c2+8(%1), %0\n\tadcq %c2+16(%1), %0\n\t"
+        "adcq %c2+24(%1), %0\n\tadcq %c2+32(%1), %0\n\tadcq $0, %0"
+        : "+r"(s)
+        : "r"(p), "i"(kAt), "m"(read)
+        : "cc");
+  } else {
+    asm("addq %c2(%1), %0\n\tadcq %c2+8(%1), %0\n\tadcq %c2+16(%1), %0\n\t"
+        "adcq %c2+24(%1), %0\n\tadcq %c2+32(%1), %0\n\tadcq %c2+40(%1), %0\n\t"
+        "adcq %c2+48(%1), %0\n\tadcq %c2+56(%1), %0\n\tadcq $0, %0"
+        : "+r"(s)
+        : "r"(p), "i"(kAt), "m"(read)
+        : "cc");
+  }
+  return s;
+}
+
 /// One word more, at `at`.
 template <bool kCopy>
 inline void take_word(uint64_t& s, std::byte* dst, const std::byte* src, size_t& at) noexcept {
@@ -86,6 +123,14 @@ inline void take_word(uint64_t& s, std::byte* dst, const std::byte* src, size_t&
   if constexpr (kCopy) std::memcpy(dst + at, &v, 8);
   s = add(s, v);
   at += 8;
+}
+
+/// As many more, from `at` on.
+template <size_t kWords, bool kCopy>
+inline void take_words(uint64_t& s, std::byte* dst, const std::byte* src, size_t& at) noexcept {
+  if constexpr (kCopy) std::memcpy(dst + at, src + at, 8 * kWords);
+  s = add_words<kWords>(s, src + at);
+  at += 8 * kWords;
 }
 
 /// Fewer than 8 bytes, not folded. With kCopy also copies.
@@ -112,19 +157,16 @@ inline uint64_t tiny(std::byte* dst, const std::byte* src, size_t n) noexcept {
   return s;
 }
 
-/// Not folded. n < kInlineBytes. With kCopy also copies.
+/// Not folded. n < kInlineBytes. With kCopy also copies. As a part of its caller.
 template <bool kCopy>
-inline uint64_t small(std::byte* dst, const std::byte* src, size_t n) noexcept {
+[[gnu::always_inline]] inline uint64_t small_here(std::byte* dst, const std::byte* src,
+                                                  size_t n) noexcept {
   if (n < 8) return tiny<kCopy>(dst, src, n);
   uint64_t s = 0;
   size_t at = 0;
   const uint64_t last = load<uint64_t>(src + n - 8);
-  while (at + 32 <= n) {  // by hand: -O2 unrolls nothing
-    take_word<kCopy>(s, dst, src, at);
-    take_word<kCopy>(s, dst, src, at);
-    take_word<kCopy>(s, dst, src, at);
-    take_word<kCopy>(s, dst, src, at);
-  }
+  if (n >= 64) take_words<8, kCopy>(s, dst, src, at);
+  if (at + 32 <= n) take_words<4, kCopy>(s, dst, src, at);
   while (at + 8 <= n) take_word<kCopy>(s, dst, src, at);
   if (at < n) {
     // The last n - at bytes, moved down to where they would lie at `at`; the copy just overlaps.
@@ -132,6 +174,10 @@ inline uint64_t small(std::byte* dst, const std::byte* src, size_t n) noexcept {
     if constexpr (kCopy) std::memcpy(dst + n - 8, &last, 8);
   }
   return s;
+}
+template <bool kCopy>
+inline uint64_t small(std::byte* dst, const std::byte* src, size_t n) noexcept {
+  return small_here<kCopy>(dst, src, n);
 }
 }  // namespace detail
 
@@ -146,11 +192,22 @@ inline Sum sum(std::span<const std::byte> bytes) noexcept {
   return sum(bytes.data(), bytes.size());
 }
 
+/// As copy_and_sum(), but not folded.
+inline uint64_t copy_and_sum_unfolded(void* dst, const void* src, size_t n) noexcept {
+  if (n >= detail::kInlineBytes) return detail::copy_large(dst, src, n);
+  return detail::small<true>(static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), n);
+}
+/// The same as a part of its caller.
+[[gnu::always_inline]] inline uint64_t copy_and_sum_here(void* dst, const void* src,
+                                                         size_t n) noexcept {
+  if (n >= detail::kInlineBytes) [[unlikely]]
+    return detail::copy_large(dst, src, n);
+  return detail::small_here<true>(static_cast<std::byte*>(dst), static_cast<const std::byte*>(src),
+                                  n);
+}
 /// Copies `n` bytes and returns their folded sum, reading memory once. The ranges must not overlap.
 inline Sum copy_and_sum(void* dst, const void* src, size_t n) noexcept {
-  if (n >= detail::kInlineBytes) return detail::copy_large(dst, src, n);
-  return fold(
-      detail::small<true>(static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), n));
+  return fold(copy_and_sum_unfolded(dst, src, n));
 }
 
 /// The checksum field after a covered 16-bit word changed (RFC 1624, equation 3). Not for UDP's

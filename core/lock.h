@@ -65,8 +65,11 @@ class VIREO_CAPABILITY("engine lock") EngineLock {
   }
 
   /// Takes the lock: spins a little, then sleeps until it is free. Not for pollers, who try.
-  void lock() noexcept VIREO_ACQUIRE() {
-    if (!try_lock()) [[unlikely]]
+  void lock() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS {
+    uint64_t free = 0;  // nothing but LOCKED outlives unlock(): no look before
+    // acquire pairs with the release in unlock().
+    if (!word_.compare_exchange_strong(free, kLocked, std::memory_order_acquire,
+                                       std::memory_order_relaxed)) [[unlikely]]
       lock_slow();
   }
 

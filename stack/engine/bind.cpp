@@ -7,6 +7,15 @@
 namespace vireo {
 namespace {
 
+/// What comes for a tuple that is one socket's alone may go straight to it.
+void refresh_expected(UdpBinding& b) {
+  if (b.key.remote_port == 0) return;
+  for (UdpFlow* u : b.flows) {
+    u->expected = {};
+    if (b.flows.size() == 1 && !u->key.v6) u->expected.set({u->key.local, u->key.remote});
+  }
+}
+
 /// Calls fn for each key of a flow: two for a wildcard of both families.
 template <class F>
 void for_each_key(const Flow& f, F&& fn) {
@@ -30,11 +39,14 @@ Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
   if (r == 0) {
     auto* const binding = new UdpBinding{key, {&u}};
     demux_.insert(key, ref(*binding));
+    refresh_expected(*binding);
     return {};
   }
   if (kind_of(r) != FlowKind::kUdp) return std::unexpected(taken);
-  auto& flows = at<UdpBinding>(r).flows;
+  UdpBinding& binding = at<UdpBinding>(r);
+  auto& flows = binding.flows;
   if (std::find(flows.begin(), flows.end(), &u) == flows.end()) flows.push_back(&u);
+  refresh_expected(binding);
   return {};
 }
 
@@ -54,6 +66,7 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
     delete &binding;
     return;
   }
+  refresh_expected(binding);
   // Who is left may have found the key steered already and have no rule of its own: it takes over
   // ours. One too many does no harm, it ends with its new owner.
   UdpFlow& heir = *binding.flows.front();

@@ -8,10 +8,6 @@ namespace {
 
 /// Those who wait for a neighbour try again this often, beside whenever the kernel's tables change.
 constexpr Duration kRetryWaiters = Duration::ms(200);
-/// Frames after which rings are served although no poll came back empty: where every turn finds
-/// frames, none would, and the device would run out of empty ones.
-constexpr unsigned kMostUnbooked = 256;
-
 /// Of a row of turns that find nothing the first does the books, and every so many after it.
 constexpr unsigned kLullTurns = 8;
 
@@ -68,9 +64,8 @@ Engine::~Engine() {
   owned_ports_.clear();  // devices and queues return their frames before the pool ends
 }
 
-/// What waits in a queue, at least a burst of it. @return frames.
-inline unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noexcept {
-  const unsigned n = queue.rx_burst(burst_);
+/// Of what waits in a queue the first `n`, which are in burst_, and perhaps more. @return frames.
+inline unsigned Engine::receive_first(Port& port, Queue& queue, unsigned n, Instant now) noexcept {
   if (n == 0) return 0;
   if (n != 1 || has(burst_[0].flags, RxFlags::kMore)) [[unlikely]]
     return receive_many(port, queue, n, now);
@@ -82,8 +77,10 @@ inline unsigned Engine::receive_burst(Port& port, Queue& queue, Instant now) noe
 /// From the queues from `first` on. @return frames.
 [[gnu::noinline]] unsigned Engine::receive_all(size_t first, Instant now) noexcept {
   unsigned frames = 0;
-  for (size_t i = first; i < polled_.size(); ++i)  // a frame may open another port
-    frames += receive_burst(*polled_[i].port, *polled_[i].queue, now);
+  for (size_t i = first; i < polled_.size(); ++i) {  // a frame may open another port
+    const Polled from = polled_[i];
+    frames += receive_first(*from.port, *from.queue, from.queue->rx_burst(burst_), now);
+  }
   return frames;
 }
 
@@ -91,15 +88,30 @@ bool Engine::turn(Instant now) noexcept {
   unsigned frames = 0;
   size_t done = 0;
   if (only_.queue != nullptr) [[likely]] {
-    frames = receive_burst(*only_.port, *only_.queue, now);
+    const Polled from = only_;
+    frames = receive_first(*from.port, *from.queue, from.queue->rx_burst(burst_), now);
     done = 1;
   }
   if (only_.queue == nullptr) [[unlikely]]
     frames += receive_all(done, now);
-  // Nothing else is to be done. Who has something to send or to tell has moved the deadline, too:
-  // want_transmit(), note_effects(), note_udp(), and publish_deadline() of what is left over.
-  if (!lock_.has_work() && pool_->free_count() > uneasy_below_ &&
-      now.ns() < deadline_.load(std::memory_order_relaxed)) [[likely]] {
+  return end_turn(now, frames);
+}
+
+/// turn() of poll_to_return() whose only queue has given the first `n` frames.
+bool Engine::go_on_to_return(Instant now, unsigned n) noexcept {
+  acks_ride_ = true;
+  const Polled from = only_;
+  unsigned frames = receive_first(*from.port, *from.queue, n, now);
+  if (only_.queue == nullptr) [[unlikely]]
+    frames += receive_all(1, now);
+  const bool is_worked = end_turn(now, frames);
+  acks_ride_ = false;
+  return is_worked;
+}
+
+/// The rest of a turn that found `frames`.
+[[gnu::always_inline]] inline bool Engine::end_turn(Instant now, unsigned frames) noexcept {
+  if (is_quiet(now)) [[likely]] {
     if (frames != 0) {
       if (!deadlines_moved_ && frames_unbooked_ + frames < kMostUnbooked) [[likely]] {
         frames_unbooked_ += frames;
@@ -235,6 +247,7 @@ bool Engine::note_send(FlowTag tag, uint32_t generation, std::span<const iovec> 
 }
 
 void Engine::take_notes(Instant now) noexcept {
+  settle();
   while (inbox_.pop_with([&](const SendNote& note) {
     stats_.notes.add();
     TcpFlow* f = tcp_.get({note.flow.value() - 1, note.generation});

@@ -147,6 +147,12 @@ struct Sleeper;
 
 class Engine {
  public:
+  /// What a poll_for() did.
+  struct PolledFor {
+    uint32_t bytes = 0;      ///< that the caller has; 0: what came, if anything, went the usual way
+    bool is_worked = false;  ///< as poll() returns it
+  };
+
   /// Maps the arena and starts nothing else: no device is opened before the first flow asks for it.
   static Result<std::unique_ptr<Engine>> create(EngineId id, const EngineConfig& config,
                                                 DeviceOpener opener, net::Mirror& mirror,
@@ -154,6 +160,22 @@ class Engine {
   ~Engine();
 
   EngineLock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread
+  /// Takes the lock, and does the books that a receiving call left to whoever comes next. Who takes
+  /// it by lock() leaves them, and does nothing but what allows for that. Any thread.
+  void acquire() noexcept VIREO_ACQUIRE(lock_) {
+    lock_.lock();
+    settle();
+  }
+  bool try_acquire() noexcept VIREO_TRY_ACQUIRE(true, lock_) {
+    if (!lock_.try_lock()) return false;
+    settle();
+    return true;
+  }
+  /// Does those books, if there are any.
+  void settle() noexcept VIREO_REQUIRES(lock_) {
+    if (owed_.flow != nullptr) [[unlikely]]
+      settle_owed();
+  }
   /// Ends a critical section: does the work that others noted meanwhile, then lets go. Any holder.
   void unlock() noexcept VIREO_RELEASE(lock_) VIREO_NO_THREAD_ANALYSIS {
     if (!lock_.try_unlock()) [[unlikely]]
@@ -177,6 +199,15 @@ class Engine {
     acks_ride_ = false;
     return is_worked;
   }
+  /// poll_to_return() of a call that receives on `f` and has nothing to read: if what comes is the
+  /// answer that is expected, it goes straight to `to`, which has an address. Then its books, and
+  /// that its bytes were received, are left to who takes the lock next.
+  PolledFor poll_for(TcpFlow& f, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
+  /// The same of a datagram of the connected `u`, which has no error to tell. Nothing is left.
+  PolledFor poll_for(UdpFlow& u, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
+  /// The same as a part of the caller, by stack/engine/direct.h.
+  template <class F>
+  PolledFor poll_for_here(F& f, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
   /// Earliest time at which poll() has something to do by itself. Any thread.
   Instant next_deadline() const noexcept {
     return Instant::from_ns(deadline_.load(std::memory_order_relaxed));
@@ -240,7 +271,7 @@ class Engine {
       tcp_progress(f, now);
   }
   /// One piece that leaves at once as a segment, the only one in flight. @return false: nothing was
-  /// done, ask tcp_send().
+  /// done, ask tcp_send(). Needs no settle().
   bool tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept;
   /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
@@ -281,6 +312,8 @@ class Engine {
   /// One piece that fits a frame, to f.egress_to. @return false: nothing was done, ask
   /// udp_send_cached().
   bool send_datagram(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
+  /// As a part of the caller, by stack/engine/direct.h, where the headers are plain.
+  bool send_datagram_here(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
   void tx_flush() noexcept;
   /// A datagram was taken from f.queue.
   static void udp_received(UdpFlow& f, const PacketBuf& p) noexcept {
@@ -399,6 +432,15 @@ class Engine {
   // engine.cpp
   void unlock_noted() noexcept VIREO_RELEASE(lock_);
   bool turn(Instant now) noexcept VIREO_REQUIRES(lock_);
+  /// Beside frames nothing is to be done. Who has something to send or to tell has moved the
+  /// deadline, too: want_transmit(), note_effects(), note_udp(), and publish_deadline() of what is
+  /// left over.
+  bool is_quiet(Instant now) const noexcept {
+    return !lock_.has_work() && pool_->free_count() > uneasy_below_ &&
+           now.ns() < deadline_.load(std::memory_order_relaxed);
+  }
+  bool end_turn(Instant now, unsigned frames) noexcept VIREO_REQUIRES(lock_);
+  bool go_on_to_return(Instant now, unsigned in_burst) noexcept VIREO_REQUIRES(lock_);
   bool full_turn(Instant now, unsigned frames) noexcept VIREO_REQUIRES(lock_);
   void idle(Instant now) noexcept;
   void reap_and_refill() noexcept;
@@ -442,7 +484,7 @@ class Engine {
   void end_pinned(Instant now) noexcept;
 
   // receive.cpp
-  unsigned receive_burst(Port& port, Queue& queue, Instant now) noexcept;
+  unsigned receive_first(Port& port, Queue& queue, unsigned n, Instant now) noexcept;
   unsigned receive_all(size_t first, Instant now) noexcept;
   unsigned receive_many(Port& port, Queue& queue, unsigned n, Instant now) noexcept;
   void receive_buffer(Port& port, RxDesc& desc, bool alone, Instant now) noexcept;
@@ -479,7 +521,18 @@ class Engine {
   TcpFlow* hear_flow(wire::PlainTcp<kV6> s, FlowTag tag) noexcept;
   template <bool kV6>
   UdpBinding* hear_binding(wire::PlainUdp<kV6> u, FlowTag tag) noexcept;
-  bool emit_lone(TcpFlow& f, PacketBuf& packet, Instant now) noexcept;
+
+  // direct.h, direct.cpp
+  template <class IsGood>
+  static bool copy_verified(const RxDesc& d, void* to, const std::byte* text, size_t n,
+                            IsGood&& is_good) noexcept;
+  uint32_t take_expected(RxDesc& desc, TcpFlow& f, const iovec& to, Instant now) noexcept;
+  uint32_t take_expected(RxDesc& desc, UdpFlow& u, const iovec& to, Instant now) noexcept;
+  static bool begins_row(UdpFlow& u, const std::byte* frame) noexcept;
+  bool finish_to_return(Instant now) noexcept VIREO_REQUIRES(lock_);
+  bool emit_lone(TcpFlow& f, PacketBuf* b, uint64_t sum, Instant now) noexcept;
+  void settle_owed() noexcept VIREO_REQUIRES(lock_);
+  void settle_answered(TcpFlow& f) noexcept;
 
   // tcp_flows.cpp
   TcpFlow* new_tcp(const FlowKey& key);
@@ -594,6 +647,7 @@ class Engine {
   void deliver_udp(UdpFlow& u, PacketChain packet) noexcept;
   void deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain packet) noexcept;
   struct Datagram;
+  Result<void> refresh_egress(UdpFlow& u, Instant now) noexcept;
   Result<void> make_datagram(std::span<const iovec> data, Datagram& d) noexcept;
   Result<void> emit_udp(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept;
   void count_sent(UdpFlow& u, size_t head, size_t payload) noexcept {
@@ -605,6 +659,9 @@ class Engine {
   void send_held(UdpFlow& u, Instant now) noexcept;
 
   static constexpr unsigned kBurst = 16;
+  /// Frames after which rings are served although no poll came back empty: where every turn finds
+  /// frames, none would, and the device would run out of empty ones.
+  static constexpr unsigned kMostUnbooked = 256;
   static constexpr unsigned kTimersPerPoll = 32;
   static constexpr unsigned kInboxNotes = 256;
 
@@ -626,7 +683,13 @@ class Engine {
   unsigned ride_turns_ = 0;       ///< since riding_ was empty
   bool acks_ride_ = false;        ///< this turn is poll_to_return()'s
   bool stamps_ = false;           ///< stamp_frames() was asked for
-  Heard<false> heard4_;           ///< whose frames took the short way last
+  /// An answer whose books are not done. Its flow is as it is afterwards but for what nobody looks
+  /// at who sends on it: the acknowledged segment is still in the queue.
+  struct {
+    TcpFlow* flow = nullptr;
+    tcp::LoneAnswer answer;
+  } owed_;
+  Heard<false> heard4_;  ///< whose frames took the short way last
   Heard<true> heard6_;
   uint32_t low_water_ = 0;    ///< free frames below which queues grow no more
   uint32_t short_below_ = 0;  ///< free frames with which, or fewer, a turn is run_short()

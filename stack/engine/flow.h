@@ -19,6 +19,7 @@
 #include "stack/tcp/fast_open.h"
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/tcp.h"
+#include "stack/wire/expected.h"
 
 namespace vireo {
 
@@ -167,8 +168,11 @@ struct UdpFlow : Flow {
   Endpoint egress_from;
   std::vector<FlowRule> rules;  ///< one an interface, family and group
   UdpBinding* exact = nullptr;  ///< what the demux has for its tuple; null: it is not connected
+  wire::ExpectedUdp expected;   ///< what its peer sends; set if it is connected over IPv4
   std::vector<UdpGroup> groups;
   int soft_error = 0;  ///< from ICMP, reported once
+  /// By `egress`, payloads of fewer bytes leave as plain datagrams, in one frame.
+  uint32_t plain_room = 0;
 
   void go_to(const Endpoint& e) noexcept {
     egress_to = e;

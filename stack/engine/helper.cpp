@@ -108,13 +108,13 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   s.watch_devices = s.is_polled = false;
   const Instant polled_since = std::exchange(s.polled_since, now);
   if (e.live_flows() == 0) {
-    if (e.lock().try_lock()) {
+    if (e.try_acquire()) {
       e.forget_snapshot();
       e.unlock();
     }
     return Duration::max();
   }
-  if (now - s.looked >= kLookAfterPorts && e.lock().try_lock()) {
+  if (now - s.looked >= kLookAfterPorts && e.try_acquire()) {
     s.looked = now;
     e.look_for_helper(now);
     e.unlock();
@@ -135,7 +135,7 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
     return std::clamp(part, grace_, Duration::ns(grace_.ns() * kMostGraces)) - silent;
   }
   for (unsigned i = 0; i < kTurns; ++i) {
-    if (!e.lock().try_lock()) return grace_;
+    if (!e.try_acquire()) return grace_;
     const bool is_worked = e.poll_for_helper(Clock::now());
     const bool is_armed = !is_worked && e.arm_all();
     e.stats().helper_polls.add();

@@ -1,10 +1,9 @@
 // The short ways of a plain TCP segment and a plain datagram: in, from the frame to the receive
 // queue; out, from the program's bytes to the doorbell. Whatever is not as it nearly always is goes
 // the full way, in receive.cpp, transmit.cpp and udp_flows.cpp, and nothing here has happened to
-// it.
+// it. For what nearly every request and answer are there is a shorter way yet, direct.h.
 #include "stack/wire/plain.h"
 #include "stack/engine/engine.h"
-#include "stack/tcp/lone.h"
 #include "stack/tcp/predicted.h"
 
 namespace vireo {
@@ -232,53 +231,6 @@ bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcep
     return false;
   lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
   count_sent(u, h, n);
-  return true;
-}
-
-/// What append_lone() queued, over IPv6, with a tag or without timestamps. @return false: the ring
-/// is full.
-bool Engine::emit_lone(TcpFlow& f, PacketBuf& packet, Instant now) noexcept {
-  tcp::Plan plan;
-  tcp::plan_lone(f.tcb, &packet, now, plan);
-  return emit(f, plan, Doorbell::kNow);
-}
-
-bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
-  using Header = wire::HeaderTemplate;
-  tcp::Tcb& t = f.tcb;
-  const Egress& way = f.egress;
-  const auto n = static_cast<uint32_t>(data.iov_len);
-  // Whoever is pending owes no more than an ACK, which rides on it; who is stalled has no way.
-  if (!tcp::may_send_lone(t, data.iov_len, now) ||
-      way.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
-    return false;
-  PacketBuf* const b = tcp::append_lone(t, data.iov_base, n);
-  const uint16_t window = tcp::window_field(t);
-  bool is_sent = false;
-  if (t.ts_on && way.header.is_plain_tcp() && f.ip.mtu_discover != IP_PMTUDISC_DONT) [[likely]] {
-    // Right before the payload, where the device may leave it.
-    std::byte* const head = b->data() - Header::kPlainTcp;
-    way.header.emit_plain_tcp(head, {.seq = t.snd_seq(b->offset).value(),
-                                     .ack = t.rcv_seq(t.rcv_nxt).value(),
-                                     .window = window,
-                                     .ts_val = tcp::timestamp(t, now),
-                                     .ts_echo = t.ts_recent,
-                                     .payload_bytes = n,
-                                     .payload_sum = b->sum});
-    const PacketSlice slice{b, b->data_at, b->length};
-    is_sent = way.port->queue().tx({{head, Header::kPlainTcp}, {&slice, 1}, 0}, Doorbell::kNow);
-    if (is_sent) [[likely]]
-      count_sent(f, 1, Header::kPlainTcp, n);
-  } else {
-    is_sent = emit_lone(f, *b, now);
-  }
-  if (!is_sent) [[unlikely]] {
-    tcp_progress(f, now);  // it is queued, and waits for the ring as others do
-    return true;
-  }
-  tcp::sent_lone(t, window, n, now);
-  lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
-  arm_timer_by(f, t.rtx_at);
   return true;
 }
 

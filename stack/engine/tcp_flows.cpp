@@ -34,6 +34,7 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
 void Engine::free_tcp(TcpFlow& f) noexcept {
   if (heard4_.flow == &f) heard4_.flow = nullptr;
   if (heard6_.flow == &f) heard6_.flow = nullptr;
+  if (owed_.flow == &f) owed_.flow = nullptr;
   if (f.is_orphan()) --orphan_count_;
   if (f.port_holder && !keep_port(f, Clock::now()) && f.port_origin == PortOrigin::kLeased)
     leases_.lost();
@@ -133,6 +134,7 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
     const iovec& v = data[0];
     if (tcp_send_lone(f, v, now)) [[likely]]
       return v.iov_len;
+    settle();
     if (tcp::may_hold(f.tcb, v.iov_len)) {
       tcp::append_held(f.tcb, v.iov_base, v.iov_len);
       return v.iov_len;

@@ -1,4 +1,6 @@
 // UDP flows: datagrams in by key, datagrams out by the egress of the last destination.
+#include <algorithm>
+
 #include "core/checksum.h"
 #include "stack/engine/engine.h"
 #include "stack/net/lookup.h"
@@ -140,6 +142,16 @@ IpSettings ip_to(const UdpFlow& u, const Endpoint& dst) {
 
 }  // namespace
 
+/// Looks the way to egress_to up again.
+Result<void> Engine::refresh_egress(UdpFlow& u, Instant now) noexcept {
+  const auto way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, u.egress_to,
+                                  ip_to(u, u.egress_to), now);
+  const bool is_plain = way.has_value() && u.egress.header.is_plain_udp() && u.egress.mtu > 28;
+  u.plain_room =
+      is_plain ? std::min(u.egress.mtu - 28, pool_->frame_bytes() - PacketPool::kHeadroom) + 1 : 0;
+  return way;
+}
+
 Result<void> Engine::make_datagram(std::span<const iovec> data, Datagram& d) noexcept {
   const uint32_t room = pool_->frame_bytes() - PacketPool::kHeadroom;
   if (data.size() == 1 && data[0].iov_len <= room) [[likely]] {
@@ -226,7 +238,7 @@ Result<void> Engine::udp_send_cached(UdpFlow& u, const Endpoint& dst, std::span<
   if (u.egress_to != dst || u.egress_to.port == 0) return fail(ENOENT, "egress");
   Result<void> way;
   if (u.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]] {
-    way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, dst, ip_to(u, dst), now);
+    way = refresh_egress(u, now);
     if (!way && way.error().code != EAGAIN) return way;
   }
   size_t n = 0;
@@ -253,8 +265,7 @@ Result<void> Engine::udp_send_cached(UdpFlow& u, const Endpoint& dst, std::span<
 }
 
 void Engine::send_held(UdpFlow& u, Instant now) noexcept {
-  const auto way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, u.egress_to,
-                                  ip_to(u, u.egress_to), now);
+  const auto way = refresh_egress(u, now);
   if (!way) {
     if (way.error().code == EAGAIN && now - u.held_since < kHoldPatience) {
       held_.push_back(u);

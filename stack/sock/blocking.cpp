@@ -68,7 +68,7 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
   f.ready.remove(waiter.watcher);
   waiter.event.drain();
   e.end_sleep();
-  e.lock().lock();
+  e.acquire();
   for (nfds_t i = first_device; i < n; ++i)
     if (fds[i].revents != 0) {
       e.wake_ack_all();
@@ -96,10 +96,35 @@ void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Wait
     }
     t_signals.sleeping_on = nullptr;
     places.forget_follower(waiter);
-    e.lock().lock();
+    e.acquire();
   }
   f.ready.remove(waiter.watcher);
   waiter.event.drain();
+}
+
+}  // namespace
+
+namespace {
+
+/// May what comes be read at once? Another thread's poll may have brought something to read first.
+bool may_read_directly(const WaitFor& what) noexcept {
+  if (what.direct == nullptr || what.handle->flow != &what.direct->flow) return false;
+  const Flow& f = what.direct->flow;
+  if (f.kind == FlowKind::kTcp) return static_cast<const TcpFlow&>(f).tcb.recv_queue.empty();
+  const auto& u = static_cast<const UdpFlow&>(f);
+  return u.queue.empty() && u.soft_error == 0;
+}
+
+/// One poll. @return a frame or note was handled.
+bool poll_once(Engine& e, const WaitFor& what, Instant now) noexcept VIREO_REQUIRES(e.lock()) {
+  if (!may_read_directly(what)) return e.poll_to_return(now);
+  DirectRead& direct = *what.direct;
+  const Engine::PolledFor polled =
+      direct.flow.kind == FlowKind::kTcp
+          ? e.poll_for(static_cast<TcpFlow&>(direct.flow), direct.to, now)
+          : e.poll_for(static_cast<UdpFlow&>(direct.flow), direct.to, now);
+  direct.taken = polled.bytes;
+  return polled.is_worked;
 }
 
 }  // namespace
@@ -122,8 +147,9 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
   for (;;) {
     const Instant now = Clock::now();
     idle.begin(now);
-    idle.end(e.poll_to_return(now), now);
-    if (ready(argument)) return finish(Woken::kReady);
+    idle.end(poll_once(e, what, now), now);
+    if ((what.direct != nullptr && what.direct->taken != 0) || ready(argument))
+      return finish(Woken::kReady);
     if (signals.pending()) return finish(fail(EINTR, "signal"));
     if (what.deadline.passed(now)) {
       if (what.kernel_events != 0 && kernel_ready(what.handle.fd, what.kernel_events))
@@ -170,11 +196,11 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     else
       cpu_relax();
     // Whoever holds the lock polls for us; what it delivers to us is seen when we get the lock.
-    while (!e.lock().try_lock()) {
+    while (!e.try_acquire()) {
       idle.pause();
       cpu_relax();
       if (signals.pending()) {
-        e.lock().lock();
+        e.acquire();
         break;
       }
     }

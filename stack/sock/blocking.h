@@ -18,7 +18,7 @@ namespace vireo {
 /// Holds an engine's lock for a scope; runs what others noted when it lets go.
 class VIREO_SCOPED_CAPABILITY EngineGuard {
  public:
-  explicit EngineGuard(Engine& e) noexcept VIREO_ACQUIRE(e.lock()) : engine_(e) { e.lock().lock(); }
+  explicit EngineGuard(Engine& e) noexcept VIREO_ACQUIRE(e.lock()) : engine_(e) { e.acquire(); }
   /// Adopts a lock that is held already.
   EngineGuard(Engine& e, std::adopt_lock_t) noexcept VIREO_REQUIRES(e.lock()) : engine_(e) {}
   EngineGuard(const EngineGuard&) = delete;
@@ -31,7 +31,7 @@ class VIREO_SCOPED_CAPABILITY EngineGuard {
     held_ = false;
   }
   void lock() noexcept VIREO_ACQUIRE() {
-    engine_.lock().lock();
+    engine_.acquire();
     held_ = true;
   }
 
@@ -87,16 +87,25 @@ enum class Woken : uint8_t {
   kKernel,  ///< the kernel's socket has one of the events asked for
 };
 
+/// Where a call on a connection, or a connected socket, that has nothing to read wants its bytes.
+struct DirectRead {
+  Flow& flow;  ///< of the handle's File; if it has another by now, nothing is read
+  iovec to;    ///< not null
+  size_t taken = 0;
+};
+
 /// What one call waits for beside its predicate.
 struct WaitFor {
   Handle handle;
   Deadline deadline;
   short kernel_events = 0;  ///< POLLIN to look at the kernel's socket too; 0 = it means nothing
   int kernel_ratio = 0;     ///< look at it once in so many polls; 0 = only before sleeping
+  DirectRead* direct = nullptr;  ///< what comes may be read at once, which ends the wait
 };
 
 /// Polls and sleeps until `ready(argument)` (called with the lock) holds. The lock is held on entry
-/// and, whatever the outcome, on return. The File must be pinned by the caller.
+/// and, whatever the outcome, on return. The File must be pinned by the caller. After a direct read
+/// of TCP books are owed: Engine::settle().
 /// Errors: EAGAIN at the deadline, EINTR.
 Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signals,
                          bool (*ready)(void*), void* argument) noexcept VIREO_REQUIRES(e.lock());

@@ -164,10 +164,9 @@ namespace {
 }  // namespace
 
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
-  if (is_tcp_carried(h)) [[likely]]
-    return tcp_socket::recv(h, iov, flags);
-  if (is_udp_carried(h)) [[likely]]
-    return udp_socket::recv(h, iov, flags);
+  if (mode(h) == Mode::kCarried) [[likely]]
+    return kind(h) == FileKind::kTcp ? tcp_socket::recv(h, iov, flags)
+                                     : udp_socket::recv(h, iov, flags);
   return recv_message(h, iov, flags);
 }
 
@@ -226,10 +225,9 @@ Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const ti
 }
 
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
-  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) [[likely]]
-    return tcp_socket::send(h, iov, flags);
-  if (is_udp_carried(h)) [[likely]]
-    return udp_socket::send(h, iov, flags);
+  if (mode(h) == Mode::kCarried && (flags & MSG_FASTOPEN) == 0) [[likely]]
+    return kind(h) == FileKind::kTcp ? tcp_socket::send(h, iov, flags)
+                                     : udp_socket::send(h, iov, flags);
   return send_message(h, iov, flags);
 }
 

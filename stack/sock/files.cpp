@@ -14,7 +14,7 @@ void close_file(File& f, UniqueFd port_holder) {
   {
     const ControlGuard control(f.control);
     Engine* e = f.engine.load(std::memory_order_acquire);
-    if (e != nullptr) e->lock().lock();
+    if (e != nullptr) e->acquire();
     // A call that found the File before its number went may have pinned it since; then that call
     // closes it. And whoever was first has closed it already.
     const bool gone = f.refs.load(std::memory_order_relaxed) != 0 ||

@@ -37,7 +37,7 @@ int g_forking = 0;
 
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   life_lock_.lock();
-  for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.lock().lock(); });
+  for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.acquire(); });
   if (g_forking++ == 0) {
     fd_table().lock().lock();
     tcp::SharedConfig::lock().lock();

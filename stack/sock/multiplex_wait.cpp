@@ -31,7 +31,7 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
   Instant until = deadline;
   unsigned asleep = 0;  // engines that count us
   for (Engine* e : engines) {
-    e->lock().lock();
+    e->acquire();
     // After the call was armed and the queues are armed nothing can be missed: what arrived before
     // is seen here, what arrives later wakes us.
     const bool ok = e->begin_sleep();
@@ -63,7 +63,7 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
   for (nfds_t i = first_device; sleeps && i < n; ++i) device |= list.at[i].revents != 0;
   if (device)
     for (Engine* e : engines) {
-      e->lock().lock();
+      e->acquire();
       e->wake_ack_all();
       e->unlock();
     }

@@ -45,7 +45,7 @@ class EngineHold {
     if (e == held_) return;
     if (held_ != nullptr) held_->unlock();
     held_ = e;
-    if (e != nullptr) e->lock().lock();
+    if (e != nullptr) e->acquire();
   }
 
  private:

@@ -440,7 +440,7 @@ Result<void> replace_options(File& f, const SocketOptions& o) {
   auto shared = SharedOptions::share(f.stack->options_table(), o);
   if (!shared) return fail(ENOMEM, "options");
   Engine* const e = f.engine.load(std::memory_order_relaxed);
-  if (e != nullptr) e->lock().lock();
+  if (e != nullptr) e->acquire();
   std::swap(f.tcp.options, *shared);
   if (e != nullptr) e->unlock();
   return {};

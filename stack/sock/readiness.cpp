@@ -29,14 +29,14 @@ void ReadySource::tell(ReadyBits happened) noexcept {
 namespace sock {
 
 bool poll_engine(Engine& e) noexcept {
-  if (!e.lock().try_lock()) return true;  // the holder polls
+  if (!e.try_acquire()) return true;  // the holder polls
   const bool busy = e.poll(Clock::now());
   e.unlock();
   return busy;
 }
 
 bool poll_engine_to_return(Engine& e) noexcept {
-  if (!e.lock().try_lock()) return true;
+  if (!e.try_acquire()) return true;
   const bool busy = e.poll_to_return(Clock::now());
   e.unlock();
   return busy;

@@ -121,7 +121,7 @@ Carried<Engine*> Stack::place(const Placing& p) {
   const auto key = rings_.key_of_caller(here->source);
   unsigned ring = rings_.choose(key, count, now, [&](unsigned i) VIREO_NO_THREAD_ANALYSIS {
     Engine& e = *engines_[i];
-    if (!e.lock().try_lock()) return false;
+    if (!e.try_acquire()) return false;
     const bool is_unused = e.is_unused();
     e.unlock();
     return is_unused;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/address.h"
+#include "core/copy.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/file.h"
@@ -33,8 +34,8 @@ struct UdpSocket {
   // ---- guarded by the engine's lock
   uint8_t shut = 0;
   uint32_t cut_at = 0;         ///< the kernel is to cut the datagram at hand to this; 0 = none
-  uint32_t kernel_look = 0;    ///< receives since the kernel's queue was last looked at
-  Instant kernel_looked;       ///< and when that was
+  uint32_t kernel_look = 1;    ///< receives until the kernel's queue is looked at, ...
+  Instant kernel_due;          ///< ... if it is not time before
   Endpoint kernel_dst;         ///< the last destination that is the kernel's to serve ...
   Instant kernel_dst_until{};  ///< ... and until when that is believed
 };
@@ -53,29 +54,6 @@ inline bool is_nowhere(std::span<const iovec> iov) noexcept {
     if (v.iov_base == nullptr && v.iov_len != 0) [[unlikely]]
       return true;
   return false;
-}
-
-/// memcpy() of `n` bytes, not none; of so few as a small message has without the call.
-inline void copy_message(void* to, const void* from, size_t n) noexcept {
-  auto* const d = static_cast<std::byte*>(to);
-  const auto* const s = static_cast<const std::byte*>(from);
-  const auto both_ends = [&]<class Word>(Word first) {  // which may overlap
-    Word last;
-    std::memcpy(&first, s, sizeof first);
-    std::memcpy(&last, s + n - sizeof last, sizeof last);
-    std::memcpy(d, &first, sizeof first);
-    std::memcpy(d + n - sizeof last, &last, sizeof last);
-  };
-  if (n > 2 * sizeof(uint64_t))
-    std::memcpy(d, s, n);
-  else if (n >= sizeof(uint64_t))
-    both_ends(uint64_t{});
-  else if (n >= sizeof(uint32_t))
-    both_ends(uint32_t{});
-  else if (n > 1)
-    both_ends(uint16_t{});
-  else
-    *d = *s;
 }
 
 /// A walk through an I/O vector.

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "stack/engine/direct.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo::tcp_socket {
@@ -60,6 +61,11 @@ size_t take_whole(PacketChain& q, std::span<const iovec> iov, size_t least) noex
 /// The calls below without a flag that changes what they do.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
+/// May what comes go to `to` at once? Nothing is queued.
+bool may_read_directly(const File& f, const iovec& to) noexcept {
+  return f.tcp_flow().tcb.lone_out && to.iov_base != nullptr && f.tcp.options->rcvlowat <= 1;
+}
+
 /// What nearly every read is: one piece, that takes all that is there, or that comes with the next
 /// poll, on a connection on which nothing unusual goes on. @return bytes; 0: nothing was read, go
 /// the full way. `polled`: what came was not for it. Holder of the engine's lock.
@@ -72,7 +78,15 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
   if (queue.empty()) {
     if (!t.predictable || (f.tcp.shut & kShutRead) != 0) return 0;  // perhaps nothing more may come
     polled = true;
-    if (!e.poll_to_return(now) || queue.empty()) return 0;
+    if (may_read_directly(f, v)) [[likely]] {
+      const Engine::PolledFor came = e.poll_for_here(flow, v, now);
+      if (came.bytes != 0) [[likely]]
+        return came.bytes;
+      if (!came.is_worked) return 0;
+    } else if (!e.poll_to_return(now)) {
+      return 0;
+    }
+    if (queue.empty()) return 0;
   }
   if (queue.buffers() != 1 || tcp::urgent(t) != tcp::Urgent::kNone) return 0;
   const PacketBuf* p = queue.front();
@@ -163,11 +177,17 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
     const uint32_t had = peeks ? tcp::recv_queue(flow.tcb).bytes() : 0;
-    const auto woken = wait_until(e, {h, *deadline}, signals, [&] {
+    DirectRead direct{flow, iov.empty() ? iovec{} : iov[0]};
+    WaitFor what{h, *deadline};
+    if (is_plain && done == 0 && iov.size() == 1 && (flags & MSG_WAITALL) == 0 && queue.empty() &&
+        may_read_directly(f, iov[0]))
+      what.direct = &direct;
+    const auto woken = wait_until(e, what, signals, [&] {
       const tcp::Tcb& t = flow.tcb;
       return tcp::recv_queue(flow.tcb).bytes() > had || tcp::peer_closed(t) ||
              tcp::state(t) == State::kClosed || (f.tcp.shut & kShutRead) != 0;
     });
+    if (direct.taken != 0) return static_cast<ssize_t>(direct.taken);
     if (f.flow != &flow) return fail(ENOTCONN, "recv");  // another thread disconnected it
     if (!woken) {
       if (done != 0) break;
@@ -186,7 +206,7 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
     return fail(EBADF, "recv");  // closed by another thread
   Engine& e = *engine;
   bool polled = false;
-  e.lock().lock();
+  e.acquire();
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr)
       [[likely]] {
     if (const size_t n = recv_plain(e, f, iov[0], polled); n != 0) [[likely]] {
@@ -341,15 +361,18 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
   if (engine == nullptr) [[unlikely]]
     return fail(EBADF, "send");  // closed by another thread
   Engine& e = *engine;
-  e.lock().lock();
+  e.lock().lock();  // and no acquire(): the answer first
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
       iov[0].iov_base != nullptr && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
     // Where a lone segment may leave, so may data: tcp::can_send().
-    if (e.tcp_send_lone(f.tcp_flow(), iov[0], Clock::now())) [[likely]] {
+    TcpFlow& flow = f.tcp_flow();
+    const Instant now = Clock::now();
+    if (e.tcp_send_lone(flow, iov[0], now)) [[likely]] {
       e.unlock();
       return static_cast<ssize_t>(iov[0].iov_len);
     }
   }
+  e.settle();
   return send_any(h, e, iov, flags);
 }
 

@@ -118,7 +118,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
       own != nullptr ? Carried<Engine*>(own) : f.stack->engine_for({.local = local, .way = &way});
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
-  e.lock().lock();
+  e.acquire();
   const auto route = e.route(way);
   std::optional<PortLease> lease;
   if (route && local.port == 0 && local.addr.is_unspecified())

@@ -7,6 +7,7 @@
 
 #include <linux/errqueue.h>  // behind <ctime>, whose timespec it needs
 
+#include "stack/engine/direct.h"
 #include "stack/sock/sockets.h"
 #include "stack/wire/parse.h"
 #include "stack/wire/plain.h"
@@ -219,14 +220,14 @@ ssize_t deliver(const File& f, const Engine& e, msghdr& msg, int flags) {
 }
 
 /// Time to look at the kernel's queue although ours may have something.
-bool is_kernels_turn(File& f, uint32_t ratio, Instant now) noexcept {
+[[gnu::always_inline]] inline bool is_kernels_turn(const File& f, Instant now) noexcept {
   UdpSocket& s = *f.udp;
-  const bool hinted = f.kernel_hint.load(std::memory_order_relaxed);
-  if (!hinted && !(ratio != 0 && ++s.kernel_look >= ratio) &&
-      now - s.kernel_looked < Duration::ms(1))
+  if (!f.kernel_hint.load(std::memory_order_relaxed) && --s.kernel_look != 0 && now < s.kernel_due)
+      [[likely]]
     return false;
-  s.kernel_look = 0;
-  s.kernel_looked = now;
+  const int ratio = f.stack->settings().rx_udp_poll_os_ratio;
+  s.kernel_look = ratio > 0 ? static_cast<uint32_t>(ratio) : UINT32_MAX;
+  s.kernel_due = now + Duration::ms(1);
   return true;
 }
 
@@ -236,9 +237,11 @@ struct Progress {
   bool polled = false;  ///< what came was not for it
 };
 
-/// All of recv() on a carried socket, the engine's lock held, which it lets go.
+/// All of recv() on a carried socket, the engine's lock held, which it lets go. `of_bytes`: in one
+/// piece, with no flag that changes what it does, and nothing else is asked for.
 [[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, Progress before, msghdr& msg,
-                                           int flags) VIREO_NO_THREAD_ANALYSIS {
+                                           int flags,
+                                           bool of_bytes = false) VIREO_NO_THREAD_ANALYSIS {
   const SignalMark signals;
   File& f = *h.file;
   auto [look, polled] = before;
@@ -277,33 +280,42 @@ struct Progress {
     if ((f.udp->shut & kShutRead) != 0) return 0;
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
-    const WaitFor what{h, *deadline, POLLIN, static_cast<int>(ratio)};
+    DirectRead direct{u, of_bytes ? *msg.msg_iov : iovec{}};
+    WaitFor what{h, *deadline, POLLIN, static_cast<int>(ratio)};
+    if (of_bytes && msg.msg_iov->iov_base != nullptr) what.direct = &direct;
     const auto woken = wait_until(e, what, signals, [&] {
       return f.flow == nullptr || !f.udp_flow().queue.empty() || f.udp_flow().soft_error != 0 ||
              (f.udp->shut & kShutRead) != 0;
     });
+    if (direct.taken != 0) return static_cast<ssize_t>(direct.taken);
     if (!woken) return std::unexpected(woken.error());
     look = *woken == Woken::kKernel;
   }
 }
 
 /// What nearly every call does: a datagram is there, or comes with the next poll, and `deliver(f)`
-/// takes it. @return what it returned; -1: nothing was received. Holder of the engine's lock.
+/// takes it, or it goes to `bytes` at once, where that is not null. @return what it returned; -1:
+/// nothing was received. Holder of the engine's lock.
 template <class Deliver>
 [[gnu::always_inline]] inline ssize_t recv_first(Handle h, Engine& e, Progress& so_far,
-                                                 Deliver&& deliver) VIREO_REQUIRES(e.lock()) {
+                                                 const iovec* bytes, Deliver&& deliver)
+    VIREO_REQUIRES(e.lock()) {
   File& f = *h.file;
   if (!h.is_alive()) [[unlikely]]
     return -1;
   const Instant now = Clock::now();
-  so_far.look =
-      is_kernels_turn(f, static_cast<uint32_t>(f.stack->settings().rx_udp_poll_os_ratio), now);
+  so_far.look = is_kernels_turn(f, now);
   if (so_far.look || f.flow == nullptr) [[unlikely]]
     return -1;
-  const UdpFlow& u = f.udp_flow();
+  UdpFlow& u = f.udp_flow();
   if (u.queue.empty()) {
-    e.poll(now);
     so_far.polled = true;
+    if (bytes != nullptr && u.soft_error == 0) [[likely]] {
+      if (const uint32_t n = e.poll_for_here(u, *bytes, now).bytes; n != 0) [[likely]]
+        return n;
+    } else {
+      e.poll(now);
+    }
   }
   return u.soft_error == 0 && !u.queue.empty() ? deliver(f) : -1;
 }
@@ -319,7 +331,7 @@ msghdr headed(std::span<const iovec> iov) {
                                                  std::span<const iovec> iov,
                                                  int flags) VIREO_NO_THREAD_ANALYSIS {
   msghdr m = headed(iov);
-  return recv_any(h, e, so_far, m, flags);
+  return recv_any(h, e, so_far, m, flags, iov.size() == 1);
 }
 [[gnu::noinline]] Result<ssize_t> recv_headed(Handle h, std::span<const iovec> iov, int flags) {
   msghdr m = headed(iov);
@@ -341,10 +353,10 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS 
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) [[unlikely]]
     return fail(EBADF, "recv");  // closed by another thread
-  e->lock().lock();
+  e->acquire();
   Progress so_far;
-  const ssize_t n =
-      recv_first(h, *e, so_far, [&](const File& of) { return deliver_plain(of, msg, flags); });
+  const ssize_t n = recv_first(h, *e, so_far, nullptr,
+                               [&](const File& of) { return deliver_plain(of, msg, flags); });
   if (n < 0) return recv_any(h, *e, so_far, msg, flags);
   e->unlock();
   return n;
@@ -352,12 +364,13 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS 
 
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_THREAD_ANALYSIS {
   Engine* const e = h->engine.load(std::memory_order_acquire);
-  if (e == nullptr || (flags & ~kPlainFlags) != 0) [[unlikely]]
+  if (e == nullptr || (flags & ~kPlainFlags) != 0 || iov.size() != 1 || iov[0].iov_base == nullptr)
+      [[unlikely]]
     return recv_headed(h, iov, flags);
-  e->lock().lock();
+  e->acquire();
   Progress so_far;
   const ssize_t n =
-      recv_first(h, *e, so_far, [&](const File& of) { return deliver_bytes(of, iov); });
+      recv_first(h, *e, so_far, iov.data(), [&](const File& of) { return deliver_bytes(of, iov); });
   if (n < 0) return recv_any_bytes(h, *e, so_far, iov, flags);
   e->unlock();
   return n;

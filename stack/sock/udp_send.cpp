@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "core/sleep.h"
+#include "stack/engine/direct.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo::udp_socket {
@@ -95,14 +96,18 @@ void let_kernel_cut(Handle h) {
 /// @return false: nothing was done.
 template <class IsSame>
 [[gnu::always_inline]] inline bool send_as_before(Handle h, const iovec& v, Doorbell bell,
-                                                  IsSame&& is_same) {
+                                                  IsSame&& is_same) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) [[unlikely]]
     return false;
-  const EngineGuard guard(*e);
-  return h.is_alive() && f.flow != nullptr && f.udp->shut == 0 && f.udp_flow().soft_error == 0 &&
-         is_same(f) && e->send_datagram(f.udp_flow(), v, bell);
+  e->lock().lock();  // and no acquire(): books of connections can wait
+  const bool is_sent =
+      h.is_alive() && f.flow != nullptr && f.udp->shut == 0 && f.udp_flow().soft_error == 0 &&
+      is_same(f) &&
+      (e->send_datagram_here(f.udp_flow(), v, bell) || e->send_datagram(f.udp_flow(), v, bell));
+  e->unlock();
+  return is_sent;
 }
 bool is_to_peer(const File& f) { return f.udp_flow().goes_to_peer && f.udp->connected; }
 bool is_to_same(const File& f, const msghdr& msg) {

@@ -14,7 +14,8 @@
 
 namespace vireo::tcp {
 
-constexpr Duration kIdle = Duration::s(5);  ///< of silence, and the send ring is given back
+constexpr Duration kIdle = Duration::s(5);         ///< of silence, and the send ring is given back
+constexpr Duration kLeastDelay = Duration::ms(1);  ///< of an ACK that may wait, but for delack_max
 
 /// An ACK of `ack`, without SACK blocks, covers the only segment in flight, that is a small one,
 /// and nothing else waits.
@@ -49,9 +50,8 @@ bool prepare_lone(Tcb& t);
 /// waits to be said but an ACK, which rides on it.
 inline bool may_send_lone(Tcb& t, size_t n, Instant now) {
   if (t.snd_una != t.snd_end || !(t.lone_send || prepare_lone(t))) return false;
-  VIREO_DEBUG_ASSERT(t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() &&
-                     t.queue.has_ring() && t.backoff == 0 && t.mss <= t.cc.cwnd &&
-                     t.mss <= t.snd_buf);
+  VIREO_DEBUG_ASSERT(t.terse && !t.ack_bare && !t.tlp_due && t.queue.has_ring() && t.backoff == 0 &&
+                     t.mss <= t.cc.cwnd && t.mss <= t.snd_buf);
   return n - 1 < t.mss && t.snd_nxt + n <= t.snd_edge && now - t.last_sent <= t.rtt.rto &&
          t.pool->may_send(true);
 }
@@ -68,8 +68,8 @@ inline bool is_lone_acked(Tcb& t, uint32_t acked) {
 /// the answer to the lone segment in flight, or its ACK: next in order, fits our window, and
 /// acknowledges all. What is_predicted() and is_lone_acked() would say of it, too.
 inline bool answers_lone(Tcb& t, uint64_t numbers, uint32_t length, uint32_t ts_val) {
-  if (!t.lone_out || t.queue.board().lone_answer != numbers || length > t.rcv_adv - t.rcv_nxt ||
-      static_cast<int32_t>(ts_val - t.ts_recent) < 0)
+  if (!t.lone_out || t.queue.board().answer.numbers() != numbers ||
+      length > t.rcv_adv - t.rcv_nxt || static_cast<int32_t>(ts_val - t.ts_recent) < 0)
     return false;
   VIREO_DEBUG_ASSERT(is_lone(t, t.snd_end) && t.predictable && t.ts_on && !t.ecn_expect_ce &&
                      t.rcv_acked == t.rcv_nxt &&
@@ -80,20 +80,24 @@ inline bool answers_lone(Tcb& t, uint64_t numbers, uint32_t length, uint32_t ts_
 // What follows has one caller in the library and shall be part of it, whatever a compiler thinks of
 // it.
 
-/// Queues `n` bytes. Requires may_send_lone(). Then either sent_lone(), or nothing: they wait as
-/// append() would have left them.
-[[gnu::always_inline]] inline PacketBuf* append_lone(Tcb& t, const void* data, size_t n) {
-  PacketBuf* const b = t.pool->take();
+/// Puts `n` bytes to send into a buffer that was taken. @return their sum, not folded. Requires
+/// may_send_lone().
+[[gnu::always_inline]] inline uint64_t fill_lone(const Tcb& t, PacketBuf* b, const void* data,
+                                                 size_t n) {
   b->offset = t.snd_end;
-  b->sum = checksum::copy_and_sum(b->data(), data, n);
   b->length = static_cast<uint16_t>(n);
-  t.queue.push_lone(b);
-  t.snd_end += n;
-  t.more = false;
-  return b;
+  return checksum::copy_and_sum_unfolded(b->data(), data, n);
 }
 
-/// How they leave. Requires append_lone().
+/// Queues it. Then either sent_lone(), or nothing: it waits as append() would have left it.
+[[gnu::always_inline]] inline void queue_lone(Tcb& t, PacketBuf* b, uint64_t sum) {
+  b->sum = checksum::fold(sum);
+  t.queue.push_lone(b);
+  t.snd_end += b->length;
+  t.more = false;
+}
+
+/// How it leaves.
 inline void plan_lone(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
   plan_plain(t, now, b->offset, p);
   p.flags |= SegFlags::kPsh;
@@ -117,7 +121,12 @@ inline void plan_lone(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
   t.rtx_timer = RtxTimer::kProbe;
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
   t.lone_out = t.lone_ack && t.ts_on && n < t.mss;
-  t.queue.board().lone_answer = wire::segment_numbers(t.rcv_seq(t.rcv_nxt), t.snd_seq(t.snd_end));
+  Scoreboard& b = t.queue.board();
+  b.answer.expect(wire::segment_numbers(t.rcv_seq(t.rcv_nxt), t.snd_seq(t.snd_end)));
+  b.answer_most = 0;
+  if (t.lone_out && b.answer.is_set() && t.quick_acks == 0 && !t.config->quickack &&
+      t.config->delack_max >= kLeastDelay) [[likely]]
+    b.answer_most = std::min<uint32_t>(t.rcv_mss, static_cast<uint32_t>(t.rcv_adv - t.rcv_nxt));
 }
 
 }  // namespace vireo::tcp

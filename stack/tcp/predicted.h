@@ -29,7 +29,7 @@ inline void schedule_ack(Tcb& t, Instant now) {
   }
   if (t.delack_at.is_never()) {
     const Duration half = Duration::ns(t.rtt.srtt.ns() >> 1);
-    t.delack_at = now + std::min(std::max(half, Duration::ms(1)), t.config->delack_max.get());
+    t.delack_at = now + std::min(std::max(half, kLeastDelay), t.config->delack_max.get());
   }
 }
 
@@ -128,6 +128,37 @@ template <bool kAnswersLone = false, class Payload>
   if (t.lone_ack && t.acks_due == 0 && t.snd_nxt == t.snd_end) [[likely]]
     return e;  // nothing else can wait to be said, see prepare_lone()
   return e | transmit_wish(t);
+}
+
+/// Takes an answer to the lone segment, whose bytes go to the program without being queued, as far
+/// as who answers it must know: book_answer() does the rest. Requires answers_lone(), at most
+/// Scoreboard::answer_most bytes, and that nothing is queued.
+[[gnu::always_inline]] inline void take_answer(Tcb& t, uint32_t bytes, uint32_t ts_val,
+                                               uint16_t window) {
+  t.lone_out = false;
+  t.ts_recent = ts_val;
+  t.rcv_nxt += bytes;
+  t.snd_una = t.snd_end;
+  t.snd_edge = t.snd_una + (uint32_t{window} << t.snd_wscale);
+}
+
+/// All that take_predicted() comes to for an answer to the lone segment, and consumed() for its
+/// bytes, which the program has, but for take_answer() and schedule_ack(). Requires that nothing
+/// happened since the former; a segment may have left that is not queued yet.
+inline void book_answer(Tcb& t, const LoneAnswer& a) {
+  VIREO_DEBUG_ASSERT(t.snd_una == t.snd_end && t.recv_queue.empty() && a.bytes <= t.rcv_mss);
+  take_lone(t, a.at);
+  t.ts_recent_s = seconds(a.at);
+  ++t.segs_in;
+  t.last_ack = a.at;
+  t.keep_probes = 0;
+  t.snd_wl1 = t.rcv_seq(t.rcv_nxt - a.bytes);
+  t.snd_wl2 = t.snd_seq(t.snd_una);
+  t.max_wnd = std::max(t.max_wnd, static_cast<uint32_t>(t.snd_edge - t.snd_una));
+  ++t.data_segs_in;
+  t.last_received = a.at;
+  if (a.ts_echo != t.tuning.echo) measure_by_echo(t, a.ts_echo, a.at);
+  (void)consumed(t, a.bytes, a.at);  // a window to be told is an ACK that is due
 }
 
 /// input()'s first try. @return the effects, or nullopt: nothing was changed, walk the full way.

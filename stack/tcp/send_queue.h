@@ -33,6 +33,7 @@
 #include "core/seq.h"
 #include "stack/tcp/delivery_rate.h"
 #include "stack/tcp/pacing.h"
+#include "stack/wire/expected.h"
 
 namespace vireo::tcp {
 
@@ -80,7 +81,6 @@ struct Scoreboard {
   StreamOffset rack_end = 0;
   Duration rack_rtt{};  ///< zero: nothing was delivered selectively yet
   DeliveryRound delivery;
-  uint64_t lone_answer = 0;      ///< Tcb::lone_out: wire::segment_numbers() of what answers it
   StreamOffset fack = 0;         ///< highest offset ever SACKed or acknowledged
   StreamOffset dsack_round = 0;  ///< one step of the reordering window until this is acknowledged
   Instant reorder_at;            ///< when the first of Tcb::suspects is to be taken for lost
@@ -136,6 +136,10 @@ struct Scoreboard {
   };
   Run runs[4];
   uint8_t next_run = 0;
+
+  // Tcb::lone_out.
+  uint32_t answer_most = 0;  ///< payload of what may go straight to the program, see book_answer()
+  wire::ExpectedTcp answer;  ///< what it looks like; if it is not set, only its numbers
 };
 static_assert(std::is_trivially_copyable_v<Scoreboard>);
 static_assert(offsetof(Scoreboard, fack) < 128);

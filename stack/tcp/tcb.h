@@ -72,7 +72,7 @@ struct Tcb {
   bool terse : 1 = false;          ///< nor with what we say: may_send_lone() may be asked
   bool ecn_on : 1 = false;         ///< agreed upon
   bool ecn_expect_ce : 1 = false;  ///< DCTCP: the latest data came marked
-  /// A lone segment left (lone_ack, below) and nothing came since: Scoreboard::lone_answer.
+  /// A lone segment left (lone_ack, below) and nothing came since: Scoreboard::answer.
   bool lone_out : 1 = false;
   uint8_t snd_wscale = 0;  ///< shift of windows we receive
   uint8_t rcv_wscale = 0;  ///< shift of windows we send
@@ -292,6 +292,13 @@ inline bool may_ride(const Tcb& t) {
 }
 
 // ---- shared by the .cpp files of this folder
+
+/// An answer to a lone segment that its program has, and whose books are not done.
+struct LoneAnswer {
+  Instant at;
+  uint32_t bytes = 0;
+  uint32_t ts_echo = 0;
+};
 
 constexpr Duration kTimeWaitLength = Duration::s(60);  ///< 2 MSL, as Linux
 constexpr uint8_t kQuickAcks = 16;  ///< segments acknowledged at once after open or idle

@@ -168,7 +168,7 @@ class HeaderTemplate {
     uint32_t ts_val;
     uint32_t ts_echo;
     uint32_t payload_bytes;
-    checksum::Sum payload_sum;
+    uint64_t payload_sum;  ///< perhaps not folded
   };
   /// Writes kPlainTcp bytes. Requires is_plain_tcp().
   void emit_plain_tcp(std::byte* out, const PlainFields& f) const noexcept {
@@ -178,10 +178,11 @@ class HeaderTemplate {
     const uint32_t word = 0x1880U | uint32_t{std::byteswap(f.window)} << 16;
     const uint32_t kind = be32(kTimestampsWord).raw();
     const uint64_t stamps = uint64_t{std::byteswap(f.ts_echo)} << 32 | std::byteswap(f.ts_val);
-    const uint64_t rest = uint64_t{l4_sum_} + checksum::word(static_cast<uint16_t>(l4_bytes)) +
-                          ports_ + word + kind + f.payload_sum;
-    const uint32_t sum_and_urgent =
-        checksum::finish(checksum::add(checksum::add(numbers, stamps), rest)).raw();
+    const uint64_t rest =
+        uint64_t{l4_sum_} + checksum::word(static_cast<uint16_t>(l4_bytes)) + ports_ + word + kind;
+    const uint64_t sum =
+        checksum::add(checksum::add(checksum::add(numbers, stamps), rest), f.payload_sum);
+    const uint32_t sum_and_urgent = checksum::finish(sum).raw();
     std::byte* const tcp = out + kPlainL4;
     std::memcpy(tcp + 4, &numbers, 8);
     std::memcpy(tcp + 12, &word, 4);
@@ -190,12 +191,11 @@ class HeaderTemplate {
     std::memcpy(tcp + 24, &stamps, 8);
   }
   /// A datagram without identification: kPlainUdp bytes. Requires is_plain_udp().
-  void emit_plain_udp(std::byte* out, uint32_t payload_bytes,
-                      checksum::Sum payload_sum) const noexcept {
+  void emit_plain_udp(std::byte* out, uint32_t payload_bytes, uint64_t payload_sum) const noexcept {
     const uint32_t l4_bytes = 8 + payload_bytes;
     emit_plain_ip(out, l4_bytes);
     const uint32_t length = checksum::word(static_cast<uint16_t>(l4_bytes));
-    const uint64_t sum = uint64_t{l4_sum_} + ports_ + length + length + payload_sum;
+    const uint64_t sum = checksum::add(uint64_t{l4_sum_} + ports_ + length + length, payload_sum);
     const uint32_t length_and_sum = length | uint32_t{checksum::finish_udp(sum).raw()} << 16;
     std::memcpy(out + kPlainL4 + 4, &length_and_sum, 4);
   }

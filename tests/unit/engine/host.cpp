@@ -50,7 +50,7 @@ void Host::publish(bool knows_router) {
 void Host::learn_router() { publish(true); }
 
 void Host::poll() {
-  engine_->lock().lock();
+  engine_->acquire();
   engine_->poll(now());
   engine_->unlock();
   link_.step(now());
@@ -58,7 +58,7 @@ void Host::poll() {
 
 void Host::settle() {
   for (int i = 0; i < 1000; ++i) {
-    engine_->lock().lock();
+    engine_->acquire();
     const bool is_worked = engine_->poll(now());
     engine_->unlock();
     link_.step(now());

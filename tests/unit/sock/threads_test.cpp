@@ -71,6 +71,40 @@ TEST_P(Threads, PingPong) {
   b.close(s);
 }
 
+// What another thread's poll has queued comes before what the reader's own poll finds.
+TEST_P(Threads, DatagramsKeepTheirOrderWhoeverPolls) {
+  const int from = a.socket(AF_INET, SOCK_DGRAM), to = b.socket(AF_INET, SOCK_DGRAM);
+  ASSERT_EQ(a.bind(from, 0), 0);
+  ASSERT_EQ(b.bind(to, 0), 0);
+  const auto at_a = address(a.host(), port_of(a.getsockname(from)));
+  const auto at_b = address(b.host(), port_of(b.getsockname(to)));
+  ASSERT_EQ(a.connect(from, sockaddr_of(at_b), length(at_b)), 0);
+  ASSERT_EQ(b.connect(to, sockaddr_of(at_a), length(at_a)), 0);
+  constexpr uint32_t kDatagrams = 20'000;
+  constexpr int32_t kUnread = 8;
+  std::atomic<uint32_t> got{0};
+  std::thread poller([&] {
+    while (got < kDatagrams) b.ready(to);
+  });
+  std::thread sender([&] {
+    for (uint32_t i = 0; i < kDatagrams; ++i) {
+      while (static_cast<int32_t>(i - got) >= kUnread) std::this_thread::yield();
+      ASSERT_EQ(a.send(from, &i, sizeof i, 0), static_cast<ssize_t>(sizeof i));
+    }
+  });
+  for (uint32_t i = 0; i < kDatagrams; ++i, ++got) {
+    uint32_t number = 0;
+    EXPECT_EQ(b.recv(to, &number, sizeof number), static_cast<ssize_t>(sizeof number));
+    EXPECT_EQ(number, i);
+    if (HasFailure()) break;
+  }
+  got = kDatagrams;
+  sender.join();
+  poller.join();
+  a.close(from);
+  b.close(to);
+}
+
 TEST_P(Threads, AcceptAndConnectBlock) {
   const int l = b.socket(AF_INET, SOCK_STREAM);
   b.bind(l, 0);

@@ -42,7 +42,8 @@ class Lone : public TcpTest {
   std::vector<Out> send_lone(Peer& p, const std::string& s) {
     if (!may_send_lone(p.t, s.size(), p.now)) return {};
     const StreamOffset at = p.t.snd_end;
-    append_lone(p.t, s.data(), s.size());
+    PacketBuf* const b = p.pool.take();
+    queue_lone(p.t, b, fill_lone(p.t, b, s.data(), s.size()));
     const uint16_t window = window_field(p.t);
     Out o;
     o.seq = static_cast<uint32_t>(at);

@@ -125,7 +125,8 @@ TEST_P(Send, ALoneSegmentThatCouldNotLeaveIsNotHeldByAnEarlierMsgMore) {
   p.now = p.now + Duration::ms(1);
   p.in(kAck, 1, 1461);
   ASSERT_TRUE(may_send_lone(p.t, 1, p.now));
-  append_lone(p.t, "x", 1);  // the device's ring is full: no sent_lone()
+  PacketBuf* const b = p.pool.take();
+  queue_lone(p.t, b, fill_lone(p.t, b, "x", 1));  // the device's ring is full: no sent_lone()
   const auto o = p.out();
   ASSERT_EQ(o.size(), 1u);
   EXPECT_EQ(o[0].data, "x");

@@ -1,0 +1,92 @@
+// What the short ways of direct.h leave to be done: the books, and what is seldom met.
+#include "stack/engine/direct.h"
+
+namespace vireo {
+
+Engine::PolledFor Engine::poll_for(TcpFlow& f, const iovec& to, Instant now) noexcept {
+  return poll_for_here(f, to, now);
+}
+Engine::PolledFor Engine::poll_for(UdpFlow& u, const iovec& to, Instant now) noexcept {
+  return poll_for_here(u, to, now);
+}
+
+bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
+  tcp::Tcb& t = f.tcb;
+  const auto n = static_cast<uint32_t>(data.iov_len);
+  // Whoever is pending owes no more than an ACK, which rides on it; who is stalled has no way.
+  if (!tcp::may_send_lone(t, data.iov_len, now) ||
+      f.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
+    return false;
+  PacketBuf* const b = t.pool->take();
+  const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
+  const uint16_t window = tcp::window_field(t);
+  bool is_sent = false;
+  if (has_plain_header(f)) [[likely]] {
+    is_sent = emit_plain(f, b, sum, window, now);
+    if (is_sent) [[likely]]
+      count_sent(f, 1, wire::HeaderTemplate::kPlainTcp, n);
+  } else {
+    is_sent = emit_lone(f, b, sum, now);
+  }
+  // Only now what it answers.
+  if (owed_.flow == &f)
+    settle_answered(f);
+  else
+    settle();
+  tcp::queue_lone(t, b, sum);
+  if (!is_sent) [[unlikely]] {
+    tcp_progress(f, now);  // it is queued, and waits for the ring as others do
+    return true;
+  }
+  if (!t.queue.board().answer.is_set() && has_plain_header(f)) [[unlikely]]
+    t.queue.board().answer.set({f.key.local, f.key.remote});
+  tcp::sent_lone(t, window, n, now);
+  lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
+  arm_timer_by(f, t.rtx_at);
+  return true;
+}
+
+/// A lone segment over IPv6, with a tag or without timestamps. @return false: the ring is full.
+bool Engine::emit_lone(TcpFlow& f, PacketBuf* b, uint64_t sum, Instant now) noexcept {
+  tcp::Plan plan;
+  b->sum = checksum::fold(sum);
+  tcp::plan_lone(f.tcb, b, now, plan);
+  return emit(f, plan, Doorbell::kNow);
+}
+
+/// Is it one, whose headers are not those of the one before?
+bool Engine::begins_row(UdpFlow& u, const std::byte* frame) noexcept {
+  return u.expected.accept(frame);
+}
+
+/// All else of a turn whose one frame was taken.
+bool Engine::finish_to_return(Instant now) noexcept {
+  settle();
+  acks_ride_ = true;
+  const bool is_worked = full_turn(now, 1);
+  acks_ride_ = false;
+  return is_worked;
+}
+
+/// Of an answer that `f` has answered.
+void Engine::settle_answered(TcpFlow& f) noexcept {
+  owed_.flow = nullptr;
+  const tcp::LoneAnswer& a = owed_.answer;
+  stats_.rx_packets.add();
+  stats_.rx_bytes.add(a.bytes + wire::HeaderTemplate::kPlainTcp);
+  f.stats->rx_packets.add();
+  f.stats->rx_bytes.add(a.bytes);
+  tcp::book_answer(f.tcb, a);
+}
+
+/// Of one that is not answered yet.
+void Engine::settle_owed() noexcept {
+  TcpFlow& f = *owed_.flow;
+  settle_answered(f);
+  tcp::schedule_ack(f.tcb, owed_.answer.at);
+  if (f.tcb.acks_due != 0) [[unlikely]]
+    want_transmit(f);
+  arm_timer_by(f, f.tcb.delack_at);
+}
+
+}  // namespace vireo

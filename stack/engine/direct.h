@@ -1,0 +1,154 @@
+// The way of a request and its answer, to be part of the calls that make it: from the frame that a
+// receiving call waits for straight to the program, and from the program's bytes to the doorbell.
+// What nobody waits for is done behind the doorbell, or by whoever takes the engine's lock next,
+// and whatever is not as it nearly always is goes the ways of plain.cpp and receive.cpp, and
+// nothing here has happened to it.
+// Owner: Engine. Thread: holder of its lock.
+#pragma once
+
+#include "core/checksum.h"
+#include "core/copy.h"
+#include "stack/engine/engine.h"
+#include "stack/tcp/predicted.h"
+#include "stack/wire/expected.h"
+
+namespace vireo {
+
+// ---- in
+
+/// Copies and, where the device has not, verifies. @return false: it is harmed, and nothing was
+/// done but what may be done to a buffer before recv() returns.
+template <class IsGood>
+[[gnu::always_inline]] inline bool Engine::copy_verified(const RxDesc& d, void* to,
+                                                         const std::byte* text, size_t n,
+                                                         IsGood&& is_good) noexcept {
+  if (!has(d.flags, RxFlags::kL4Ok)) [[likely]]
+    return is_good(checksum::copy_and_sum_here(to, text, n));
+  copy_message(to, text, n);
+  return true;
+}
+
+/// The answer to the lone segment. @return bytes that are at `to`; 0: it is something else.
+[[gnu::always_inline]] inline uint32_t Engine::take_expected(RxDesc& d, TcpFlow& f, const iovec& to,
+                                                             Instant now) noexcept {
+  constexpr unsigned kHeaders = wire::HeaderTemplate::kPlainTcp;
+  tcp::Tcb& t = f.tcb;
+  if (!t.lone_out) return 0;
+  const tcp::Scoreboard& board = t.queue.board();
+  const PacketBuf& p = *d.packet;
+  const std::byte* const frame = p.data();
+  if (!board.answer.matches(frame)) return 0;
+  const unsigned l4_bytes = wire::expected_l4_bytes(frame);
+  const unsigned n = l4_bytes - (kHeaders - 34);  // of what is too short for its headers: too much
+  const uint32_t ts_val = wire::detail::word(frame + 58);
+  // Of its ACK nothing is to be armed that is not.
+  if (n - 1 >= board.answer_most || n + kHeaders > p.length || n > to.iov_len ||
+      static_cast<int32_t>(ts_val - t.ts_recent) < 0 || f.deadline() > now + tcp::kLeastDelay)
+    return 0;
+  if (!has(d.flags, RxFlags::kIpOk) && !wire::is_expected_ip_sum_good(frame)) [[unlikely]]
+    return 0;
+  if (!copy_verified(d, to.iov_base, frame + kHeaders, n, [&](uint64_t sum) {
+        return wire::ExpectedTcp::is_sum_good(frame, l4_bytes, sum);
+      })) [[unlikely]]
+    return 0;
+  tcp::take_answer(t, n, ts_val, wire::detail::half(frame + 48));
+  owed_.flow = &f;
+  owed_.answer = {.at = now, .bytes = n, .ts_echo = wire::detail::word(frame + 62)};
+  return n;
+}
+
+/// A datagram of the peer. As above.
+[[gnu::always_inline]] inline uint32_t Engine::take_expected(RxDesc& d, UdpFlow& u, const iovec& to,
+                                                             Instant) noexcept {
+  constexpr unsigned kHeaders = wire::HeaderTemplate::kPlainUdp;
+  const PacketBuf& p = *d.packet;
+  const std::byte* const frame = p.data();
+  if (!u.expected.repeats(frame) && !begins_row(u, frame)) [[unlikely]]
+    return 0;
+  const size_t n = u.expected.bytes();
+  if (n - 1 >= to.iov_len || n + kHeaders > p.length) return 0;
+  if (!copy_verified(d, to.iov_base, frame + kHeaders, n,
+                     [&](uint64_t sum) { return u.expected.is_sum_good(frame, sum); })) [[unlikely]]
+    return 0;
+  stats_.rx_packets.add();
+  stats_.rx_bytes.add(p.length);
+  u.stats->rx_packets.add();
+  u.stats->rx_bytes.add(n);
+  return static_cast<uint32_t>(n);
+}
+
+/// poll_for() as a part of its caller. One look at the only queue: what comes alone may be what the
+/// caller waits for.
+template <class F>
+[[gnu::always_inline]] inline Engine::PolledFor Engine::poll_for_here(F& f, const iovec& to,
+                                                                      Instant now) noexcept {
+  VIREO_DEBUG_ASSERT(owed_.flow == nullptr);
+  if (only_.queue == nullptr) [[unlikely]]
+    return {0, poll_to_return(now)};
+  last_poll_.store(now.ns(), std::memory_order_relaxed);  // as poll()
+  const unsigned n = only_.queue->rx_burst(burst_);
+  RxDesc& first = burst_[0];
+  if (n == 1 && !has(first.flags, RxFlags::kMore)) [[likely]] {
+    if (const uint32_t bytes = take_expected(first, f, to, now); bytes != 0) [[likely]] {
+      first.packet.reset();
+      // As end_turn(); notes are run when the lock is let go, and the pool is as it was.
+      if (now.ns() >= deadline_.load(std::memory_order_relaxed) || deadlines_moved_ ||
+          ++frames_unbooked_ >= kMostUnbooked) [[unlikely]]
+        return {bytes, finish_to_return(now)};
+      lull_ = 0;
+      stats_.polls.add();
+      return {bytes, true};
+    }
+  }
+  return {0, go_on_to_return(now, n)};
+}
+
+// ---- out
+
+/// A segment that says no more than its text and an ACK, right before that text, where the device
+/// may leave it. Requires a plain header. @return false: the ring is full.
+[[gnu::always_inline]] inline bool emit_plain(TcpFlow& f, PacketBuf* b, uint64_t sum,
+                                              uint16_t window, Instant now) noexcept {
+  using Header = wire::HeaderTemplate;
+  const tcp::Tcb& t = f.tcb;
+  std::byte* const head = b->data() - Header::kPlainTcp;
+  f.egress.header.emit_plain_tcp(head, {.seq = t.snd_seq(t.snd_end).value(),
+                                        .ack = t.rcv_seq(t.rcv_nxt).value(),
+                                        .window = window,
+                                        .ts_val = tcp::timestamp(t, now),
+                                        .ts_echo = t.ts_recent,
+                                        .payload_bytes = b->length,
+                                        .payload_sum = sum});
+  const PacketSlice slice{b, b->data_at, b->length};
+  return f.egress.port->queue().tx({{head, Header::kPlainTcp}, {&slice, 1}, 0}, Doorbell::kNow);
+}
+inline bool has_plain_header(const TcpFlow& f) noexcept {
+  return f.tcb.ts_on && f.egress.header.is_plain_tcp() && f.ip.mtu_discover != IP_PMTUDISC_DONT;
+}
+
+/// send_datagram() as a part of its caller.
+[[gnu::always_inline]] inline bool Engine::send_datagram_here(UdpFlow& u, const iovec& data,
+                                                              Doorbell bell) noexcept {
+  using Header = wire::HeaderTemplate;
+  const Egress& way = u.egress;
+  const size_t n = data.iov_len;
+  if (way.generation != static_cast<uint32_t>(reader_.generation()) || !u.held.empty() ||
+      n >= u.plain_room) [[unlikely]]
+    return false;
+  const PacketRef p(pool_->take());
+  if (!p) [[unlikely]]
+    return false;
+  p->length = static_cast<uint16_t>(n);
+  const uint64_t sum = checksum::copy_and_sum_here(p->data(), data.iov_base, n);
+  // Right before the payload, where the device may leave it.
+  std::byte* const head = p->data() - Header::kPlainUdp;
+  way.header.emit_plain_udp(head, static_cast<uint32_t>(n), sum);
+  const PacketSlice slice{p.get(), p->data_at, p->length};
+  if (!way.port->queue().tx({{head, Header::kPlainUdp}, {&slice, 1}, 0}, bell)) [[unlikely]]
+    return false;
+  lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
+  count_sent(u, Header::kPlainUdp, n);
+  return true;
+}
+
+}  // namespace vireo
