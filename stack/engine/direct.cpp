@@ -1,6 +1,8 @@
 // What the short ways of direct.h leave to be done: the books, and what is seldom met.
 #include "stack/engine/direct.h"
 
+#include "stack/tcp/next.h"
+
 namespace vireo {
 
 Engine::PolledFor Engine::poll_for(TcpFlow& f, const iovec& to, Instant now) noexcept {
@@ -42,6 +44,28 @@ bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept 
     t.queue.board().answer.set({f.key.local, f.key.remote});
   tcp::sent_lone(t, window, n, now);
   lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
+  arm_timer_by(f, t.rtx_at);
+  return true;
+}
+
+bool Engine::tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept {
+  tcp::Tcb& t = f.tcb;
+  const auto n = static_cast<uint32_t>(data.iov_len);
+  if (!tcp::may_send_next(t, data.iov_len) || !has_plain_header(f) ||
+      f.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
+    return false;
+  PacketBuf* const b = t.pool->take();
+  const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
+  const uint16_t window = tcp::window_field(t);
+  const bool is_sent = emit_plain(f, b, sum, window, now);
+  tcp::queue_next(t, b, sum);
+  if (!is_sent) [[unlikely]] {
+    tcp_progress(f, now);
+    return true;
+  }
+  count_sent(f, 1, wire::HeaderTemplate::kPlainTcp, n);
+  tcp::sent_next(t, window, n, now);
+  lull_ = 0;
   arm_timer_by(f, t.rtx_at);
   return true;
 }

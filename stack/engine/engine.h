@@ -273,6 +273,8 @@ class Engine {
   /// One piece that leaves at once as a segment, the only one in flight. @return false: nothing was
   /// done, ask tcp_send(). Needs no settle().
   bool tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  /// The same behind others in flight (TCP_NODELAY), where no books are owed.
+  bool tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept;
   /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
   void tcp_progress(TcpFlow& f, Instant now) noexcept;

@@ -135,6 +135,7 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
     if (tcp_send_lone(f, v, now)) [[likely]]
       return v.iov_len;
     settle();
+    if (tcp_send_next(f, v, now)) return v.iov_len;
     if (tcp::may_hold(f.tcb, v.iov_len)) {
       tcp::append_held(f.tcb, v.iov_base, v.iov_len);
       return v.iov_len;

@@ -367,7 +367,12 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
     // Where a lone segment may leave, so may data: tcp::can_send().
     TcpFlow& flow = f.tcp_flow();
     const Instant now = Clock::now();
-    if (e.tcp_send_lone(flow, iov[0], now)) [[likely]] {
+    bool is_sent = e.tcp_send_lone(flow, iov[0], now);
+    if (!is_sent && flow.tcb.nodelay) {
+      e.settle();
+      is_sent = e.tcp_send_next(flow, iov[0], now);
+    }
+    if (is_sent) [[likely]] {
       e.unlock();
       return static_cast<ssize_t>(iov[0].iov_len);
     }

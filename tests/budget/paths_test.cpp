@@ -2,9 +2,11 @@
 // in 1000 rounds is counted, host B and the wire are not. Under callgrind every path leaves its own
 // dump, which bench/budget reads; without it, the frames on the wire show that the path is the one
 // meant.
+#include <netinet/tcp.h>
 #include <valgrind/callgrind.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "tests/budget/repeatable.h"
 #include "tests/unit/sock/mux.h"
@@ -85,6 +87,10 @@ class Paths : public testing::Test {
   Api a{hosts().a, Side::kVireo};
   Api b{hosts().b, Side::kVireo};
   char bytes_[4096] = {};
+
+  static std::optional<Counted> counted_if(bool counts) {
+    return counts ? std::optional<Counted>(std::in_place) : std::nullopt;
+  }
 
   int listener(uint16_t port) {
     const int l = a.socket(AF_INET, SOCK_STREAM);
@@ -199,6 +205,37 @@ TEST_F(Paths, AnswerOfOneByte) {
         recv(b, theirs, 1);
       },
       Books::kLeftOut);
+}
+
+/// As many in flight, acknowledged by one ACK; then the way of those that come.
+TEST_F(Paths, StreamOfSmallSegments) {
+  constexpr int kSends = 32;
+  for (const bool sends : {true, false}) {
+    const auto [ours, theirs] = connection(sends ? 5010 : 5011);
+    ASSERT_EQ(a.setsockopt(ours, IPPROTO_TCP, TCP_NODELAY, 1), 0);
+    ASSERT_EQ(b.setsockopt(theirs, IPPROTO_TCP, TCP_NODELAY, 1), 0);
+    const int from = sends ? ours : theirs, to = sends ? theirs : ours;
+    Api& sender = sends ? a : b;
+    Api& receiver = sends ? b : a;
+    const auto stream = [&] {
+      {
+        const std::optional<Counted> counted = counted_if(sends);
+        for (int i = 0; i < kSends; ++i) send(sender, from, 64);
+      }
+      pass(kHop);
+      {
+        const std::optional<Counted> counted = counted_if(!sends);
+        recv(receiver, to, kSends * 64);
+        turn(receiver.host());
+      }
+      pass(kHop);
+      const std::optional<Counted> counted = counted_if(sends);
+      turn(sender.host());
+    };
+    count(sends ? "TCP_NODELAY, 32 sends of 64 bytes on end, and their ACK"
+                : "TCP_NODELAY, 32 segments of 64 bytes in, read at once",
+          sends ? Frames{kSends, 1} : Frames{1, kSends}, stream, Books::kLeftOut);
+  }
 }
 
 TEST_F(Paths, AnsweredDatagram) {

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "stack/tcp/lone.h"
+#include "stack/tcp/next.h"
 #include "stack/tcp/predicted.h"
 #include "tests/unit/tcp/peer.h"
 
@@ -38,20 +39,29 @@ class Lone : public TcpTest {
     p.config.rcv_buf_max = 1 << 20;
     p.establish_active();
   }
-  /// As Engine::tcp_send_lone(). @return what left; nothing: the short way is not open.
-  std::vector<Out> send_lone(Peer& p, const std::string& s) {
-    if (!may_send_lone(p.t, s.size(), p.now)) return {};
+  /// As Engine::tcp_send_lone() and tcp_send_next(). @return what left; nothing: the short ways are
+  /// not open.
+  std::vector<Out> send_short(Peer& p, const std::string& s) {
+    const bool is_lone = may_send_lone(p.t, s.size(), p.now);
+    if (!is_lone && !may_send_next(p.t, s.size())) return {};
     const StreamOffset at = p.t.snd_end;
     PacketBuf* const b = p.pool.take();
-    queue_lone(p.t, b, fill_lone(p.t, b, s.data(), s.size()));
+    const uint64_t sum = fill_lone(p.t, b, s.data(), s.size());
     const uint16_t window = window_field(p.t);
     Out o;
     o.seq = static_cast<uint32_t>(at);
     o.ack = static_cast<uint32_t>(p.t.rcv_nxt);
     o.window = window;
     o.data = s;
-    sent_lone(p.t, window, static_cast<uint32_t>(s.size()), p.now);
-    ++sends_;
+    if (is_lone) {
+      queue_lone(p.t, b, sum);
+      sent_lone(p.t, window, static_cast<uint32_t>(s.size()), p.now);
+      ++sends_;
+    } else {
+      queue_next(p.t, b, sum);
+      sent_next(p.t, window, static_cast<uint32_t>(s.size()), p.now);
+      ++next_;
+    }
     return {o};
   }
   /// As Engine::receive_segment(): what is next in order and acknowledges all.
@@ -78,6 +88,7 @@ class Lone : public TcpTest {
     ++answers_;
   }
   int sends_ = 0;
+  int next_ = 0;
   int acks_ = 0;
   int answers_ = 0;
 };
@@ -100,7 +111,7 @@ TEST_P(Lone, WaysComeToTheSame) {
       std::vector<Out> a, b;
       if (act < 10) {
         const std::string s = text(static_cast<uint32_t>(size));
-        a = send_lone(by_short, s);
+        a = send_short(by_short, s);
         if (a.empty()) {
           by_short.write(s);
           a = by_short.out();
@@ -161,6 +172,7 @@ TEST_P(Lone, WaysComeToTheSame) {
     }
   }
   EXPECT_GT(sends_, 500);
+  EXPECT_GT(next_, 500);
   EXPECT_GT(acks_, 150);
   EXPECT_GT(answers_, 50);
 }

@@ -1,0 +1,56 @@
+// A stream of small writes of which each leaves at once, behind what is in flight (TCP_NODELAY):
+// the short way of append(), of a look at what may be sent, and of sent().
+// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8, RFC 8985 §7.2.
+#pragma once
+
+#include <algorithm>
+
+#include "core/assert.h"
+#include "core/checksum.h"
+#include "stack/tcp/output.h"
+#include "stack/tcp/recovery.h"
+
+namespace vireo::tcp {
+
+/// True if `n` bytes would leave at once as one segment, there are others in flight, and nothing
+/// else waits to be said but an ACK, which rides on it.
+inline bool may_send_next(Tcb& t, size_t n) {
+  if (!t.nodelay || !t.terse || t.snd_nxt != t.snd_end || t.queue.empty()) return false;
+  const Scoreboard& b = t.queue.board();
+  const uint64_t used = t.snd_end - t.snd_una + n;
+  const uint64_t frames = uint64_t{b.count} * t.pool->frame_bytes();  // as buffer_room() has it
+  return n - 1 < t.mss && used <= t.cc.cwnd && used <= t.snd_buf && t.snd_nxt + n <= t.snd_edge &&
+         (frames < 262144 || frames < 4ULL * t.snd_buf) && b.count <= b.mask &&
+         t.rtx_timer == RtxTimer::kProbe && t.snd_max == t.snd_nxt && t.snd_una != 0 &&
+         !(t.ack_bare || t.tlp_due || t.probe_due || t.keep_due || t.reset_reply) &&
+         !(t.searches_mtu || t.write_blocked) && t.pool->may_send(false);
+}
+
+/// Queues a buffer of fill_lone(). Requires may_send_next(). Then either sent_next(), or nothing:
+/// it waits as append() would have left it.
+inline void queue_next(Tcb& t, PacketBuf* b, uint64_t sum) {
+  b->sum = checksum::fold(sum);
+  t.queue.push_back(b->offset, b);  // there is room
+  t.snd_end += b->length;
+  t.more = false;
+  forget_lone(t);
+}
+
+/// The segment of `n` bytes left, with this window field: all that sent() comes to for it.
+inline void sent_next(Tcb& t, uint16_t window, uint32_t n, Instant now) {
+  t.queue.next().sent_at = now;
+  t.queue.pass_next();
+  if (n < t.mss) t.queue.board().snd_sml = t.snd_end;
+  ++t.segs_out;
+  ++t.data_segs_out;
+  t.bytes_sent += n;
+  t.last_sent = now;
+  note_answer(t, now);
+  t.snd_nxt = t.snd_max = t.snd_end;
+  t.push = false;
+  ack_sent(t, window, t.rcv_wscale);
+  t.acks_due = 0;
+  t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
+}
+
+}  // namespace vireo::tcp
