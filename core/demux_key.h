@@ -11,6 +11,7 @@ namespace vireo {
 
 /// Addresses and ports as they are compared: 40 bytes without padding. Wildcards are zero.
 struct DemuxKey {
+  static constexpr uint32_t kMapped = 0xffff0000;  ///< of an IPv4 address, before its own bytes
   uint8_t local[16] = {};
   uint8_t remote[16] = {};
   uint16_t local_port = 0;
@@ -47,6 +48,22 @@ struct DemuxKey {
                      : bound(k.proto, k.local.addr, k.local.port, k.v6);
     d.vlan = k.vlan.value();
     return d;
+  }
+  /// An exact one of IPv4 in 16 bytes. @return false: it is another.
+  bool pack_v4(uint32_t (&out)[4]) const {
+    struct Mapped {
+      uint64_t zero;
+      uint32_t prefix;
+      uint32_t address;
+    } a, b;
+    std::memcpy(&a, local, sizeof a);
+    std::memcpy(&b, remote, sizeof b);
+    if ((a.zero | b.zero) != 0 || a.prefix != kMapped || b.prefix != kMapped) return false;
+    out[0] = a.address;
+    out[1] = b.address;
+    out[2] = uint32_t{remote_port} << 16 | local_port;
+    out[3] = uint32_t{vlan} << 16 | uint32_t{v6} << 8 | proto;
+    return true;
   }
   bool operator==(const DemuxKey& o) const {  // inline, which memcmp() of 40 bytes is not
     uint64_t a[5], b[5];

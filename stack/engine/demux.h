@@ -43,6 +43,12 @@ class DemuxTable {
     if (slot_of(key, h) != nullptr) return false;
     return table_.insert(spread(h), Slot(ref, h), [](const Slot& s) { return spread(s.hash); });
   }
+  /// `ref` instead of what has the key now.
+  void replace(const DemuxKey& key, Ref ref) noexcept {
+    last_ref_ = 0;
+    ++version_;
+    if (Slot* s = slot_of(key)) *s = Slot(ref, s->hash);
+  }
   void erase(const DemuxKey& key) noexcept {
     last_ref_ = 0;
     ++version_;
@@ -74,7 +80,9 @@ class DemuxTable {
     uint32_t high = 0;
   };
   uint32_t hash(const DemuxKey& key) const noexcept {
-    return static_cast<uint32_t>(flow_hash(hash_key_, &key, sizeof key));
+    uint32_t words[4];  // of which the length says that they are all of a key of IPv4
+    if (!key.pack_v4(words)) return static_cast<uint32_t>(flow_hash(hash_key_, &key, sizeof key));
+    return static_cast<uint32_t>(flow_hash(hash_key_, words, sizeof words));
   }
   /// The table takes the group from the low bits and the tag from the top ones.
   static uint64_t spread(uint32_t h) { return uint64_t{h} << 32 | h; }

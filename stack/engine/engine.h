@@ -539,6 +539,7 @@ class Engine {
   // tcp_flows.cpp
   TcpFlow* new_tcp(const FlowKey& key);
   void free_tcp(TcpFlow& f) noexcept;
+  void end_tcp(TcpFlow& f) noexcept;
   bool keep_port(TcpFlow& f, Instant now);
   void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
@@ -614,7 +615,7 @@ class Engine {
   }
   Result<void> resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
                               const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
-  Result<net::NextHop> next_hop(const net::LookupKey& key) noexcept;
+  Result<net::NextHop> next_hop(net::LookupKey key) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;
   void stall(TcpFlow& f, const Err& why, Instant now) noexcept;
   void flush_pending(Instant now, bool may_ride = false) noexcept;
@@ -747,7 +748,7 @@ class Engine {
   Polled only_{};               ///< the only one of them; null: there are more, or none
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_opens_;
-  std::array<Resolved, 8> resolved_;  ///< by ports
+  std::array<Resolved, 8> resolved_;  ///< by where they go
   PortLeases leases_;
 };
 

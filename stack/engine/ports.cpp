@@ -174,7 +174,7 @@ Carried<Route> Engine::route(const RouteRequest& r) {
   key.tos = r.tos;
   key.mark = r.mark;
   key.proto = r.proto;
-  auto hop = net::resolve(reader_.snapshot(), key);
+  const auto hop = next_hop(key);
   if (!hop) return std::unexpected(refusal_of_lookup(hop.error()));
   switch (hop->kind) {
     case net::DestKind::kLocal:

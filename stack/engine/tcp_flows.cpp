@@ -32,6 +32,12 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
 }
 
 void Engine::free_tcp(TcpFlow& f) noexcept {
+  demux_.erase(demux_key(f.key));
+  end_tcp(f);
+}
+
+/// free_tcp() of one whose key is another's in the demux.
+void Engine::end_tcp(TcpFlow& f) noexcept {
   if (heard4_.flow == &f) heard4_.flow = nullptr;
   if (heard6_.flow == &f) heard6_.flow = nullptr;
   if (owed_.flow == &f) owed_.flow = nullptr;
@@ -41,7 +47,6 @@ void Engine::free_tcp(TcpFlow& f) noexcept {
   strike_will(f);
   wheel_.cancel(f);
   tcp::release(f.tcb);
-  demux_.erase(demux_key(f.key));
   flow_count_.fetch_sub(1, std::memory_order_relaxed);
   tcp_.free(f);  // its hooks unlink themselves, the rule and the port holder end
 }

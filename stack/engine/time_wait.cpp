@@ -13,14 +13,17 @@ void Engine::enter_time_wait(TcpFlow& f, Instant now) {
   const bool is_kept = keep_port(f, now);
   const bool has_own = f.egress.port != nullptr && f.egress.port->device->caps().tags;
   if (has_own || (!is_kept && f.port_origin != PortOrigin::kLeased)) rule = std::move(f.rule);
-  free_tcp(f);  // takes its key out of the table
   TimeWaitEntry* e = time_waits_.alloc();
-  if (e == nullptr) return;
+  if (e == nullptr) [[unlikely]] {
+    free_tcp(f);
+    return;
+  }
   e->key = key;
   e->wait = wait;
   e->rule = std::move(rule);
   e->until = now + config_.time_wait;
-  demux_.insert(key, ref(*e));
+  demux_.replace(key, ref(*e));
+  end_tcp(f);
   time_wait_queue_.push_back(*e);
   count_flow();
   stats_.time_waits.add();

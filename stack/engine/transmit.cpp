@@ -186,11 +186,14 @@ unsigned Engine::emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& b
   return left;
 }
 
-/// The way of a SYN-ACK is asked for again when its connection opens, and nothing has changed
-/// mostly.
-Result<net::NextHop> Engine::next_hop(const net::LookupKey& key) noexcept {
+/// One connection after the other goes the same way, and nothing has changed mostly.
+Result<net::NextHop> Engine::next_hop(net::LookupKey key) noexcept {
   const net::Snapshot& snapshot = reader_.snapshot();
-  Resolved& r = resolved_[(key.sport ^ key.dport) % resolved_.size()];
+  if (!net::ports_matter(snapshot)) [[likely]]
+    key.sport = key.dport = 0;
+  const size_t place =
+      size_t{key.dst.bytes()[15]} ^ key.sport ^ key.dport ^ (key.src.is_unspecified() ? 1U : 0U);
+  Resolved& r = resolved_[place % resolved_.size()];
   if (r.hop.generation == snapshot.generation && r.key == key) return r.hop;
   auto hop = net::resolve(snapshot, key);
   if (hop) r = {key, *hop};

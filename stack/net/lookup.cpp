@@ -212,6 +212,13 @@ Result<NextHop> complete(const Snapshot& s, const LookupKey& key, const Decision
   return n;
 }
 
+bool ports_matter(const Snapshot& s) {
+  return std::ranges::any_of(s.rules->all,
+                             [](const Rule& r) { return r.sport.to != 0 || r.dport.to != 0; }) ||
+         std::ranges::any_of(s.routes->all,
+                             [](const RouteTables::Entry& t) { return t.table->has_multipath(); });
+}
+
 Result<NextHop> lookup(const Snapshot& snapshot, const LookupKey& key) {
   const Flow flow = flow_of(key);
   if (flow.oif != IfIndex() && is_in_vrf(snapshot, flow.oif))

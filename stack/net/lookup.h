@@ -58,6 +58,9 @@ struct NextHop {
   bool is_resolved() const { return is_usable(neighbour); }
 };
 
+/// True if the answer may depend on the ports: a rule names some, or a route has several ways out.
+bool ports_matter(const Snapshot& snapshot);
+
 /// Resolves `key` against `snapshot`.
 /// Errors: ENETUNREACH no route; EHOSTUNREACH, EACCES, EINVAL unreachable, prohibit, blackhole
 /// route; EINVAL also for a source address that is not ours (IPv4); ENODEV, ENETUNREACH for `oif`

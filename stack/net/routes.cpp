@@ -44,6 +44,7 @@ RouteTable::RouteTable(std::vector<Route> routes, bool has_source_routes)
   uint32_t enclosing = kNone;  // the innermost prefix still open: a stack, linked by parent
   for (uint32_t i = 0; i < routes_.size(); ++i) {
     const Route& r = routes_[i];
+    has_multipath_ |= !r.multipath.empty();
     const Bits128 a = bits_of(r.dst);
     const auto len = static_cast<uint8_t>(mapped_len(r));
     if (!prefixes_.empty()) {

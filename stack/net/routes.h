@@ -85,6 +85,8 @@ class RouteTable {
   /// IPv6 routes that depend on the source (RTA_SRC) exist in this table: only the kernel can
   /// answer.
   bool has_source_routes() const { return has_source_routes_; }
+  /// A route of it has several ways out, among which the flow's hash chooses.
+  bool has_multipath() const { return has_multipath_; }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -99,6 +101,7 @@ class RouteTable {
   std::vector<Route> routes_;
   std::vector<Prefix> prefixes_;  ///< and one sentinel
   bool has_source_routes_ = false;
+  bool has_multipath_ = false;
 };
 
 /// All tables of both families.

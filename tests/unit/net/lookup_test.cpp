@@ -195,6 +195,20 @@ TEST(Lookup, RulesChooseTheTable) {
   EXPECT_EQ(h.error_to("8.8.8.8"), EOPNOTSUPP) << "a rule that only the kernel understands";
 }
 
+TEST(Lookup, PortsMatterToRulesThatNameThemAndToEqualWays) {
+  Host h;
+  EXPECT_FALSE(ports_matter(h.snapshot()));
+  h.rule({.priority = 12, .table = 100, .ip_proto = 6});
+  EXPECT_FALSE(ports_matter(h.snapshot()));
+  Host from = h, to = h, ways = h;
+  from.rule({.priority = 13, .table = 100, .sport = {80, 90}});
+  EXPECT_TRUE(ports_matter(from.snapshot()));
+  to.rule({.priority = 13, .table = 100, .dport = {0, 90}});
+  EXPECT_TRUE(ports_matter(to.snapshot()));
+  ways.route(254, "10.40.0.0", 16, 0).multipath = {{.oif = IfIndex(2)}, {.oif = IfIndex(3)}};
+  EXPECT_TRUE(ports_matter(ways.snapshot()));
+}
+
 TEST(Lookup, BoundInterface) {
   Host h;
   const auto n = h.look({.dst = ip("8.8.8.8"), .oif = IfIndex(3)});
