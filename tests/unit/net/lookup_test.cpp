@@ -205,7 +205,8 @@ TEST(Lookup, PortsMatterToRulesThatNameThemAndToEqualWays) {
   EXPECT_TRUE(ports_matter(from.snapshot()));
   to.rule({.priority = 13, .table = 100, .dport = {0, 90}});
   EXPECT_TRUE(ports_matter(to.snapshot()));
-  ways.route(254, "10.40.0.0", 16, 0).multipath = {{.oif = IfIndex(2)}, {.oif = IfIndex(3)}};
+  ways.route(254, "10.40.0.0", 16, 0).multipath = {{.oif = IfIndex(2), .gateway = {}},
+                                                   {.oif = IfIndex(3), .gateway = {}}};
   EXPECT_TRUE(ports_matter(ways.snapshot()));
 }
 
