@@ -428,6 +428,12 @@ class Engine {
     net::NextHop hop;
   };
 
+  struct Asked {  ///< the kernel was, to resolve or confirm that neighbour
+    IpAddr via;
+    IfIndex ifindex{};
+    Instant at{};
+  };
+
   Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net::Mirror& mirror,
          const EngineEvents& events, EngineStats& stats, Arena arena);
 
@@ -616,6 +622,7 @@ class Engine {
   Result<void> resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
                               const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
   Result<net::NextHop> next_hop(net::LookupKey key) noexcept;
+  void ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;
   void stall(TcpFlow& f, const Err& why, Instant now) noexcept;
   void flush_pending(Instant now, bool may_ride = false) noexcept;
@@ -749,6 +756,7 @@ class Engine {
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_opens_;
   std::array<Resolved, 8> resolved_;  ///< by where they go
+  std::array<Asked, 8> asked_;        ///< by the address's last byte
   PortLeases leases_;
 };
 

@@ -107,12 +107,20 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   Engine& e = *s.engine;
   s.watch_devices = s.is_polled = false;
   const Instant polled_since = std::exchange(s.polled_since, now);
+  const Duration silent = now - e.last_poll();
+  const auto look_seldom = [&] {
+    s.is_polled = true;
+    s.polled_since = polled_since;
+    const Duration part = Duration::ns((now - polled_since).ns() / kPartOfPolled);
+    return std::clamp(part, grace_, Duration::ns(grace_.ns() * kMostGraces)) - silent;
+  };
   if (e.live_flows() == 0) {
     if (e.try_acquire()) {
       e.forget_snapshot();
       e.unlock();
     }
-    return Duration::max();
+    // Who serves one connection after the other while polling would ring for each.
+    return silent < grace_ ? look_seldom() : Duration::max();
   }
   if (now - s.looked >= kLookAfterPorts && e.try_acquire()) {
     s.looked = now;
@@ -127,13 +135,7 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
     return due.is_never() ? Duration::max() : std::max(due - now, Duration()) + grace_;
   }
   s.quiet_rounds = 0;
-  const Duration silent = now - e.last_poll();
-  if (silent < grace_) {
-    s.is_polled = true;
-    s.polled_since = polled_since;
-    const Duration part = Duration::ns((now - polled_since).ns() / kPartOfPolled);
-    return std::clamp(part, grace_, Duration::ns(grace_.ns() * kMostGraces)) - silent;
-  }
+  if (silent < grace_) return look_seldom();
   for (unsigned i = 0; i < kTurns; ++i) {
     if (!e.try_acquire()) return grace_;
     const bool is_worked = e.poll_for_helper(Clock::now());

@@ -200,6 +200,14 @@ Result<net::NextHop> Engine::next_hop(net::LookupKey key) noexcept {
   return hop;
 }
 
+/// Of all connections there, one asks: it is a system call, and wakes the helper.
+void Engine::ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept {
+  Asked& last = asked_[hop.via.bytes()[15] % asked_.size()];
+  if (last.via == hop.via && last.ifindex == hop.ifindex && now - last.at < kAskAgain) return;
+  last = {hop.via, hop.ifindex, now};
+  mirror_.request_neighbour(hop.ifindex, hop.via);
+}
+
 /// Looks the way up again. Errors: EAGAIN the neighbour is not known yet (the kernel was asked),
 /// EHOSTUNREACH it does not answer, and those of the look-up. `e.mtu` and `e.port` are set even if
 /// the neighbour is unknown.
@@ -231,8 +239,8 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
   e.mtu = hears && !probes ? pmtu_.get(remote.addr, hop->mtu, now) : hop->mtu;
   e.ifindex = hop->ifindex;
   if (net::wants_kick(hop->neighbour) && now - e.asked >= kAskAgain) {
-    mirror_.request_neighbour(hop->ifindex, hop->via);
     e.asked = now;
+    ask_for_neighbour(*hop, now);
   }
   if (!hop->is_resolved())
     return fail(hop->neighbour == net::NeighbourState::kFailed ? EHOSTUNREACH : EAGAIN,

@@ -1,5 +1,6 @@
 // Threads that share sockets: a reader and a writer, closes that race calls, signals that
 // interrupt.
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <pthread.h>
 #include <signal.h>
@@ -266,6 +267,48 @@ TEST_P(Threads, HelperSeldomLooksAtWhoPolls) {
   EXPECT_EQ(b.ioctl(s, SIOCOUTQ), 0);
   a.close(c);
   b.close(s);
+}
+
+// Who serves one connection after the other, and none between two, does not ring for each.
+TEST_P(Threads, HelperIsNotWokenByEachConnection) {
+  if (!ours()) GTEST_SKIP() << "the kernel has none";
+  const int l = b.socket(AF_INET, SOCK_STREAM);
+  b.bind(l, 0);
+  b.listen(l);
+  const auto to = address(b.host(), port_of(b.getsockname(l)));
+  std::atomic<bool> stop{false};
+  std::atomic<int> served{0};
+  std::thread server([&] {
+    b.host().enter();
+    b.fcntl(l, F_SETFL, O_NONBLOCK);
+    while (!stop) {
+      const int s = b.accept(l);
+      if (s < 0) continue;
+      EXPECT_EQ(b.recv(s, 1), "x");
+      b.close(s);
+      ++served;
+    }
+  });
+  const auto serve = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      const int c = a.socket(AF_INET, SOCK_STREAM);
+      ASSERT_EQ(a.connect(c, sockaddr_of(to), length(to)), 0);
+      ASSERT_EQ(a.send(c, "x"), 1);
+      EXPECT_EQ(a.recv(c), "");
+      a.close(c);
+    }
+  };
+  serve(50);
+  const long before = helper_sleeps();
+  const Instant begun = Clock::now();
+  serve(400);
+  const auto looks = 2 * (Clock::now() - begun).ns() / Duration::ms(1).ns();
+  EXPECT_LE(helper_sleeps() - before, looks + 100)
+      << "of two helpers, looks by the clock and no more";
+  stop = true;
+  server.join();
+  EXPECT_EQ(served, 450);
+  b.close(l);
 }
 
 // A File may be reused while another thread still holds the old Handle: it must be told, not served
