@@ -67,7 +67,7 @@ def web(t: Test, family: int, files: dict[str, int], parallel: bool = False, sta
 
 def compare(t: Test, run) -> None:
     """The run's texts against those of the kernel on both ends."""
-    with t.proof("tcp", least=5):
+    with t.proof("tcp", least=4):
         got = run(None)
     if t.case.ends == ("kernel", "kernel"):
         return

@@ -34,7 +34,7 @@ def doctored(path: str, by: float, *layers: str):
 @pure("what is kept passes, and is written as it was read")
 def _(_t):
     kept = budget.read(KEPT)
-    if len(kept.paths) != 9:
+    if len(kept.paths) != 11:
         raise Failed(f"{len(kept.paths)} paths")
     for path in kept.paths:
         equal(budget.rises(path, kept, kept), [])
