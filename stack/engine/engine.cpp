@@ -189,7 +189,7 @@ void Engine::reap_and_refill() noexcept {
 }
 
 void Engine::publish_deadline(Instant now) noexcept {
-  deadlines_moved_ = !riding_.empty();  // the next turn ends their ride
+  deadlines_moved_ = !riding_.empty();  // the next turn counts for their ride
   Instant d = std::min(wheel_.next_deadline(), pmtu_.first_expiry());
   if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
   d = std::min(d, syns_.next_deadline());

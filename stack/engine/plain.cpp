@@ -206,7 +206,8 @@ bool Engine::receive_plain(RxDesc& d, bool alone, Instant now) noexcept {
   return receive_plain_as<true>(d, alone, now);
 }
 
-/// A datagram in one frame, by the way of the one before. @return false: nothing was done.
+/// A datagram in one frame, by the way of the one before; with plain headers, direct.h has it.
+/// @return false: nothing was done.
 bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcept {
   const Egress& way = u.egress;
   const size_t n = data.iov_len;
@@ -220,12 +221,9 @@ bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcep
   p->length = static_cast<uint16_t>(n);
   const checksum::Sum sum = checksum::copy_and_sum(p->data(), data.iov_base, n);
   // Right before the payload, where the device may leave it.
-  size_t h = wire::HeaderTemplate::kPlainUdp;
-  if (way.header.is_plain_udp()) [[likely]]
-    way.header.emit_plain_udp(p->data() - h, static_cast<uint32_t>(n), sum);
-  else
-    h = way.header.emit_udp(p->data() - way.header.size(),
-                            {.payload_bytes = static_cast<uint32_t>(n), .payload_sum = sum});
+  const size_t h =
+      way.header.emit_udp(p->data() - way.header.size(),
+                          {.payload_bytes = static_cast<uint32_t>(n), .payload_sum = sum});
   const PacketSlice slice{p.get(), p->data_at, p->length};
   if (!way.port->queue().tx({{p->data() - h, h}, {&slice, 1}, 0}, bell)) [[unlikely]]
     return false;

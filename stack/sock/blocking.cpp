@@ -102,10 +102,6 @@ void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Wait
   waiter.event.drain();
 }
 
-}  // namespace
-
-namespace {
-
 /// May what comes be read at once? Another thread's poll may have brought something to read first.
 bool may_read_directly(const WaitFor& what) noexcept {
   if (what.direct == nullptr || what.handle->flow != &what.direct->flow) return false;

@@ -107,16 +107,8 @@ inline void plan_lone(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
 /// The segment of `n` bytes left, with this window field: all that sent() comes to for it.
 [[gnu::always_inline]] inline void sent_lone(Tcb& t, uint16_t window, uint32_t n, Instant now) {
   t.queue.pass_lone(now);
-  if (n < t.mss) t.queue.board().snd_sml = t.snd_end;
-  ++t.segs_out;
-  ++t.data_segs_out;
-  t.bytes_sent += n;
-  t.last_sent = now;
-  note_answer(t, now);
-  t.snd_nxt = t.snd_max = t.snd_end;
-  t.push = t.probe_due = t.keep_due = false;
-  ack_sent(t, window, t.rcv_wscale);
-  t.acks_due = 0;
+  book_last(t, window, n, now);
+  t.probe_due = t.keep_due = false;
   t.rto_at = now + std::min(t.rtt.rto, t.config->rto_max.get());
   t.rtx_timer = RtxTimer::kProbe;
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);

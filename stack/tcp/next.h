@@ -40,16 +40,7 @@ inline void queue_next(Tcb& t, PacketBuf* b, uint64_t sum) {
 inline void sent_next(Tcb& t, uint16_t window, uint32_t n, Instant now) {
   t.queue.next().sent_at = now;
   t.queue.pass_next();
-  if (n < t.mss) t.queue.board().snd_sml = t.snd_end;
-  ++t.segs_out;
-  ++t.data_segs_out;
-  t.bytes_sent += n;
-  t.last_sent = now;
-  note_answer(t, now);
-  t.snd_nxt = t.snd_max = t.snd_end;
-  t.push = false;
-  ack_sent(t, window, t.rcv_wscale);
-  t.acks_due = 0;
+  book_last(t, window, n, now);
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
 }
 

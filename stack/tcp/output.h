@@ -119,6 +119,21 @@ inline void ack_sent(Tcb& t, uint16_t window, unsigned shift) {
   t.delack_at = Instant::never();
 }
 
+/// The books of one segment that left: `n` bytes, never sent before and the last there are, with
+/// this window field, an ACK and nothing else.
+[[gnu::always_inline]] inline void book_last(Tcb& t, uint16_t window, uint32_t n, Instant now) {
+  if (n < t.mss) t.queue.board().snd_sml = t.snd_end;
+  ++t.segs_out;
+  ++t.data_segs_out;
+  t.bytes_sent += n;
+  t.last_sent = now;
+  note_answer(t, now);
+  t.snd_nxt = t.snd_max = t.snd_end;
+  t.push = false;
+  ack_sent(t, window, t.rcv_wscale);
+  t.acks_due = 0;
+}
+
 /// All of it, and what is sent ends at `end` now.
 inline void sent_up_to(Tcb& t, StreamOffset end, const Plan& p) {
   t.snd_nxt = end;

@@ -11,6 +11,18 @@ namespace {
 constexpr uint32_t kStride = 512, kStrides = 8;  // an element is two slots
 constexpr uint32_t kElement = kStride * kStrides;
 
+ibv_wq* create_striding(const DirectEnd& e, mlx5dv_striding_rq_init_attr shape,
+                        uint32_t elements = 4) {
+  ibv_wq_init_attr attr{};
+  attr.wq_type = IBV_WQT_RQ;
+  attr.max_wr = elements;
+  attr.max_sge = 1;
+  attr.pd = e.domain;
+  attr.cq = e.received;
+  mlx5dv_wq_init_attr mlx5{MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ, shape};
+  return mlx5dv_create_wq(e.context, &attr, &mlx5);
+}
+
 class StridingEnd : public DirectEnd {
  public:
   explicit StridingEnd(int number) : DirectEnd(number, {.sends = 8, .receives = 0}) {
@@ -38,14 +50,7 @@ class StridingEnd : public DirectEnd {
     EXPECT_EQ(ibv_destroy_wq(wq), 0);
   }
   ibv_wq* create(mlx5dv_striding_rq_init_attr shape, uint32_t elements = 4) const {
-    ibv_wq_init_attr attr{};
-    attr.wq_type = IBV_WQT_RQ;
-    attr.max_wr = elements;
-    attr.max_sge = 1;
-    attr.pd = domain;
-    attr.cq = received;
-    mlx5dv_wq_init_attr mlx5{MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ, shape};
-    return mlx5dv_create_wq(context, &attr, &mlx5);
+    return create_striding(*this, shape, elements);
   }
   ibv_qp* create_pair(uint8_t key_bytes = 40) const {
     uint8_t key[40] = {};
@@ -260,13 +265,7 @@ std::pair<uint32_t, int> offers(const char* what) {
   if (tells) {
     EXPECT_TRUE(ibv_is_qpt_supported(c.striding_rq_caps.supported_qpts, IBV_QPT_RAW_PACKET));
   }
-  ibv_wq_init_attr attr{};
-  attr.wq_type = IBV_WQT_RQ;
-  attr.max_wr = 4;
-  attr.pd = e.domain;
-  attr.cq = e.received;
-  mlx5dv_wq_init_attr mlx5{MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ, {11, 3, 0}};
-  ibv_wq* wq = mlx5dv_create_wq(e.context, &attr, &mlx5);
+  ibv_wq* wq = create_striding(e, {11, 3, 0});
   const int error = wq != nullptr ? 0 : errno;
   if (wq != nullptr) {
     EXPECT_EQ(ibv_destroy_wq(wq), 0);
@@ -283,13 +282,7 @@ TEST(StridingDevice, SaysWhatItOffers) {
 
 TEST(StridingDevice, NotWhereCompletionsAreCompressed) {
   DirectEnd e(0, {.compress = true});
-  ibv_wq_init_attr attr{};
-  attr.wq_type = IBV_WQT_RQ;
-  attr.max_wr = 4;
-  attr.pd = e.domain;
-  attr.cq = e.received;
-  mlx5dv_wq_init_attr mlx5{MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ, {11, 3, 0}};
-  EXPECT_EQ(mlx5dv_create_wq(e.context, &attr, &mlx5), nullptr);
+  EXPECT_EQ(create_striding(e, {11, 3, 0}), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
