@@ -140,4 +140,9 @@ VIREO_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
   return call(Restart::kNever, h, [&] { return sock::ioctl(h, request, argument); });
 }
 
+VIREO_EXPORT int sockatmark(int fd) noexcept {
+  int is_at_mark = 0;
+  return ioctl(fd, SIOCATMARK, &is_at_mark) < 0 ? -1 : is_at_mark;
+}
+
 }  // extern "C"

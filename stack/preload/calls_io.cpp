@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "stack/preload/call.h"
 
@@ -41,6 +42,20 @@ size_t total(const iovec* v, int count) {
   return n;
 }
 
+/// preadv2(2) and pwritev2(2) of a socket. @return flags for recv and send; nullopt: errno is set.
+std::optional<int> flags_of(off64_t offset, int flags, int count) {
+  if (offset != -1) {
+    errno = ESPIPE;
+    return {};
+  }
+  if ((flags & ~(RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT)) != 0) {
+    errno = EOPNOTSUPP;
+    return {};
+  }
+  if (is_bad_count(count)) return {};
+  return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
+}
+
 /// What glibc's __*_chk functions do when the compiler knew the buffer to be too small.
 void check(size_t n, size_t buffer) {
   if (n > buffer) std::abort();
@@ -71,6 +86,19 @@ VIREO_EXPORT ssize_t readv(int fd, const iovec* v, int count) {
   if (total(v, count) == 0) return 0;
   return call(Restart::kReceiving, h,
               [&] { return sock::recv(h, {v, static_cast<size_t>(count)}, 0); });
+}
+
+VIREO_EXPORT ssize_t preadv2(int fd, const iovec* v, int count, off_t offset, int flags) {
+  const Handle h = find_socket(fd);
+  if (!h) return real().preadv2(fd, v, count, offset, flags);
+  const auto how = flags_of(offset, flags, count);
+  if (!how) return -1;
+  if (total(v, count) == 0) return 0;
+  return call(Restart::kReceiving, h,
+              [&] { return sock::recv(h, {v, static_cast<size_t>(count)}, *how); });
+}
+VIREO_EXPORT ssize_t preadv64v2(int fd, const iovec* v, int count, off64_t offset, int flags) {
+  return preadv2(fd, v, count, offset, flags);
 }
 
 VIREO_EXPORT ssize_t recv(int fd, void* buf, size_t n, int flags) {
@@ -124,6 +152,18 @@ VIREO_EXPORT ssize_t writev(int fd, const iovec* v, int count) {
   if (is_bad_count(count)) return -1;
   return call(Restart::kSending, h,
               [&] { return sock::send(h, {v, static_cast<size_t>(count)}, 0); });
+}
+
+VIREO_EXPORT ssize_t pwritev2(int fd, const iovec* v, int count, off_t offset, int flags) {
+  const Handle h = find_socket(fd);
+  if (!h) return real().pwritev2(fd, v, count, offset, flags);
+  const auto how = flags_of(offset, flags, count);
+  if (!how) return -1;
+  return call(Restart::kSending, h,
+              [&] { return sock::send(h, {v, static_cast<size_t>(count)}, *how); });
+}
+VIREO_EXPORT ssize_t pwritev64v2(int fd, const iovec* v, int count, off64_t offset, int flags) {
+  return pwritev2(fd, v, count, offset, flags);
 }
 
 VIREO_EXPORT ssize_t send(int fd, const void* buf, size_t n, int flags) {

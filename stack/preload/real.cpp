@@ -22,6 +22,8 @@ void load_real_functions() noexcept {
   load(g_real.sigaction, "sigaction");
   load(g_real.close_range, "close_range");
   load(g_real.splice, "splice");
+  load(g_real.preadv2, "preadv2");
+  load(g_real.pwritev2, "pwritev2");
   load(g_real.epoll_pwait2, "epoll_pwait2");
   load(g_real.exit_now, "_exit");
   load(g_real.fclose, "fclose");

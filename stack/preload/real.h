@@ -17,6 +17,8 @@ struct Real {
   decltype(&::sigaction) sigaction = nullptr;
   int (*close_range)(unsigned, unsigned, int) = nullptr;
   decltype(&::splice) splice = nullptr;
+  decltype(&::preadv2) preadv2 = nullptr;
+  decltype(&::pwritev2) pwritev2 = nullptr;
   int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*) = nullptr;
   void (*exit_now)(int) = nullptr;  ///< _exit
   int (*fclose)(FILE*) = nullptr;

@@ -141,7 +141,9 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
   {
     const EngineGuard guard(*f.engine.load(std::memory_order_acquire));
     const tcp::State s = f.flow == nullptr ? tcp::State::kClosed : tcp::state(f.tcp_flow().tcb);
-    if (s == tcp::State::kClosed || s == tcp::State::kSynSent) return fail(ENOTCONN, "getpeername");
+    // What is in TIME-WAIT is the program's socket no more (Linux tcp_time_wait).
+    if (s == tcp::State::kClosed || s == tcp::State::kSynSent || s == tcp::State::kTimeWait)
+      return fail(ENOTCONN, "getpeername");
     peer = f.flow->key.remote;
   }
   give_address(peer, f.domain.load(std::memory_order_relaxed), addr, len);
@@ -184,7 +186,14 @@ Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockad
   return n;
 }
 
+namespace {
+/// As the kernel: asked before a byte moves.
+bool has_too_many(const msghdr& m) noexcept { return m.msg_iovlen > UIO_MAXIOV; }
+}  // namespace
+
 Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
+  if (has_too_many(msg)) [[unlikely]]
+    return fail(EMSGSIZE, "recvmsg");
   if (is_tcp_carried(h)) {
     auto n = tcp_socket::recv(h, {msg.msg_iov, msg.msg_iovlen}, flags);
     if (n) {
@@ -203,6 +212,9 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
 }
 
 Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const timespec* timeout) {
+  if (timeout != nullptr &&
+      (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1'000'000'000))
+    return fail(EINVAL, "recvmmsg");
   // As Linux: the timeout is looked at between datagrams only (recvmmsg(2), BUGS).
   const auto end =
       timeout == nullptr
@@ -242,6 +254,8 @@ Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const so
 }
 
 Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
+  if (has_too_many(msg)) [[unlikely]]
+    return fail(EMSGSIZE, "sendmsg");
   if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0)
     return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
   if (is_udp_carried(h)) [[likely]]
