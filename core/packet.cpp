@@ -24,7 +24,44 @@ PacketPool::PacketPool(std::span<std::byte> memory, uint32_t frame_bytes)
   }
 }
 
+PacketPool::PacketPool(PacketPool* lender) : frame_shift_(lender->frame_shift_), home_(lender) {}
+
 PacketPool::~PacketPool() = default;
+
+uint32_t PacketPool::lend(uint32_t n, std::span<uint32_t> firsts, PacketPool& to) {
+  VIREO_ASSERT(std::has_single_bit(n));
+  const auto most = std::min(static_cast<uint32_t>(firsts.size()), rx_count() / n);
+  const auto is_here = [&](const PacketBuf& p) { return p.refs == 0 && p.pool == this; };
+  uint32_t found = 0;
+  // From the end: those at the beginning are the ones in use.
+  for (uint32_t first = size() / n * n; first > 0 && found < most;) {
+    first -= n;
+    const auto run = std::span(meta_).subspan(first, n);
+    if (!std::ranges::all_of(run, is_here)) continue;
+    for (PacketBuf& p : run) p.pool = &to;
+    firsts[found++] = first;
+  }
+  if (found == 0) return 0;
+  for (PacketBuf** at = &free_; *at != nullptr;) {
+    PacketBuf* const p = *at;
+    if (p->pool == this) {
+      at = &p->next;
+      continue;
+    }
+    *at = p->next;
+    p->next = nullptr;
+    p->hw_time = 0;
+  }
+  free_count_ -= found * n;
+  return found;
+}
+
+void PacketPool::take_back(uint32_t n, uint32_t first) {
+  for (PacketBuf& p : std::span(meta_).subspan(first, n)) {
+    p.pool = this;
+    if (p.refs == 0) put(&p);
+  }
+}
 
 bool PacketChain::extend_back(std::span<const std::byte> bytes) {
   PacketBuf* p = tail_;

@@ -28,7 +28,7 @@ class PacketPool;
 struct alignas(64) PacketBuf {
   PacketBuf* next = nullptr;   ///< link of the list it is in (free list, PacketChain)
   std::byte* frame = nullptr;  ///< constant
-  PacketPool* pool = nullptr;  ///< constant
+  PacketPool* pool = nullptr;  ///< where it is dropped to: its own, or one that it is lent to
   StreamOffset offset = 0;     ///< TCP: stream position of the first valid byte
   uint32_t index = 0;          ///< constant: frame number in the pool
   uint32_t sum = 0;            ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded
@@ -62,6 +62,8 @@ class PacketPool {
   /// Cuts `memory` into frames of `frame_bytes` (a power of two, 2048 or 4096). Metadata goes to
   /// the heap.
   PacketPool(std::span<std::byte> memory, uint32_t frame_bytes);
+  /// Without frames of its own: for those that `lender` lends.
+  explicit PacketPool(PacketPool* lender);
   PacketPool(const PacketPool&) = delete;
   PacketPool& operator=(const PacketPool&) = delete;
   ~PacketPool();
@@ -79,6 +81,11 @@ class PacketPool {
     p->length = 0;
     p->hw_time = 0;
     return p;
+  }
+  /// Every free one, as a list by `next` of which nothing is made ready as take() does it.
+  PacketBuf* take_list() noexcept {
+    free_count_ = 0;
+    return std::exchange(free_, nullptr);
   }
   /// take() for a device to receive into: the last 32nd is left to those who send, who else could
   /// never answer a program that reads nothing until it has sent.
@@ -110,6 +117,19 @@ class PacketPool {
   uint32_t window_share() const { return window_share_; }
   void set_window_share(uint32_t frames) { window_share_ = frames; }
 
+  // ---- runs of adjacent frames, for a device that receives into them
+
+  /// Takes runs of `n` frames (a power of two, which their first index is a multiple of) out of
+  /// this pool, as far as take_for_rx() would. They have refs 0, as in the pool, and those that are
+  /// taken into use and dropped come back to `to`. Walks all frames. @return how many runs were
+  /// found; `firsts` has the index of each one's first frame.
+  uint32_t lend(uint32_t n, std::span<uint32_t> firsts, PacketPool& to);
+  /// A run is lent no more: what of it is in use comes back here, all else is here now. What was
+  /// dropped to the other pool must not be taken there any more.
+  void take_back(uint32_t n, uint32_t first);
+  /// The pool that frames dropped to this one belong to.
+  PacketPool& home() { return *home_; }
+
  private:
   void put(PacketBuf* p) noexcept {
     VIREO_DEBUG_ASSERT(p->device_refs == 0);
@@ -125,6 +145,7 @@ class PacketPool {
   uint32_t kept_from_busy_ = 0;  ///< an eighth
   uint32_t window_share_ = kNoShare;
   PacketBuf* free_ = nullptr;
+  PacketPool* home_ = this;
   std::vector<PacketBuf> meta_;
 };
 

@@ -12,7 +12,7 @@ PacketChain split_front(PacketChain& from, uint32_t n) {
     PacketRef p = from.pop_front();
     if (p->length > n) {
       const uint32_t rest = p->length - n;
-      PacketRef copy(p->pool->take());
+      PacketRef copy(p->pool->home().take());
       if (copy) {
         // The rest is as long as it was in a frame of this size; it may need the headroom.
         if (copy->data_at + rest > p->pool->frame_bytes()) copy->data_at = 0;

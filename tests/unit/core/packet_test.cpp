@@ -49,6 +49,45 @@ TEST_F(PacketTest, LastReferenceReturnsIt) {
   PacketPool::drop(raw);
 }
 
+TEST_F(PacketTest, RunsAreLentFromTheEndAndComeBack) {
+  PacketPool tray(&pool_);
+  EXPECT_EQ(&tray.home(), &pool_);
+  EXPECT_EQ(tray.frame_bytes(), 2048U);
+  PacketRef in_use = packet(10);  // the first frame
+  uint32_t firsts[8];
+  ASSERT_EQ(pool_.lend(8, std::span(firsts).first(2), tray), 2U);
+  EXPECT_EQ(firsts[0], 24U);
+  EXPECT_EQ(firsts[1], 16U);
+  EXPECT_EQ(pool_.free_count(), 15U);
+  ASSERT_EQ(pool_.lend(8, firsts, tray), 1U) << "a frame of the other is in use";
+  EXPECT_EQ(firsts[0], 8U);
+  EXPECT_EQ(pool_.lend(8, firsts, tray), 0U);
+  std::vector<PacketRef> rest;
+  while (PacketBuf* p = pool_.take()) {
+    EXPECT_LT(p->index, 8U) << "it is lent";
+    rest.emplace_back(p);
+  }
+  EXPECT_EQ(rest.size(), 7U);
+  // Two are in use, one of them is dropped to the other pool.
+  PacketBuf* const p = &pool_.at(17);
+  p->refs = pool_.at(18).refs = 1;
+  PacketPool::drop(p);
+  EXPECT_EQ(tray.free_count(), 1U);
+  EXPECT_EQ(tray.take(), p);
+  PacketPool::drop(p);
+  for (const uint32_t first : {8U, 16U, 24U}) pool_.take_back(8, first);
+  EXPECT_EQ(pool_.free_count(), 23U);
+  PacketPool::drop(&pool_.at(18));
+  EXPECT_EQ(pool_.free_count(), 24U) << "its own again";
+}
+
+TEST_F(PacketTest, TheLast32ndIsNotLent) {
+  PacketPool tray(&pool_);
+  uint32_t firsts[32];
+  EXPECT_EQ(pool_.lend(1, firsts, tray), 31U);
+  for (const uint32_t first : std::span(firsts).first(31)) pool_.take_back(1, first);
+}
+
 std::vector<std::byte> bytes_of(const PacketChain& c) {
   std::vector<std::byte> v;
   uint32_t buffers = 0;
