@@ -59,6 +59,7 @@ void softnic_fail_pairs(ibv_device* device, bool flushed) {
   const std::lock_guard hold(n.port.lock);
   if (flushed) n.port.enter_all_errors();
   n.tell(IBV_EVENT_QP_FATAL);
+  n.tell_of_queues();
 }
 
 void softnic_drop(ibv_device* device, unsigned frames) {

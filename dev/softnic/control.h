@@ -43,8 +43,8 @@ void softnic_set_link(ibv_device* device, bool up);
 void softnic_remove(ibv_device* device);
 /// The next `sends` end with this error, and their queue pair in the error state.
 void softnic_fail_sends(ibv_device* device, unsigned sends, ibv_wc_status status);
-/// IBV_EVENT_QP_FATAL. `flushed`: every queue pair is in the error state and its requests come
-/// back; else the event alone tells, which the pairs survive.
+/// IBV_EVENT_QP_FATAL, and IBV_EVENT_WQ_FATAL where there are work queues. `flushed`: every one is
+/// in the error state and its requests come back; else the events alone tell, which they survive.
 void softnic_fail_pairs(ibv_device* device, bool flushed);
 /// The next `frames` that would be received vanish.
 void softnic_drop(ibv_device* device, unsigned frames);

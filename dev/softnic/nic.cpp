@@ -157,13 +157,25 @@ void Nic::unplug() {
   if (peer != nullptr) peer->port.unplug();
 }
 
+void Context::tell(const ibv_async_event& e) {
+  if (events.empty()) kernel::add_to_counter(counter.get());
+  events.push_back(e);
+}
+
 void Nic::tell(ibv_event_type type) {
+  ibv_async_event e{};
+  e.event_type = type;
+  e.element.port_num = 1;
+  for (Context* c : contexts) c->tell(e);
+}
+
+void Nic::tell_of_queues() {
+  ibv_async_event e{};
+  e.event_type = IBV_EVENT_WQ_FATAL;
   for (Context* c : contexts) {
-    ibv_async_event e{};
-    e.event_type = type;
-    e.element.port_num = 1;
-    if (c->events.empty()) kernel::add_to_counter(c->counter.get());
-    c->events.push_back(e);
+    if (c->wqs.empty()) continue;
+    e.element.wq = c->wqs.front().get();
+    c->tell(e);
   }
 }
 

@@ -43,6 +43,8 @@ struct Nic : ibv_device {
   void unplug();
   /// Holder of the port's lock.
   void tell(ibv_event_type type);
+  /// IBV_EVENT_WQ_FATAL of each context's first, where it has one. Holder of the port's lock.
+  void tell_of_queues();
   uint64_t guid() const;  ///< in network order
   union ibv_gid gid() const;
 };
@@ -59,6 +61,8 @@ struct Context : verbs_context {
   std::vector<std::unique_ptr<Wq>> wqs;
   std::vector<std::unique_ptr<Table>> tables;
   std::vector<std::unique_ptr<Qp>> qps;
+
+  void tell(const ibv_async_event& e);
 };
 
 inline Context& of(ibv_context* c) { return *static_cast<Context*>(verbs_get_ctx(c)); }
