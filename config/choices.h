@@ -44,6 +44,7 @@ enum class RingLogic : uint8_t {
   kCoreAttach = 31
 };
 enum class HwTimestamps : uint8_t { kOff, kRaw, kBest, kSync, kPtp };
+enum class StridingChoice : uint8_t { kAuto, kOff, kOn };
 enum class ThreadMode : uint8_t { kSingle, kSpin, kMutex, kPlenty };
 enum class BufferBatching : uint8_t { kNone, kReclaim, kBatch };
 enum class TcpCtlThread : uint8_t { kOff, kWakeup, kNoWakeup };
@@ -120,6 +121,11 @@ inline constexpr auto kChoices<HwTimestamps> =
                choice("best", HwTimestamps::kBest), choice("2", HwTimestamps::kBest),
                choice("sync", HwTimestamps::kSync), choice("3", HwTimestamps::kSync),
                choice("ptp", HwTimestamps::kPtp),   choice("4", HwTimestamps::kPtp)};
+template <>
+inline constexpr auto kChoices<StridingChoice> =
+    std::array{choice("auto", StridingChoice::kAuto), choice("off", StridingChoice::kOff),
+               choice("0", StridingChoice::kOff), choice("on", StridingChoice::kOn),
+               choice("1", StridingChoice::kOn)};
 template <>
 inline constexpr auto kChoices<ThreadMode> =
     std::array{choice("single", ThreadMode::kSingle), choice("0", ThreadMode::kSingle),

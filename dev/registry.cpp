@@ -75,7 +75,8 @@ Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Sett
                .inline_bytes = count(s.tx_max_inline),
                .signal_every = count(s.tx_wre_batching),
                .refill_receives = count(s.rx_wre_batching),
-               .stamps = stamps_of(s.hw_ts_conversion)});
+               .stamps = stamps_of(s.hw_ts_conversion),
+               .stride = s.strq == StridingChoice::kOn});
 }
 
 constexpr const char* kInterfaces = "/sys/class/net/";

@@ -54,6 +54,27 @@ std::optional<verbs::StampClock> clock_of(const verbs::Context& context, StampTi
   return verbs::StampClock::of(context, wanted, now);
 }
 
+struct MadeStriding {
+  verbs::Pair pair;
+  std::unique_ptr<Striding> striding;
+};
+/// A pair that only sends, and the queue that receives. Errors: whatever is refused.
+Result<MadeStriding> make_striding(const std::shared_ptr<verbs::Context>& context, PacketPool& pool,
+                                   uint32_t mtu, const verbs::QueueShape& shape,
+                                   verbs::PairShape pair_shape) {
+  const auto strides = striding_shape_of(*context, pool, mtu, shape);
+  if (!strides) return std::unexpected(strides.error());
+  pair_shape.only_sends = true;
+  pair_shape.receives = strides->elements << strides->log_strides;
+  pair_shape.create_received = nullptr;  // compressed completions would not name their stride
+  auto pair = verbs::Pair::create(context, pair_shape);
+  if (!pair) return std::unexpected(pair.error());
+  auto wq = StridingWq::create(context, pair->received(), *strides);
+  if (!wq) return std::unexpected(wq.error());
+  auto striding = std::make_unique<Striding>(std::move(*wq), *strides, pool, context->arena_lkey());
+  return MadeStriding{std::move(*pair), std::move(striding)};
+}
+
 Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
                                        const std::shared_ptr<verbs::Context>& context,
                                        std::span<std::byte> arena, PacketPool& pool,
@@ -62,11 +83,31 @@ Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
   if (!shape) return std::unexpected(shape.error());
   constexpr uint32_t kLeastSends = 64;  // so that the ring holds elements of any size
   const uint32_t wanted_inline = std::min(options.inline_bytes, Sq::kMostInline);
-  auto pair = verbs::Pair::create(
-      context, {std::max(shape->tx_slots, kLeastSends), shape->tx_segments, wanted_inline,
-                shape->rx_slots, shape->rx_segments, caps.tso_max_bytes > 0,
-                options.compress && can_compress(context->get()) ? create_compressed : nullptr});
-  if (!pair) return std::unexpected(pair.error());
+  verbs::PairShape rings_shape{
+      std::max(shape->tx_slots, kLeastSends),
+      shape->tx_segments,
+      wanted_inline,
+      shape->rx_slots,
+      shape->rx_segments,
+      caps.tso_max_bytes > 0,
+      options.compress && can_compress(context->get()) ? create_compressed : nullptr};
+  std::optional<verbs::Pair> pair;
+  std::unique_ptr<Striding> striding;
+  if (options.stride) {
+    auto made = make_striding(context, pool, caps.mtu, *shape, rings_shape);
+    if (made) {
+      pair.emplace(std::move(made->pair));
+      striding = std::move(made->striding);
+    } else {
+      log<LogLevel::kInfo>("mlx5: receives do not stride: {} ({})", made.error().where,
+                           made.error().code);
+    }
+  }
+  if (!pair) {
+    auto plain = verbs::Pair::create(context, rings_shape);
+    if (!plain) return std::unexpected(plain.error());
+    pair.emplace(std::move(*plain));
+  }
   const auto rings = rings_of(*pair);
   if (!rings) return std::unexpected(rings.error());
   const uint32_t inline_bytes = std::min(wanted_inline, pair->granted().max_inline_data);
@@ -74,10 +115,12 @@ Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
   if (!pair->segments()) caps.tso_max_bytes = 0;
   const auto clock = clock_of(*context, options.stamps);
   caps.stamps = clock.has_value();
-  ibv_qp* const qp = pair->get();
-  return verbs::OpenedQueue{std::make_unique<Mlx5Queue>(device, context, std::move(*pair), *rings,
-                                                        arena, pool, *shape, inline_bytes, clock),
-                            qp};
+  ibv_qp* const qp = striding != nullptr ? striding->wq.pair() : pair->get();
+  if (striding != nullptr) device.set_kind(DeviceKind::kMlx5, "mlx5-striding", true);
+  return verbs::OpenedQueue{
+      std::make_unique<Mlx5Queue>(device, context, std::move(*pair), *rings, arena, pool, *shape,
+                                  inline_bytes, clock, std::move(striding)),
+      qp};
 }
 
 }  // namespace

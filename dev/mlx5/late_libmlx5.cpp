@@ -19,6 +19,7 @@ bool bind() {
                    symbol(g_library.query_device, "mlx5dv_query_device") &&
                    symbol(g_library.init_obj, "mlx5dv_init_obj") &&
                    symbol(g_library.create_cq, "mlx5dv_create_cq");
+  symbol(g_library.create_wq, "mlx5dv_create_wq");
   symbol(g_library.get_clock_info, "mlx5dv_get_clock_info");
   if (!all) log<LogLevel::kDebug>("{}", dlerror());
   return all;

@@ -13,6 +13,8 @@ struct Libmlx5 {
   decltype(&::mlx5dv_query_device) query_device;
   decltype(&::mlx5dv_init_obj) init_obj;
   decltype(&::mlx5dv_create_cq) create_cq;
+  /// nullptr: a library before rdma-core 16.
+  decltype(&::mlx5dv_create_wq) create_wq;
   /// nullptr: a library before rdma-core 18.
   decltype(&::mlx5dv_get_clock_info) get_clock_info;
 };

@@ -16,7 +16,8 @@ constexpr uint32_t kHeldPerFrame = 2;  // of those in flight, on average
 Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
                      verbs::Pair pair, const Rings& rings, std::span<std::byte> arena,
                      PacketPool& pool, const verbs::QueueShape& shape, uint32_t inline_bytes,
-                     const std::optional<verbs::StampClock>& clock)
+                     const std::optional<verbs::StampClock>& clock,
+                     std::unique_ptr<Striding> striding)
     : device_(device),
       context_(context),
       arena_(arena),
@@ -30,8 +31,9 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       rq_(rings.pair, shape.rx_segments, rx_room_, arena_lkey_),
       rx_mask_(rq_.size() - 1),
       rx_frames_(new PacketBuf*[size_t{rq_.size()} * shape.rx_segments]),
-      is_plain_(shape.rx_segments == 1),
-      fill_(shape.rx_slots),
+      is_plain_(shape.rx_segments == 1 && striding == nullptr),
+      rx_step_(striding != nullptr ? striding->runs.frames() : 1),
+      fill_(striding != nullptr ? striding->most_strides() : shape.rx_slots, rx_step_),
       clock_(clock),
       sq_(rings.pair, pair.get()->qp_num),
       sent_(rings.sent),
@@ -41,7 +43,8 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       held_(new PacketBuf*[held_mask_ + 1]),
       marks_(std::bit_ceil(shape.tx_slots)),
       until_signal_(shape.signal_every),
-      pair_(std::move(pair)) {
+      pair_(std::move(pair)),
+      striding_(std::move(striding)) {
   rx_refill();
 }
 
@@ -51,6 +54,7 @@ Mlx5Queue::~Mlx5Queue() {
     wake_ack();
     // Until then, the device may still read and write what is about to be free.
     (void)pair_.reset();
+    if (striding_ != nullptr) (void)striding_->wq.reset();
   }
   release_held(held_tail_);
   drop_receives();
@@ -60,7 +64,8 @@ Mlx5Queue::~Mlx5Queue() {
 void Mlx5Queue::begin_anew() noexcept {
   const bool carried = rx_taken_ != 0 || freed_.frames != begun_at_;
   if (!device_.may_begin_anew(carried)) return;
-  if (!pair_.reset()) return device_.note_gone();
+  if (!pair_.reset() || (striding_ != nullptr && !striding_->wq.reset()))
+    return device_.note_gone();
   // Of requests that are forgotten. The provider, who thinks that the queues are its own, may have
   // written their records when it reset the pair: release() sets them right.
   received_.skip_all();
@@ -77,7 +82,8 @@ void Mlx5Queue::begin_anew() noexcept {
   until_signal_ = shape_.signal_every;
   credit_ = unrung_ = 0;
   sq_.begin_anew();
-  if (!pair_.make_ready()) return device_.note_gone();
+  if (!pair_.make_ready() || (striding_ != nullptr && !striding_->wq.make_ready()))
+    return device_.note_gone();
   device_.note_begun();
   if (losses_.restarts++ == 0)
     log<LogLevel::kWarn>("RDMA: a queue pair failed and began anew; vireo-stat counts them");
@@ -85,6 +91,7 @@ void Mlx5Queue::begin_anew() noexcept {
 }
 
 void Mlx5Queue::drop_receives() noexcept {
+  if (striding_ != nullptr) return give_back_strides(rx_posted_ - rx_taken_);
   for (; rx_taken_ != rx_posted_; ++rx_taken_)
     for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
 }
@@ -98,7 +105,9 @@ bool Mlx5Queue::alive() noexcept {
 
 void Mlx5Queue::rx_refill() noexcept {
   const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
-  while (rx_posted_ - rx_taken_ < target && device_.is_usable()) {
+  while (rx_posted_ - rx_taken_ + rx_step_ <= target && device_.is_usable()) {
+    if (striding_ != nullptr) [[unlikely]]
+      return post_runs(target);
     const uint32_t most = std::min(shape_.refill, target - (rx_posted_ - rx_taken_));
     const uint32_t n = std::min(most, pool_.rx_count() / shape_.rx_segments);
     for (uint32_t k = 0; k < n; ++k, ++rx_posted_) {
@@ -119,6 +128,18 @@ void Mlx5Queue::rx_refill() noexcept {
 }
 
 unsigned Mlx5Queue::rx_burst(std::span<RxDesc> out) noexcept {
+  if (!is_plain_) [[unlikely]]
+    return receive_oddly(out);
+  return receive<true>(out);
+}
+
+unsigned Mlx5Queue::receive_oddly(std::span<RxDesc> out) noexcept {
+  if (striding_ == nullptr) return receive<false>(out);
+  return received_.has_front() ? receive_strides(out) : 0;
+}
+
+template <bool kPlain>
+inline unsigned Mlx5Queue::receive(std::span<RxDesc> out) noexcept {
   unsigned n = 0;
   const uint32_t before = received_.consumed();
   if (session_.count != 0) [[unlikely]]
@@ -129,9 +150,8 @@ unsigned Mlx5Queue::rx_burst(std::span<RxDesc> out) noexcept {
     const uint8_t op_own = Cq::look(&cqe);
     if (op_own == received_.expected(Cq::kReceived)) [[likely]] {
       const FlowTag tag = tag_of(cqe);
-      const unsigned used =
-          deliver({be32toh(cqe.byte_cnt), with_tag(flags_of(cqe.hds_ip_ext), tag), tag, &cqe},
-                  out.data() + n, end);
+      const Delivered d{be32toh(cqe.byte_cnt), with_tag(flags_of(cqe.hds_ip_ext), tag), tag, &cqe};
+      const unsigned used = deliver<kPlain>(d, out.data() + n, end);
       if (used == 0) break;
       received_.pop();
       n += used;
@@ -148,9 +168,9 @@ unsigned Mlx5Queue::rx_burst(std::span<RxDesc> out) noexcept {
 }
 
 /// Hands over the frames of the oldest request. @return descriptors written; 0: there are too few.
+template <bool kPlain>
 inline unsigned Mlx5Queue::deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept {
-  if (!is_plain_) [[unlikely]]
-    return deliver_parts(d, out, end);
+  if (!kPlain) return deliver_parts(d, out, end);
   PacketBuf* const p = rx_frames_[rx_taken_++ & rx_mask_];
   p->length = static_cast<uint16_t>(d.bytes);
   __builtin_prefetch(p->data());
@@ -194,7 +214,11 @@ bool Mlx5Queue::take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept {
   device_.note_broken();
   if (!device_.is_gone()) begin_anew();
   if (!device_.is_gone() || !received_.has_front()) return false;
-  if (rx_taken_ != rx_posted_) {
+  if (rx_taken_ == rx_posted_) {
+    // What it was has been dropped already.
+  } else if (striding_ != nullptr) {
+    give_back_strides(striding_->rest_of_element(rx_taken_));
+  } else {
     for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
     ++rx_taken_;
   }
@@ -210,8 +234,10 @@ unsigned Mlx5Queue::deliver_session(std::span<RxDesc> out) noexcept {
     // The first array lies right behind the title, the others eight entries apart from it.
     const mlx5_cqe64* array = received_.at(session_.title + (i < 8 ? 1 : i & ~7U));
     const auto& mini = reinterpret_cast<const MiniCqe*>(array)[i & 7];
-    const unsigned used = deliver({be32toh(mini.byte_cnt), session_.flags, session_.tag, nullptr},
-                                  &out[n], &out[0] + out.size());
+    const Delivered d{be32toh(mini.byte_cnt), session_.flags, session_.tag, nullptr};
+    RxDesc* const end = out.data() + out.size();
+    const unsigned used =
+        is_plain_ ? deliver<true>(d, &out[n], end) : deliver<false>(d, &out[n], end);
     if (used == 0) return n;
     n += used;
   }

@@ -6,7 +6,9 @@
 // body. Completions as in dev/verbs: every signal_every-th element asks for one, and so does the
 // last of a doorbell that holds packets. A mark for each tells what it frees.
 // Receiving: request i is the i-th that was ever posted and holds rx_segments frames; completions
-// come in that order. A completion bears the count of the device's clock, save a compressed one.
+// come in that order. Or, striding: request i is a run of adjacent frames, which packets fill one
+// behind the other (striding.h); what is counted then are strides.
+// A completion bears the count of the device's clock, save a compressed one.
 #pragma once
 
 #include <memory>
@@ -18,6 +20,7 @@
 #include "dev/mlx5/rings.h"
 #include "dev/mlx5/rq.h"
 #include "dev/mlx5/sq.h"
+#include "dev/mlx5/striding.h"
 #include "dev/verbs/device.h"
 #include "dev/verbs/shape.h"
 #include "dev/verbs/stamp_clock.h"
@@ -35,7 +38,7 @@ class Mlx5Queue final : public Queue {
   Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
             verbs::Pair pair, const Rings& rings, std::span<std::byte> arena, PacketPool& pool,
             const verbs::QueueShape& shape, uint32_t inline_bytes,
-            const std::optional<verbs::StampClock>& clock);
+            const std::optional<verbs::StampClock>& clock, std::unique_ptr<Striding> striding);
   ~Mlx5Queue() override;
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
@@ -73,11 +76,21 @@ class Mlx5Queue final : public Queue {
     const mlx5_cqe64* whole;  ///< its own, if it was not compressed
   };
 
+  template <bool kPlain>
+  [[gnu::always_inline]] unsigned receive(std::span<RxDesc> out) noexcept;
+  [[gnu::noinline]] unsigned receive_oddly(std::span<RxDesc> out) noexcept;
+  template <bool kPlain>
   unsigned deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept;
   unsigned deliver_parts(Delivered d, RxDesc* out, RxDesc* end) noexcept;
   unsigned deliver_session(std::span<RxDesc> out) noexcept;
   /// Another entry than a whole, good, single one. @return false: it could not be taken yet.
   bool take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept;
+  // striding.cpp
+  unsigned receive_strides(std::span<RxDesc> out) noexcept;
+  unsigned deliver_strides(Delivered d, std::span<RxDesc> out) noexcept;
+  [[gnu::cold]] PacketBuf* copy_of(PacketBuf* p) noexcept;
+  void give_back_strides(uint32_t n) noexcept;
+  void post_runs(uint32_t target) noexcept;
   PacketBuf** frames_of(uint32_t request) {
     return &rx_frames_[size_t{request & rx_mask_} * shape_.rx_segments];
   }
@@ -109,8 +122,9 @@ class Mlx5Queue final : public Queue {
   Rq rq_;
   const uint32_t rx_mask_;
   std::unique_ptr<PacketBuf*[]> rx_frames_;
-  uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests since the pair last began
-  bool is_plain_;                          ///< a packet fills a frame, and nobody asks for its time
+  uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests (strides) since the pair last began
+  bool is_plain_;                          ///< a request is a frame, and nobody asks for its time
+  const uint32_t rx_step_;                 ///< strides of a request; 1: it has none
   verbs::ReceiveFill fill_;
   Session session_;
   bool stamps_ = false;
@@ -134,7 +148,9 @@ class Mlx5Queue final : public Queue {
   uint32_t unrung_ = 0;         ///< elements
   bool last_is_whole_ = false;
 
-  verbs::Pair pair_;  // last: the device lets go of the memory before it ends
+  // Last: the device lets go of the memory before it ends.
+  verbs::Pair pair_;
+  std::unique_ptr<Striding> striding_;  ///< then receives are posted there
 };
 
 }  // namespace vireo::mlx5

@@ -21,14 +21,14 @@ class Rq {
         stride_(qp.rq.stride),
         mask_(qp.rq.wqe_cnt - 1),
         record_(&qp.dbrec[MLX5_RCV_DBR]) {
-    for (uint32_t i = 0; i <= mask_; ++i)
+    for (uint32_t i = 0; i < size(); ++i)
       for (uint32_t k = 0; k < stride_ / sizeof(mlx5_wqe_data_seg); ++k)
         if (k < segments)
           mlx5dv_set_data_seg(segment(i, k), bytes, lkey, 0);
         else  // a list that is shorter than the stride ends so
           mlx5dv_set_data_seg(segment(i, k), 0, MLX5_INVALID_LKEY, 0);
   }
-  uint32_t size() const { return mask_ + 1; }
+  uint32_t size() const { return mask_ + 1; }  ///< 0: receives are elsewhere
   void write(uint32_t index, uint32_t k, const std::byte* at) {
     segment(index, k)->addr = htobe64(reinterpret_cast<uintptr_t>(at));
   }

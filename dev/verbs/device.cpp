@@ -141,6 +141,7 @@ bool VerbsDevice::is_there() noexcept {
         note_gone();
         break;
       case IBV_EVENT_QP_FATAL:
+      case IBV_EVENT_WQ_FATAL:
         note_broken();
         break;
       default:

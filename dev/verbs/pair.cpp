@@ -105,6 +105,7 @@ Result<void> Pair::create_pair(const PairShape& shape) {
     for (uint32_t inline_bytes = shape.inline_bytes;; inline_bytes /= 2) {
       attr.cap = {shape.sends, shape.receives, shape.send_segments, shape.receive_segments,
                   inline_bytes};
+      if (shape.only_sends) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
       pair_ = create_pair_ex(context_->get(), attr);
       if (pair_ != nullptr || inline_bytes == 0 || !is_refusal()) break;
     }

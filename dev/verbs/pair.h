@@ -14,13 +14,14 @@ namespace vireo::verbs {
 
 struct PairShape {
   uint32_t sends, send_segments, inline_bytes;
-  uint32_t receives, receive_segments;
-  bool segments;  ///< IBV_WR_TSO is wanted
+  uint32_t receives, receive_segments;  ///< receives: completions at once
+  bool segments;                        ///< IBV_WR_TSO is wanted
   /// If given, makes the completion queue of receives.
   ibv_cq* (*create_received)(ibv_context*, uint32_t entries, ibv_comp_channel*) = nullptr;
   /// Else what its completions shall tell (IBV_WC_EX_WITH_*): the first set that the device grants.
   /// If it grants none, they are plain ones.
   std::span<const uint64_t> told = {};
+  bool only_sends = false;  ///< what completes in received() is posted to a queue of its own
 };
 
 class Pair {

@@ -32,7 +32,9 @@ Result<QueueShape> shape_of(const ibv_device_attr_ex& limits, const PacketPool& 
 /// with few, and doubles whenever half of them were used up at once.
 class ReceiveFill {
  public:
-  explicit ReceiveFill(uint32_t slots) : most_(slots), target_(std::min(kCalm, slots)) {}
+  /// `step`: they are posted so many at once.
+  explicit ReceiveFill(uint32_t slots, uint32_t step = 1)
+      : most_(slots), target_(std::min(std::max(kCalm, 2 * step), slots)) {}
   /// To have posted now, as `posted` still are.
   uint32_t target(uint32_t posted) {
     if (posted < target_ / 2 && primed_) target_ = std::min(2 * target_, most_);

@@ -50,6 +50,8 @@ struct VerbsOptions {
   uint32_t signal_every = 64;   ///< sends per completion, at most
   uint32_t refill_receives = 64;  ///< posted by one call, at most
   StampTime stamps = StampTime::kSystem;
+  bool stride = false;    ///< one request for many frames, where the device can and we drive its
+                          ///< rings (dev/mlx5)
   bool compress = false;  ///< completions of receives, where the device can and we read them
                           ///< (dev/mlx5): fewer bytes on the bus, for bursts
 };

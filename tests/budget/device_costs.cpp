@@ -1,4 +1,5 @@
-// What one host's device costs per round, dev/verbs beside dev/mlx5: both on softnic in lock-step,
+// What one host's device costs per round, dev/verbs beside dev/mlx5, and that with striding receive
+// queues: all on softnic in lock-step,
 // so that nothing of the device's own work depends on time. Under callgrind every path leaves its
 // own dump, which bench/budget reads; what softnic does meanwhile is not counted. Without it, the
 // frames that come back show that the path is the one meant.
@@ -42,6 +43,7 @@ struct Kind {
   const char* name;
   decltype(&open_verbs) open;
   DeviceKind kind;
+  bool stride = false;
 };
 
 class Devices : public testing::TestWithParam<Kind> {
@@ -61,7 +63,7 @@ class Devices : public testing::TestWithParam<Kind> {
   void SetUp() override {
     ASSERT_TRUE(ends_.open(4096, [&](int side, Arena& arena) {
       const std::string name = "softnic" + std::to_string(side);
-      return GetParam().open({.device = name, .mtu = 1500}, arena, {});
+      return GetParam().open({.device = name, .mtu = 1500}, arena, {.stride = GetParam().stride});
     }));
     for (int side : {0, 1}) {
       auto queue = ends_.devices[side]->open_queue(QueueId(0), *ends_.pools[side]);
@@ -184,7 +186,8 @@ TEST_P(Devices, IdlePoll) {
 
 INSTANTIATE_TEST_SUITE_P(Each, Devices,
                          testing::Values(Kind{"verbs", open_verbs, DeviceKind::kVerbs},
-                                         Kind{"mlx5", open_mlx5, DeviceKind::kMlx5}),
+                                         Kind{"mlx5", open_mlx5, DeviceKind::kMlx5},
+                                         Kind{"striding", open_mlx5, DeviceKind::kMlx5, true}),
                          [](const auto& i) { return std::string(i.param.name); });
 
 /// Libraries that the test is linked with are found by dlopen(3) under their names.

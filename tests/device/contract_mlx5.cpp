@@ -91,7 +91,12 @@ INSTANTIATE_TEST_SUITE_P(
                       backend("local_wire_jumbo", World::kLocalWire, 9000),
                       backend("compressed_jumbo", World::kLocalWire, 9000, {.compress = true}),
                       backend("shared_wire", World::kSharedWire),
-                      backend("shared_wire_jumbo", World::kSharedWire, 9000)),
+                      backend("shared_wire_jumbo", World::kSharedWire, 9000),
+                      backend("striding", World::kLocalWire, 1500, {.stride = true}),
+                      backend("striding_jumbo", World::kLocalWire, 9000, {.stride = true}),
+                      backend("striding_shared_wire", World::kSharedWire, 1500, {.stride = true}),
+                      backend("striding_shared_wire_jumbo", World::kSharedWire, 9000,
+                              {.stride = true})),
     contract_name);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -99,7 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(backend("local_wire", World::kLocalWire),
                       backend("nothing_inline", World::kLocalWire, 1500, {.inline_bytes = 0}),
                       backend("each_signaled", World::kLocalWire, 1500, {.signal_every = 1}),
-                      backend("shared_wire", World::kSharedWire)),
+                      backend("shared_wire", World::kSharedWire),
+                      backend("striding", World::kLocalWire, 1500, {.stride = true})),
     contract_name);
 
 TEST(Mlx5, WithoutRingsItIsTheVerbsDevice) {

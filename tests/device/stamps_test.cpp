@@ -35,6 +35,7 @@ struct Kind {
   const char* name;
   decltype(&open_verbs) open;
   DeviceKind kind;
+  bool stride = false;
 };
 
 class DeviceStamps : public testing::TestWithParam<Kind> {
@@ -63,7 +64,8 @@ class DeviceStamps : public testing::TestWithParam<Kind> {
     ends_.emplace();
     ASSERT_TRUE(ends_->open(256, [&](int side, Arena& arena) {
       const std::string name = "softnic" + std::to_string(side);
-      return GetParam().open({.device = name, .mtu = 1500}, arena, {.stamps = stamps});
+      return GetParam().open({.device = name, .mtu = 1500}, arena,
+                             {.stamps = stamps, .stride = GetParam().stride});
     }));
     for (int side : {0, 1}) {
       auto queue = ends_->devices[side]->open_queue(QueueId(0), *ends_->pools[side]);
@@ -116,7 +118,8 @@ class DeviceStamps : public testing::TestWithParam<Kind> {
 
 INSTANTIATE_TEST_SUITE_P(, DeviceStamps,
                          testing::Values(Kind{"verbs", open_verbs, DeviceKind::kVerbs},
-                                         Kind{"mlx5", open_mlx5, DeviceKind::kMlx5}),
+                                         Kind{"mlx5", open_mlx5, DeviceKind::kMlx5},
+                                         Kind{"striding", open_mlx5, DeviceKind::kMlx5, true}),
                          [](const auto& i) { return std::string(i.param.name); });
 
 TEST_P(DeviceStamps, NoneUntilTheyAreAskedFor) {

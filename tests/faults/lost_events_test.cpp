@@ -26,7 +26,7 @@ class LostEvents : public testing::TestWithParam<Backend> {
   }
   World w;
 };
-INSTANTIATE_TEST_SUITE_P(, LostEvents, testing::Values(Backend::kVerbs, Backend::kMlx5),
+INSTANTIATE_TEST_SUITE_P(, LostEvents, testing::ValuesIn(kBackends),
                          testing::PrintToStringParamName());
 
 TEST_P(LostEvents, AnEventWakesAtOnce) {

@@ -34,7 +34,7 @@ class Removal : public testing::TestWithParam<Backend> {
   }
   World w;
 };
-INSTANTIATE_TEST_SUITE_P(, Removal, testing::Values(Backend::kVerbs, Backend::kMlx5),
+INSTANTIATE_TEST_SUITE_P(, Removal, testing::ValuesIn(kBackends),
                          testing::PrintToStringParamName());
 
 /// The traffic on, then the fault at a; the programs there hear of it, b's hear nothing.

@@ -37,7 +37,7 @@ class Restart : public testing::TestWithParam<Backend> {
   }
   World w;
 };
-INSTANTIATE_TEST_SUITE_P(, Restart, testing::Values(Backend::kVerbs, Backend::kMlx5),
+INSTANTIATE_TEST_SUITE_P(, Restart, testing::ValuesIn(kBackends),
                          testing::PrintToStringParamName());
 
 TEST_P(Restart, ASendEndsInAnError) {

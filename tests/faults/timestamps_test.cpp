@@ -65,7 +65,7 @@ class Timestamps : public testing::TestWithParam<Backend> {
     return w.b().setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, what);
   }
 };
-INSTANTIATE_TEST_SUITE_P(, Timestamps, testing::Values(Backend::kVerbs, Backend::kMlx5),
+INSTANTIATE_TEST_SUITE_P(, Timestamps, testing::ValuesIn(kBackends),
                          testing::PrintToStringParamName());
 
 TEST_P(Timestamps, TheThirdIsTheDevices) {

@@ -25,7 +25,7 @@ class WireFaults : public testing::TestWithParam<Backend> {
     for (int side : {0, 1}) softnic_set_link(w.nic(side), in);
   }
 };
-INSTANTIATE_TEST_SUITE_P(, WireFaults, testing::Values(Backend::kVerbs, Backend::kMlx5),
+INSTANTIATE_TEST_SUITE_P(, WireFaults, testing::ValuesIn(kBackends),
                          testing::PrintToStringParamName());
 
 TEST_P(WireFaults, NoFault) {

@@ -24,8 +24,9 @@
 
 namespace vireo::test {
 
-/// By which back end both hosts drive their devices.
-enum class Backend : uint8_t { kVerbs, kMlx5 };
+/// By which back end both hosts drive their devices; kStriding: mlx5 with striding queues.
+enum class Backend : uint8_t { kVerbs, kMlx5, kStriding };
+inline constexpr Backend kBackends[] = {Backend::kVerbs, Backend::kMlx5, Backend::kStriding};
 std::ostream& operator<<(std::ostream& o, Backend b);
 
 struct Shape {

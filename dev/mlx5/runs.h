@@ -1,0 +1,83 @@
+// The frames of a striding receive queue: runs of adjacent frames, each the buffer of one element,
+// in which every stride is a frame. A frame is handed out when a packet lies in it, and comes back
+// alone; a run is posted again when all its frames are back.
+//
+//   pool --lend--> whole -> posted -> stride by stride: in use -> dropped to back_ -> counted
+//                    ^---------------------------------------------------- all of a run ---'
+//
+// Runs are lent as more are needed, and stay until the end. One frame in use keeps its run from
+// being posted: the queue copies packets once too few are posted (striding.cpp).
+// Owner: Striding. Thread: holder of the engine's lock.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/packet.h"
+
+namespace vireo::mlx5 {
+
+class Runs {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  /// At most `most` runs of `frames` (a power of two) of `pool`.
+  Runs(PacketPool& pool, uint32_t frames, uint32_t most)
+      : pool_(pool),
+        back_(&pool),
+        shift_(static_cast<uint32_t>(std::countr_zero(frames))),
+        most_(most),
+        missing_(pool.size() >> shift_) {
+    whole_.reserve(most);
+    lent_.reserve(most);
+  }
+  Runs(const Runs&) = delete;
+  /// All that is not in use goes to the pool now, the rest when it is dropped: the device must not
+  /// write any more.
+  ~Runs() {
+    for (const uint32_t first : lent_) pool_.take_back(frames(), first);
+  }
+
+  uint32_t frames() const { return 1U << shift_; }
+  /// A run to be posted: the index of its first frame; kNone: there is none. `wanted`: as many are,
+  /// by and by.
+  uint32_t take(uint32_t wanted) {
+    if (whole_.empty() && !borrow(wanted)) return kNone;
+    const uint32_t run = whole_.back();  // the one that came back last: the warmest
+    whole_.pop_back();
+    missing_[run] = frames();
+    return run << shift_;
+  }
+  /// Counts what was dropped since the last call.
+  void collect() {
+    for (PacketBuf* p = back_.take_list(); p != nullptr;) {
+      PacketBuf* const next = std::exchange(p->next, nullptr);
+      p->hw_time = 0;
+      give_back(p->index);
+      p = next;
+    }
+  }
+  /// A frame that was posted is free again, without having been in use.
+  void give_back(uint32_t index) {
+    const uint32_t run = index >> shift_;
+    if (--missing_[run] == 0) [[unlikely]]
+      whole_.push_back(run);
+  }
+
+ private:
+  [[gnu::cold, gnu::noinline]] bool borrow(uint32_t wanted);
+
+  PacketPool& pool_;
+  PacketPool back_;  ///< dropped, not yet counted
+  uint32_t shift_;
+  uint32_t most_;
+  std::vector<uint32_t> missing_;  ///< by number of the run: its frames that are not back
+  std::vector<uint32_t> whole_;    ///< numbers of the runs that may be posted
+  std::vector<uint32_t> lent_;     ///< first indices
+  uint32_t tried_at_ = 0;          ///< frames the pool had when it lent none
+};
+
+}  // namespace vireo::mlx5

@@ -1,0 +1,114 @@
+// The receiving half of a queue that strides.
+#include "dev/mlx5/striding.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "dev/mlx5/queue.h"
+
+namespace vireo::mlx5 {
+
+unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
+  Striding& s = *striding_;
+  unsigned n = 0;
+  const uint32_t before = received_.consumed();
+  const bool is_simple = !stamps_ & !s.copies;
+  while (n < out.size()) {
+    const mlx5_cqe64& cqe = *received_.front();
+    const uint8_t op_own = Cq::look(&cqe);
+    if (op_own != received_.expected(Cq::kReceived)) [[unlikely]] {
+      if (!received_.is_ours(op_own) || !take_rare(cqe, op_own)) break;
+      continue;
+    }
+    // None is ever left out, as far as is known: if one were, its frame would be lost for good.
+    const uint32_t ahead = s.place_of(be16toh(cqe.wqe_counter) - rx_taken_);
+    if (ahead != 0) [[unlikely]]
+      give_back_strides(ahead);
+    const uint32_t length = be32toh(cqe.byte_cnt);
+    const FlowTag tag = tag_of(cqe);
+    const RxFlags flags = with_tag(flags_of(cqe.hds_ip_ext), tag);
+    if (length >> StridesUsed::kAt != 1 || !is_simple) [[unlikely]] {
+      const StridesUsed used(length);
+      if (used.is_filler) {
+        give_back_strides(used.strides);
+      } else {
+        const unsigned parts = deliver_strides({length, flags, tag, &cqe}, out.subspan(n));
+        if (parts == 0) break;
+        n += parts;
+      }
+    } else {
+      PacketBuf* const p = s.packet_of(rx_taken_++);
+      p->refs = 1;
+      p->data_at = 0;
+      p->length = static_cast<uint16_t>(length);
+      __builtin_prefetch(p->frame);
+      out[n].packet.reset(p);
+      out[n].flags = flags;
+      out[n].tag = tag;
+      ++n;
+    }
+    received_.pop();
+  }
+  if (received_.consumed() != before) received_.release();
+  return n;
+}
+
+/// As deliver_parts(). @return descriptors written; 0: there are too few.
+unsigned Mlx5Queue::deliver_strides(Delivered d, std::span<RxDesc> out) noexcept {
+  const StridesUsed used(d.bytes);
+  const uint32_t room = pool_.frame_bytes();
+  const uint32_t parts = std::max(1U, (used.bytes + room - 1) / room);
+  if (parts > out.size()) return 0;
+  for (uint32_t i = 0; i < parts; ++i) {
+    PacketBuf* p = striding_->packet_of(rx_taken_++);
+    p->refs = 1;
+    p->data_at = 0;
+    p->length = static_cast<uint16_t>(std::min(room, used.bytes - i * room));
+    if (stamps_ && i == 0) p->hw_time = clock_->ns(be64toh(d.whole->timestamp), Clock::now());
+    if (striding_->copies) p = copy_of(p);
+    __builtin_prefetch(p->data());
+    out[i] = {PacketRef(p), i + 1 < parts ? d.flags | RxFlags::kMore : d.flags, d.tag};
+  }
+  give_back_strides(std::max(used.strides, parts) - parts);
+  return parts;
+}
+
+/// The same bytes in a frame of the pool, so that its own is free again; itself if there is none.
+PacketBuf* Mlx5Queue::copy_of(PacketBuf* p) noexcept {
+  PacketBuf* const c = pool_.take_for_rx();
+  if (c == nullptr) return p;
+  if (uint32_t{c->data_at} + p->length > pool_.frame_bytes()) c->data_at = 0;
+  std::memcpy(c->data(), p->data(), p->length);
+  c->length = p->length;
+  c->hw_time = p->hw_time;
+  p->refs = 0;
+  p->hw_time = 0;
+  striding_->runs.give_back(p->index);
+  return c;
+}
+
+/// The next `n` hold no packet.
+void Mlx5Queue::give_back_strides(uint32_t n) noexcept {
+  for (; n > 0; --n) striding_->runs.give_back(striding_->packet_of(rx_taken_++)->index);
+}
+
+void Mlx5Queue::post_runs(uint32_t target) noexcept {
+  Striding& s = *striding_;
+  s.runs.collect();
+  const uint32_t run = s.runs.frames();
+  uint32_t unpublished = 0;
+  for (uint32_t posted; (posted = rx_posted_ - rx_taken_) + run <= target;) {
+    const uint32_t first = s.runs.take((target - posted) / run);
+    if (first == Runs::kNone) break;
+    s.write(rx_posted_, pool_.at(first));
+    rx_posted_ += run;
+    if ((unpublished += run) < shape_.refill) continue;
+    s.publish(rx_posted_);
+    unpublished = 0;
+  }
+  if (unpublished > 0) s.publish(rx_posted_);
+  s.copies = rx_posted_ - rx_taken_ < target / 2;
+  if (rx_posted_ == rx_taken_) ++losses_.rx_starved;
+}
+
+}  // namespace vireo::mlx5
