@@ -12,6 +12,9 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
   Striding& s = *striding_;
   unsigned n = 0;
   const uint32_t before = received_.consumed();
+  // Not only when it is refilled: whatever is kept until then, the last run posted is copied whole,
+  // comes back at once and is posted again. Else packets that wait for a lost one could hold all.
+  s.copies = rx_posted_ - rx_taken_ < s.few + out.size();
   const bool is_simple = !stamps_ & !s.copies;
   while (n < out.size()) {
     const mlx5_cqe64& cqe = *received_.front();
@@ -107,7 +110,7 @@ void Mlx5Queue::post_runs(uint32_t target) noexcept {
     unpublished = 0;
   }
   if (unpublished > 0) s.publish(rx_posted_);
-  s.copies = rx_posted_ - rx_taken_ < target / 2;
+  s.few = std::max(target / 2, run);
   if (rx_posted_ == rx_taken_) ++losses_.rx_starved;
 }
 

@@ -35,7 +35,7 @@ struct StridesUsed {
 class Striding {
  public:
   Striding(StridingWq queue, const StridingShape& shape, PacketPool& pool, uint32_t lkey)
-      : runs(pool, 1U << shape.log_strides, shape.elements),
+      : runs(pool, 1U << shape.log_strides, shape.runs),
         wq(std::move(queue)),
         elements_(static_cast<std::byte*>(wq.ring().buf)),
         record_(wq.ring().dbrec),
@@ -70,7 +70,8 @@ class Striding {
   /// Strides from this one to the element's end.
   uint32_t rest_of_element(uint32_t stride) const { return runs.frames() - place_of(stride); }
 
-  bool copies = false;  ///< too few are posted: packets are copied, so that runs come back
+  uint32_t few = 0;     ///< strides posted, a run at least: below, packets are copied
+  bool copies = false;  ///< it is so in this burst
   Runs runs;
   StridingWq wq;  // behind `runs`: the device lets go of them first
 

@@ -43,6 +43,7 @@ Result<StridingShape> striding_shape_of(const verbs::Context& context, const Pac
   if (s.log_strides > most || longest * kLongestShare > 1U << s.log_strides)
     return fail(ENOTSUP, "too few frames for requests as long as the device asks for");
   s.elements = slots >> s.log_strides;
+  s.runs = std::max(s.elements, pool.size() / 2 >> s.log_strides);
   return s;
 }
 

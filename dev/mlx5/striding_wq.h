@@ -20,6 +20,7 @@ struct StridingShape {
   uint32_t log_stride_bytes;  ///< a frame
   uint32_t log_strides;       ///< frames of an element
   uint32_t elements;
+  uint32_t runs;  ///< lent at most: those posted, and those of which packets are kept
 };
 /// What suits pool, MTU and device, for about as many frames as `shape` has receives.
 /// Errors: ENOTSUP (where says what is missing).

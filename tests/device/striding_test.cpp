@@ -166,6 +166,29 @@ TEST_F(Strides, APoolThatIsAllInUseEndsInNothingWorseThanLoss) {
   }
 }
 
+TEST_F(Strides, WhateverIsKeptBetweenTwoRefillsTheQueueGoesOn) {
+  open(4096);
+  std::vector<PacketRef> kept;
+  RxDesc descs[64];
+  const auto keep_all = [&] {
+    while (const unsigned n = queues_[1]->rx_burst(descs))
+      for (RxDesc& d : std::span(descs).first(n)) kept.push_back(std::move(d.packet));
+  };
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 512; ++i) send();
+    keep_all();
+    queues_[1]->rx_refill();
+  }
+  const size_t before = kept.size();
+  for (int i = 0; i < 100; ++i) {
+    send();
+    keep_all();
+    queues_[1]->rx_refill();
+  }
+  EXPECT_EQ(kept.size(), before + 100);
+  for (size_t i = 0; i + 1 < kept.size(); ++i) ASSERT_LT(number(kept[i]), number(kept[i + 1]));
+}
+
 TEST_F(Strides, FramesOutliveTheQueue) {
   open(1024);
   for (int i = 0; i < 100; ++i) send();
