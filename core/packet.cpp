@@ -63,6 +63,28 @@ void PacketPool::take_back(uint32_t n, uint32_t first) {
   }
 }
 
+void PacketPool::leave(Spares& s) {
+  VIREO_ASSERT(s.firsts.empty());
+  for (Spares** at = &spares_; *at != nullptr; at = &(*at)->next)
+    if (*at == &s) {
+      *at = s.next;
+      return;
+    }
+}
+
+/// Takes a spare run back. @return false: there is none.
+bool PacketPool::reclaim() noexcept {
+  for (Spares* s = spares_; s != nullptr; s = s->next) {
+    if (s->firsts.empty()) continue;
+    const uint32_t first = s->firsts.back();
+    s->firsts.pop_back();
+    note_used(*s);
+    take_back(s->frames, first);
+    return true;
+  }
+  return false;
+}
+
 bool PacketChain::extend_back(std::span<const std::byte> bytes) {
   PacketBuf* p = tail_;
   if (p == nullptr || p->refs != 1) return false;

@@ -71,8 +71,10 @@ class PacketPool {
   /// One buffer with refs = 1, data_at = kHeadroom, length = 0; nullptr if none is left.
   PacketBuf* take() noexcept {
     PacketBuf* p = free_;
-    if (p == nullptr) [[unlikely]]
-      return nullptr;
+    if (p == nullptr) [[unlikely]] {
+      if (!reclaim()) return nullptr;
+      p = free_;
+    }
     free_ = p->next;
     --free_count_;
     p->next = nullptr;
@@ -127,6 +129,20 @@ class PacketPool {
   /// A run is lent no more: what of it is in use comes back here, all else is here now. What was
   /// dropped to the other pool must not be taken there any more.
   void take_back(uint32_t n, uint32_t first);
+  /// Runs that are lent while their borrower has no use for them. They count as free, for they are
+  /// taken back as soon as there is no other frame.
+  struct Spares {
+    uint32_t frames;               ///< of a run
+    std::vector<uint32_t> firsts;  ///< as lend() has them
+    Spares* next = nullptr;        ///< of another borrower
+  };
+  /// Until leave(); `s` is empty in between.
+  void join(Spares& s) { s.next = std::exchange(spares_, &s); }
+  void leave(Spares& s);
+  /// The borrower has put a run there.
+  void note_spare(const Spares& s) { free_count_ += s.frames; }
+  /// It has taken one.
+  void note_used(const Spares& s) { free_count_ -= s.frames; }
   /// The pool that frames dropped to this one belong to.
   PacketPool& home() { return *home_; }
 
@@ -137,6 +153,7 @@ class PacketPool {
     free_ = p;
     ++free_count_;
   }
+  [[gnu::cold, gnu::noinline]] bool reclaim() noexcept;
 
   std::span<std::byte> memory_;
   uint32_t frame_shift_;
@@ -146,6 +163,7 @@ class PacketPool {
   uint32_t window_share_ = kNoShare;
   PacketBuf* free_ = nullptr;
   PacketPool* home_ = this;
+  Spares* spares_ = nullptr;
   std::vector<PacketBuf> meta_;
 };
 

@@ -88,6 +88,37 @@ TEST_F(PacketTest, TheLast32ndIsNotLent) {
   for (const uint32_t first : std::span(firsts).first(31)) pool_.take_back(1, first);
 }
 
+TEST_F(PacketTest, SpareRunsCountAsFreeAndAreTakenBackBeforeThereIsNone) {
+  PacketPool tray(&pool_);
+  PacketPool::Spares one{8, {}}, other{4, {}};
+  pool_.join(one);
+  pool_.join(other);
+  one.firsts.resize(2);
+  ASSERT_EQ(pool_.lend(8, one.firsts, tray), 2U);
+  other.firsts.resize(1);
+  ASSERT_EQ(pool_.lend(4, other.firsts, tray), 1U);
+  EXPECT_EQ(pool_.free_count(), 12U);
+  for (int i = 0; i < 2; ++i) pool_.note_spare(one);
+  pool_.note_spare(other);
+  EXPECT_EQ(pool_.free_count(), kFrames);
+  one.firsts.pop_back();  // one is used, and another is not
+  pool_.note_used(one);
+  std::vector<PacketRef> all;
+  while (PacketBuf* p = pool_.take()) {
+    EXPECT_EQ(p->pool, &pool_);
+    all.emplace_back(p);
+    EXPECT_EQ(pool_.free_count(), 24 - all.size());
+  }
+  EXPECT_EQ(all.size(), 24U);
+  EXPECT_TRUE(one.firsts.empty() && other.firsts.empty());
+  all.clear();
+  EXPECT_EQ(pool_.free_count(), 24U);
+  pool_.take_back(8, 16);
+  EXPECT_EQ(pool_.free_count(), kFrames);
+  pool_.leave(one);
+  pool_.leave(other);
+}
+
 std::vector<std::byte> bytes_of(const PacketChain& c) {
   std::vector<std::byte> v;
   uint32_t buffers = 0;
