@@ -32,8 +32,8 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       rx_mask_(rq_.size() - 1),
       rx_frames_(new PacketBuf*[size_t{rq_.size()} * shape.rx_segments]),
       is_plain_(shape.rx_segments == 1 && striding == nullptr),
-      rx_step_(striding != nullptr ? striding->runs.frames() : 1),
-      fill_(striding != nullptr ? striding->most_strides() : shape.rx_slots, rx_step_),
+      fill_(striding != nullptr ? striding->most_strides() : shape.rx_slots,
+            striding != nullptr ? striding->runs.frames() : 1),
       clock_(clock),
       sq_(rings.pair, pair.get()->qp_num),
       sent_(rings.sent),
@@ -104,10 +104,10 @@ bool Mlx5Queue::alive() noexcept {
 // ---- receiving ----------------------------------------------------------------------------------
 
 void Mlx5Queue::rx_refill() noexcept {
+  if (striding_ != nullptr) [[unlikely]]
+    return post_runs();
   const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
-  while (rx_posted_ - rx_taken_ + rx_step_ <= target && device_.is_usable()) {
-    if (striding_ != nullptr) [[unlikely]]
-      return post_runs(target);
+  while (rx_posted_ - rx_taken_ < target && device_.is_usable()) {
     const uint32_t most = std::min(shape_.refill, target - (rx_posted_ - rx_taken_));
     const uint32_t n = std::min(most, pool_.rx_count() / shape_.rx_segments);
     for (uint32_t k = 0; k < n; ++k, ++rx_posted_) {

@@ -90,7 +90,7 @@ class Mlx5Queue final : public Queue {
   unsigned deliver_strides(Delivered d, std::span<RxDesc> out) noexcept;
   [[gnu::cold]] PacketBuf* copy_of(PacketBuf* p) noexcept;
   void give_back_strides(uint32_t n) noexcept;
-  void post_runs(uint32_t target) noexcept;
+  void post_runs() noexcept;
   PacketBuf** frames_of(uint32_t request) {
     return &rx_frames_[size_t{request & rx_mask_} * shape_.rx_segments];
   }
@@ -124,7 +124,6 @@ class Mlx5Queue final : public Queue {
   std::unique_ptr<PacketBuf*[]> rx_frames_;
   uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests (strides) since the pair last began
   bool is_plain_;                          ///< a request is a frame, and nobody asks for its time
-  const uint32_t rx_step_;                 ///< strides of a request; 1: it has none
   verbs::ReceiveFill fill_;
   Session session_;
   bool stamps_ = false;

@@ -2,16 +2,25 @@
 
 namespace vireo::mlx5 {
 
+Runs::~Runs() {
+  for (const uint32_t first : std::exchange(spare_.firsts, {})) {
+    pool_.note_used(spare_);
+    pool_.take_back(frames(), first);
+  }
+  for (uint32_t run = 0; run < missing_.size(); ++run)
+    if (missing_[run] != 0) pool_.take_back(frames(), run << shift_);
+  pool_.leave(spare_);
+}
+
 bool Runs::borrow(uint32_t wanted) {
-  const auto lent = static_cast<uint32_t>(lent_.size());
   // To look for a run is work: not again until there is more to be found.
-  if (lent == most_ || pool_.rx_count() < tried_at_ + frames()) return false;
-  const uint32_t n = std::min(most_ - lent, std::max(wanted, lent / 4));
-  lent_.resize(lent + n);
-  const uint32_t found = pool_.lend(frames(), std::span(lent_).subspan(lent), back_);
-  lent_.resize(lent + found);
+  if (used_ == most_ || pool_.rx_count() < tried_at_ + frames()) return false;
+  const uint32_t n = std::min(most_ - used_, std::max(wanted, used_ / 4));
+  spare_.firsts.resize(n);
+  const uint32_t found = pool_.lend(frames(), spare_.firsts, back_);
+  spare_.firsts.resize(found);
   tried_at_ = found > 0 ? 0 : pool_.rx_count();
-  for (const uint32_t first : std::span(lent_).subspan(lent)) whole_.push_back(first >> shift_);
+  for (uint32_t i = 0; i < found; ++i) pool_.note_spare(spare_);
   return found > 0;
 }
 

@@ -2,11 +2,14 @@
 // in which every stride is a frame. A frame is handed out when a packet lies in it, and comes back
 // alone; a run is posted again when all its frames are back.
 //
-//   pool --lend--> whole -> posted -> stride by stride: in use -> dropped to back_ -> counted
-//                    ^---------------------------------------------------- all of a run ---'
+//   pool --lend--> spare -> posted -> stride by stride: in use -> dropped to back_ -> counted
+//     ^--reclaim--'  ^--------------------------------------------------- all of a run ---'
 //
-// Runs are lent as more are needed, and stay until the end. One frame in use keeps its run from
-// being posted: the queue copies packets once too few are posted (striding.cpp).
+// Runs are lent as more are needed. Those that are whole are spare: the pool counts them as free
+// and has them back when it needs them, so that whoever asks how short packets are, as TCP does
+// before it keeps what came out of order, gets an answer that does not depend on how they are
+// received. One frame in use keeps its run from being posted: such frames are stuck, and bounded,
+// for the queue copies packets while they are many, or too few are posted (striding.cpp).
 // Owner: Striding. Thread: holder of the engine's lock.
 #pragma once
 
@@ -30,26 +33,29 @@ class Runs {
         back_(&pool),
         shift_(static_cast<uint32_t>(std::countr_zero(frames))),
         most_(most),
-        missing_(pool.size() >> shift_) {
-    whole_.reserve(most);
-    lent_.reserve(most);
+        missing_(pool.size() >> shift_),
+        spare_{frames, {}} {
+    spare_.firsts.reserve(most);
+    pool.join(spare_);
   }
   Runs(const Runs&) = delete;
   /// All that is not in use goes to the pool now, the rest when it is dropped: the device must not
   /// write any more.
-  ~Runs() {
-    for (const uint32_t first : lent_) pool_.take_back(frames(), first);
-  }
+  ~Runs();
 
   uint32_t frames() const { return 1U << shift_; }
+  /// Frames that are free and yet in no whole run, nor posted.
+  uint32_t stuck() const { return stuck_; }
   /// A run to be posted: the index of its first frame; kNone: there is none. `wanted`: as many are,
   /// by and by.
   uint32_t take(uint32_t wanted) {
-    if (whole_.empty() && !borrow(wanted)) return kNone;
-    const uint32_t run = whole_.back();  // the one that came back last: the warmest
-    whole_.pop_back();
-    missing_[run] = frames();
-    return run << shift_;
+    if (spare_.firsts.empty() && !borrow(wanted)) return kNone;
+    const uint32_t first = spare_.firsts.back();  // the one that came back last: the warmest
+    spare_.firsts.pop_back();
+    pool_.note_used(spare_);
+    missing_[first >> shift_] = frames();
+    ++used_;
+    return first;
   }
   /// Counts what was dropped since the last call.
   void collect() {
@@ -63,11 +69,18 @@ class Runs {
   /// A frame that was posted is free again, without having been in use.
   void give_back(uint32_t index) {
     const uint32_t run = index >> shift_;
+    ++stuck_;
     if (--missing_[run] == 0) [[unlikely]]
-      whole_.push_back(run);
+      make_spare(run);
   }
 
  private:
+  void make_spare(uint32_t run) {
+    stuck_ -= frames();
+    --used_;
+    spare_.firsts.push_back(run << shift_);
+    pool_.note_spare(spare_);
+  }
   [[gnu::cold, gnu::noinline]] bool borrow(uint32_t wanted);
 
   PacketPool& pool_;
@@ -75,9 +88,10 @@ class Runs {
   uint32_t shift_;
   uint32_t most_;
   std::vector<uint32_t> missing_;  ///< by number of the run: its frames that are not back
-  std::vector<uint32_t> whole_;    ///< numbers of the runs that may be posted
-  std::vector<uint32_t> lent_;     ///< first indices
-  uint32_t tried_at_ = 0;          ///< frames the pool had when it lent none
+  PacketPool::Spares spare_;
+  uint32_t used_ = 0;      ///< runs that are lent and not spare
+  uint32_t stuck_ = 0;     ///< of them
+  uint32_t tried_at_ = 0;  ///< frames the pool had when it lent none
 };
 
 }  // namespace vireo::mlx5

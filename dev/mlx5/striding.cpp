@@ -14,7 +14,7 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
   const uint32_t before = received_.consumed();
   // Not only when it is refilled: whatever is kept until then, the last run posted is copied whole,
   // comes back at once and is posted again. Else packets that wait for a lost one could hold all.
-  s.copies = rx_posted_ - rx_taken_ < s.few + out.size();
+  s.copies = rx_posted_ - rx_taken_ < s.few + out.size() || s.runs.stuck() > s.most_stuck;
   const bool is_simple = !stamps_ & !s.copies;
   while (n < out.size()) {
     const mlx5_cqe64& cqe = *received_.front();
@@ -95,12 +95,13 @@ void Mlx5Queue::give_back_strides(uint32_t n) noexcept {
   for (; n > 0; --n) striding_->runs.give_back(striding_->packet_of(rx_taken_++)->index);
 }
 
-void Mlx5Queue::post_runs(uint32_t target) noexcept {
+void Mlx5Queue::post_runs() noexcept {
   Striding& s = *striding_;
-  s.runs.collect();
+  s.runs.collect();  // whatever is posted: the pool learns by it what is free
   const uint32_t run = s.runs.frames();
+  const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
   uint32_t unpublished = 0;
-  for (uint32_t posted; (posted = rx_posted_ - rx_taken_) + run <= target;) {
+  for (uint32_t posted; (posted = rx_posted_ - rx_taken_) + run <= target && device_.is_usable();) {
     const uint32_t first = s.runs.take((target - posted) / run);
     if (first == Runs::kNone) break;
     s.write(rx_posted_, pool_.at(first));
@@ -111,7 +112,7 @@ void Mlx5Queue::post_runs(uint32_t target) noexcept {
   }
   if (unpublished > 0) s.publish(rx_posted_);
   s.few = std::max(target / 2, run);
-  if (rx_posted_ == rx_taken_) ++losses_.rx_starved;
+  if (rx_posted_ == rx_taken_ && device_.is_usable()) ++losses_.rx_starved;
 }
 
 }  // namespace vireo::mlx5

@@ -10,6 +10,7 @@
 
 #include <infiniband/mlx5dv.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,6 +45,7 @@ class Striding {
         places_((1U << shape.log_strides) - 1),
         most_(shape.elements << shape.log_strides),
         firsts_(new PacketBuf*[wq.ring().wqe_cnt]) {
+    most_stuck = std::max(pool.size() / 8, 2 * runs.frames());
     for (uint32_t i = 0; i <= mask_; ++i) {
       *reinterpret_cast<mlx5_wqe_srq_next_seg*>(element(i)) = {};
       mlx5dv_set_data_seg(segment(i), pool.frame_bytes() << log_strides_, lkey, 0);
@@ -70,8 +72,9 @@ class Striding {
   /// Strides from this one to the element's end.
   uint32_t rest_of_element(uint32_t stride) const { return runs.frames() - place_of(stride); }
 
-  uint32_t few = 0;     ///< strides posted, a run at least: below, packets are copied
-  bool copies = false;  ///< it is so in this burst
+  uint32_t few = 0;         ///< strides posted, a run at least: below, packets are copied
+  uint32_t most_stuck = 0;  ///< frames: above, too, so that runs come back whole
+  bool copies = false;      ///< it is so in this burst
   Runs runs;
   StridingWq wq;  // behind `runs`: the device lets go of them first
 

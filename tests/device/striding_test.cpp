@@ -189,6 +189,49 @@ TEST_F(Strides, WhateverIsKeptBetweenTwoRefillsTheQueueGoesOn) {
   for (size_t i = 0; i + 1 < kept.size(); ++i) ASSERT_LT(number(kept[i]), number(kept[i + 1]));
 }
 
+/// What is free is asked by whoever may keep packets for long: TCP refuses what comes out of order
+/// once a quarter is left, and windows shrink at an eighth.
+TEST_F(Strides, WhatIsNotInUseCountsAsFreeAfterASurge) {
+  open(4096);
+  for (int i = 0; i < 512; ++i) send();
+  (void)take();
+  const uint32_t calm = pool().free_count();
+  std::vector<PacketRef> kept;
+  RxDesc descs[16];
+  for (int i = 0; i < 1500; ++i) {
+    send();
+    while (const unsigned n = queues_[1]->rx_burst(descs))
+      for (RxDesc& d : std::span(descs).first(n)) kept.push_back(std::move(d.packet));
+    queues_[1]->rx_refill();
+  }
+  EXPECT_LE(pool().free_count(), pool().size() - kept.size());
+  kept.clear();
+  queues_[1]->rx_refill();
+  EXPECT_GE(pool().free_count() + 64, calm) << "a run may be begun";
+  // And they are there for whoever sends.
+  while (PacketBuf* p = pool().take()) kept.emplace_back(p);
+  EXPECT_GE(kept.size() + 64, calm);
+  kept.clear();
+  const uint32_t next = sent_;
+  send();
+  const auto got = take();
+  ASSERT_EQ(got.size(), 1U);
+  EXPECT_EQ(number(got[0]), next);
+}
+
+TEST_F(Strides, APacketKeptNowAndThenHoldsUpAnEighthOfThePoolAtMost) {
+  open(4096);
+  std::vector<PacketRef> kept;
+  for (int round = 0; round < 300; ++round) {
+    for (int i = 0; i < 64; ++i) send();
+    auto got = take();
+    ASSERT_EQ(got.size(), 64U) << round;
+    kept.push_back(std::move(got[static_cast<size_t>(round) % 64]));
+  }
+  const auto used = static_cast<uint32_t>(kept.size()) + 512;
+  EXPECT_LE(pool().size() - pool().free_count(), used + pool().size() / 8 + 3 * 64);
+}
+
 TEST_F(Strides, FramesOutliveTheQueue) {
   open(1024);
   for (int i = 0; i < 100; ++i) send();
