@@ -29,10 +29,19 @@ ssize_t do_recvfrom(Handle h, void* buf, size_t n, int flags, sockaddr* addr, so
   return call(Restart::kReceiving, h, [&] { return sock::recvfrom(h, {&v, 1}, flags, addr, len); });
 }
 
-/// readv(2) and writev(2): EINVAL for a count out of range.
-bool is_bad_count(int count) {
-  if (count >= 0 && count <= 1024) return false;
-  errno = EINVAL;
+/// readv(2) and writev(2): errno is set for a vector that the kernel would refuse.
+bool is_bad(const iovec* v, int count) {
+  const int error = count < 0 || count > UIO_MAXIOV
+                        ? EINVAL
+                        : sock::vector_error({v, static_cast<size_t>(count)});
+  if (error == 0) return false;
+  errno = error;
+  return true;
+}
+bool is_nowhere(const void* message) {
+  if (message != nullptr) [[likely]]
+    return false;
+  errno = EFAULT;
   return true;
 }
 
@@ -43,7 +52,7 @@ size_t total(const iovec* v, int count) {
 }
 
 /// preadv2(2) and pwritev2(2) of a socket. @return flags for recv and send; nullopt: errno is set.
-std::optional<int> flags_of(off64_t offset, int flags, int count) {
+std::optional<int> flags_of(off64_t offset, int flags, const iovec* v, int count) {
   if (offset != -1) {
     errno = ESPIPE;
     return {};
@@ -52,7 +61,7 @@ std::optional<int> flags_of(off64_t offset, int flags, int count) {
     errno = EOPNOTSUPP;
     return {};
   }
-  if (is_bad_count(count)) return {};
+  if (is_bad(v, count)) return {};
   return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
 }
 
@@ -82,7 +91,7 @@ VIREO_EXPORT ssize_t __read_chk(int fd, void* buf, size_t n, size_t buffer) {
 VIREO_EXPORT ssize_t readv(int fd, const iovec* v, int count) {
   const Handle h = find_socket(fd);
   if (!h) return preload::libc().readv(fd, v, count);
-  if (is_bad_count(count)) return -1;
+  if (is_bad(v, count)) return -1;
   if (total(v, count) == 0) return 0;
   return call(Restart::kReceiving, h,
               [&] { return sock::recv(h, {v, static_cast<size_t>(count)}, 0); });
@@ -91,7 +100,7 @@ VIREO_EXPORT ssize_t readv(int fd, const iovec* v, int count) {
 VIREO_EXPORT ssize_t preadv2(int fd, const iovec* v, int count, off_t offset, int flags) {
   const Handle h = find_socket(fd);
   if (!h) return real().preadv2(fd, v, count, offset, flags);
-  const auto how = flags_of(offset, flags, count);
+  const auto how = flags_of(offset, flags, v, count);
   if (!how) return -1;
   if (total(v, count) == 0) return 0;
   return call(Restart::kReceiving, h,
@@ -128,12 +137,14 @@ VIREO_EXPORT ssize_t __recvfrom_chk(int fd, void* buf, size_t n, size_t buffer, 
 VIREO_EXPORT ssize_t recvmsg(int fd, msghdr* msg, int flags) {
   const Handle h = find_socket(fd);
   if (!h) return preload::libc().recvmsg(fd, msg, flags);
+  if (is_nowhere(msg)) return -1;
   return call(Restart::kReceiving, h, [&] { return sock::recvmsg(h, *msg, flags); });
 }
 
 VIREO_EXPORT int recvmmsg(int fd, mmsghdr* vec, unsigned count, int flags, timespec* timeout) {
   const Handle h = find_socket(fd);
   if (!h) return preload::libc().recvmmsg(fd, vec, count, flags, timeout);
+  if (count != 0 && is_nowhere(vec)) return -1;
   return call(Restart::kReceiving, h,
               [&] { return sock::recvmmsg(h, vec, count, flags, timeout); });
 }
@@ -149,7 +160,7 @@ VIREO_EXPORT ssize_t write(int fd, const void* buf, size_t n) {
 VIREO_EXPORT ssize_t writev(int fd, const iovec* v, int count) {
   const Handle h = find_socket(fd);
   if (!h) return preload::libc().writev(fd, v, count);
-  if (is_bad_count(count)) return -1;
+  if (is_bad(v, count)) return -1;
   return call(Restart::kSending, h,
               [&] { return sock::send(h, {v, static_cast<size_t>(count)}, 0); });
 }
@@ -157,7 +168,7 @@ VIREO_EXPORT ssize_t writev(int fd, const iovec* v, int count) {
 VIREO_EXPORT ssize_t pwritev2(int fd, const iovec* v, int count, off_t offset, int flags) {
   const Handle h = find_socket(fd);
   if (!h) return real().pwritev2(fd, v, count, offset, flags);
-  const auto how = flags_of(offset, flags, count);
+  const auto how = flags_of(offset, flags, v, count);
   if (!how) return -1;
   return call(Restart::kSending, h,
               [&] { return sock::send(h, {v, static_cast<size_t>(count)}, *how); });
@@ -183,38 +194,49 @@ VIREO_EXPORT ssize_t sendto(int fd, const void* buf, size_t n, int flags, const 
 VIREO_EXPORT ssize_t sendmsg(int fd, const msghdr* msg, int flags) {
   const Handle h = find_socket(fd);
   if (!h) return preload::libc().sendmsg(fd, msg, flags);
+  if (is_nowhere(msg)) return -1;
   return call(Restart::kSending, h, [&] { return sock::sendmsg(h, *msg, flags); });
 }
 
 VIREO_EXPORT int sendmmsg(int fd, mmsghdr* vec, unsigned count, int flags) {
   const Handle h = find_socket(fd);
   if (!h) return preload::libc().sendmmsg(fd, vec, count, flags);
+  if (count != 0 && is_nowhere(vec)) return -1;
   return call(Restart::kSending, h, [&] { return sock::sendmmsg(h, vec, count, flags); });
+}
+
+/// What the kernel refuses of any socket, it refuses of the one beneath.
+VIREO_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t n,
+                            unsigned flags) {
+  constexpr unsigned kKnown = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
+  const bool may_be_ours =
+      in_offset == nullptr && out_offset == nullptr && n != 0 && (flags & ~kKnown) == 0;
+  if (may_be_ours) {
+    const Handle from = find_socket(in);
+    if (from && from->is_carried() && sock::is_pipe(out))
+      return call(Restart::kReceiving, from,
+                  [&] { return sock::splice_to_pipe(from, out, n, flags); });
+    const Handle to = find_socket(out);
+    if (to && to->is_carried() && sock::is_pipe(in))
+      return call(Restart::kSending, to, [&] { return sock::splice_from_pipe(in, to, n, flags); });
+  }
+  return real().splice(in, in_offset, out, out_offset, n, flags);
 }
 
 VIREO_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) noexcept {
   const Handle h = find_socket(out);
-  if (!h) return preload::libc().sendfile(out, in, offset, count);
+  if (!h) {
+    const Handle from = find_socket(in);
+    if (!from || !from->is_carried() || !sock::is_pipe(out))
+      return preload::libc().sendfile(out, in, offset, count);
+    return splice(in, offset, out, nullptr, count, 0);
+  }
   return call(Restart::kSending, h, [&] { return sock::sendfile(h, in, offset, count); });
 }
 
 VIREO_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) noexcept {
   static_assert(sizeof(off_t) == sizeof(off64_t));
   return sendfile(out, in, offset, count);
-}
-
-/// splice(2) moves pages between kernel objects; a carried socket is none. EINVAL is what callers
-/// fall back on.
-VIREO_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t n,
-                            unsigned flags) {
-  for (const int fd : {in, out}) {
-    const Handle h = find_socket(fd);
-    if (h && h->is_carried()) {
-      errno = EINVAL;
-      return -1;
-    }
-  }
-  return real().splice(in, in_offset, out, out_offset, n, flags);
 }
 
 }  // extern "C"

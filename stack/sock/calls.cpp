@@ -1,6 +1,9 @@
 // Each call goes where its socket is: TCP, UDP, a listener, or the kernel.
 #include <linux/sockios.h>
+#include <netinet/tcp.h>
 
+#include "stack/sock/async_io.h"
+#include "stack/sock/cmsg.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo::sock {
@@ -73,7 +76,9 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   const int domain = h->domain.load(std::memory_order_relaxed);
   const auto to = addr->sa_family == domain ? Endpoint::from_sockaddr(addr, len) : std::nullopt;
   // What the kernel would refuse anyway, it refuses in its own words.
-  if (!to || to->port == 0 || to->addr.is_multicast()) {
+  const bool is_barred =
+      to && to->addr.is_v4() && domain == AF_INET6 && h->tcp.options->v6only != 0;
+  if (!to || to->port == 0 || to->addr.is_multicast() || is_barred) {
     if (is_tcp_carried(h)) return fail(EISCONN, "connect");
     return from_kernel(libc().connect(h.fd, addr, len), "connect");
   }
@@ -175,31 +180,67 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
 Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockaddr* addr,
                          socklen_t* len) {
   if (addr == nullptr) return recv(h, iov, flags);
+  // What was received is lost then, as with the kernel.
+  const int bad = len == nullptr ? EFAULT : static_cast<int>(*len) < 0 ? EINVAL : 0;
   if (is_tcp_carried(h)) [[likely]] {
     auto n = tcp_socket::recv(h, iov, flags);
-    if (n && len != nullptr) *len = 0;  // tcp(7): no address
+    if (n && bad != 0) return fail(bad, "recv");
+    if (n) *len = 0;  // tcp(7): no address
     return n;
   }
-  msghdr m = message(iov, addr, len == nullptr ? 0 : *len);
+  msghdr m = message(iov, addr, bad != 0 ? 0 : *len);
   auto n = recvmsg(h, m, flags);
-  if (n && len != nullptr) *len = m.msg_namelen;
+  if (n && bad != 0) return fail(bad, "recv");
+  if (n) *len = m.msg_namelen;
   return n;
 }
 
 namespace {
-/// As the kernel: asked before a byte moves.
-bool has_too_many(const msghdr& m) noexcept { return m.msg_iovlen > UIO_MAXIOV; }
+/// As the kernel judges a message before a byte moves (net/socket.c). @return errno, 0: none.
+int message_error(const msghdr& m) noexcept {
+  if (m.msg_iovlen == 1 && m.msg_iov != nullptr && static_cast<int>(m.msg_namelen) >= 0 &&
+      static_cast<ssize_t>(m.msg_iov->iov_len) >= 0) [[likely]]
+    return 0;
+  if (m.msg_name != nullptr && static_cast<int>(m.msg_namelen) < 0) return EINVAL;
+  return m.msg_iovlen > UIO_MAXIOV ? EMSGSIZE : vector_error({m.msg_iov, m.msg_iovlen});
+}
+
+bool wants_control(Handle h) noexcept {
+  const SocketOptions& o = *h->tcp.options;
+  return (o.inq | o.timestamp | o.timestamp_ns) != 0;
+}
+
+/// What tcp(7) TCP_INQ and socket(7) SO_TIMESTAMP ask for beside the bytes.
+[[gnu::cold]] void put_control(Handle h, msghdr& msg) {
+  const SocketOptions o = *h->tcp.options;
+  CmsgWriter out(msg);
+  put_times(o, 0, out);
+  if (o.inq == 0) return;
+  int left = 0;
+  if (Engine* const e = h->engine.load(std::memory_order_acquire); e != nullptr) {
+    const EngineGuard guard(*e);
+    if (h.is_alive() && h->flow != nullptr) {
+      tcp::Tcb& t = h->tcp_flow().tcb;
+      left = static_cast<int>(tcp::recv_queue(t).bytes());
+      if (left == 0 && tcp::peer_closed(t)) left = 1;  // there is the end to be read
+    }
+  }
+  out.put(IPPROTO_TCP, TCP_CM_INQ, left);
+}
 }  // namespace
 
 Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
-  if (has_too_many(msg)) [[unlikely]]
-    return fail(EMSGSIZE, "recvmsg");
+  if (const int error = message_error(msg); error != 0) [[unlikely]]
+    return fail(error, "recvmsg");
   if (is_tcp_carried(h)) {
     auto n = tcp_socket::recv(h, {msg.msg_iov, msg.msg_iovlen}, flags);
     if (n) {
       msg.msg_namelen = 0;  // tcp(7): no address
-      msg.msg_controllen = 0;
       msg.msg_flags = 0;
+      if (wants_control(h))
+        put_control(h, msg);
+      else
+        msg.msg_controllen = 0;
       if ((flags & MSG_OOB) != 0 && *n == 1) msg.msg_flags = MSG_OOB;
     }
     return n;
@@ -254,8 +295,8 @@ Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const so
 }
 
 Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
-  if (has_too_many(msg)) [[unlikely]]
-    return fail(EMSGSIZE, "sendmsg");
+  if (const int error = message_error(msg); error != 0) [[unlikely]]
+    return fail(error, "sendmsg");
   if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0)
     return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
   if (is_udp_carried(h)) [[likely]]
@@ -298,13 +339,13 @@ Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {
   // Through a buffer: what was read but could not be sent is not taken (the offset says so).
   char buffer[16384];
   const off_t start = offset != nullptr ? *offset : ::lseek(in_fd, 0, SEEK_CUR);
-  if (start < 0) return fail(errno == ESPIPE ? ESPIPE : EINVAL, "sendfile");
+  if (start < 0) return fail(errno == EBADF ? EBADF : EINVAL, "sendfile");
   size_t done = 0;
   Result<ssize_t> last = 0;
   while (done < count) {
     const size_t want = std::min(count - done, sizeof buffer);
     const ssize_t got = libc().pread(in_fd, buffer, want, start + static_cast<off_t>(done));
-    if (got < 0) last = fail_errno("sendfile");
+    if (got < 0) last = fail(errno == EISDIR ? EINVAL : errno, "sendfile");
     if (got <= 0) break;
     const iovec v{buffer, static_cast<size_t>(got)};
     const bool more = done + static_cast<size_t>(got) < count && static_cast<size_t>(got) == want;
@@ -324,6 +365,13 @@ Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {
 
 // ---- fcntl, ioctl
 
+namespace {
+void set_async_locked(Handle h, bool on) {
+  const ControlGuard control(h->control);
+  if (h.is_alive()) set_async(h, on);
+}
+}  // namespace
+
 Result<int> fcntl(Handle h, int command, uintptr_t argument) {
   File& f = *h.file;
   switch (command) {
@@ -335,7 +383,9 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
       const int flags = libc().fcntl(h.fd, F_GETFL);
       if (flags < 0) return fail_errno("fcntl");
       // The kernel's flag is ours to use (listeners), or shared by many (placeholders).
-      return (flags & ~O_NONBLOCK) | (f.nonblock.load(std::memory_order_relaxed) ? O_NONBLOCK : 0);
+      return (flags & ~(O_NONBLOCK | O_ASYNC)) |
+             (f.nonblock.load(std::memory_order_relaxed) ? O_NONBLOCK : 0) |
+             (is_async(f) ? O_ASYNC : 0);
     }
     case F_SETFL: {
       const auto flags = static_cast<int>(argument);
@@ -345,6 +395,7 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
         if (libc().fcntl(h.fd, F_SETFL, kernel) != 0) return fail_errno("fcntl");
       }
       f.nonblock.store(nonblock, std::memory_order_relaxed);
+      set_async_locked(h, (flags & O_ASYNC) != 0);
       return 0;
     }
     default:
@@ -365,6 +416,12 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
     if (!f.placeholder && mode(h) != Mode::kListening && libc().ioctl(h.fd, FIONBIO, argument) != 0)
       return fail_errno("ioctl");
     f.nonblock.store(on, std::memory_order_relaxed);
+    return 0;
+  }
+  if (request == FIOASYNC && argument != nullptr) {
+    const int on = *static_cast<const int*>(argument);
+    if (!f.placeholder && libc().ioctl(h.fd, FIOASYNC, argument) != 0) return fail_errno("ioctl");
+    set_async_locked(h, on != 0);
     return 0;
   }
   if ((request == FIOSETOWN || request == SIOCSPGRP || request == FIOGETOWN ||

@@ -59,6 +59,14 @@ Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len);
 Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len);
 
 // ---- data. read(2) and readv(2) of nothing return 0 at once: the caller's case.
+/// As the kernel judges a vector before it touches anything (lib/iov_iter.c). @return errno, 0:
+/// none.
+inline int vector_error(std::span<const iovec> v) noexcept {
+  if (v.data() == nullptr && !v.empty()) return EFAULT;
+  for (const iovec& one : v)
+    if (static_cast<ssize_t>(one.iov_len) < 0) return EINVAL;
+  return 0;
+}
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
 Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockaddr* addr,
                          socklen_t* len);
@@ -71,6 +79,10 @@ Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags);
 Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags);
 /// sendfile(2) with a socket of ours as `out`.
 Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count);
+/// splice(2) of a carried socket, without offsets (splice.cpp). `pipe`: is_pipe().
+Result<ssize_t> splice_to_pipe(Handle in, int pipe, size_t n, unsigned flags);
+Result<ssize_t> splice_from_pipe(int pipe, Handle out, size_t n, unsigned flags);
+bool is_pipe(int fd);
 
 // ---- options
 Result<void> setsockopt(Handle h, int level, int name, const void* value, socklen_t len);

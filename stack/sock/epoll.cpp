@@ -324,6 +324,7 @@ class EpollCall {
     return {};
   }
   bool pending() const noexcept { return h_->epoll->pending(); }
+  int at_end() const noexcept { return 0; }
   Result<int> harvest(bool look) noexcept {
     const ControlGuard guard(h_->control);
     auto n = h_->epoll->harvest(fd_, out_, look);

@@ -21,6 +21,7 @@
 #include "core/log.h"
 #include "core/own_fds.h"
 #include "core/sleep.h"
+#include "stack/sock/async_io.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/multiplex_wait.h"
 #include "stack/sock/sockets.h"
@@ -130,6 +131,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     // Calls that were asleep in the parent's threads do not exist here.
     f.refs.store(fd_table().count_names(f), std::memory_order_relaxed);
   });
+  sock::reset_async_after_fork();
   // Their items watch Files that have all been put right by now.
   fd_table().for_each_file([&](File& f) {
     if (f.stack == this && f.epoll != nullptr) f.epoll->reset_after_fork();

@@ -248,6 +248,12 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   return fd;
 }
 
+/// What could not be told whose it is, is lost (net/socket.c do_accept).
+Result<int> lose(int fd, int why) {
+  (void)sock::close(fd_table().find(fd));
+  return fail(why, "accept");
+}
+
 }  // namespace
 
 Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
@@ -275,6 +281,10 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
       Endpoint peer;
       const auto fd = take_ready(f, e, flags, peer);
       if (!fd) return fd;
+      if (addr != nullptr && (len == nullptr || static_cast<int>(*len) < 0)) [[unlikely]] {
+        guard.unlock();
+        return lose(*fd, len == nullptr ? EFAULT : EINVAL);
+      }
       give_address(peer, f.domain.load(std::memory_order_relaxed), addr, len);
       return fd;
     }

@@ -117,6 +117,7 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
 ///   EngineSet engines                    refreshed by harvest()
 ///   bool pending()                       our side may have something; no lock
 ///   Result<int> harvest(bool look)       takes what is ready; `look`: the kernel's side too
+///   int at_end()                         what there is to tell although time is up
 ///   void begin_wait()                    before the first spin
 ///   SleepList& sleep_list()              the kernel's side
 ///   bool arm(EventFd&), void disarm()    around a sleep; false: something is pending
@@ -156,7 +157,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
       if (!n || *n != 0) return n;
     }
     kernel_woke = false;
-    if (expired) return 0;
+    if (expired) return call.at_end();
     if (polls == 1) {
       masked.apply();
       call.begin_wait();

@@ -83,6 +83,8 @@ class PollCall {
     return {};
   }
 
+  /// One of them was no descriptor from the start.
+  bool was_closed() const noexcept { return was_closed_; }
   bool pending() const noexcept { return hit_.load(std::memory_order_acquire); }
 
   Result<int> harvest(bool look) noexcept {
@@ -96,6 +98,22 @@ class PollCall {
       // Nothing of ours has come; but what the kernel says of an epoll is only half of it.
       if (!hit && *some) (void)look_at_ours();
     }
+    // As Linux: that a number was closed by another thread while we wait wakes nobody; it shows
+    // when something else did, and at the end.
+    const bool tells_closed = !has_looked_ || hit || woken_;
+    woken_ = false;
+    int n = 0;
+    for (const pollfd& p : fds_) {
+      if (p.revents == 0 || (p.revents == POLLNVAL && !tells_closed)) continue;
+      ++n;
+      was_closed_ |= p.revents == POLLNVAL && !has_looked_;
+    }
+    has_looked_ |= look;
+    return n;
+  }
+  /// Time is up, and harvest() found nothing. @return what there is to tell all the same.
+  int at_end() noexcept {
+    if (closed_.load(std::memory_order_relaxed)) (void)look_at_ours();
     int n = 0;
     for (const pollfd& p : fds_) n += p.revents != 0 ? 1 : 0;
     return n;
@@ -117,7 +135,7 @@ class PollCall {
   void disarm() noexcept { event_.store(nullptr, std::memory_order_relaxed); }
   bool woken_by_kernel() noexcept {
     for (nfds_t i = 0; i < list_.n; ++i)
-      if (kernel_[i].revents != 0) return fresh_ = true;
+      if (kernel_[i].revents != 0) return woken_ = fresh_ = true;
     return false;
   }
 
@@ -134,6 +152,7 @@ class PollCall {
     PollCall& c = *reinterpret_cast<Entry&>(w).call;
     if ((happened & (kModeChanged | kFileClosed)) != 0)
       c.relist_.store(true, std::memory_order_relaxed);  // published by hit_
+    if (happened == kFileClosed) return c.closed_.store(true, std::memory_order_relaxed);
     c.hit_.store(true, std::memory_order_seq_cst);
     if (EventFd* event = c.event_.load(std::memory_order_seq_cst)) event->signal();
   }
@@ -154,6 +173,7 @@ class PollCall {
         continue;
       }
       const Handle& h = (e++)->target;
+      if (!h.is_alive()) continue;  // closed while we wait, and its number is perhaps another's
       if (h->kind.load(std::memory_order_acquire) == FileKind::kEpoll) {
         const ControlGuard guard(h->control);
         if (!h.is_alive()) continue;
@@ -193,6 +213,8 @@ class PollCall {
         if (h.is_alive() && h->epoll->is_ready(Epoll::name_of(h))) bits = kReadyIn;
       } else {
         bits = ready_under(hold, h);
+        if (!h.is_alive()) [[unlikely]]
+          p.revents = POLLNVAL;
       }
       p.revents = static_cast<short>(p.revents | (static_cast<short>(bits) & (p.events | always_)));
       some |= p.revents != 0;
@@ -236,10 +258,14 @@ class PollCall {
   std::span<pollfd> fds_;
   short always_;
   bool watching_ = false;
-  bool fresh_ = false;  ///< kernel_ holds what a sleep just told
-  size_t count_ = 0;    ///< of entries_
+  bool fresh_ = false;       ///< kernel_ holds what a sleep just told
+  bool woken_ = false;       ///< the kernel ended a sleep
+  bool has_looked_ = false;  ///< at all, the kernel's side too
+  bool was_closed_ = false;
+  size_t count_ = 0;  ///< of entries_
   std::atomic<bool> hit_{true};
   std::atomic<bool> relist_{false};
+  std::atomic<bool> closed_{false};  ///< one of ours, while we wait
   std::atomic<EventFd*> event_{nullptr};
   SleepList list_;
   CallArray<Entry, kInline> entries_;
@@ -294,6 +320,8 @@ void for_each_fd(int nfds, const fd_set* read, const fd_set* write, const fd_set
 constexpr short kInSet = POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR;
 constexpr short kOutSet = POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR;
 constexpr short kExSet = POLLPRI;
+/// And what a number is that was closed while we wait.
+constexpr short kClosed = POLLNVAL;
 
 }  // namespace
 
@@ -336,8 +364,7 @@ Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const 
   if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
   const auto ready = wait_multiplexed(*call.stack, call, timeout, mask);
   if (!ready) return ready;
-  for (size_t i = 0; i < n; ++i)
-    if ((fds[i].revents & POLLNVAL) != 0) return fail(EBADF, "select");
+  if (call.was_closed()) return fail(EBADF, "select");
   int bits = 0;
   size_t at = 0;
   for (int w = 0; w * kWordBits < nfds; ++w) {
@@ -348,9 +375,9 @@ Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const 
       const pollfd& p = fds[at];
       const unsigned long bit = 1UL << (p.fd % kWordBits);
       if (*ready == 0) continue;
-      if ((p.revents & kInSet) != 0) in |= word(read, w) & bit;
-      if ((p.revents & kOutSet) != 0) out |= word(write, w) & bit;
-      if ((p.revents & kExSet) != 0) pri |= word(except, w) & bit;
+      if ((p.revents & (kInSet | kClosed)) != 0) in |= word(read, w) & bit;
+      if ((p.revents & (kOutSet | kClosed)) != 0) out |= word(write, w) & bit;
+      if ((p.revents & (kExSet | kClosed)) != 0) pri |= word(except, w) & bit;
     }
     if (read != nullptr) words(read)[w] = in;
     if (write != nullptr) words(write)[w] = out;

@@ -1,13 +1,9 @@
 // Receiving datagrams: our queue first, the kernel's once in VMA_RX_UDP_POLL_OS_RATIO polls, when a
 // multiplexer saw it readable, and before sleeping. Semantics as net/ipv4/udp.c udp_recvmsg.
-#include <linux/net_tstamp.h>
 #include <netinet/in.h>
 
-#include <ctime>
-
-#include <linux/errqueue.h>  // behind <ctime>, whose timespec it needs
-
 #include "stack/engine/direct.h"
+#include "stack/sock/cmsg.h"
 #include "stack/sock/sockets.h"
 #include "stack/wire/parse.h"
 #include "stack/wire/plain.h"
@@ -18,63 +14,9 @@ namespace {
 /// Calls without a flag that changes what they do.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
-/// Writes ancillary data into msg_control; what does not fit sets MSG_CTRUNC (put_cmsg).
-class CmsgWriter {
- public:
-  explicit CmsgWriter(msghdr& msg)
-      : msg_(msg), at_(static_cast<std::byte*>(msg.msg_control)), left_(msg.msg_controllen) {
-    if (at_ == nullptr) left_ = 0;
-  }
-  template <class T>
-  void put(int level, int type, const T& value) {
-    const size_t length = CMSG_LEN(sizeof(T));
-    if (left_ < length) {
-      msg_.msg_flags |= MSG_CTRUNC;
-      return;
-    }
-    cmsghdr head{};
-    head.cmsg_len = length;
-    head.cmsg_level = level;
-    head.cmsg_type = type;
-    std::memcpy(at_, &head, sizeof head);
-    std::memcpy(at_ + CMSG_LEN(0), &value, sizeof value);
-    const size_t space = std::min(CMSG_SPACE(sizeof(T)), left_);
-    at_ += space;
-    left_ -= space;
-    used_ += space;
-  }
-  ~CmsgWriter() { msg_.msg_controllen = used_; }
-
- private:
-  msghdr& msg_;
-  std::byte* at_;
-  size_t left_;
-  size_t used_ = 0;
-};
-
 int ifindex_of(const Engine& e, const UdpFlow& u) {
   if (u.egress.port != nullptr) return static_cast<int>(u.egress.port->link.index.value());
   return e.ports().empty() ? 0 : static_cast<int>(e.ports().front()->link.index.value());
-}
-
-/// As net/socket.c __sock_recv_timestamp: of SO_TIMESTAMPING the times that there are, or nothing.
-/// `hw_time`: PacketBuf's.
-void put_times(const SocketOptions& o, int64_t hw_time, CmsgWriter& out) {
-  // Taken now: the engine keeps no arrival time of its own.
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  if (o.timestamp_ns != 0)
-    out.put(SOL_SOCKET, SO_TIMESTAMPNS, now);
-  else if (o.timestamp != 0)
-    out.put(SOL_SOCKET, SO_TIMESTAMP, timeval{now.tv_sec, now.tv_nsec / 1000});
-  constexpr int kBySystem = SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RX_SOFTWARE;
-  constexpr int64_t kSecond = 1'000'000'000;
-  scm_timestamping times{};
-  const bool by_system = (o.timestamping & kBySystem) == kBySystem;
-  const bool by_device = wants_device_time(o) && hw_time != 0;
-  if (by_system) times.ts[0] = now;
-  if (by_device) times.ts[2] = {hw_time / kSecond, hw_time % kSecond};
-  if (by_system || by_device) out.put(SOL_SOCKET, SCM_TIMESTAMPING, times);
 }
 
 void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::ParsedFrame& p,
@@ -122,9 +64,12 @@ void give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr&
                static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
 }
 
-/// Copies the first datagram, of `total` bytes. @return what recvmsg does.
-ssize_t hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
-  IovCursor to({msg.msg_iov, msg.msg_iovlen});
+/// Copies the first datagram, of `total` bytes; one that cannot be is lost. @return what recvmsg
+/// does.
+Result<ssize_t> hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
+  const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
+  const bool nowhere = total != 0 && is_nowhere(iov);
+  IovCursor to(nowhere ? std::span<const iovec>() : iov);
   size_t copied = 0;
   if ((flags & MSG_PEEK) != 0) {
     for (const PacketBuf* p = u.queue.front();; p = p->next) {
@@ -139,6 +84,7 @@ ssize_t hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
       Engine::udp_received(u, *p);
     }
   }
+  if (nowhere) return fail(EFAULT, "recv");
   if (copied < total) msg.msg_flags |= MSG_TRUNC;
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : copied);
 }
@@ -176,7 +122,7 @@ void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
   if (front.offset != 0 || front.cookie != wire::kPlainUdp4Headers || msg.msg_iovlen != 1 ||
-      (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
+      msg.msg_iov->iov_base == nullptr || (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
     return -1;
   if (msg.msg_name != nullptr) give_plain_source(f, front.data(), msg);
   const size_t length = take_whole(u, *msg.msg_iov);
@@ -193,7 +139,7 @@ void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
 }
 
 /// The first datagram of the queue goes to the caller. Holder of the engine's lock.
-ssize_t deliver(const File& f, const Engine& e, msghdr& msg, int flags) {
+Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) {
   if (const ssize_t n = deliver_plain(f, msg, flags); n >= 0) [[likely]]
     return n;
   UdpFlow& u = f.udp_flow();
@@ -348,7 +294,7 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS 
       !f.nonblock.load(std::memory_order_relaxed) && (flags & MSG_DONTWAIT) == 0)
     autobind(h);
   if (!f.is_carried()) return kernel_recvmsg(h, msg, flags);
-  if ((flags & (MSG_ERRQUEUE | MSG_OOB)) != 0) return kernel_recvmsg(h, msg, flags);
+  if ((flags & MSG_ERRQUEUE) != 0) return kernel_recvmsg(h, msg, flags);
 
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) [[unlikely]]

@@ -171,6 +171,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
   const size_t bytes = iov_bytes(iov);
   if (bytes > kMaxDatagram) return kernel_sendmsg(h, msg, flags);  // EMSGSIZE
+  if (is_nowhere(iov)) return fail(EFAULT, "send");
 
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (engine == nullptr) [[unlikely]]
@@ -249,7 +250,7 @@ void flush(Handle h) {
 
 Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
   if (h->mode.load(std::memory_order_acquire) == Mode::kCarried && msg.msg_iovlen == 1 &&
-      msg.msg_controllen == 0 && (flags & ~kPlainFlags) == 0 &&
+      msg.msg_iov->iov_base != nullptr && msg.msg_controllen == 0 && (flags & ~kPlainFlags) == 0 &&
       send_as_before(h, *msg.msg_iov, bell, [&](const File& f) { return is_to_same(f, msg); }))
       [[likely]]
     return static_cast<ssize_t>(msg.msg_iov->iov_len);
@@ -257,7 +258,7 @@ Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
 }
 
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
-  if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 &&
+  if (iov.size() == 1 && iov[0].iov_base != nullptr && (flags & ~kPlainFlags) == 0 &&
       send_as_before(h, iov[0], Doorbell::kNow, is_to_peer)) [[likely]]
     return static_cast<ssize_t>(iov[0].iov_len);
   return send_any_bytes(h, iov, flags);

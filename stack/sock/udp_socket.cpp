@@ -53,7 +53,8 @@ Carried<Engine*> engine_of(File& f, const Endpoint& local, const RouteRequest* w
   return chosen;
 }
 
-/// Opens the flow for `local`, in place of the one there is; what that had received stays readable.
+/// Opens the flow for `local`, in place of the one there is; what that had received, and its error,
+/// stay to be told.
 Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) {
   const auto engine = engine_of(f, local);
   if (!engine) return std::unexpected(engine.error());
@@ -68,6 +69,7 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) 
     UdpFlow& old = f.udp_flow();
     u.queue = std::move(old.queue);
     u.queue_truesize = old.queue_truesize;
+    u.soft_error = old.soft_error;
     e.udp_close(old);
   }
   apply(u, s.options, *f.stack, is_v6(f));
@@ -221,7 +223,7 @@ ReadyBits readiness(const File& f) noexcept {
   const uint8_t shut = f.udp->shut;
   ReadyBits bits = kReadyOut | EPOLLWRBAND;
   if (!u.queue.empty()) bits |= kReadyIn;
-  if (u.soft_error != 0) bits |= EPOLLERR | kReadyIn;
+  if (u.soft_error != 0) bits |= EPOLLERR;
   if ((shut & kShutRead) != 0) bits |= kReadyIn | EPOLLRDHUP;
   if (shut == (kShutRead | kShutWrite)) bits |= EPOLLHUP;
   return bits;

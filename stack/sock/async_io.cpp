@@ -1,0 +1,116 @@
+#include "stack/sock/async_io.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <memory>
+#include <vector>
+
+#include "stack/sock/sockets.h"
+
+namespace vireo::sock {
+namespace {
+
+struct AsyncWatcher {
+  Watcher watcher;  ///< the first member: notify() finds us by it
+  File* file = nullptr;
+  int fd = -1;  ///< by which it was asked for
+};
+
+/// Few sockets have one. A ReadySource's lock may be held when this one is taken, never the other
+/// way round.
+ControlLock g_lock;
+std::vector<std::unique_ptr<AsyncWatcher>> g_all VIREO_GUARDED_BY(g_lock);
+
+std::unique_ptr<AsyncWatcher> take_out(const File& f) {
+  const ControlGuard guard(g_lock);
+  const auto at =
+      std::find_if(g_all.begin(), g_all.end(), [&](const auto& w) { return w->file == &f; });
+  if (at == g_all.end()) return {};
+  auto taken = std::move(*at);
+  g_all.erase(at);
+  return taken;
+}
+
+/// Whom F_SETOWN named.
+f_owner_ex owner_of(const AsyncWatcher& w) {
+  const File& f = *w.file;
+  f_owner_ex o{};
+  if (!f.is_tcp()) {
+    (void)libc().fcntl(w.fd, F_GETOWN_EX, &o);
+    return o;
+  }
+  const SocketOptions& its = *f.tcp.options;
+  o.pid = std::abs(its.owner);
+  o.type = its.owner_is_thread ? F_OWNER_TID : its.owner < 0 ? F_OWNER_PGRP : F_OWNER_PID;
+  return o;
+}
+
+void send_signal(const AsyncWatcher& w, ReadyBits happened) noexcept {
+  const f_owner_ex to = owner_of(w);
+  if (to.pid == 0) return;
+  const int own = libc().fcntl(w.fd, F_GETSIG);
+  if (own > 0 && to.type != F_OWNER_PGRP) {
+    siginfo_t info{};
+    info.si_signo = own;
+    info.si_fd = w.fd;
+    info.si_band = static_cast<long>(happened & 0xffff);
+    info.si_code = (happened & EPOLLIN) != 0    ? POLL_IN
+                   : (happened & EPOLLOUT) != 0 ? POLL_OUT
+                                                : POLL_HUP;
+    const long done = to.type == F_OWNER_TID
+                          ? ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), to.pid, own, &info)
+                          : ::syscall(SYS_rt_sigqueueinfo, to.pid, own, &info);
+    if (done == 0) return;
+  }
+  if (to.type == F_OWNER_TID)
+    ::syscall(SYS_tgkill, ::getpid(), to.pid, SIGIO);
+  else
+    ::kill(to.type == F_OWNER_PGRP ? -to.pid : to.pid, SIGIO);
+}
+
+void notify(Watcher& watcher, ReadyBits happened) noexcept {
+  auto& w = reinterpret_cast<AsyncWatcher&>(watcher);
+  if (happened == kFileClosed) {
+    (void)take_out(*w.file);  // and that is its end
+    return;
+  }
+  if ((happened & 0xffff) != 0) send_signal(w, happened);
+}
+
+}  // namespace
+
+void set_async(Handle h, bool on) noexcept {
+  File& f = *h.file;
+  if (on == is_async(f)) return;
+  if (!on) {
+    const auto w = take_out(f);
+    if (w) f.ready.remove(w->watcher);
+    return;
+  }
+  auto made = std::make_unique<AsyncWatcher>();
+  AsyncWatcher& w = *made;
+  w.file = &f;
+  w.fd = h.fd;
+  w.watcher.notify = notify;
+  {
+    const ControlGuard guard(g_lock);
+    g_all.push_back(std::move(made));
+  }
+  f.ready.add(w.watcher);
+}
+
+bool is_async(const File& f) noexcept {
+  const ControlGuard guard(g_lock);
+  return std::any_of(g_all.begin(), g_all.end(), [&](const auto& w) { return w->file == &f; });
+}
+
+void reset_async_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS {
+  g_lock.reset_after_fork();
+  for (auto& w : g_all) (void)w.release();  // a list that was being changed is not touched
+  g_all.clear();
+}
+
+}  // namespace vireo::sock

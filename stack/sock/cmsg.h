@@ -1,0 +1,71 @@
+// Ancillary data of what is received (cmsg(3)). Owner: the call. Thread: its own.
+#pragma once
+
+#include <linux/net_tstamp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <ctime>
+
+#include <linux/errqueue.h>  // behind <ctime>, whose timespec it needs
+
+#include "stack/sock/options.h"
+
+namespace vireo {
+
+/// Writes ancillary data into msg_control; what does not fit is cut and sets MSG_CTRUNC
+/// (net/core/scm.c put_cmsg).
+class CmsgWriter {
+ public:
+  explicit CmsgWriter(msghdr& msg)
+      : msg_(msg), at_(static_cast<std::byte*>(msg.msg_control)), left_(msg.msg_controllen) {
+    if (at_ == nullptr) left_ = 0;
+  }
+  template <class T>
+  void put(int level, int type, const T& value) {
+    const size_t length = std::min(CMSG_LEN(sizeof(T)), left_);
+    if (length < CMSG_LEN(sizeof(T))) msg_.msg_flags |= MSG_CTRUNC;
+    cmsghdr head{};
+    if (length < sizeof head) return;
+    head.cmsg_len = length;
+    head.cmsg_level = level;
+    head.cmsg_type = type;
+    std::memcpy(at_, &head, sizeof head);
+    std::memcpy(at_ + CMSG_LEN(0), &value, length - CMSG_LEN(0));
+    const size_t space = std::min(CMSG_SPACE(sizeof(T)), left_);
+    at_ += space;
+    left_ -= space;
+    used_ += space;
+  }
+  ~CmsgWriter() { msg_.msg_controllen = used_; }
+
+ private:
+  msghdr& msg_;
+  std::byte* at_;
+  size_t left_;
+  size_t used_ = 0;
+};
+
+/// As net/socket.c __sock_recv_timestamp: of SO_TIMESTAMPING the times that there are, or nothing.
+/// `hw_time`: PacketBuf's.
+inline void put_times(const SocketOptions& o, int64_t hw_time, CmsgWriter& out) {
+  // Taken now: the engine keeps no arrival time of its own.
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  if (o.timestamp_ns != 0)
+    out.put(SOL_SOCKET, SO_TIMESTAMPNS, now);
+  else if (o.timestamp != 0)
+    out.put(SOL_SOCKET, SO_TIMESTAMP, timeval{now.tv_sec, now.tv_nsec / 1000});
+  constexpr int kBySystem = SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RX_SOFTWARE;
+  constexpr int64_t kSecond = 1'000'000'000;
+  scm_timestamping times{};
+  const bool by_system = (o.timestamping & kBySystem) == kBySystem;
+  const bool by_device = wants_device_time(o) && hw_time != 0;
+  if (by_system) times.ts[0] = now;
+  if (by_device) times.ts[2] = {hw_time / kSecond, hw_time % kSecond};
+  if (by_system || by_device) out.put(SOL_SOCKET, SCM_TIMESTAMPING, times);
+}
+
+}  // namespace vireo
