@@ -110,6 +110,7 @@ struct Port {
   QueueLosses losses_before;  ///< of the queues that it had before (move_port.cpp)
   tcp::BurstLimits burst;     ///< what may leave at once
   bool segments = false;      ///< in one frame, for the device cuts it
+  bool joins = false;         ///< in one frame, as one segment, where the path takes so long a one
   bool dead = false;
 
   Queue& queue() { return *queues.front(); }
@@ -607,6 +608,8 @@ class Engine {
   void want_transmit(TcpFlow& f) noexcept;
   bool transmit(TcpFlow& f, Instant now) noexcept;
   bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
+  unsigned send_joined(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
+                       Instant now) noexcept;
   unsigned send_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
                       Instant now) noexcept;
   bool emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,

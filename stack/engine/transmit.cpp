@@ -5,6 +5,7 @@
 #include "core/checksum.h"
 #include "stack/engine/engine.h"
 #include "stack/engine/mss.h"
+#include "stack/tcp/joined.h"
 
 namespace vireo {
 namespace {
@@ -21,8 +22,23 @@ constexpr Duration kAskAgain = Duration::ms(500);
 /// apart.
 constexpr Duration kNeighbourPatience = Duration::s(3);
 
+/// Of Ethernet and two VLAN tags: what an MTU does not count.
+constexpr uint32_t kLinkHeader = 22;
+
 /// With fewer it costs more to look for them than their headers do.
 constexpr uint32_t kLeastRun = 3;
+
+/// With `plan`, more of what is to be said fits the path's longest segment.
+[[gnu::cold, gnu::noinline]] bool may_join(TcpFlow& f, const tcp::Plan& plan, Instant now,
+                                           tcp::Burst& b) {
+  const DeviceCaps& caps = f.egress.port->device->caps();
+  const auto head = static_cast<uint32_t>(f.egress.header.size() + plan.options_length);
+  tcp::BurstLimits limits{tcp::may_join(f.tcb, now),
+                          std::min(caps.max_body_slices, tcp::Burst::kMostSlices), UINT16_MAX};
+  // The interface may take longer packets now than when the device was opened.
+  limits.bytes = std::min(limits.bytes, caps.mtu + kLinkHeader - std::min(head, caps.mtu));
+  return tcp::plan_burst(f.tcb, plan, limits, b);
+}
 
 /// More may leave right behind `plan`: `b` says what, at most `most` segments.
 bool may_burst(TcpFlow& f, const tcp::Plan& plan, unsigned most, tcp::Burst& b) {
@@ -51,6 +67,21 @@ wire::HeaderTemplate::TcpFields fields(const TcpFlow& f, const tcp::Plan& plan) 
 }
 
 using Room = std::byte[wire::HeaderTemplate::kMaxBytes];
+
+/// Of the payload, of which that of whole frames is known.
+checksum::Sum sum_of(const tcp::Burst& burst) {
+  checksum::Sum sum = 0;
+  uint32_t done = 0;
+  for (unsigned i = 0; i < burst.slice_count; ++i) {
+    const PacketSlice& s = burst.slices[i];
+    const PacketBuf& b = *s.packet;
+    const checksum::Sum part =
+        s.length == b.length ? b.sum : checksum::sum(b.frame + s.at, s.length);
+    sum = checksum::combine(sum, part, (done & 1) != 0);
+    done += s.length;
+  }
+  return sum;
+}
 
 /// Where the header goes, and the payload's sum: right before the payload, where the device may
 /// leave it, unless it still reads that.
@@ -93,12 +124,14 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
     // The last one rings at once, before the books are done: the reply is a microsecond away.
     bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length;
     tcp::Burst burst;
-    const bool is_burst = !is_last && may_burst(f, plan, kSendBurst - n, burst);
+    const bool is_joined = !is_last && f.egress.port->joins && may_join(f, plan, now, burst);
+    const bool is_burst = is_joined || (!is_last && may_burst(f, plan, kSendBurst - n, burst));
     if (is_burst) is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
     const Doorbell bell = is_last ? Doorbell::kNow : Doorbell::kLater;
-    const unsigned all = is_burst ? burst.segments : 1;
-    const unsigned left = is_burst ? send_burst(f, plan, burst, bell, now)
-                                   : static_cast<unsigned>(emit(f, plan, bell));
+    const unsigned all = is_burst && !is_joined ? burst.segments : 1;
+    const unsigned left = is_joined  ? send_joined(f, plan, burst, bell, now)
+                          : is_burst ? send_burst(f, plan, burst, bell, now)
+                                     : static_cast<unsigned>(emit(f, plan, bell));
     n += left;
     if (left != all) [[unlikely]] {
       is_unrung |= left > 0;
@@ -159,6 +192,24 @@ bool Engine::emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& bur
     f.next_ip_id = static_cast<uint16_t>(f.next_ip_id + burst.segments);
   count_sent(f, burst.segments, n, burst.bytes);
   return true;
+}
+
+/// All of it as one segment, whose frame the device gathers, with its books. @return 0: the ring is
+/// full.
+unsigned Engine::send_joined(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
+                             Doorbell bell, Instant now) noexcept {
+  alignas(16) Room head;
+  wire::HeaderTemplate::TcpFields what = fields(f, plan);
+  what.flags = static_cast<uint8_t>(burst.flags(plan));
+  what.payload_bytes = burst.bytes;
+  what.payload_sum = sum_of(burst);
+  const size_t n = f.egress.header.emit_tcp(head, what);
+  const TxFrame frame{{head, n}, {burst.slices, burst.slice_count}, 0};
+  if (!f.egress.port->queue().tx(frame, bell)) return 0;
+  if (f.ip.mtu_discover == IP_PMTUDISC_DONT) ++f.next_ip_id;
+  count_sent(f, 1, n, burst.bytes);
+  tcp::sent_joined(f.tcb, plan, burst, now);
+  return 1;
 }
 
 /// Segment by segment, with a header that is built once; the last, which may be shorter and says

@@ -132,9 +132,16 @@ void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
 
 uint16_t largest_segment(const Tcb& t) {
   const uint32_t frame = t.pool == nullptr ? 65535 : t.pool->frame_bytes() - PacketPool::kHeadroom;
-  const uint32_t most = std::min<uint32_t>(frame + plain_options(t), UINT16_MAX);
-  return std::min({t.peer_mss, t.path_mss, static_cast<uint16_t>(most)});
+  const unsigned options = plain_options(t);
+  const uint32_t most = std::min(t.peer_mss, t.path_mss);
+  if (most <= frame + options) [[likely]]
+    return static_cast<uint16_t>(most);
+  // Several frames of one size, which a device may join to what the path takes.
+  const uint32_t text = most - options;
+  return static_cast<uint16_t>(text / ((text + frame - 1) / frame) + options);
 }
+
+uint32_t joined_mss(const Tcb& t) { return std::min(t.peer_mss, t.path_mss) - plain_options(t); }
 
 void update_mss(Tcb& t) {
   uint16_t most = largest_segment(t);

@@ -338,6 +338,8 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       mark_retransmitted(t, index, data ? p.offset + p.length : end, now);
       if (data && has(p.flags, SegFlags::kFin)) mark_retransmitted(t, index + 1, end, now);
       note_retransmission(t, p.offset, p.length, now);
+      if (t.queue.board().joined.end != 0 && !t.tlp_due) [[unlikely]]
+        joined_lost(t, p.offset, now);
       if (data) {
         ++t.data_segs_out;
         t.bytes_sent += p.length;

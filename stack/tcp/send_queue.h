@@ -32,6 +32,7 @@
 #include "core/packet.h"
 #include "core/seq.h"
 #include "stack/tcp/delivery_rate.h"
+#include "stack/tcp/joined.h"
 #include "stack/tcp/pacing.h"
 #include "stack/wire/expected.h"
 
@@ -105,6 +106,8 @@ struct Scoreboard {
   StreamOffset tlp_prompt = 0;  ///< the last in flight, up to here, is not held by a delayed ACK
 
   bool frto = false;  ///< RFC 5682: the timeout may have been spurious
+
+  JoinWatch joined;
 
   // PRR (RFC 9937 §6).
   uint32_t prr_delivered = 0;

@@ -326,6 +326,8 @@ void enter_time_wait(Tcb& t, Instant now);
 void update_mss(Tcb& t);
 /// What update_mss() has if nothing is searched for: payload and options, as Config::mss.
 uint16_t largest_segment(const Tcb& t);
+/// Payload of the largest that may be on the wire, whatever a frame of ours holds.
+uint32_t joined_mss(const Tcb& t);
 /// Bytes of options on every segment.
 inline uint16_t plain_options(const Tcb& t) { return t.ts_on ? 12 : 0; }
 constexpr uint16_t kMinMss = 48;  ///< payload after options (Linux tcp_min_snd_mss)

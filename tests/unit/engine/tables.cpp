@@ -25,7 +25,7 @@ std::unique_ptr<net::Snapshot> tables(const Place& at) {
                {.index = kEth0,
                 .name = "eth0",
                 .mac = at.mac,
-                .mtu = 1500,
+                .mtu = at.mtu,
                 .flags = up | LinkFlags::kEthernet}}};
   if (at.vlan != 0) {
     Link& l = links.all.emplace_back(links.all.back());

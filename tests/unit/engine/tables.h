@@ -21,6 +21,7 @@ struct Place {
   net::Mac router_mac = kRouterMac;
   bool knows_router = true;  ///< false: its Ethernet address is still asked for
   uint16_t vlan = 0;         ///< if not 0, addresses and routes are those of a VLAN upon eth0
+  uint32_t mtu = 1500;
 };
 
 std::unique_ptr<net::Snapshot> tables(const Place& at);

@@ -1,0 +1,36 @@
+// Segments that leave in one frame, as one longer segment: where the path takes more than a frame
+// of ours holds (jumbo frames), each of Tcb::mss bytes in a buffer of its own, for a device that
+// gathers them. What is sent again goes one by one.
+//
+// So a path that takes single segments but no joined ones, and does not say so (RFC 2923 §2.1),
+// would lose each flight once. Of one frame after the other it is watched whether any of it was
+// sent again: after three on end they are not joined for a while.
+// Owner: a Tcb's Scoreboard. Thread: holder of its engine's lock.
+#pragma once
+
+#include <cstdint>
+
+#include "core/clock.h"
+#include "core/seq.h"
+
+namespace vireo::tcp {
+
+struct Tcb;
+struct Plan;
+struct Burst;
+
+struct JoinWatch {
+  StreamOffset begin = 0;  ///< the frame that is watched
+  StreamOffset end = 0;    ///< 0: none
+  unsigned lost = 0;       ///< on end
+  Instant off_until;
+};
+
+/// Payload that may leave in one frame now; no more than Tcb::mss: nothing is joined.
+uint32_t may_join(Tcb& t, Instant now);
+/// As sent_burst(), for a burst that left as one segment.
+void sent_joined(Tcb& t, const Plan& plan, const Burst& b, Instant now);
+/// What begins at `offset` is sent again because it was lost.
+void joined_lost(Tcb& t, StreamOffset offset, Instant now);
+
+}  // namespace vireo::tcp
