@@ -551,6 +551,7 @@ class Engine {
   void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
   void end_surplus(TcpFlow& f) noexcept;
+  void poll_between_sends(Instant now) noexcept;
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;
   void arm_timer(TcpFlow& f) noexcept;
@@ -694,6 +695,7 @@ class Engine {
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   bool deadlines_moved_ = false;  ///< deadline_ may be late
   unsigned ride_turns_ = 0;       ///< since riding_ was empty
+  uint64_t sent_at_poll_ = 0;     ///< of tx_bytes, when a send polled last
   bool acks_ride_ = false;        ///< this turn is poll_to_return()'s
   bool stamps_ = false;           ///< stamp_frames() was asked for
   /// An answer whose books are not done. Its flow is as it is afterwards but for what nobody looks

@@ -12,6 +12,9 @@ namespace {
 
 using tcp::Effects;
 
+/// Bytes that leave before a program that sends is taken to look for what came.
+constexpr uint64_t kSentPerPoll = 32768;
+
 }  // namespace
 
 // ---- life
@@ -140,15 +143,32 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
     if (tcp_send_lone(f, v, now)) [[likely]]
       return v.iov_len;
     settle();
-    if (tcp_send_next(f, v, now)) return v.iov_len;
+    if (tcp_send_next(f, v, now)) {
+      poll_between_sends(now);
+      return v.iov_len;
+    }
     if (tcp::may_hold(f.tcb, v.iov_len)) {
       tcp::append_held(f.tcb, v.iov_base, v.iov_len);
       return v.iov_len;
     }
   }
   const size_t n = tcp::append(f.tcb, data, more, now);
-  if (n != 0) tcp_progress(f, now);
+  if (n != 0) {
+    tcp_progress(f, now);
+    poll_between_sends(now);
+  }
   return n;
+}
+
+/// A program that only sends comes to poll when its buffer is full, which may be megabytes later:
+/// the ACKs of what it sent free frames that are still in the cache, and nobody else needs to wake
+/// for them.
+void Engine::poll_between_sends(Instant now) noexcept {
+  const uint64_t sent = stats_.tx_bytes.get();
+  if (sent - sent_at_poll_ < kSentPerPoll) [[likely]]
+    return;
+  sent_at_poll_ = sent;
+  poll(now);
 }
 
 void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {
