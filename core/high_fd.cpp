@@ -9,7 +9,6 @@
 #include <cerrno>
 
 namespace vireo {
-namespace {
 
 // Above what programs that count descriptors use, and low enough that the kernel's table stays
 // small.
@@ -18,8 +17,6 @@ int high_number() noexcept {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 4 * 3, 3000));
 }
-
-}  // namespace
 
 int to_high_number(int fd) noexcept {
   if (fd < 0) return fd;

@@ -12,6 +12,8 @@ namespace vireo {
 /// Moves `fd` to a high number, close-on-exec. @return the new number; `fd` itself if it is
 /// negative or there is no room above (RLIMIT_NOFILE).
 int to_high_number(int fd) noexcept;
+/// Where they begin.
+int high_number() noexcept;
 
 inline UniqueFd to_high_number(UniqueFd fd) noexcept {
   return UniqueFd(to_high_number(fd.release()));

@@ -51,6 +51,7 @@ Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
     return fail(EINVAL, "bind");
   const auto local = Endpoint::from_sockaddr(addr, len);
   if (local && kind(h) == FileKind::kUdp && m != Mode::kCarried) udp_socket::prepare(f, *local);
+  f.touch();
   auto ok = from_kernel(libc().bind(h.fd, addr, len), "bind");
   // The port may be one that rests between two connections of ours.
   if (!ok && ok.error().code == EADDRINUSE && kind(h) == FileKind::kTcp &&
@@ -70,7 +71,7 @@ Result<void> listen(Handle h, int backlog) {
 Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (!h->stack->is_owner()) return from_kernel(libc().connect(h.fd, addr, len), "connect");
   if (kind(h) == FileKind::kUdp) return udp_socket::connect(h, addr, len);
-  if (addr == nullptr || len < sizeof(sa_family_t))
+  if (addr == nullptr || len < sizeof(sa_family_t))  // nothing comes of it
     return from_kernel(libc().connect(h.fd, addr, len), "connect");
   if (addr->sa_family == AF_UNSPEC) return tcp_socket::disconnect(h, addr, len);
   const int domain = h->domain.load(std::memory_order_relaxed);
@@ -80,6 +81,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
       to && to->addr.is_v4() && domain == AF_INET6 && h->tcp.options->v6only != 0;
   if (!to || to->port == 0 || to->addr.is_multicast() || is_barred) {
     if (is_tcp_carried(h)) return fail(EISCONN, "connect");
+    h->touch();
     return from_kernel(libc().connect(h.fd, addr, len), "connect");
   }
   return tcp_socket::connect(h, *to, addr, len,
@@ -104,6 +106,7 @@ Result<void> shutdown(Handle h, int how) {
     if (!h.is_alive()) return fail(EBADF, "shutdown");
     if (mode(h) == Mode::kListening) listener::stop(f);
   }
+  f.touch();
   const auto done = from_kernel(libc().shutdown(h.fd, how), "shutdown");
   f.ready.notify(kReadyIn | EPOLLHUP | kModeChanged);
   return done;
@@ -390,6 +393,7 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
     case F_SETFL: {
       const auto flags = static_cast<int>(argument);
       const bool nonblock = (flags & O_NONBLOCK) != 0;
+      if ((flags & ~(O_NONBLOCK | O_ACCMODE)) != 0) f.touch();
       if (!f.placeholder && f.stack->is_owner()) {
         const int kernel = mode(h) == Mode::kListening ? flags | O_NONBLOCK : flags;
         if (libc().fcntl(h.fd, F_SETFL, kernel) != 0) return fail_errno("fcntl");
@@ -399,6 +403,7 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
       return 0;
     }
     default:
+      if (command != F_GETFD && command != F_SETFD) f.touch();
       if (kind(h) == FileKind::kTcp && f.stack->is_owner())
         if (auto done = tcp_socket::owner_call(h, command, argument)) return *done;
       return from_libc(libc().fcntl(h.fd, command, argument), "fcntl");
@@ -420,6 +425,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
   }
   if (request == FIOASYNC && argument != nullptr) {
     const int on = *static_cast<const int*>(argument);
+    f.touch();
     if (!f.placeholder && libc().ioctl(h.fd, FIOASYNC, argument) != 0) return fail_errno("ioctl");
     set_async_locked(h, on != 0);
     return 0;
@@ -428,6 +434,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
        request == SIOCGPGRP) &&
       argument != nullptr && kind(h) == FileKind::kTcp && f.stack->is_owner()) {
     const bool sets = request == FIOSETOWN || request == SIOCSPGRP;
+    f.touch();
     auto owner = tcp_socket::owner_call(
         h, sets ? F_SETOWN : F_GETOWN,
         sets ? static_cast<uintptr_t>(*static_cast<const int*>(argument)) : 0);
@@ -472,6 +479,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
     }
   }
   if (is_void(h) && asks_queue) return fail(ENOTCONN, "ioctl");
+  f.touch();
   return from_libc(libc().ioctl(h.fd, request, argument), "ioctl");
 }
 

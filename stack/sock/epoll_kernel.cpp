@@ -60,6 +60,7 @@ Result<void> Epoll::settle(int epoll_fd, Item& i, bool rearm) noexcept {
   if (want != i.place) leave_kernel(epoll_fd, i);
   if (i.disarmed) return {};  // EPOLL_CTL_MOD brings it back
   // Again even if it is there: with the mode, the events that are the kernel's to report change.
+  if (want != Place::kNowhere) i.target->touch();  // the kernel remembers who watches it
   if (want == Place::kHybrid) return enter_hybrid(i);
   if (want == Place::kRaw && (i.place != want || rearm)) {
     epoll_event event = i.event;

@@ -78,6 +78,7 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   f.engine.store(nullptr, std::memory_order_relaxed);
   f.mode.store(Mode::kUndecided, std::memory_order_relaxed);
   f.nonblock.store(false, std::memory_order_relaxed);
+  f.touch();
   f.rcv_timeout_ns.store(0, std::memory_order_relaxed);
   f.snd_timeout_ns.store(0, std::memory_order_relaxed);
   f.domain.store(static_cast<uint8_t>(domain), std::memory_order_relaxed);
@@ -96,20 +97,26 @@ void release_pin(File& f) noexcept { release_file(f, UniqueFd()); }
 namespace sock {
 
 Result<int> socket(Stack& stack, int domain, int type, int protocol) {
-  int fd = libc().socket(domain, type, protocol);
+  const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const bool inet = domain == AF_INET || domain == AF_INET6;
+  const bool tcp = inet && kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
+  const bool udp = inet && kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
+  int fd = -1;
+  SpareShadows& spares = stack.spare_shadows();
+  const uint32_t forks = spares.forks();
+  if (tcp && stack.is_owner())
+    fd = spares.take(domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
+  if (fd < 0) fd = libc().socket(domain, type, protocol);
   if (fd < 0 && errno == EMFILE && give_up_leases(stack, 0))
     fd = libc().socket(domain, type, protocol);
   if (fd < 0) return fail_errno("socket");
-  if (domain != AF_INET && domain != AF_INET6) return fd;
-  const int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
-  const bool tcp = kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
-  const bool udp = kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
   if ((!tcp && !udp) || !stack.is_owner()) return fd;
   // No memory or no room in the table: the kernel's socket is as good as before.
   auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
   if (!f) return fd;
   init_options(**f);
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
+  if (tcp) spares.set_pristine((*f)->is_pristine, forks);
   forget(fd);  // the number was closed behind our back
   if (!fd_table().install(fd, **f)) {
     free_sockets(**f);
@@ -132,6 +139,17 @@ UniqueFd holder_for(Handle h) {
 
 bool in_owner(Handle h) { return h->stack->is_owner(); }
 
+/// kernel::close() of a number whose File has lost it, but what lies beneath may serve another.
+/// Only where it was a carried connection's: any other may have been given away (SCM_RIGHTS).
+int close_shadow(Handle h) {
+  if (h->is_pristine.load(std::memory_order_relaxed) && h->is_carried() &&
+      h->tcp.port == PortOrigin::kLeased && h->refs.load(std::memory_order_relaxed) == 1 &&
+      h->stack->spare_shadows().put(h.fd, h->domain.load(std::memory_order_relaxed),
+                                    h->nonblock.load(std::memory_order_relaxed), h->is_pristine))
+    return 0;
+  return kernel::close(h.fd);
+}
+
 }  // namespace
 
 Result<void> close(Handle h) {
@@ -144,7 +162,7 @@ Result<void> close(Handle h) {
   const Handle removed = fd_table().remove(h.fd);
   if (!removed) return fail(EBADF, "close");  // another thread was first
   UniqueFd holder = holder_for(removed);
-  const int r = kernel::close(h.fd);
+  const int r = close_shadow(removed);
   const int err = errno;
   release_file(*removed.file, std::move(holder));
   if (r != 0) return fail(err, "close");
@@ -160,11 +178,15 @@ void forget(int fd) {
 
 Result<void> adopt_dup(int from, int to) {
   const Handle h = fd_table().find(from);
-  if (h && in_owner(h)) fd_table().duplicate(from, to);
+  if (h && in_owner(h)) {
+    h->touch();
+    fd_table().duplicate(from, to);
+  }
   return {};
 }
 
 Result<int> dup(Handle h) {
+  h->touch();
   const int fd = libc().dup(h.fd);
   if (fd < 0) return fail_errno("dup");
   (void)adopt_dup(h.fd, fd);
@@ -172,6 +194,7 @@ Result<int> dup(Handle h) {
 }
 
 Result<int> dup_from(Handle h, int least, bool cloexec) {
+  h->touch();
   const int fd = libc().fcntl(h.fd, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, least);
   if (fd < 0) return fail_errno("fcntl");
   (void)adopt_dup(h.fd, fd);

@@ -37,6 +37,7 @@ int g_forking = 0;
 }  // namespace
 
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
+  spare_shadows_.fork_prepare();
   life_lock_.lock();
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.acquire(); });
   if (g_forking++ == 0) {
@@ -44,6 +45,7 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
     tcp::SharedConfig::lock().lock();
     fd_table().show_to_child(true);
   }
+  fd_table().for_each_file([](File& f) { f.touch(); });
   rules_lock_.lock();
   place_lock_.lock();
   options_table_.lock().lock();
@@ -64,6 +66,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   }
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.unlock(); });
   life_lock_.unlock();
+  spare_shadows_.fork_parent();
 }
 
 void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
@@ -76,6 +79,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   place_lock_.reset_after_fork();
   rules_lock_.reset_after_fork();
   life_lock_.reset_after_fork();
+  spare_shadows_.fork_child();
   if (--g_forking == 0) {
     fd_table().show_to_child(false);
     tcp::SharedConfig::lock().reset_after_fork();

@@ -201,6 +201,12 @@ Result<int> adopt_kernel(File& listener, int fd, int flags) {
   return fd;
 }
 
+/// accept4() makes a socket before it looks whether there is a connection for it.
+bool may_kernel_accept(int fd) {
+  pollfd p{fd, POLLIN, 0};
+  return kernel::poll_now(&p, 1) != 0;
+}
+
 Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
   int fd = -1;
   {
@@ -291,7 +297,11 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     if (f.nonblock.load(std::memory_order_relaxed)) {
       pin.pin(f);
       guard.unlock();
-      return kernel_accept(h, addr, len, flags);  // non-blocking too: EAGAIN if it has none
+      if (!may_kernel_accept(h.fd)) {
+        look_for_cancel();
+        return fail(EAGAIN, "accept");
+      }
+      return kernel_accept(h, addr, len, flags);  // non-blocking too
     }
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));

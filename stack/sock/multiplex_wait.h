@@ -113,6 +113,10 @@ class WaiterLoan {
 bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant deadline,
               const SignalMark& signals) noexcept;
 
+/// A look at the kernel's side costs as much as several polls of ours: at most so often, whatever
+/// VMA_SELECT_POLL_OS_RATIO says, but for 1.
+inline constexpr Duration kBetweenLooks = Duration::us(10);
+
 /// Waits until `call` has something, the deadline passes (0) or a signal comes (EINTR). A Call has:
 ///   EngineSet engines                    refreshed by harvest()
 ///   bool pending()                       our side may have something; no lock
@@ -134,6 +138,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   const bool never_sleeps = s.select_poll < Duration();
   const Instant spin_until = never_sleeps ? Instant::never() : now + s.select_poll;
   const auto ratio = static_cast<uint32_t>(s.select_poll_os_ratio);
+  Instant next_look = now + kBetweenLooks;
   MaskScope masked(mask);
   WaiterLoan waiter(stack);
   bool kernel_woke = false;
@@ -150,8 +155,11 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     const bool shared = polls > SpinPlaces::kLeastPolls &&
                         (never_sleeps ? places.is_crowded(now) : places.is_shared(now));
     const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;
-    const bool look =
-        call.engines.n == 0 || expired || kernel_woke || (ratio != 0 && polls % ratio == 0);
+    bool look = call.engines.n == 0 || expired || kernel_woke;
+    if (!look && ratio != 0 && polls % ratio == 0 && (ratio == 1 || now >= next_look)) {
+      look = true;
+      next_look = now + kBetweenLooks;
+    }
     if (look || call.pending()) {
       const auto n = call.harvest(look);
       if (!n || *n != 0) return n;

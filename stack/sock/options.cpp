@@ -729,6 +729,7 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   const ControlGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "setsockopt");
   const Mode mode = f.mode.load(std::memory_order_relaxed);
+  if (mode != Mode::kCarried || !is_untold(level, name)) f.touch();
   if (f.is_tcp() && level == IPPROTO_TCP && name == TCP_CONGESTION)
     return sock::set_congestion(f, h.fd, value, len);
   if (f.is_tcp() && level == SOL_SOCKET && name == SO_MAX_PACING_RATE)

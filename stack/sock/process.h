@@ -31,6 +31,7 @@
 #include "stack/sock/readiness.h"
 #include "stack/sock/rings.h"
 #include "stack/sock/shared_options.h"
+#include "stack/sock/spare_shadows.h"
 #include "stack/sock/spin_places.h"
 
 namespace vireo {
@@ -160,6 +161,8 @@ class Stack {
 
   ControlLock& placeholder_lock() { return place_lock_; }
 
+  SpareShadows& spare_shadows() { return spare_shadows_; }
+
   OptionsTable& options_table() { return options_table_; }
 
   // ---- multicast
@@ -229,6 +232,7 @@ class Stack {
   std::optional<Refusal> engine_refusal_ VIREO_GUARDED_BY(life_lock_);
   ControlLock place_lock_;  ///< leaf
   UniqueFd placeholder4_, placeholder6_;
+  SpareShadows spare_shadows_;
   OptionsTable options_table_;
 
   ControlLock stats_lock_;  ///< leaf

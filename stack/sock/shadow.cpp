@@ -57,6 +57,7 @@ UniqueFd dup_shadow(int fd) noexcept {
 }
 
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
+  h->touch();
   ssize_t n = 0;
   if ((flags & MSG_DONTWAIT) != 0) {
     n = kernel::recvmsg(h.fd, &msg, flags);
@@ -74,6 +75,7 @@ Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
 }
 
 Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags) {
+  h->touch();
   ssize_t n = 0;
   if ((flags & MSG_DONTWAIT) != 0) {
     n = kernel::sendmsg(h.fd, &msg, flags);

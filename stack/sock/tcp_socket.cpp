@@ -81,6 +81,7 @@ bool is_exclusive(const SocketOptions& o) {
 /// Gives the shadow a local port, so that the kernel gives it to nobody else.
 Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
   TcpSocket& s = f.tcp;
+  f.touch();
   auto name = kernel_name(fd);
   if (!name) return name;
   if (name->port == 0) {
@@ -194,6 +195,7 @@ namespace {
 /// Ends the flow of a socket that goes on living. Control and engine's lock held.
 void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
   File& f = *h.file;
+  f.touch();
   // What it was not told while it was carried (setsockopt()).
   const int nodelay = f.tcp.options->nodelay;
   (void)libc().setsockopt(h.fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
@@ -230,7 +232,13 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
       pin.pin(f);
     } else if (mode == Mode::kUndecided) {
       first = true;
-      const auto local = kernel_name(h.fd).value_or(Endpoint{});
+      // Who was never bound has no name.
+      const auto local =
+          f.is_pristine.load(std::memory_order_relaxed)
+              ? Endpoint{f.domain.load(std::memory_order_relaxed) == AF_INET ? IpAddr::any_v4()
+                                                                             : IpAddr(),
+                         0}
+              : kernel_name(h.fd).value_or(Endpoint{});
       Carried<Endpoint> carried = local;
       if (const auto may = may_carry(*f.stack, Role::kTcpClient, f.tcp.forced, local, to); !may) {
         carried = std::unexpected(may.error());
@@ -252,6 +260,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
   }
   if (first) f.ready.notify(kModeChanged);
   if (f.mode.load(std::memory_order_acquire) == Mode::kKernel) {
+    f.touch();
     if (how.for_data) return {};
     Result<int> done;
     {
@@ -296,6 +305,7 @@ Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
     }
   }
   f.ready.notify(kModeChanged);
+  f.touch();
   if (kernel::connect(h.fd, addr, len) != 0) return fail_errno("connect");
   if (f.mode.load(std::memory_order_relaxed) == Mode::kKernel)
     f.mode.store(Mode::kUndecided, std::memory_order_release);

@@ -1,0 +1,58 @@
+// Kernel sockets that lay beneath closed connections, for those to come: to make one and to end it
+// costs more than all that Vireo does for a short connection. Each is as socket(2) made it (File::
+// is_pristine), and has no other number, so that nobody can tell it from a new one; what the kernel
+// looks at in its maker is compared (the effective user; a child of fork(2) has none of them).
+// Owner: Stack. Thread: any; a leaf lock.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "core/fd.h"
+#include "core/lock.h"
+
+namespace vireo {
+
+class SpareShadows {
+ public:
+  /// TCP sockets of both families. More than these are closed as ever.
+  static constexpr unsigned kMost = 16;
+
+  /// A number, the lowest that is free, for a new TCP socket of the family. @return -1: none is
+  /// there, or no number is.
+  int take(int family, bool nonblock, bool cloexec) noexcept;
+  /// Takes the socket beneath `fd` and closes that number, if it `is_pristine` still. `nonblock`:
+  /// its O_NONBLOCK. @return false: nothing was done.
+  bool put(int fd, int family, bool nonblock, const std::atomic<bool>& is_pristine) noexcept;
+
+  // A child has all numbers of its parent: what lies beneath is not one process's any more.
+  /// To be asked before a socket is made ...
+  uint32_t forks() const noexcept { return forks_.load(std::memory_order_relaxed); }
+  /// ... and told when its File is in the table: it is pristine if there was no fork since.
+  void set_pristine(std::atomic<bool>& is_pristine, uint32_t forks) noexcept;
+  /// Closes them all. Files that are there are touched next.
+  void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS;
+  void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
+  void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.reset_after_fork(); }
+
+ private:
+  struct Spare {
+    UniqueFd fd;
+    int family = 0;
+    bool nonblock = false;
+  };
+
+  void clear_locked() noexcept VIREO_REQUIRES(lock_);
+
+  ControlLock lock_;
+  std::array<Spare, kMost> spares_ VIREO_GUARDED_BY(lock_);
+  unsigned count_ VIREO_GUARDED_BY(lock_) = 0;
+  std::atomic<uint32_t> forks_{0};
+  uid_t user_ VIREO_GUARDED_BY(lock_) = 0;  ///< whose they are
+  int least_ VIREO_GUARDED_BY(lock_) = -1;  ///< number of the first ever kept
+};
+
+}  // namespace vireo
