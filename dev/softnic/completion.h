@@ -33,6 +33,18 @@ struct Channel : ibv_comp_channel {
 
 enum class Armed : uint8_t { kNo, kSolicited, kAny };
 
+/// What the completion of a packet tells that several segments became. In network order, as they
+/// had it.
+struct Lro {
+  uint8_t segments = 0;
+  uint8_t least_ttl = 0;
+  bool push = false;
+  uint16_t window = 0;
+  uint32_t ack = 0;
+  bool has_stamps = false;
+  uint32_t stamps[2] = {};  ///< of the last
+};
+
 /// What ibv_wc does not tell: extended completion queues and the entries of mlx5 do.
 struct Seen {
   uint32_t flow_tag = 0;   ///< of the rule that matched; 0: none
@@ -43,6 +55,7 @@ struct Seen {
   uint8_t types = 0;       ///< of the headers, as l4_hdr_type_etc
   uint8_t wqe_opcode = 0;  ///< of what was sent
   uint16_t wqe_id = 0;     ///< of a striding queue: the element, whose stride is wc.wr_id
+  Lro lro = {};
 };
 
 /// A completion, and the slots of the work ring that are free again once it was polled: all up to

@@ -1,6 +1,7 @@
 #include "dev/softnic/completion_ring.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "dev/softnic/clock.h"
 #include "dev/softnic/completion.h"
@@ -39,6 +40,19 @@ mlx5_cqe64 error_of(const Cqe& e, bool is_receive) {
   return c;
 }
 
+/// Bytes that mlx5dv.h has no names for; Linux: lro_tcppsh_abort_dupack, lro_min_ttl, lro_tcp_win,
+/// lro_ack_seq_num. The timestamps of several segments take the place of the device's time.
+void tell_lro(const Lro& lro, mlx5_cqe64& c) {
+  constexpr uint8_t kPush = 1 << 6, kStamps = 1 << 7;
+  c.srqn_uidx = htobe32(uint32_t{lro.segments} << 24);
+  if (lro.segments == 1) return;
+  c.rsvd4[0] = static_cast<uint8_t>((lro.push ? kPush : 0) | (lro.has_stamps ? kStamps : 0));
+  c.rsvd4[1] = lro.least_ttl;
+  std::memcpy(&c.rsvd4[2], &lro.window, sizeof lro.window);
+  std::memcpy(&c.rsvd4[4], &lro.ack, sizeof lro.ack);
+  if (lro.has_stamps) std::memcpy(&c.timestamp, lro.stamps, sizeof c.timestamp);
+}
+
 mlx5_cqe64 received(const Cqe& e) {
   mlx5_cqe64 c{};
   c.hds_ip_ext = e.seen.checksums;
@@ -49,6 +63,7 @@ mlx5_cqe64 received(const Cqe& e) {
   c.wqe_id = htobe16(e.seen.wqe_id);
   c.timestamp = htobe64(ticks_now());
   c.op_own = MLX5_CQE_RESP_SEND << 4;
+  if (e.seen.lro.segments > 0) tell_lro(e.seen.lro, c);
   return c;
 }
 

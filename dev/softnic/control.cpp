@@ -101,6 +101,8 @@ softnic_objects softnic_objects_of(ibv_device* device) {
     o.pairs += count(c->qps);
     o.work_queues += count(c->wqs);
     o.tables += count(c->tables);
+    o.by_command += count(c->firmware_objects);
+    o.matchers += count(c->matchers);
   }
   o.regions = n.port.memory.count();
   o.flows = n.port.flows.count();

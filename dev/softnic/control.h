@@ -15,6 +15,7 @@ struct softnic_counts {
   uint64_t tx_frames;
   uint64_t tx_bursts;  ///< requests to segment, each of which became several of tx_frames
   uint64_t rx_frames;
+  uint64_t rx_coalesced;    ///< of rx_frames, those that became part of the packet before (LRO)
   uint64_t rx_no_rule;      ///< no flow rule wanted them
   uint64_t rx_no_receive;   ///< dropped: no receive was posted
   uint64_t tx_unplugged;    ///< sent while the link was down
@@ -25,6 +26,7 @@ struct softnic_counts {
 struct softnic_objects {
   unsigned contexts, domains, regions, channels, completion_queues, pairs, flows;
   unsigned work_queues, tables;  ///< of receives; those that lead to them
+  unsigned by_command, matchers;  ///< made by DevX; of rules by the device's match values
   unsigned receives;             ///< of striding queues: strides
 };
 

@@ -177,6 +177,7 @@ int ibv_close_device(ibv_context* context) {
   Nic& n = *c.nic;
   {
     const std::lock_guard hold(n.port.lock);
+    destroy_firmware_objects(c);
     while (!c.qps.empty()) destroy(c, *c.qps.back());
     for (const auto& wq : c.wqs) n.port.detach(*wq);
     for (const auto& cq : c.cqs) n.port.detach(*cq);

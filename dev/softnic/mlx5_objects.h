@@ -16,5 +16,24 @@ ibv_wq* softnic_mlx5_create_wq(ibv_context* context, const ibv_wq_init_attr* att
                                const mlx5dv_wq_init_attr* mlx5);
 ibv_qp* softnic_mlx5_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr,
                                const mlx5dv_qp_init_attr* mlx5);
+/// EOPNOTSUPP: another flag than MLX5DV_CONTEXT_FLAGS_DEVX.
+ibv_context* softnic_mlx5_open_device(ibv_device* device, const mlx5dv_context_attr* attr);
+/// QUERY_HCA_CAP of the Ethernet offloads. EINVAL: the context is without DevX; EREMOTEIO: refused
+/// by the firmware, the answer says why.
+int softnic_mlx5_general_cmd(ibv_context* context, const void* in, size_t in_bytes, void* out,
+                             size_t out_bytes);
+/// ALLOC_TRANSPORT_DOMAIN; CREATE_TIR of a striding queue. Errors: as above.
+mlx5dv_devx_obj* softnic_mlx5_obj_create(ibv_context* context, const void* in, size_t in_bytes,
+                                         void* out, size_t out_bytes);
+/// EREMOTEIO: it is in use.
+int softnic_mlx5_obj_destroy(mlx5dv_devx_obj* obj);
+/// Of the outer headers. EOPNOTSUPP: anything else.
+mlx5dv_flow_matcher* softnic_mlx5_create_matcher(ibv_context* context,
+                                                 const mlx5dv_flow_matcher_attr* attr);
+int softnic_mlx5_destroy_matcher(mlx5dv_flow_matcher* matcher);
+/// To a TIR, with a tag or without. Errors: as ibv_create_flow(3).
+ibv_flow* softnic_mlx5_create_flow(mlx5dv_flow_matcher* matcher,
+                                   const mlx5dv_flow_match_parameters* value, size_t actions,
+                                   const mlx5dv_flow_action_attr* attr);
 int softnic_mlx5_get_clock_info(ibv_context* context, mlx5dv_clock_info* out);
 }

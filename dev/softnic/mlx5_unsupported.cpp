@@ -1,5 +1,5 @@
 // What of libmlx5 this device does not have, refused as the real one refuses it on a device
-// without: DevX, software steering, device memory, keys of several regions, cryptography, VFIO.
+// without: most of DevX, software steering, device memory, keys of several regions, cryptography, VFIO.
 // Programs that link against the real library find every name. Declared without arguments, which
 // none of them looks at: the header is not included. Source: the manual page of each.
 #include <cerrno>
@@ -21,11 +21,11 @@ NUMBER(_mlx5dv_mkey_check) NUMBER(_mlx5dv_query_port) NUMBER(mlx5dv_crypto_login
 NUMBER(mlx5dv_crypto_login_destroy) NUMBER(mlx5dv_crypto_login_query)
 NUMBER(mlx5dv_crypto_login_query_state) NUMBER(mlx5dv_crypto_logout)
 NUMBER(mlx5dv_dci_stream_id_reset) NUMBER(mlx5dv_dek_destroy) NUMBER(mlx5dv_dek_query)
-NUMBER(mlx5dv_destroy_flow_matcher) NUMBER(mlx5dv_destroy_mkey)
+NUMBER(mlx5dv_destroy_mkey)
 NUMBER(mlx5dv_destroy_steering_anchor) NUMBER(mlx5dv_devx_cq_modify) NUMBER(mlx5dv_devx_cq_query)
-NUMBER(mlx5dv_devx_destroy_eq) NUMBER(mlx5dv_devx_free_msi_vector) NUMBER(mlx5dv_devx_general_cmd)
+NUMBER(mlx5dv_devx_destroy_eq) NUMBER(mlx5dv_devx_free_msi_vector)
 NUMBER(mlx5dv_devx_get_async_cmd_comp) NUMBER(mlx5dv_devx_ind_tbl_modify)
-NUMBER(mlx5dv_devx_ind_tbl_query) NUMBER(mlx5dv_devx_obj_destroy) NUMBER(mlx5dv_devx_obj_modify)
+NUMBER(mlx5dv_devx_ind_tbl_query) NUMBER(mlx5dv_devx_obj_modify)
 NUMBER(mlx5dv_devx_obj_query) NUMBER(mlx5dv_devx_obj_query_async) NUMBER(mlx5dv_devx_qp_modify)
 NUMBER(mlx5dv_devx_qp_query) NUMBER(mlx5dv_devx_query_eqn) NUMBER(mlx5dv_devx_srq_modify)
 NUMBER(mlx5dv_devx_srq_query) NUMBER(mlx5dv_devx_subscribe_devx_event)
@@ -44,14 +44,14 @@ NUMBER(mlx5dv_sched_leaf_destroy) NUMBER(mlx5dv_sched_leaf_modify)
 NUMBER(mlx5dv_sched_node_destroy) NUMBER(mlx5dv_sched_node_modify) NUMBER(mlx5dv_set_context_attr)
 NUMBER(mlx5dv_vfio_get_events_fd) NUMBER(mlx5dv_vfio_process_events)
 
-POINTER(mlx5dv_alloc_dm) POINTER(mlx5dv_alloc_var) POINTER(mlx5dv_create_flow)
+POINTER(mlx5dv_alloc_dm) POINTER(mlx5dv_alloc_var)
 POINTER(mlx5dv_create_flow_action_esp) POINTER(mlx5dv_create_flow_action_modify_header)
-POINTER(mlx5dv_create_flow_action_packet_reformat) POINTER(mlx5dv_create_flow_matcher)
+POINTER(mlx5dv_create_flow_action_packet_reformat)
 POINTER(mlx5dv_create_mkey) POINTER(mlx5dv_create_steering_anchor)
 POINTER(mlx5dv_crypto_login_create) POINTER(mlx5dv_dek_create)
 POINTER(mlx5dv_devx_alloc_msi_vector) POINTER(mlx5dv_devx_alloc_uar)
 POINTER(mlx5dv_devx_create_cmd_comp) POINTER(mlx5dv_devx_create_eq)
-POINTER(mlx5dv_devx_create_event_channel) POINTER(mlx5dv_devx_obj_create)
+POINTER(mlx5dv_devx_create_event_channel)
 POINTER(mlx5dv_devx_umem_reg) POINTER(mlx5dv_devx_umem_reg_ex) POINTER(mlx5dv_dm_map_op_addr)
 POINTER(mlx5dv_dr_action_create_aso) POINTER(mlx5dv_dr_action_create_default_miss)
 POINTER(mlx5dv_dr_action_create_dest_array) POINTER(mlx5dv_dr_action_create_dest_devx_tir)

@@ -2,8 +2,6 @@
 // are. Source: mlx5dv.h and the manual page of each.
 #include <infiniband/mlx5dv.h>
 
-#include <cerrno>
-
 #include "dev/softnic/mlx5_objects.h"
 
 extern "C" {
@@ -11,9 +9,7 @@ extern "C" {
 bool mlx5dv_is_supported(ibv_device* device) { return softnic_mlx5_is_supported(device); }
 
 ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
-  if (attr->flags == 0 && attr->comp_mask == 0) return ibv_open_device(device);
-  errno = EOPNOTSUPP;  // DevX
-  return nullptr;
+  return softnic_mlx5_open_device(device, attr);
 }
 
 int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
@@ -38,6 +34,32 @@ ibv_wq* mlx5dv_create_wq(ibv_context* context, ibv_wq_init_attr* attr, mlx5dv_wq
 
 int mlx5dv_get_clock_info(ibv_context* context, mlx5dv_clock_info* out) {
   return softnic_mlx5_get_clock_info(context, out);
+}
+
+int mlx5dv_devx_general_cmd(ibv_context* context, const void* in, size_t in_bytes, void* out,
+                            size_t out_bytes) {
+  return softnic_mlx5_general_cmd(context, in, in_bytes, out, out_bytes);
+}
+
+mlx5dv_devx_obj* mlx5dv_devx_obj_create(ibv_context* context, const void* in, size_t in_bytes,
+                                        void* out, size_t out_bytes) {
+  return softnic_mlx5_obj_create(context, in, in_bytes, out, out_bytes);
+}
+
+int mlx5dv_devx_obj_destroy(mlx5dv_devx_obj* obj) { return softnic_mlx5_obj_destroy(obj); }
+
+mlx5dv_flow_matcher* mlx5dv_create_flow_matcher(ibv_context* context,
+                                                mlx5dv_flow_matcher_attr* attr) {
+  return softnic_mlx5_create_matcher(context, attr);
+}
+
+int mlx5dv_destroy_flow_matcher(mlx5dv_flow_matcher* matcher) {
+  return softnic_mlx5_destroy_matcher(matcher);
+}
+
+ibv_flow* mlx5dv_create_flow(mlx5dv_flow_matcher* matcher, mlx5dv_flow_match_parameters* value,
+                             size_t actions, mlx5dv_flow_action_attr* attr) {
+  return softnic_mlx5_create_flow(matcher, value, actions, attr);
 }
 
 }  // extern "C"

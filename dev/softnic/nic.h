@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/fd.h"
+#include "dev/softnic/devx.h"
 #include "dev/softnic/port.h"
 
 namespace vireo::softnic {
@@ -61,6 +62,9 @@ struct Context : verbs_context {
   std::vector<std::unique_ptr<Wq>> wqs;
   std::vector<std::unique_ptr<Table>> tables;
   std::vector<std::unique_ptr<Qp>> qps;
+  bool has_commands = false;  ///< DevX
+  std::vector<std::unique_ptr<mlx5dv_devx_obj>> firmware_objects;
+  std::vector<std::unique_ptr<mlx5dv_flow_matcher>> matchers;
 
   void tell(const ibv_async_event& e);
 };

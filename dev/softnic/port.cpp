@@ -262,6 +262,7 @@ unsigned Port::take_in(unsigned most) {
     if (frame.empty() || !deliver(harmed(frame))) break;
     wire_->pop();
   }
+  end_sessions();
   flush_direct();
   return n;
 }
@@ -296,7 +297,14 @@ unsigned Port::posted_receives() {
 }
 
 bool Port::is_only_receiver() const {
-  return std::count_if(qps_.begin(), qps_.end(), [](const Qp* q) { return q->can_receive(); }) == 1;
+  const void* only = nullptr;
+  for (const Qp* q : qps_) {
+    if (!q->can_receive()) continue;
+    const void* const queue = q->table != nullptr ? static_cast<const void*>(q->table->wq) : q;
+    if (only != nullptr && only != queue) return false;
+    only = queue;
+  }
+  return only != nullptr;
 }
 
 /// @return false: the frame must wait on the wire.
@@ -320,15 +328,18 @@ bool Port::deliver(std::span<const std::byte> frame) {
     Wq* const wq = qp.table != nullptr ? qp.table->wq : nullptr;
     const bool is_ready = wq != nullptr ? wq->state == IBV_WQS_RDY
                                         : qp.state == IBV_QPS_RTR || qp.state == IBV_QPS_RTS;
+    seen.flow_tag = to.tag[i];
+    seen.lro.segments = qp.coalescing != nullptr ? 1 : 0;
     if (!is_ready) {
       drop(counts.rx_no_rule);
+    } else if (qp.coalescing != nullptr && collect(qp, frame, h, good, seen)) {
+      continue;
     } else if (!(wq != nullptr ? has_receive(*wq, frame.size()) : has_receive(qp))) {
       // Beside other queue pairs it is lost, as on a NIC: they shall not wait for this one.
       const bool can_wait = peer_ == nullptr || (is_direct() && !driven.by_hand);
       if (can_wait && is_only_receiver()) return false;
       drop(counts.rx_no_receive);
     } else {
-      seen.flow_tag = to.tag[i];
       const bool whole = wq != nullptr ? scatter(*wq, frame, seen) : scatter(qp, frame, good, seen);
       if (whole) ++counts.rx_frames;
     }
@@ -413,6 +424,54 @@ bool Port::scatter(Wq& wq, std::span<const std::byte> frame, const Seen& seen) {
   complete(wq.received(), cqe);
   if (wc.status != IBV_WC_SUCCESS) enter_error(wq);
   return wc.status == IBV_WC_SUCCESS;
+}
+
+/// LRO. @return true: the frame is in a session; else it is to be delivered as it is, and the
+/// session of its connection has been.
+bool Port::collect(Qp& qp, std::span<const std::byte> frame, const Headers& h, bool good,
+                   const Seen& seen) {
+  Coalescing& c = *qp.coalescing;
+  Wq& wq = *qp.table->wq;
+  const bool is_fit = c.is_fit(frame, h, good);
+  const size_t at = c.find(h);
+  if (at < c.sessions().size()) {
+    if (is_fit && c.extend(c.sessions()[at], frame, h, seen)) {
+      ++counts.rx_frames;
+      ++counts.rx_coalesced;
+      return true;
+    }
+    hand_over(qp, at);
+  }
+  if (c.sessions().size() == Coalescing::kMostSessions) hand_over(qp, 0);
+  // Each may grow to its most, with as much filler before it.
+  (void)wq.ring.look(wq, memory);
+  const uint64_t wanted = (c.sessions().size() + 1) * 2 * wq.ring.strides_for(c.most());
+  const bool has_room = wq.ring.waiting() >= wanted && c.most() <= wq.ring.bytes();
+  if (is_fit && has_room) {
+    c.begin(frame, h, seen);
+    return true;
+  }
+  if (!has_room)
+    while (!c.sessions().empty()) hand_over(qp, 0);
+  return false;
+}
+
+void Port::hand_over(Qp& qp, size_t session) {
+  auto& sessions = qp.coalescing->sessions();
+  Coalescing::Session s = std::move(sessions[session]);
+  sessions.erase(sessions.begin() + static_cast<ptrdiff_t>(session));
+  s.seen.lro = s.told;
+  Wq& wq = *qp.table->wq;
+  if (wq.state != IBV_WQS_RDY || !has_receive(wq, s.bytes.size()))
+    ++counts.rx_no_receive;
+  else if (scatter(wq, s.bytes, s.seen))
+    ++counts.rx_frames;
+}
+
+void Port::end_sessions() {
+  for (Qp* qp : qps_)
+    if (qp->coalescing != nullptr)
+      while (!qp->coalescing->sessions().empty()) hand_over(*qp, 0);
 }
 
 /// Every element comes back.

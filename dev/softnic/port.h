@@ -109,7 +109,10 @@ class Port {
   void enter_error(Qp& qp);
   void enter_error(Wq& wq);
   void enter_all_errors();
-  void inject(std::span<const std::byte> frame) { deliver(frame); }
+  void inject(std::span<const std::byte> frame) {
+    deliver(frame);
+    end_sessions();
+  }
 
   std::mutex& lock;
   /// Of all queues.
@@ -141,6 +144,10 @@ class Port {
   bool scatter(Qp& qp, std::span<const std::byte> frame, bool good, const Seen& seen);
   bool has_receive(Wq& wq, size_t bytes);
   bool scatter(Wq& wq, std::span<const std::byte> frame, const Seen& seen);
+  bool collect(Qp& qp, std::span<const std::byte> frame, const Headers& h, bool good,
+               const Seen& seen);
+  void hand_over(Qp& qp, size_t session);
+  void end_sessions();
   bool is_only_receiver() const;
   void complete(Cq& cq, Cqe e);
   void watch_peer();

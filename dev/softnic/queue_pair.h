@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "dev/softnic/coalescing.h"
 #include "dev/softnic/completion.h"
 #include "dev/softnic/receive_ring.h"
 #include "dev/softnic/send_ring.h"
@@ -89,6 +90,7 @@ struct Qp : ibv_qp {
   WorkRing<ReceiveRequest> receives;
   std::unique_ptr<DirectRings> direct;
   Table* table = nullptr;  ///< then it has no rings, and frames for it are the queue's there
+  std::unique_ptr<Coalescing> coalescing;  ///< of a TIR with LRO
 
   Qp(const ibv_qp_init_attr& attr, uint16_t tso_header)
       : ibv_qp{},

@@ -38,6 +38,7 @@ class StridingRing {
   }
   /// Of an element.
   uint32_t strides() const { return 1U << log_strides_; }
+  uint64_t bytes() const { return uint64_t{strides()} << log_bytes_; }
   /// Of the front element, that no packet lies in.
   uint32_t left() const { return strides() - used_; }
   /// Strides that are posted.

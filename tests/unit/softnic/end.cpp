@@ -16,7 +16,9 @@ End::End(int number, const EndOptions& o) : memory(64 * kSlot) {
   ibv_device** list = ibv_get_device_list(nullptr);
   device = list[number];
   ibv_free_device_list(list);
-  context = ibv_open_device(device);
+  mlx5dv_context_attr attr_of_open{};
+  if (o.commands) attr_of_open.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+  context = mlx5dv_open_device(device, &attr_of_open);
   domain = ibv_alloc_pd(context);
   constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE;  // the macro mixes it with another enumeration
   region = ibv_reg_mr(domain, memory.data(), memory.size(), kAccess);

@@ -21,6 +21,7 @@ struct EndOptions {
   uint16_t tso_header = 0;
   bool compress = false;  ///< the receives' completions
   bool by_hand = true;    ///< rings that are given away
+  bool commands = false;  ///< opened for DevX
   uint64_t fields = 0;    ///< IBV_WC_EX_WITH_*: receives complete on an extended queue
 };
 
