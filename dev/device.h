@@ -27,6 +27,22 @@ enum class RxFlags : uint16_t {
 template <>
 inline constexpr bool kIsFlags<RxFlags> = true;
 
+/// Above the flags: of how many segments of a connection the device has made the packet (LRO), if
+/// of several. Its headers are those of the first, but for length, acknowledgement and window.
+inline constexpr unsigned kRxSegmentsAt = 8;
+constexpr RxFlags with_segments(RxFlags flags, uint32_t segments) {
+  return flags | static_cast<RxFlags>(segments << kRxSegmentsAt);
+}
+/// At least 1.
+constexpr uint32_t segments_of(RxFlags flags) {
+  const uint32_t n = static_cast<uint32_t>(flags) >> kRxSegmentsAt;
+  return n != 0 ? n : 1;
+}
+/// It is in one buffer, as it came from the wire.
+constexpr bool is_single(RxFlags flags) {
+  return static_cast<uint16_t>(flags) < static_cast<uint16_t>(RxFlags::kMore);
+}
+
 /// One received frame: starts at the Ethernet header (packet->data(), packet->length), or continues
 /// the one before.
 struct RxDesc {

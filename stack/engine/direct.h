@@ -88,7 +88,7 @@ template <class F>
   last_poll_.store(now.ns(), std::memory_order_relaxed);  // as poll()
   const unsigned n = only_.queue->rx_burst(burst_);
   RxDesc& first = burst_[0];
-  if (n == 1 && !has(first.flags, RxFlags::kMore)) [[likely]] {
+  if (n == 1 && is_single(first.flags)) [[likely]] {
     if (const uint32_t bytes = take_expected(first, f, to, now); bytes != 0) [[likely]] {
       first.packet.reset();
       // As end_turn(); notes are run when the lock is let go, and the pool is as it was.

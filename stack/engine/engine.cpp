@@ -67,7 +67,7 @@ Engine::~Engine() {
 /// Of what waits in a queue the first `n`, which are in burst_, and perhaps more. @return frames.
 inline unsigned Engine::receive_first(Port& port, Queue& queue, unsigned n, Instant now) noexcept {
   if (n == 0) return 0;
-  if (n != 1 || has(burst_[0].flags, RxFlags::kMore)) [[unlikely]]
+  if (n != 1 || !is_single(burst_[0].flags)) [[unlikely]]
     return receive_many(port, queue, n, now);
   if (!receive_plain(burst_[0], true, now)) [[unlikely]]
     receive_frame(port, burst_[0], {}, now);

@@ -499,7 +499,7 @@ class Engine {
   void receive_buffer(Port& port, RxDesc& desc, bool alone, Instant now) noexcept;
   void receive_frame(Port& port, RxDesc& desc, PacketChain rest, Instant now) noexcept;
   void receive_tcp(Port& port, const wire::ParsedFrame& frame, const std::byte* eth,
-                   PacketChain packet, Instant now) noexcept;
+                   PacketChain packet, uint32_t segments, Instant now) noexcept;
   void receive_udp(const wire::ParsedFrame& frame, PacketChain packet) noexcept;
   UdpFlow& member_for(const std::vector<UdpFlow*>& flows,
                       const wire::ParsedFrame& f) const noexcept;

@@ -71,10 +71,11 @@ unsigned Engine::receive_many(Port& port, Queue& queue, unsigned n, Instant now)
 /// A whole packet, or one buffer of a packet that lies in several.
 void Engine::receive_buffer(Port& port, RxDesc& d, bool alone, Instant now) noexcept {
   if (!partial_) [[likely]] {
-    if (!has(d.flags, RxFlags::kMore)) [[likely]] {
+    if (is_single(d.flags)) [[likely]] {
       if (!receive_plain(d, alone, now)) receive_frame(port, d, {}, now);
       return;
     }
+    if (!has(d.flags, RxFlags::kMore)) return receive_frame(port, d, {}, now);
     partial_ = std::move(d.packet);
     partial_flags_ = d.flags;
     return;
@@ -113,14 +114,15 @@ void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now)
   packet.append(std::move(rest));
   if (packet.bytes() > f.payload_bytes) packet.trim_back(packet.bytes() - f.payload_bytes);
   if (f.proto == IpProto::kTcp) [[likely]]
-    receive_tcp(port, f, eth, std::move(packet), now);
+    receive_tcp(port, f, eth, std::move(packet), segments_of(d.flags), now);
   else
     receive_udp(f, std::move(packet));
 }
 
 void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth, PacketChain packet,
-                         Instant now) noexcept {
+                         uint32_t segments, Instant now) noexcept {
   tcp::Segment s = make_segment(f);
+  s.segments = static_cast<uint8_t>(segments);
   if (f.payload_bytes != 0)
     s.payload = std::move(packet);  // else the buffer lives to the end of this call
   const IpAddr dst = f.dst();

@@ -261,7 +261,9 @@ Next step7_text(Tcb& t, Arrival& a) {
   if (t.ecn_on) ecn_on_data(t, a.s);
   if (t.ts_on && a.options.has_timestamps && a.options.ts_ecr != t.tuning.echo)
     measure_by_echo(t, a.options.ts_ecr, a.now);
-  const uint32_t length = a.length();
+  // Of several in one, the mean: what counts as a full segment decides when an ACK is due (RFC 9293
+  // §3.8.6.3), which then counts bytes.
+  const uint32_t length = (a.length() + a.s.segments - 1) / a.s.segments;
   if (length > t.rcv_mss) t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(length, t.path_mss));
   if (a.left == 0) {
     const StreamOffset before = t.rcv_nxt;
@@ -460,7 +462,7 @@ void accept_data(Tcb& t, PacketChain data, Instant now) {
 }
 
 Effects input(Tcb& t, Segment&& s, Instant now) {
-  if (t.predictable) [[likely]] {
+  if (t.predictable && s.segments == 1) [[likely]] {
     if (const auto e = input_predicted(t, s, now)) [[likely]]
       return *e;
   }

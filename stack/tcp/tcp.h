@@ -70,6 +70,7 @@ struct Segment {
   Seq32 ack;
   uint16_t window = 0;  ///< as on the wire, unscaled
   SegFlags flags = SegFlags::kNone;
+  uint8_t segments = 1;  ///< of several that the device has put together, as many
   uint16_t urgent = 0;
   std::span<const uint8_t> options;    ///< borrowed: valid during input()
   PacketChain payload;                 ///< TCP payload only; input() takes what it keeps

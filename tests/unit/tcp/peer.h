@@ -101,7 +101,9 @@ class Peer {
     const std::vector<uint8_t> o = syn                                    ? syn_options()
                                    : config.timestamps && send_timestamps ? ts_options()
                                                                           : std::vector<uint8_t>{};
-    return input(t, make(flags, seq, ack, data, o), now);
+    Segment s = make(flags, seq, ack, data, o);
+    s.segments = coalesced;
+    return input(t, std::move(s), now);
   }
   /// Everything the Tcb wants to say now.
   std::vector<Out> out(unsigned most = 10'000) {
@@ -198,6 +200,7 @@ class Peer {
   uint8_t peer_wscale = 0;
   wire::Ecn ecn = wire::Ecn::kNotEct;  ///< of the peer's next segments
   uint32_t ts_val = 100, ts_ecr = 0;
+  uint8_t coalesced = 1;  ///< segments of the wire in each that comes in
   bool send_timestamps = true;
 };
 

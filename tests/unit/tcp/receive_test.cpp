@@ -17,6 +17,23 @@ TEST_P(Receive, InOrder) {
   EXPECT_EQ(p.read(), "hello world");
 }
 
+// RFC 9293 §3.8.6.3 (MUST-59): at least every second full-sized segment is acknowledged; a device
+// that makes one of several must not make that every second packet.
+TEST_P(Receive, SegmentsThatCameAsOneCountAsSeveral) {
+  Peer p(ours(), theirs());
+  p.establish_active();
+  p.coalesced = 2;
+  p.in(kAck, 1, 1, std::string(1600, 'a'));
+  EXPECT_EQ(p.out().size(), 1U) << "two full segments of 800 bytes";
+  EXPECT_EQ(p.t.rcv_mss, 800);
+  p.coalesced = 1;
+  p.in(kAck, 1601, 1, std::string(800, 'b'));
+  EXPECT_TRUE(p.out().empty());
+  p.in(kAck, 2401, 1, std::string(800, 'c'));
+  EXPECT_EQ(p.out().size(), 1U);
+  EXPECT_EQ(p.read().size(), 3200U);
+}
+
 TEST_P(Receive, ResetOnlyAtExactlyTheNextByte) {  // RFC 5961 §3.2
   Peer p(ours(), theirs());
   p.establish_active();
