@@ -44,7 +44,7 @@ enum class RingLogic : uint8_t {
   kCoreAttach = 31
 };
 enum class HwTimestamps : uint8_t { kOff, kRaw, kBest, kSync, kPtp };
-enum class StridingChoice : uint8_t { kAuto, kOff, kOn };
+enum class StridingChoice : uint8_t { kAuto, kOff, kOn };  ///< and LRO's
 enum class ThreadMode : uint8_t { kSingle, kSpin, kMutex, kPlenty };
 enum class BufferBatching : uint8_t { kNone, kReclaim, kBatch };
 enum class TcpCtlThread : uint8_t { kOff, kWakeup, kNoWakeup };

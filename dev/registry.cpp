@@ -76,7 +76,8 @@ Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Sett
                .signal_every = count(s.tx_wre_batching),
                .refill_receives = count(s.rx_wre_batching),
                .stamps = stamps_of(s.hw_ts_conversion),
-               .stride = s.strq == StridingChoice::kOn});
+               .stride = s.strq == StridingChoice::kOn,
+               .lro = s.lro == StridingChoice::kOn});
 }
 
 constexpr const char* kInterfaces = "/sys/class/net/";

@@ -1,4 +1,5 @@
 // Opening: what the device must be for its rings to be driven, and what it is else.
+#include <algorithm>
 #include <cerrno>
 
 #include "core/log.h"
@@ -57,6 +58,7 @@ std::optional<verbs::StampClock> clock_of(const verbs::Context& context, StampTi
 struct MadeStriding {
   verbs::Pair pair;
   std::unique_ptr<Striding> striding;
+  uint32_t element_bytes;
 };
 /// A pair that only sends, and the queue that receives. Errors: whatever is refused.
 Result<MadeStriding> make_striding(const std::shared_ptr<verbs::Context>& context, PacketPool& pool,
@@ -72,7 +74,41 @@ Result<MadeStriding> make_striding(const std::shared_ptr<verbs::Context>& contex
   auto wq = StridingWq::create(context, pair->received(), *strides);
   if (!wq) return std::unexpected(wq.error());
   auto striding = std::make_unique<Striding>(std::move(*wq), *strides, pool, context->arena_lkey());
-  return MadeStriding{std::move(*pair), std::move(striding)};
+  return MadeStriding{std::move(*pair), std::move(striding),
+                      pool.frame_bytes() << strides->log_strides};
+}
+
+/// Errors: whatever is refused.
+Result<std::unique_ptr<LroRules>> make_lro(const std::shared_ptr<verbs::Context>& context,
+                                           const Striding& striding, uint32_t element_bytes) {
+  constexpr uint32_t kShare = 4;     // of an element: what a packet does not fit into is lost
+  constexpr uint32_t kMost = 32768;  // what the engine takes in one burst, in frames
+  const auto shape = lro_shape_of(*context, std::min(element_bytes / kShare, kMost));
+  if (!shape) return std::unexpected(shape.error());
+  auto tir = Tir::create(context, striding.wq.number(), *shape);
+  if (!tir) return std::unexpected(tir.error());
+  auto rules = std::make_unique<LroRules>(context, std::move(*tir));
+  if (auto good = rules->prove(); !good) return std::unexpected(good.error());
+  return rules;
+}
+
+ibv_flow* make_lro_rule(Queue& to, const FlowKey& key,
+                        const std::optional<std::array<uint8_t, 6>>& mac, FlowTag tag) {
+  return static_cast<Mlx5Queue&>(to).lro().create(key, mac, tag);
+}
+
+/// With commands to the firmware, where they may be given.
+ibv_context* open_for_commands(ibv_device* device) {
+  if (library().open_device != nullptr && library().is_supported(device)) {
+    mlx5dv_context_attr attr{};
+    attr.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+    if (ibv_context* const c = library().open_device(device, &attr)) return c;
+  }
+  return verbs::library().open_device(device);
+}
+
+void log_without(const char* what, const Err& why) {
+  log<LogLevel::kInfo>("mlx5: {}: {} ({})", what, why.where, why.code);
 }
 
 Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
@@ -93,14 +129,21 @@ Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
       options.compress && can_compress(context->get()) ? create_compressed : nullptr};
   std::optional<verbs::Pair> pair;
   std::unique_ptr<Striding> striding;
-  if (options.stride) {
+  std::unique_ptr<LroRules> lro;
+  if (options.stride || options.lro) {
     auto made = make_striding(context, pool, caps.mtu, *shape, rings_shape);
     if (made) {
       pair.emplace(std::move(made->pair));
       striding = std::move(made->striding);
+      if (options.lro) {
+        auto rules = make_lro(context, *striding, made->element_bytes);
+        if (rules)
+          lro = std::move(*rules);
+        else
+          log_without("no LRO", rules.error());
+      }
     } else {
-      log<LogLevel::kInfo>("mlx5: receives do not stride: {} ({})", made.error().where,
-                           made.error().code);
+      log_without("receives do not stride", made.error());
     }
   }
   if (!pair) {
@@ -116,11 +159,14 @@ Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
   const auto clock = clock_of(*context, options.stamps);
   caps.stamps = clock.has_value();
   ibv_qp* const qp = striding != nullptr ? striding->wq.pair() : pair->get();
-  if (striding != nullptr) device.set_kind(DeviceKind::kMlx5, "mlx5-striding", true);
+  const bool coalesces = lro != nullptr;
+  if (striding != nullptr)
+    device.set_kind(DeviceKind::kMlx5, coalesces ? "mlx5-lro" : "mlx5-striding", true);
+  if (coalesces) caps.multi_frame = true;
   return verbs::OpenedQueue{
       std::make_unique<Mlx5Queue>(device, context, std::move(*pair), *rings, arena, pool, *shape,
-                                  inline_bytes, clock, std::move(striding)),
-      qp};
+                                  inline_bytes, clock, std::move(striding), std::move(lro)),
+      qp, coalesces ? make_lro_rule : nullptr};
 }
 
 }  // namespace
@@ -159,9 +205,10 @@ Result<std::unique_ptr<Device>> open_mlx5(const VerbsTarget& target, Arena& aren
                                           const VerbsOptions& options) {
   if (auto good = verbs::check(options); !good) return std::unexpected(good.error());
   if (auto loaded = verbs::load_libibverbs(); !loaded) return std::unexpected(loaded.error());
-  auto context = verbs::Context::open(target, arena);
-  if (!context) return std::unexpected(context.error());
   auto direct = mlx5::load_libmlx5();
+  auto context = verbs::Context::open(target, arena,
+                                      options.lro && direct ? mlx5::open_for_commands : nullptr);
+  if (!context) return std::unexpected(context.error());
   if (direct && !mlx5::library().is_supported((*context)->get()->device))
     direct = fail(ENOTSUP, "not an mlx5 device");
   auto device = std::make_unique<verbs::VerbsDevice>(

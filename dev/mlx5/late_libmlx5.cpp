@@ -20,6 +20,13 @@ bool bind() {
                    symbol(g_library.init_obj, "mlx5dv_init_obj") &&
                    symbol(g_library.create_cq, "mlx5dv_create_cq");
   symbol(g_library.create_wq, "mlx5dv_create_wq");
+  symbol(g_library.open_device, "mlx5dv_open_device");
+  symbol(g_library.general_cmd, "mlx5dv_devx_general_cmd");
+  symbol(g_library.obj_create, "mlx5dv_devx_obj_create");
+  symbol(g_library.obj_destroy, "mlx5dv_devx_obj_destroy");
+  symbol(g_library.create_matcher, "mlx5dv_create_flow_matcher");
+  symbol(g_library.destroy_matcher, "mlx5dv_destroy_flow_matcher");
+  symbol(g_library.create_flow, "mlx5dv_create_flow");
   symbol(g_library.get_clock_info, "mlx5dv_get_clock_info");
   if (!all) log<LogLevel::kDebug>("{}", dlerror());
   return all;

@@ -15,6 +15,14 @@ struct Libmlx5 {
   decltype(&::mlx5dv_create_cq) create_cq;
   /// nullptr: a library before rdma-core 16.
   decltype(&::mlx5dv_create_wq) create_wq;
+  /// nullptr: a library before rdma-core 25.
+  decltype(&::mlx5dv_open_device) open_device;
+  decltype(&::mlx5dv_devx_general_cmd) general_cmd;
+  decltype(&::mlx5dv_devx_obj_create) obj_create;
+  decltype(&::mlx5dv_devx_obj_destroy) obj_destroy;
+  decltype(&::mlx5dv_create_flow_matcher) create_matcher;
+  decltype(&::mlx5dv_destroy_flow_matcher) destroy_matcher;
+  decltype(&::mlx5dv_create_flow) create_flow;
   /// nullptr: a library before rdma-core 18.
   decltype(&::mlx5dv_get_clock_info) get_clock_info;
 };

@@ -17,7 +17,7 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
                      verbs::Pair pair, const Rings& rings, std::span<std::byte> arena,
                      PacketPool& pool, const verbs::QueueShape& shape, uint32_t inline_bytes,
                      const std::optional<verbs::StampClock>& clock,
-                     std::unique_ptr<Striding> striding)
+                     std::unique_ptr<Striding> striding, std::unique_ptr<LroRules> lro)
     : device_(device),
       context_(context),
       arena_(arena),
@@ -44,7 +44,8 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       marks_(std::bit_ceil(shape.tx_slots)),
       until_signal_(shape.signal_every),
       pair_(std::move(pair)),
-      striding_(std::move(striding)) {
+      striding_(std::move(striding)),
+      lro_(std::move(lro)) {
   rx_refill();
 }
 
@@ -91,7 +92,7 @@ void Mlx5Queue::begin_anew() noexcept {
 }
 
 void Mlx5Queue::drop_receives() noexcept {
-  if (striding_ != nullptr) return give_back_strides(rx_posted_ - rx_taken_);
+  while (striding_ != nullptr && rx_taken_ != rx_posted_) give_back_element();
   for (; rx_taken_ != rx_posted_; ++rx_taken_)
     for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
 }
@@ -217,7 +218,7 @@ bool Mlx5Queue::take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept {
   if (rx_taken_ == rx_posted_) {
     // What it was has been dropped already.
   } else if (striding_ != nullptr) {
-    give_back_strides(striding_->rest_of_element(rx_taken_));
+    give_back_element();
   } else {
     for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
     ++rx_taken_;

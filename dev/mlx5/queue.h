@@ -17,6 +17,7 @@
 
 #include "dev/device.h"
 #include "dev/mlx5/cq.h"
+#include "dev/mlx5/lro_rules.h"
 #include "dev/mlx5/rings.h"
 #include "dev/mlx5/rq.h"
 #include "dev/mlx5/sq.h"
@@ -38,8 +39,11 @@ class Mlx5Queue final : public Queue {
   Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
             verbs::Pair pair, const Rings& rings, std::span<std::byte> arena, PacketPool& pool,
             const verbs::QueueShape& shape, uint32_t inline_bytes,
-            const std::optional<verbs::StampClock>& clock, std::unique_ptr<Striding> striding);
+            const std::optional<verbs::StampClock>& clock, std::unique_ptr<Striding> striding,
+            std::unique_ptr<LroRules> lro);
   ~Mlx5Queue() override;
+  /// Only with LRO.
+  LroRules& lro() { return *lro_; }
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
   void stamp() noexcept override {
@@ -87,9 +91,11 @@ class Mlx5Queue final : public Queue {
   bool take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept;
   // striding.cpp
   unsigned receive_strides(std::span<RxDesc> out) noexcept;
-  unsigned deliver_strides(Delivered d, std::span<RxDesc> out) noexcept;
+  uint32_t place_of(const mlx5_cqe64& cqe) noexcept;
+  unsigned deliver_strides(Delivered d, uint32_t at, std::span<RxDesc> out) noexcept;
   [[gnu::cold]] PacketBuf* copy_of(PacketBuf* p) noexcept;
-  void give_back_strides(uint32_t n) noexcept;
+  void give_back_strides(uint32_t at, uint32_t n) noexcept;
+  void give_back_element() noexcept;
   void post_runs() noexcept;
   PacketBuf** frames_of(uint32_t request) {
     return &rx_frames_[size_t{request & rx_mask_} * shape_.rx_segments];
@@ -150,6 +156,7 @@ class Mlx5Queue final : public Queue {
   // Last: the device lets go of the memory before it ends.
   verbs::Pair pair_;
   std::unique_ptr<Striding> striding_;  ///< then receives are posted there
+  std::unique_ptr<LroRules> lro_;       ///< null: it is not done; before the queue that it leads to
 };
 
 }  // namespace vireo::mlx5

@@ -15,7 +15,7 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
   // Not only when it is refilled: whatever is kept until then, the last run posted is copied whole,
   // comes back at once and is posted again. Else packets that wait for a lost one could hold all.
   s.copies = rx_posted_ - rx_taken_ < s.few + out.size() || s.runs.stuck() > s.most_stuck;
-  const bool is_simple = !stamps_ & !s.copies;
+  const bool is_simple = !stamps_ & !s.copies & (lro_ == nullptr);
   while (n < out.size()) {
     const mlx5_cqe64& cqe = *received_.front();
     const uint8_t op_own = Cq::look(&cqe);
@@ -23,22 +23,21 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
       if (!received_.is_ours(op_own) || !take_rare(cqe, op_own)) break;
       continue;
     }
-    // None is ever left out, as far as is known: if one were, its frame would be lost for good.
-    const uint32_t ahead = s.place_of(be16toh(cqe.wqe_counter) - rx_taken_);
-    if (ahead != 0) [[unlikely]]
-      give_back_strides(ahead);
+    const uint32_t at = place_of(cqe);
     const uint32_t length = be32toh(cqe.byte_cnt);
     const FlowTag tag = tag_of(cqe);
     const RxFlags flags = with_tag(flags_of(cqe.hds_ip_ext), tag);
     if (length >> StridesUsed::kAt != 1 || !is_simple) [[unlikely]] {
       const StridesUsed used(length);
       if (used.is_filler) {
-        give_back_strides(used.strides);
+        give_back_strides(at, used.strides);
       } else {
-        const unsigned parts = deliver_strides({length, flags, tag, &cqe}, out.subspan(n));
+        const unsigned parts = deliver_strides({length, flags, tag, &cqe}, at, out.subspan(n));
         if (parts == 0) break;
         n += parts;
       }
+      if (lro_ != nullptr) s.use(at, used.strides);
+      rx_taken_ += used.strides;
     } else {
       PacketBuf* const p = s.packet_of(rx_taken_++);
       p->refs = 1;
@@ -56,23 +55,45 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
   return n;
 }
 
-/// As deliver_parts(). @return descriptors written; 0: there are too few.
-unsigned Mlx5Queue::deliver_strides(Delivered d, std::span<RxDesc> out) noexcept {
+/// The stride in which the packet begins, or the filler.
+inline uint32_t Mlx5Queue::place_of(const mlx5_cqe64& cqe) noexcept {
+  const uint32_t ahead = striding_->place_of(be16toh(cqe.wqe_counter) - rx_taken_);
+  if (ahead == 0) [[likely]]
+    return rx_taken_;
+  // Sessions of LRO may end in another order than they began: an element is done when as many
+  // strides are told of as it has.
+  if (lro_ != nullptr) return rx_taken_ - striding_->place_of(rx_taken_) + be16toh(cqe.wqe_counter);
+  // None is ever left out, as far as is known: if one were, its frame would be lost for good.
+  give_back_strides(rx_taken_, ahead);
+  rx_taken_ += ahead;
+  return rx_taken_;
+}
+
+/// As deliver_parts(), of what begins at stride `at`. @return descriptors written; 0: there are too
+/// few.
+unsigned Mlx5Queue::deliver_strides(Delivered d, uint32_t at, std::span<RxDesc> out) noexcept {
   const StridesUsed used(d.bytes);
   const uint32_t room = pool_.frame_bytes();
   const uint32_t parts = std::max(1U, (used.bytes + room - 1) / room);
   if (parts > out.size()) return 0;
+  const uint32_t segments = lro_ != nullptr ? lro_segments(*d.whole) : 1;
+  if (segments > 1) {
+    complete_headers({striding_->packet_of(at)->frame, std::min(room, used.bytes)}, used.bytes,
+                     *d.whole);
+    d.flags = with_segments(d.flags, segments);
+  }
   for (uint32_t i = 0; i < parts; ++i) {
-    PacketBuf* p = striding_->packet_of(rx_taken_++);
+    PacketBuf* p = striding_->packet_of(at + i);
     p->refs = 1;
     p->data_at = 0;
     p->length = static_cast<uint16_t>(std::min(room, used.bytes - i * room));
-    if (stamps_ && i == 0) p->hw_time = clock_->ns(be64toh(d.whole->timestamp), Clock::now());
+    if (stamps_ && i == 0 && segments <= 1)
+      p->hw_time = clock_->ns(be64toh(d.whole->timestamp), Clock::now());
     if (striding_->copies) p = copy_of(p);
     __builtin_prefetch(p->data());
     out[i] = {PacketRef(p), i + 1 < parts ? d.flags | RxFlags::kMore : d.flags, d.tag};
   }
-  give_back_strides(std::max(used.strides, parts) - parts);
+  give_back_strides(at + parts, std::max(used.strides, parts) - parts);
   return parts;
 }
 
@@ -90,9 +111,19 @@ PacketBuf* Mlx5Queue::copy_of(PacketBuf* p) noexcept {
   return c;
 }
 
-/// The next `n` hold no packet.
-void Mlx5Queue::give_back_strides(uint32_t n) noexcept {
-  for (; n > 0; --n) striding_->runs.give_back(striding_->packet_of(rx_taken_++)->index);
+/// `n` from `at` on hold no packet.
+void Mlx5Queue::give_back_strides(uint32_t at, uint32_t n) noexcept {
+  for (; n > 0; --n) striding_->runs.give_back(striding_->packet_of(at++)->index);
+}
+
+/// Nothing will come into what is left of the element.
+void Mlx5Queue::give_back_element() noexcept {
+  Striding& s = *striding_;
+  const uint32_t done = s.place_of(rx_taken_), first = rx_taken_ - done;
+  for (uint32_t place = 0; place < s.runs.frames(); ++place)
+    if (lro_ != nullptr ? !s.is_used(place) : place >= done) give_back_strides(first + place, 1);
+  s.end_element();
+  rx_taken_ = first + s.runs.frames();
 }
 
 void Mlx5Queue::post_runs() noexcept {

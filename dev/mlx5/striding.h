@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "core/packet.h"
 #include "dev/mlx5/barrier.h"
@@ -44,7 +45,8 @@ class Striding {
         log_strides_(shape.log_strides),
         places_((1U << shape.log_strides) - 1),
         most_(shape.elements << shape.log_strides),
-        firsts_(new PacketBuf*[wq.ring().wqe_cnt]) {
+        firsts_(new PacketBuf*[wq.ring().wqe_cnt]),
+        used_(1U << shape.log_strides) {
     most_stuck = std::max(pool.size() / 8, 2 * runs.frames());
     for (uint32_t i = 0; i <= mask_; ++i) {
       *reinterpret_cast<mlx5_wqe_srq_next_seg*>(element(i)) = {};
@@ -64,6 +66,16 @@ class Striding {
     publish_to_device();
     __atomic_store_n(record_, htobe32(stride >> log_strides_ & 0xffff), __ATOMIC_RELEASE);
   }
+  /// Only with LRO: `n` strides from `at` on, of the element that is being filled, are told of.
+  void use(uint32_t at, uint32_t n) {
+    for (; n > 0; --n, ++used_count_) used_[place_of(at++)] = true;
+    if (used_count_ >= runs.frames()) end_element();
+  }
+  void end_element() {
+    used_.assign(used_.size(), false);
+    used_count_ = 0;
+  }
+  bool is_used(uint32_t place) const { return used_[place]; }
   /// Whose frame it is.
   PacketBuf* packet_of(uint32_t stride) const {
     return firsts_[stride >> log_strides_ & mask_] + place_of(stride);
@@ -92,6 +104,8 @@ class Striding {
   uint32_t places_;  ///< mask of a stride's place in its element
   uint32_t most_;
   std::unique_ptr<PacketBuf*[]> firsts_;  ///< by element: that of its first frame
+  std::vector<bool> used_;                ///< of the element that is being filled, by place
+  uint32_t used_count_ = 0;
 };
 
 }  // namespace vireo::mlx5

@@ -38,6 +38,7 @@ class StridingWq {
   ~StridingWq();
 
   ibv_qp* pair() const { return pair_; }
+  uint32_t number() const { return queue_->wq_num; }
   const mlx5dv_rwq& ring() const { return ring_; }
   /// What was posted is forgotten, the device writes into none of it any more. Rules stay.
   /// Errors: as ibv_modify_wq(3).

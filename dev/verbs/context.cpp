@@ -20,22 +20,22 @@ struct Opened {
   uint8_t port = 0;
 };
 
-Opened find_by_name(const DeviceList& list, std::string_view device) {
+Opened find_by_name(const DeviceList& list, std::string_view device, Context::Opener open) {
   for (ibv_device* d : list.all())
-    if (device == d->name) return {library().open_device(d), 1};
+    if (device == d->name) return {open(d), 1};
   return {};
 }
 
-Opened find_by_sysfs(const DeviceList& list, std::string_view interface) {
+Opened find_by_sysfs(const DeviceList& list, std::string_view interface, Context::Opener open) {
   for (ibv_device* d : list.all())
-    if (const auto port = port_by_sysfs(*d, interface)) return {library().open_device(d), *port};
+    if (const auto port = port_by_sysfs(*d, interface)) return {open(d), *port};
   return {};
 }
 
-Opened find_by_gid(const DeviceList& list, IfIndex ifindex) {
+Opened find_by_gid(const DeviceList& list, IfIndex ifindex, Context::Opener open) {
   if (ifindex.value() == 0) return {};
   for (ibv_device* d : list.all()) {
-    ibv_context* context = library().open_device(d);
+    ibv_context* context = open(d);
     if (context == nullptr) continue;
     if (const auto port = port_by_gid(context, ifindex)) return {context, *port};
     library().close_device(context);
@@ -46,13 +46,14 @@ Opened find_by_gid(const DeviceList& list, IfIndex ifindex) {
 DevicePlace place_of(const ibv_device& d) { return {d.name, d.ibdev_path}; }
 
 /// A bond has no device of its own.
-Result<Opened> find_for_bond(const DeviceList& list, const VerbsTarget& target, const Bond& bond) {
+Result<Opened> find_for_bond(const DeviceList& list, const VerbsTarget& target, const Bond& bond,
+                             Context::Opener open) {
   Opened found;
   for (const std::string& member : receivers(bond))
-    if (found = find_by_sysfs(list, member); found.context != nullptr) break;
+    if (found = find_by_sysfs(list, member, open); found.context != nullptr) break;
   // That of a card's ports may be shown beneath another of them; the bond's addresses are in its
   // table.
-  if (found.context == nullptr) found = find_by_gid(list, target.ifindex);
+  if (found.context == nullptr) found = find_by_gid(list, target.ifindex, open);
   if (found.context == nullptr) {
     if (receivers(bond).empty()) return fail(ENOTSUP, refusal_of(bond, {}, target.sysfs));
     return found;
@@ -66,19 +67,20 @@ Result<Opened> find_for_bond(const DeviceList& list, const VerbsTarget& target, 
   return found;
 }
 
-Result<Opened> find(const VerbsTarget& target, const std::optional<Bond>& bond) {
+Result<Opened> find(const VerbsTarget& target, const std::optional<Bond>& bond,
+                    Context::Opener open) {
   errno = 0;
   const DeviceList list;
   Opened found;
   if (!target.device.empty()) {
-    found = find_by_name(list, target.device);
+    found = find_by_name(list, target.device, open);
   } else if (bond) {
-    auto opened = find_for_bond(list, target, *bond);
+    auto opened = find_for_bond(list, target, *bond, open);
     if (!opened) return opened;
     found = *opened;
   } else {
-    found = find_by_sysfs(list, target.interface);
-    if (found.context == nullptr) found = find_by_gid(list, target.ifindex);
+    found = find_by_sysfs(list, target.interface, open);
+    if (found.context == nullptr) found = find_by_gid(list, target.ifindex, open);
   }
   if (found.context == nullptr)
     return fail(errno == EPERM || errno == EACCES || errno == EIO ? errno : ENODEV,
@@ -138,10 +140,11 @@ Result<Region> Context::register_memory(std::span<std::byte> bytes) {
   return Region(mr);
 }
 
-Result<std::shared_ptr<Context>> Context::open(const VerbsTarget& target, Arena& arena) {
+Result<std::shared_ptr<Context>> Context::open(const VerbsTarget& target, Arena& arena,
+                                               Opener opener) {
   const auto bond =
       target.device.empty() ? read_bond(target.interface, target.sysfs) : std::nullopt;
-  const auto found = find(target, bond);
+  const auto found = find(target, bond, opener != nullptr ? opener : library().open_device);
   if (!found) return std::unexpected(found.error());
   auto c = std::make_shared<Context>(found->context, found->port);
   if (bond && bond->has_backups &&

@@ -38,8 +38,10 @@ class Region {
 
 class Context {
  public:
-  /// Finds the port, opens its device, registers the arena.
-  static Result<std::shared_ptr<Context>> open(const VerbsTarget& target, Arena& arena);
+  using Opener = ibv_context* (*)(ibv_device*);
+  /// Finds the port, opens its device (null: by ibv_open_device(3)), registers the arena.
+  static Result<std::shared_ptr<Context>> open(const VerbsTarget& target, Arena& arena,
+                                               Opener opener = nullptr);
   Context(ibv_context* context, uint8_t port);
   ~Context();
 

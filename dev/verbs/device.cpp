@@ -57,6 +57,7 @@ Result<std::unique_ptr<Queue>> VerbsDevice::open_queue(QueueId id, PacketPool& p
   auto made = make_(*this, context_, arena, pool, caps_, options_);
   if (!made) return std::unexpected(made.error());
   pair_ = made->pair;
+  make_rule_ = made->make_rule;
   return std::move(made->queue);
 }
 
@@ -74,7 +75,9 @@ void VerbsDevice::close(const Queue& queue) noexcept {
   });
 }
 
-ibv_flow* VerbsDevice::create_flow(const FlowKey& key, FlowTag tag) {
+ibv_flow* VerbsDevice::create_flow(const FlowKey& key, FlowTag tag, Queue& to) {
+  if (make_rule_ != nullptr && key.proto == IpProto::kTcp)
+    if (ibv_flow* const flow = make_rule_(to, key, mac_, tag)) return flow;
   if (caps_.tags && tag.value() > 0 && tag.value() <= kMostTag) {
     FlowRequest request = flow_request(key, context_->port(), mac_, tag);
     ibv_flow* flow = ibv_create_flow(pair_, &request.attr);
@@ -86,17 +89,17 @@ ibv_flow* VerbsDevice::create_flow(const FlowKey& key, FlowTag tag) {
 }
 
 /// A device that cannot look at VLANs brings the flow's frames of all of them.
-ibv_flow* VerbsDevice::create_flow_of_vlan(const FlowKey& key, FlowTag tag) {
+ibv_flow* VerbsDevice::create_flow_of_vlan(const FlowKey& key, FlowTag tag, Queue& to) {
   FlowKey of_any = key;
   of_any.vlan = VlanId();
   if (key.vlan != VlanId() && !refuses_vlans_) {
-    ibv_flow* flow = create_flow(key, tag);
+    ibv_flow* flow = create_flow(key, tag, to);
     if (flow != nullptr || !is_of_no_such_kind(errno)) return flow;
-    flow = create_flow(of_any, tag);
+    flow = create_flow(of_any, tag, to);
     refuses_vlans_ = flow != nullptr;
     return flow;
   }
-  return create_flow(of_any, tag);
+  return create_flow(of_any, tag, to);
 }
 
 Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) {
@@ -105,7 +108,7 @@ Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) 
   VIREO_ASSERT(pair_ != nullptr);
   const auto id = rules_.add(key, {nullptr, &to});
   if (!id) return std::unexpected(id.error());
-  ibv_flow* const flow = create_flow_of_vlan(key, tag);
+  ibv_flow* const flow = create_flow_of_vlan(key, tag, to);
   if (flow == nullptr) {
     // Tables that are full say so in several ways.
     const int code = errno == ENOMEM || errno == EAGAIN ? ENOSPC : errno;

@@ -17,9 +17,13 @@ namespace vireo::verbs {
 class VerbsDevice;
 
 /// A queue that is ready, and the pair to which rules lead frames for it.
+/// Makes a rule of its own for a queue. Null: refused, it is made by ibv_create_flow(3).
+using RuleMaker = ibv_flow* (*)(Queue& to, const FlowKey& key,
+                                const std::optional<std::array<uint8_t, 6>>& mac, FlowTag tag);
 struct OpenedQueue {
   std::unique_ptr<Queue> queue;
   ibv_qp* pair;
+  RuleMaker make_rule = nullptr;  ///< for TCP
 };
 /// What makes the queues of a device; corrects `caps` by what it was granted.
 using QueueMaker = Result<OpenedQueue> (*)(VerbsDevice& device,
@@ -69,8 +73,8 @@ class VerbsDevice final : public Device {
     health_.compare_exchange_strong(from, to, std::memory_order_relaxed);
   }
   void unsteer(uint64_t rule_id) noexcept override;
-  ibv_flow* create_flow(const FlowKey& key, FlowTag tag);
-  ibv_flow* create_flow_of_vlan(const FlowKey& key, FlowTag tag);
+  ibv_flow* create_flow(const FlowKey& key, FlowTag tag, Queue& to);
+  ibv_flow* create_flow_of_vlan(const FlowKey& key, FlowTag tag, Queue& to);
   struct Rule {
     ibv_flow* flow = nullptr;
     const Queue* to = nullptr;
@@ -85,7 +89,8 @@ class VerbsDevice final : public Device {
   unsigned errors_in_row_ = 0;                 ///< the queue's, as the calls that change it
   std::mutex lock_;
   FlowRules<Rule> rules_;
-  ibv_qp* pair_ = nullptr;      ///< of the open queue
+  ibv_qp* pair_ = nullptr;  ///< of the open queue
+  RuleMaker make_rule_ = nullptr;
   bool has_moved_ = false;      ///< another member of a bond is the active one; the queue's
   bool refuses_vlans_ = false;  ///< it made a rule only once its VLAN was left out
 };

@@ -89,13 +89,17 @@ void add_ports(Writer& w, const FlowKey& key) {
 
 }  // namespace
 
+uint16_t priority_of(const FlowKey& key) {
+  return key.is_exact() ? 0 : is_named(key.local.addr) ? 1 : 2;
+}
+
 FlowRequest flow_request(const FlowKey& key, uint8_t port,
                          const std::optional<std::array<uint8_t, 6>>& mac, FlowTag tag) {
   FlowRequest r{};
   r.attr.type = IBV_FLOW_ATTR_NORMAL;
   r.attr.size = sizeof r.attr;
   r.attr.port = port;
-  r.attr.priority = key.is_exact() ? 0 : is_named(key.local.addr) ? 1 : 2;
+  r.attr.priority = priority_of(key);
   Writer w(r);
   add_ethernet(w, key, mac);
   key.v6 ? add_ipv6(w, key) : add_ipv4(w, key);

@@ -22,6 +22,9 @@ struct FlowRequest {
 /// That a completion has room for.
 inline constexpr uint32_t kMostTag = 0xffffff;
 
+/// As the contract wants overlapping rules to be: exact ones first.
+uint16_t priority_of(const FlowKey& key);
+
 /// Exact flows go first, then local address and port, then port alone. A multicast group is asked
 /// for by its own MAC (RFC 1112 §6.4, RFC 2464 §7), unicast by `mac` if it is given; a VLAN by
 /// its id, if the key has one. `tag` 0: none is asked for.

@@ -52,6 +52,8 @@ struct VerbsOptions {
   StampTime stamps = StampTime::kSystem;
   bool stride = false;    ///< one request for many frames, where the device can and we drive its
                           ///< rings (dev/mlx5)
+  bool lro = false;       ///< segments of a connection in one packet, where the device strides and
+                          ///< takes commands (dev/mlx5)
   bool compress = false;  ///< completions of receives, where the device can and we read them
                           ///< (dev/mlx5): fewer bytes on the bus, for bursts
 };

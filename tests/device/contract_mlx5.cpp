@@ -96,7 +96,10 @@ INSTANTIATE_TEST_SUITE_P(
                       backend("striding_jumbo", World::kLocalWire, 9000, {.stride = true}),
                       backend("striding_shared_wire", World::kSharedWire, 1500, {.stride = true}),
                       backend("striding_shared_wire_jumbo", World::kSharedWire, 9000,
-                              {.stride = true})),
+                              {.stride = true}),
+                      backend("lro", World::kLocalWire, 1500, {.lro = true}),
+                      backend("lro_jumbo", World::kLocalWire, 9000, {.lro = true}),
+                      backend("lro_shared_wire", World::kSharedWire, 1500, {.lro = true})),
     contract_name);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -105,6 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
                       backend("nothing_inline", World::kLocalWire, 1500, {.inline_bytes = 0}),
                       backend("each_signaled", World::kLocalWire, 1500, {.signal_every = 1}),
                       backend("shared_wire", World::kSharedWire),
+                      // Without LRO: bursts would come back as the packets that they were cut from.
                       backend("striding", World::kLocalWire, 1500, {.stride = true})),
     contract_name);
 

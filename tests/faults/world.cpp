@@ -56,7 +56,7 @@ size_t open_descriptors() {
 }  // namespace
 
 std::ostream& operator<<(std::ostream& o, Backend b) {
-  constexpr const char* kNames[] = {"verbs", "mlx5", "striding"};
+  constexpr const char* kNames[] = {"verbs", "mlx5", "striding", "lro"};
   return o << kNames[static_cast<int>(b)];
 }
 
@@ -81,7 +81,8 @@ Stack::Parts parts_of_host(int which) {
             const VerbsOptions options{.rx_frames = shape.rx_frames,
                                        .tx_frames = shape.tx_frames,
                                        .stamps = shape.stamps,
-                                       .stride = shape.backend == Backend::kStriding};
+                                       .stride = shape.backend == Backend::kStriding,
+                                       .lro = shape.backend == Backend::kLro};
             auto d = shape.backend == Backend::kVerbs ? open_verbs(target, arena, options)
                                                       : open_mlx5(target, arena, options);
             if (!d)
@@ -128,6 +129,8 @@ World::~World() {
     EXPECT_EQ(o.completion_queues, 0U);
     EXPECT_EQ(o.pairs, 0U);
     EXPECT_EQ(o.work_queues, 0U);
+    EXPECT_EQ(o.by_command, 0U);
+    EXPECT_EQ(o.matchers, 0U);
     EXPECT_EQ(o.tables, 0U);
     EXPECT_EQ(o.flows, 0U);
   }
@@ -170,7 +173,10 @@ void World::expect_nothing_lent(int side) {
   EXPECT_EQ(o.flows, 0U);
   // A striding queue has runs of frames, of which those are in use that hold a packet.
   constexpr uint32_t kEnough = 32;  // frames, for four elements
-  const bool strides = shape_.backend == Backend::kStriding && shape_.rx_frames >= kEnough;
+  const bool strides = shape_.backend >= Backend::kStriding && shape_.rx_frames >= kEnough;
+  if (!strides || shape_.backend != Backend::kLro) {
+    EXPECT_EQ(o.by_command + o.matchers, 0U);
+  }
   EXPECT_EQ(o.work_queues * 2, strides ? o.pairs : 0U) << "one to receive, one to send";
   EXPECT_EQ(lent, strides ? 0 : o.receives) << "frames";
 }

@@ -24,9 +24,11 @@
 
 namespace vireo::test {
 
-/// By which back end both hosts drive their devices; kStriding: mlx5 with striding queues.
-enum class Backend : uint8_t { kVerbs, kMlx5, kStriding };
-inline constexpr Backend kBackends[] = {Backend::kVerbs, Backend::kMlx5, Backend::kStriding};
+/// By which back end both hosts drive their devices; kStriding: mlx5 with striding queues, kLro:
+/// and with LRO.
+enum class Backend : uint8_t { kVerbs, kMlx5, kStriding, kLro };
+inline constexpr Backend kBackends[] = {Backend::kVerbs, Backend::kMlx5, Backend::kStriding,
+                                        Backend::kLro};
 std::ostream& operator<<(std::ostream& o, Backend b);
 
 struct Shape {

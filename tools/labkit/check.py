@@ -226,7 +226,7 @@ class Checker:
         """What the NIC of these machines carries, carried by one in software with the ABI of an RDMA device."""
         return [*self.suites("rdma", 120), *self.suite("interop/pairings.py", 900, "--quick", "--only", "vireo", device="verbs"),
                 *self.suite("integrity/integrity.py", 900, "--quick", device="verbs"),
-                *(outcome for device in ("mlx5", "mlx5-striding") for outcome in (
+                *(outcome for device in ("mlx5", "mlx5-striding", "mlx5-lro") for outcome in (
                     *self.suite("interop/pairings.py", 300, "--quick", "--only", "vireo to vireo", device=device),
                     *self.suite("integrity/integrity.py", 200, "--quick", "--only", "vireo to vireo", device=device))),
                 *self.suite("interop/kill.py", 100, "--quick", "--only", "while a .* lives on", device="mlx5")]

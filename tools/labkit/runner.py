@@ -6,7 +6,7 @@
   suite.main()
 
 Options of every suite program: --list, --only REGEX, --results FILE (one JSON line a case), --logs DIR, --library PATH,
---spec PROFILE, --device xdp|verbs|mlx5|mlx5-striding, --dry (every Vireo end runs on the kernel instead: it proves the harness, not the library).
+--spec PROFILE, --device xdp|verbs|mlx5|mlx5-striding|mlx5-lro, --dry (every Vireo end runs on the kernel instead: it proves the harness, not the library).
 """
 from __future__ import annotations
 

@@ -1,0 +1,54 @@
+// Rules for connections that lead to a TIR: as match values of the device, for ibv_create_flow(3)
+// knows pairs only. Rules that ask for the same fields share a matcher.
+// Owner: Mlx5Queue. Thread: holder of the VerbsDevice's lock.
+// Source: mlx5dv_create_flow(3); Linux's mlx5_ifc.h (fte_match_set_lyr_2_4).
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/address.h"
+#include "core/types.h"
+#include "dev/mlx5/command.h"
+#include "dev/mlx5/lro.h"
+
+namespace vireo::mlx5 {
+
+/// The outer headers' fields.
+using MatchFields = Command<0x40>;
+struct Match {
+  MatchFields value, mask;
+};
+/// What verbs::flow_request() asks for, in the device's words.
+Match match_of(const FlowKey& key, const std::optional<std::array<uint8_t, 6>>& mac);
+
+class LroRules {
+ public:
+  LroRules(std::shared_ptr<verbs::Context> context, Tir tir)
+      : context_(std::move(context)), tir_(std::move(tir)) {}
+  LroRules(const LroRules&) = delete;
+  /// Tries a matcher. Errors: those of the driver.
+  Result<void> prove();
+  ~LroRules();
+  /// Ended by ibv_destroy_flow(3), before this ends. Null: refused, errno says why. `tag` 0: none.
+  ibv_flow* create(const FlowKey& key, const std::optional<std::array<uint8_t, 6>>& mac,
+                   FlowTag tag);
+
+ private:
+  struct Matcher {
+    uint16_t priority;
+    MatchFields mask;
+    mlx5dv_flow_matcher* made;
+  };
+  mlx5dv_flow_matcher* matcher_for(uint16_t priority, const MatchFields& mask);
+  std::shared_ptr<verbs::Context> context_;
+  Tir tir_;
+  std::vector<Matcher> matchers_;
+};
+
+}  // namespace vireo::mlx5
