@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "stack/preload/call.h"
@@ -63,6 +64,21 @@ std::optional<int> flags_of(off64_t offset, int flags, const iovec* v, int count
   }
   if (is_bad(v, count)) return {};
   return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
+}
+
+/// A message of a socket that is not ours: another process has the sockets that are in it
+/// (SCM_RIGHTS), and what lies beneath them is not this one's alone any more.
+[[gnu::cold]] void note_given(const msghdr& m) noexcept {
+  if (m.msg_control == nullptr) return;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr*>(&m), c)) {
+    if (c->cmsg_len < CMSG_LEN(0)) return;
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, reinterpret_cast<const char*>(c) + at, sizeof fd);
+      if (const Handle h = find_socket(fd)) h->touch();
+    }
+  }
 }
 
 /// What glibc's __*_chk functions do when the compiler knew the buffer to be too small.
@@ -193,14 +209,22 @@ VIREO_EXPORT ssize_t sendto(int fd, const void* buf, size_t n, int flags, const 
 
 VIREO_EXPORT ssize_t sendmsg(int fd, const msghdr* msg, int flags) {
   const Handle h = find_socket(fd);
-  if (!h) return preload::libc().sendmsg(fd, msg, flags);
+  if (!h) {
+    if (msg != nullptr && msg->msg_controllen != 0) [[unlikely]]
+      note_given(*msg);
+    return preload::libc().sendmsg(fd, msg, flags);
+  }
   if (is_nowhere(msg)) return -1;
   return call(Restart::kSending, h, [&] { return sock::sendmsg(h, *msg, flags); });
 }
 
 VIREO_EXPORT int sendmmsg(int fd, mmsghdr* vec, unsigned count, int flags) {
   const Handle h = find_socket(fd);
-  if (!h) return preload::libc().sendmmsg(fd, vec, count, flags);
+  if (!h) {
+    for (unsigned i = 0; vec != nullptr && i < count; ++i)
+      if (vec[i].msg_hdr.msg_controllen != 0) note_given(vec[i].msg_hdr);
+    return preload::libc().sendmmsg(fd, vec, count, flags);
+  }
   if (count != 0 && is_nowhere(vec)) return -1;
   return call(Restart::kSending, h, [&] { return sock::sendmmsg(h, vec, count, flags); });
 }
