@@ -72,17 +72,15 @@ void PacketPool::leave(Spares& s) {
     }
 }
 
-/// Takes a spare run back. @return false: there is none.
-bool PacketPool::reclaim() noexcept {
+/// Takes a spare run back.
+void PacketPool::reclaim() noexcept {
   for (Spares* s = spares_; s != nullptr; s = s->next) {
     if (s->firsts.empty()) continue;
     const uint32_t first = s->firsts.back();
     s->firsts.pop_back();
     note_used(*s);
-    take_back(s->frames, first);
-    return true;
+    return take_back(s->frames, first);
   }
-  return false;
 }
 
 bool PacketChain::extend_back(std::span<const std::byte> bytes) {

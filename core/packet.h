@@ -68,13 +68,11 @@ class PacketPool {
   PacketPool& operator=(const PacketPool&) = delete;
   ~PacketPool();
 
-  /// One buffer with refs = 1, data_at = kHeadroom, length = 0; nullptr if none is left.
+  /// One buffer with refs = 1, data_at = kHeadroom, length = 0; nullptr if none is ready.
   PacketBuf* take() noexcept {
     PacketBuf* p = free_;
-    if (p == nullptr) [[unlikely]] {
-      if (!reclaim()) return nullptr;
-      p = free_;
-    }
+    if (p == nullptr) [[unlikely]]
+      return nullptr;
     free_ = p->next;
     --free_count_;
     p->next = nullptr;
@@ -93,11 +91,11 @@ class PacketPool {
   /// never answer a program that reads nothing until it has sent.
   PacketBuf* take_for_rx() noexcept { return rx_count() != 0 ? take() : nullptr; }
   /// As many take_for_rx() would give.
-  uint32_t rx_count() const { return free_count_ - std::min(free_count_, size() / 32); }
+  uint32_t rx_count() const { return ready_count() - std::min(ready_count(), size() / 32); }
   /// May a connection take a buffer to send? The last eighth is for receiving, for what is sent
   /// only drains by ACKs; but who has none in flight waits for no ACK.
   bool may_send(bool has_none) const {
-    return free_count_ > (has_none ? kept_from_all_ : kept_from_busy_);
+    return ready_count() > (has_none ? kept_from_all_ : kept_from_busy_);
   }
   /// Drops one reference; the last one returns the buffer.
   static void drop(PacketBuf* p) noexcept {
@@ -112,7 +110,10 @@ class PacketPool {
   std::span<std::byte> memory() const { return memory_; }
   uint32_t frame_bytes() const { return 1U << frame_shift_; }
   uint32_t size() const { return static_cast<uint32_t>(meta_.size()); }
+  /// Those that nobody uses.
   uint32_t free_count() const { return free_count_; }
+  /// Of them, as many as take() gives: not those of runs that are lent and spare.
+  uint32_t ready_count() const { return free_count_ - spare_count_; }
   /// Frames that one connection may invite its peer to send; kNoShare: as many as it likes. The
   /// engine sets it while the device's receive ring or the pool is crowded.
   static constexpr uint32_t kNoShare = UINT32_MAX;
@@ -129,8 +130,8 @@ class PacketPool {
   /// A run is lent no more: what of it is in use comes back here, all else is here now. What was
   /// dropped to the other pool must not be taken there any more.
   void take_back(uint32_t n, uint32_t first);
-  /// Runs that are lent while their borrower has no use for them. They count as free, for they are
-  /// taken back as soon as there is no other frame.
+  /// Runs that are lent while their borrower has no use for them. They count as free, for the
+  /// borrower lets them be taken back by keep_ready(), so that take() need not look for them.
   struct Spares {
     uint32_t frames;               ///< of a run
     std::vector<uint32_t> firsts;  ///< as lend() has them
@@ -140,9 +141,21 @@ class PacketPool {
   void join(Spares& s) { s.next = std::exchange(spares_, &s); }
   void leave(Spares& s);
   /// The borrower has put a run there.
-  void note_spare(const Spares& s) { free_count_ += s.frames; }
+  void note_spare(const Spares& s) {
+    free_count_ += s.frames;
+    spare_count_ += s.frames;
+  }
   /// It has taken one.
-  void note_used(const Spares& s) { free_count_ -= s.frames; }
+  void note_used(const Spares& s) {
+    free_count_ -= s.frames;
+    spare_count_ -= s.frames;
+  }
+  /// Takes spare runs back until a quarter of the pool is ready, or there are none. Whoever makes
+  /// runs spare calls it now and then.
+  void keep_ready() {
+    while (ready_count() < size() / 4 && spare_count_ != 0) [[unlikely]]
+      reclaim();
+  }
   /// The pool that frames dropped to this one belong to.
   PacketPool& home() { return *home_; }
 
@@ -153,11 +166,12 @@ class PacketPool {
     free_ = p;
     ++free_count_;
   }
-  [[gnu::cold, gnu::noinline]] bool reclaim() noexcept;
+  [[gnu::noinline]] void reclaim() noexcept;
 
   std::span<std::byte> memory_;
   uint32_t frame_shift_;
   uint32_t free_count_ = 0;
+  uint32_t spare_count_ = 0;     ///< of them
   uint32_t kept_from_all_ = 0;   ///< free frames that may_send() leaves: a 64th,
   uint32_t kept_from_busy_ = 0;  ///< an eighth
   uint32_t window_share_ = kNoShare;

@@ -93,7 +93,7 @@ bool MemQueue::gather(const TxFrame& frame, TxEntry& entry) {
   for (const PacketSlice& s : frame.body)
     bytes.insert(bytes.end(), s.packet->frame + s.at, s.packet->frame + s.at + s.length);
   const size_t room = pool_.frame_bytes();
-  if ((bytes.size() + room - 1) / room > pool_.free_count()) return false;
+  if ((bytes.size() + room - 1) / room > pool_.ready_count()) return false;
   for (size_t at = 0; at < bytes.size(); at += room) {
     PacketBuf* p = pool_.take();
     p->data_at = 0;

@@ -108,6 +108,11 @@ void Mlx5Queue::rx_refill() noexcept {
   if (striding_ != nullptr) [[unlikely]]
     return post_runs();
   const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
+  if (rx_posted_ - rx_taken_ < target) post_frames(target);
+}
+
+/// Apart, so that a refill with nothing to do needs no frame of its own.
+[[gnu::noinline]] void Mlx5Queue::post_frames(uint32_t target) noexcept {
   while (rx_posted_ - rx_taken_ < target && device_.is_usable()) {
     const uint32_t most = std::min(shape_.refill, target - (rx_posted_ - rx_taken_));
     const uint32_t n = std::min(most, pool_.rx_count() / shape_.rx_segments);
@@ -364,7 +369,7 @@ bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
                  rest = total - std::min(total, Sq::kLeastInline);
   const uint32_t n = (rest + frame_bytes - 1) / frame_bytes;
   VIREO_ASSERT(n < shape_.tx_segments);  // longer than the MTU the caps told
-  if (pool_.free_count() < n) return false;
+  if (pool_.ready_count() < n) return false;
   constexpr uint32_t kBefore = (Sq::kInlineAt + Sq::kLeastInline) / Sq::kOctoword;
   static_assert((Sq::kInlineAt + Sq::kLeastInline) % Sq::kOctoword == 0);
   std::byte* const wqe = sq_.claim(kBefore + n);

@@ -87,6 +87,7 @@ class Mlx5Queue final : public Queue {
   unsigned deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept;
   unsigned deliver_parts(Delivered d, RxDesc* out, RxDesc* end) noexcept;
   unsigned deliver_session(std::span<RxDesc> out) noexcept;
+  void post_frames(uint32_t target) noexcept;
   /// Another entry than a whole, good, single one. @return false: it could not be taken yet.
   bool take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept;
   // striding.cpp

@@ -6,7 +6,7 @@
 //     ^--reclaim--'  ^--------------------------------------------------- all of a run ---'
 //
 // Runs are lent as more are needed. Those that are whole are spare: the pool counts them as free
-// and has them back when it needs them, so that whoever asks how short packets are, as TCP does
+// and has them back before it is short, so that whoever asks how short packets are, as TCP does
 // before it keeps what came out of order, gets an answer that does not depend on how they are
 // received. One frame in use keeps its run from being posted: such frames are stuck, and bounded,
 // for the queue copies packets while they are many, or too few are posted (striding.cpp).

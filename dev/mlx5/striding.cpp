@@ -143,6 +143,7 @@ void Mlx5Queue::post_runs() noexcept {
   }
   if (unpublished > 0) s.publish(rx_posted_);
   s.few = std::max(target / 2, run);
+  pool_.keep_ready();
   if (rx_posted_ == rx_taken_ && device_.is_usable()) ++losses_.rx_starved;
 }
 

@@ -314,7 +314,7 @@ bool VerbsQueue::put_gathered(const TxFrame& frame, uint32_t slot, uint32_t tota
   const uint32_t frame_bytes = pool_.frame_bytes();
   const uint32_t n = (total + frame_bytes - 1) / frame_bytes;
   VIREO_ASSERT(n <= setup_.tx_segments);  // longer than the MTU the caps told
-  if (pool_.free_count() < n) return false;
+  if (pool_.ready_count() < n) return false;
   PacketBuf* p = nullptr;
   uint32_t used = frame_bytes;
   const auto append = [&](const std::byte* from, size_t length) {

@@ -256,7 +256,7 @@ bool XdpQueue::gather(const TxFrame& frame, uint32_t total) noexcept {
   const uint32_t frame_bytes = 1U << frame_shift_;
   const uint32_t n = (total + frame_bytes - 1) / frame_bytes;
   VIREO_ASSERT(n <= kMaxDescriptors);
-  if (tx_room() < n || pool_.free_count() < n) return false;
+  if (tx_room() < n || pool_.ready_count() < n) return false;
   PacketBuf* p = pool_.take();
   uint32_t used = 0;
   uint32_t at = 0;

@@ -88,7 +88,7 @@ TEST_F(PacketTest, TheLast32ndIsNotLent) {
   for (const uint32_t first : std::span(firsts).first(31)) pool_.take_back(1, first);
 }
 
-TEST_F(PacketTest, SpareRunsCountAsFreeAndAreTakenBackBeforeThereIsNone) {
+TEST_F(PacketTest, SpareRunsCountAsFreeAndAreTakenBackBeforeThereAreFew) {
   PacketPool tray(&pool_);
   PacketPool::Spares one{8, {}}, other{4, {}};
   pool_.join(one);
@@ -104,11 +104,21 @@ TEST_F(PacketTest, SpareRunsCountAsFreeAndAreTakenBackBeforeThereIsNone) {
   one.firsts.pop_back();  // one is used, and another is not
   pool_.note_used(one);
   std::vector<PacketRef> all;
+  EXPECT_EQ(pool_.free_count(), 24U);
+  EXPECT_EQ(pool_.ready_count(), 12U);
   while (PacketBuf* p = pool_.take()) {
     EXPECT_EQ(p->pool, &pool_);
     all.emplace_back(p);
     EXPECT_EQ(pool_.free_count(), 24 - all.size());
   }
+  EXPECT_EQ(all.size(), 12U);
+  EXPECT_EQ(pool_.rx_count(), 0U) << "none is ready";
+  EXPECT_FALSE(pool_.may_send(true)) << "who may takes one without a look";
+  pool_.keep_ready();
+  EXPECT_GE(pool_.ready_count(), kFrames / 4);
+  EXPECT_EQ(pool_.free_count(), 12U);
+  for (PacketBuf* p = pool_.take(); p != nullptr; pool_.keep_ready(), p = pool_.take())
+    all.emplace_back(p);
   EXPECT_EQ(all.size(), 24U);
   EXPECT_TRUE(one.firsts.empty() && other.firsts.empty());
   all.clear();
