@@ -200,12 +200,15 @@ Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockad
 
 namespace {
 /// As the kernel judges a message before a byte moves (net/socket.c). @return errno, 0: none.
-int message_error(const msghdr& m) noexcept {
-  if (m.msg_iovlen == 1 && m.msg_iov != nullptr && static_cast<int>(m.msg_namelen) >= 0 &&
-      static_cast<ssize_t>(m.msg_iov->iov_len) >= 0) [[likely]]
-    return 0;
+[[gnu::cold, gnu::noinline]] int unusual_error(const msghdr& m) noexcept {
   if (m.msg_name != nullptr && static_cast<int>(m.msg_namelen) < 0) return EINVAL;
   return m.msg_iovlen > UIO_MAXIOV ? EMSGSIZE : vector_error({m.msg_iov, m.msg_iovlen});
+}
+inline int message_error(const msghdr& m) noexcept {
+  if (m.msg_iovlen == 1 && m.msg_iov != nullptr &&
+      (static_cast<ssize_t>(m.msg_iov->iov_len) | static_cast<int>(m.msg_namelen)) >= 0) [[likely]]
+    return 0;
+  return unusual_error(m);
 }
 
 bool wants_control(Handle h) noexcept {
@@ -232,24 +235,29 @@ bool wants_control(Handle h) noexcept {
 }
 }  // namespace
 
+namespace {
+// Apart: the way of a datagram shall pay nothing for its frame.
+[[gnu::noinline]] Result<ssize_t> recvmsg_bytes(Handle h, msghdr& msg, int flags) {
+  auto n = tcp_socket::recv(h, {msg.msg_iov, msg.msg_iovlen}, flags);
+  if (n) {
+    msg.msg_namelen = 0;  // tcp(7): no address
+    msg.msg_flags = 0;
+    if (wants_control(h))
+      put_control(h, msg);
+    else
+      msg.msg_controllen = 0;
+    if ((flags & MSG_OOB) != 0 && *n == 1) msg.msg_flags = MSG_OOB;
+  }
+  return n;
+}
+}  // namespace
+
 Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
   if (const int error = message_error(msg); error != 0) [[unlikely]]
     return fail(error, "recvmsg");
-  if (is_tcp_carried(h)) {
-    auto n = tcp_socket::recv(h, {msg.msg_iov, msg.msg_iovlen}, flags);
-    if (n) {
-      msg.msg_namelen = 0;  // tcp(7): no address
-      msg.msg_flags = 0;
-      if (wants_control(h))
-        put_control(h, msg);
-      else
-        msg.msg_controllen = 0;
-      if ((flags & MSG_OOB) != 0 && *n == 1) msg.msg_flags = MSG_OOB;
-    }
-    return n;
-  }
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::recv(h, msg, flags);
+  if (is_tcp_carried(h)) return recvmsg_bytes(h, msg, flags);
   if (is_void(h)) return fail(ENOTCONN, "recv");
   if (is_udp_ours(h)) return udp_socket::recv(h, msg, flags);
   return kernel_recvmsg(h, msg, flags);
