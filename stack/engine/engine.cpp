@@ -85,6 +85,8 @@ inline unsigned Engine::receive_first(Port& port, Queue& queue, unsigned n, Inst
 }
 
 bool Engine::turn(Instant now) noexcept {
+  if (unrung_ != 0) [[unlikely]]
+    ring_left();
   unsigned frames = 0;
   size_t done = 0;
   if (only_.queue != nullptr) [[likely]] {
@@ -99,6 +101,8 @@ bool Engine::turn(Instant now) noexcept {
 
 /// turn() of poll_to_return() whose only queue has given the first `n` frames.
 bool Engine::go_on_to_return(Instant now, unsigned n) noexcept {
+  if (unrung_ != 0) [[unlikely]]
+    ring_left();
   acks_ride_ = true;
   const Polled from = only_;
   unsigned frames = receive_first(*from.port, *from.queue, n, now);
@@ -298,6 +302,12 @@ bool Engine::has_bound(IpProto proto, uint16_t port) noexcept {
 void Engine::tx_flush() noexcept {
   for (Port* p : ports_)
     for (auto& q : p->queues) q->tx_flush();
+}
+
+/// What ring_later() left.
+[[gnu::cold]] void Engine::ring_left() noexcept {
+  unrung_ = 0;
+  tx_flush();
 }
 
 void Engine::queue_reap() noexcept {

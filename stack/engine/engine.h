@@ -609,6 +609,8 @@ class Engine {
   void want_transmit(TcpFlow& f) noexcept;
   bool transmit(TcpFlow& f, Instant now) noexcept;
   bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
+  void ring_later(TcpFlow& f, unsigned frames) noexcept;
+  void ring_left() noexcept;
   unsigned send_joined(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
                        Instant now) noexcept;
   unsigned send_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
@@ -695,6 +697,7 @@ class Engine {
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   bool deadlines_moved_ = false;  ///< deadline_ may be late
   unsigned ride_turns_ = 0;       ///< since riding_ was empty
+  unsigned unrung_ = 0;           ///< frames that ring_later() left
   uint64_t sent_at_poll_ = 0;     ///< of tx_bytes, when a send polled last
   bool acks_ride_ = false;        ///< this turn is poll_to_return()'s
   bool stamps_ = false;           ///< stamp_frames() was asked for

@@ -5,6 +5,7 @@
 #include "core/checksum.h"
 #include "stack/engine/engine.h"
 #include "stack/engine/mss.h"
+#include "stack/tcp/held.h"
 #include "stack/tcp/joined.h"
 
 namespace vireo {
@@ -12,6 +13,8 @@ namespace {
 
 /// Frames one connection may send before the others have their turn.
 constexpr unsigned kSendBurst = 64;
+/// Frames that wait for the doorbell of another.
+constexpr unsigned kMostUnrung = 8;
 /// So many whole turns may an ACK wait before it goes by itself; of those that find nothing, one in
 /// eight is whole. Accept until there is none, then epoll_wait and recv, is two.
 constexpr unsigned kRideTurns = 2;
@@ -110,6 +113,7 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
   tcp::Plan plan;
   bool is_done = true;
   bool is_unrung = false;
+  unsigned frames = 0;
   for (unsigned n = 0; tcp::has_output(f.tcb) && tcp::next_segment(f.tcb, now, plan);) {
     if (n == kSendBurst) {
       is_done = false;
@@ -133,6 +137,7 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
                           : is_burst ? send_burst(f, plan, burst, bell, now)
                                      : static_cast<unsigned>(emit(f, plan, bell));
     n += left;
+    frames = n;
     if (left != all) [[unlikely]] {
       is_unrung |= left > 0;
       stats_.tx_ring_full.add();
@@ -143,9 +148,19 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
     is_unrung = !is_last;
     if (!is_burst) tcp::sent(f.tcb, plan, now);
   }
-  if (is_unrung) f.egress.port->queue().tx_flush();
+  if (is_unrung) ring_later(f, frames);
   arm_timer(f);
   return is_done;
+}
+
+/// Whole segments of a stream of small writes, whose rest Nagle's algorithm holds: nothing is
+/// complete at the peer before the ACK of what is in flight has come, so these need not ring each.
+/// The next poll does, whoever's, or so many of them.
+void Engine::ring_later(TcpFlow& f, unsigned frames) noexcept {
+  unrung_ += frames;
+  if (unrung_ < kMostUnrung && tcp::is_held_back(f.tcb)) return;
+  unrung_ = 0;
+  f.egress.port->queue().tx_flush();
 }
 
 bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {

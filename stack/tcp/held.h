@@ -22,6 +22,13 @@ inline bool may_hold(Tcb& t, size_t n) {
          buffer_room(t) >= n;
 }
 
+/// The rest of what was written is less than a segment and waits for the ACK of a small one that is
+/// in flight.
+inline bool is_held_back(const Tcb& t) {
+  return !t.nodelay && t.snd_end - t.snd_nxt < t.mss && t.queue.board().snd_sml > t.snd_una &&
+         t.recovery == Recovery::kOpen && t.rtx_due == 0;
+}
+
 /// Appends them. Requires may_hold(); no output, no timer follows from it.
 inline void append_held(Tcb& t, const void* data, size_t n) {
   SendDesc& d = t.queue.back();

@@ -4,36 +4,72 @@
 namespace vireo::test {
 namespace {
 
-TEST(OnlySends, TakesTheAcksOfWhatLeft) {
+class OnlySends : public testing::Test {
+ protected:
   Host h;
   Peer peer{h, "11.0.0.7", 40'000, 80};
-  Listening& l = h.listen(80);
-  ASSERT_TRUE(peer.connect());
-  Conn* const c = h.accept(l);
-  ASSERT_NE(c, nullptr);
+  Conn* c = nullptr;
+
+  void SetUp() override {
+    Listening& l = h.listen(80);
+    ASSERT_TRUE(peer.connect());
+    c = h.accept(l);
+    ASSERT_NE(c, nullptr);
+    c->tcb().cc.cwnd = 1 << 20;
+  }
+  /// In writes of `each`. @return bytes that have left by the end.
+  size_t send(size_t n, size_t each) {
+    const std::string bytes(each, 'x');
+    for (; n != 0; n -= each) {
+      const iovec v{const_cast<char*>(bytes.data()), each};
+      h.engine().acquire();
+      EXPECT_EQ(h.engine().tcp_send(*c->flow, {&v, 1}, false, h.now()), each);
+      h.engine().unlock();
+      h.link().step(h.now());
+    }
+    return heard();
+  }
+  size_t heard() {
+    size_t all = 0;
+    for (const Heard& s : peer.hear_all()) all += s.data.size();
+    return all;
+  }
+};
+
+TEST_F(OnlySends, TakesTheAcksOfWhatLeft) {
   tcp::Tcb& t = c->tcb();
-  t.cc.cwnd = 1 << 20;
-  const auto send = [&](size_t n) {
-    std::string bytes(n, 'x');
-    const iovec v{bytes.data(), n};
-    h.engine().acquire();
-    EXPECT_EQ(h.engine().tcp_send(*c->flow, {&v, 1}, false, h.now()), n);
-    h.engine().unlock();
-    h.link().step(h.now());
-  };
-  send(20'000);
-  uint32_t told = 0;
-  for (const Heard& s : peer.hear_all()) told += static_cast<uint32_t>(s.data.size());
+  const size_t told = send(20'000, 20'000);
   ASSERT_GT(told, 10'000U);
   const StreamOffset before = t.snd_una;
-  peer.say(kAck, peer.nxt, peer.ack + told, {.options = peer.options(), .poll_now = false});
+  peer.say(kAck, peer.nxt, peer.ack + static_cast<uint32_t>(told),
+           {.options = peer.options(), .poll_now = false});
   const uint64_t polls = h.stats().polls.get();
-  send(1000);
+  send(1000, 1000);
   EXPECT_EQ(h.stats().polls.get(), polls) << "not for so little";
   EXPECT_EQ(t.snd_una, before);
-  send(20'000);
+  send(20'000, 20'000);
   EXPECT_GT(h.stats().polls.get(), polls);
   EXPECT_EQ(t.snd_una, before + told);
+}
+
+TEST_F(OnlySends, WholeSegmentsOfAStreamRingTogether) {
+  EXPECT_EQ(send(100, 100), 100U);
+  const uint32_t mss = c->tcb().mss;
+  EXPECT_EQ(send(3000, 100), 0U) << "two whole segments, and a rest that is held";
+  h.poll();
+  EXPECT_EQ(heard(), 2 * mss);
+  // A poll between sends would ring, too: fewer than it comes for.
+  EXPECT_EQ(send(30 * 400, 400), 8 * mss) << "so many do not wait for a poll";
+  h.poll();
+  EXPECT_EQ(c->tcb().snd_end - c->tcb().snd_nxt, (100 + 3000 + 12'000 - 100) % mss);
+}
+
+TEST_F(OnlySends, WhatIsCompleteRingsAtOnce) {
+  EXPECT_EQ(send(100, 100), 100U);
+  EXPECT_EQ(send(100, 100), 0U) << "held: no frame";
+  // With what was held, all of it in whole segments: nothing more would ring for them.
+  const uint32_t mss = c->tcb().mss;
+  EXPECT_EQ(send(2 * mss - 100, 2 * mss - 100), 2 * mss);
 }
 
 }  // namespace
