@@ -163,6 +163,12 @@ class Device {
   /// for devices that choose one. Errors: EEXIST the same key is steered already, ENOSPC table
   /// full, ENOTSUP.
   virtual Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) = 0;
+  /// Frames of `key`, an exact one, are the kernel's from now on, although a rule for its local end
+  /// would bring them. Errors: ENOTSUP, ENOSPC.
+  virtual Result<FlowRule> spare(const FlowKey& key) {
+    (void)key;
+    return fail(ENOTSUP, "the device spares no flow");
+  }
   /// Its queues are gone, but the interface goes on over another device, which opening it again
   /// finds.
   virtual bool has_moved() const noexcept { return false; }

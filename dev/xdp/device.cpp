@@ -112,6 +112,12 @@ Result<FlowRule> XdpDevice::steer(const FlowKey& key, FlowTag tag, Queue&) {
   return rule(*id);
 }
 
+Result<FlowRule> XdpDevice::spare(const FlowKey& key) {
+  const auto id = steering_->add(key, FlowTag(STEER_SPARED));
+  if (!id) return std::unexpected(id.error());
+  return rule(*id);
+}
+
 void XdpDevice::unsteer(uint64_t rule_id) noexcept { steering_->remove(rule_id); }
 
 }  // namespace xdp

@@ -20,6 +20,7 @@ class XdpDevice final : public Device {
 
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
+  Result<FlowRule> spare(const FlowKey& key) override;
 
   const Steering& steering() const { return *steering_; }
 

@@ -101,7 +101,7 @@ static __always_inline const __u32* find4(const struct ethhdr* eth, __u8 proto, 
                              .remote_port = remote_port,
                              .proto = proto};
     tag = bpf_map_lookup_elem(&exact4, &k);
-    if (tag) return tag;
+    if (tag) return *tag == STEER_SPARED ? 0 : tag;
   }
   if (kinds & (STEER_LOCAL4 | STEER_WILD4)) {
     struct steer_local4 k = {.local = local, .local_port = local_port, .proto = proto};
@@ -128,7 +128,7 @@ static __always_inline const __u32* find6(const struct ethhdr* eth, __u8 proto,
     __builtin_memcpy(k.local, local, 16);
     __builtin_memcpy(k.remote, remote, 16);
     tag = bpf_map_lookup_elem(&exact6, &k);
-    if (tag) return tag;
+    if (tag) return *tag == STEER_SPARED ? 0 : tag;
   }
   if (kinds & (STEER_LOCAL6 | STEER_WILD6)) {
     struct steer_local6 k = {.local_port = local_port, .proto = proto};

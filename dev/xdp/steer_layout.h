@@ -6,6 +6,9 @@
 
 #include <linux/types.h>
 
+/* Value of an exact key whose frames are the kernel's, whatever is said of its local end. */
+#define STEER_SPARED 0xffffffffU
+
 struct steer_exact4 {
   __be32 local, remote;
   __be16 local_port, remote_port;

@@ -283,6 +283,12 @@ class Engine {
   /// `port_holder` keeps the port meanwhile; it may be empty, and of a leased port it is not
   /// wanted. `reset`: SO_LINGER 0.
   void tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now);
+  /// Another TCP has the connection from here on (tcp::hand_over()): its frames are the kernel's.
+  /// Those that are here already are dropped. Errors: ENOTSUP the device cannot tell them from its
+  /// listener's, ENOSPC; nothing was done.
+  Result<void> tcp_hand_over(TcpFlow& f, Instant now);
+  /// Asks once in a while which of those connections are over. `is_there(key)` may be slow.
+  void forget_spared(bool (*is_there)(const FlowKey&));
   /// What closed connections still owe their peers, in bytes, a FIN and its acknowledgment counted
   /// as one (exit waits for none).
   uint64_t orphans_owe() const;
@@ -641,6 +647,7 @@ class Engine {
 
   // time_wait.cpp
   void enter_time_wait(TcpFlow& f, Instant now);
+  TimeWaitEntry* leave_entry(TcpFlow& f, FlowRule rule, Instant now);
   void drop_time_wait(TimeWaitEntry& e) noexcept;
   void time_wait_segment(TimeWaitEntry& e, const Incoming& in, tcp::Segment& s,
                          Instant now) noexcept;
@@ -766,6 +773,12 @@ class Engine {
   std::array<Resolved, 8> resolved_;  ///< by where they go
   std::array<Asked, 8> asked_;        ///< by the address's last byte
   PortLeases leases_;
+  struct Spared {
+    FlowKey key;
+    FlowRule rule;
+  };
+  std::vector<Spared> spared_;  ///< of connections that were handed over, and perhaps are over
+  size_t spared_most_ = 64;     ///< then it is worth a look
 };
 
 }  // namespace vireo

@@ -197,7 +197,8 @@ struct TimeWaitEntry {
   tcp::TimeWait wait;
   Instant until;
   FlowRule rule;
-  ListHook hook;  ///< Engine::time_wait_queue_
+  bool is_elsewhere = false;  ///< another TCP has it: what comes here is dropped
+  ListHook hook;              ///< Engine::time_wait_queue_
 };
 
 // ---- references of the demux: kind in the top byte, address below (48 bits)

@@ -4,29 +4,35 @@
 
 namespace vireo {
 
-void Engine::enter_time_wait(TcpFlow& f, Instant now) {
+/// The connection goes, its key stays for 2MSL. @return null: there is no memory, it is gone.
+TimeWaitEntry* Engine::leave_entry(TcpFlow& f, FlowRule rule, Instant now) {
   const tcp::TimeWait wait = tcp::make_time_wait(f.tcb);
   const DemuxKey key = demux_key(f.key);
+  TimeWaitEntry* e = time_waits_.alloc();
+  if (e == nullptr) [[unlikely]] {
+    free_tcp(f);
+    return nullptr;
+  }
+  e->key = key;
+  e->wait = wait;
+  e->rule = std::move(rule);
+  e->until = now + config_.time_wait;
+  e->is_elsewhere = false;
+  demux_.replace(key, ref(*e));
+  end_tcp(f);
+  time_wait_queue_.push_back(*e);
+  count_flow();
+  return e;
+}
+
+void Engine::enter_time_wait(TcpFlow& f, Instant now) {
   // A rule of its own goes on with it. Not if the port is kept, whose rule brings its frames, too;
   // and that of a leased port that is not kept would take what is the kernel's then.
   FlowRule rule;
   const bool is_kept = keep_port(f, now);
   const bool has_own = f.egress.port != nullptr && f.egress.port->device->caps().tags;
   if (has_own || (!is_kept && f.port_origin != PortOrigin::kLeased)) rule = std::move(f.rule);
-  TimeWaitEntry* e = time_waits_.alloc();
-  if (e == nullptr) [[unlikely]] {
-    free_tcp(f);
-    return;
-  }
-  e->key = key;
-  e->wait = wait;
-  e->rule = std::move(rule);
-  e->until = now + config_.time_wait;
-  demux_.replace(key, ref(*e));
-  end_tcp(f);
-  time_wait_queue_.push_back(*e);
-  count_flow();
-  stats_.time_waits.add();
+  if (leave_entry(f, std::move(rule), now) != nullptr) stats_.time_waits.add();
 }
 
 void Engine::drop_time_wait(TimeWaitEntry& e) noexcept {
@@ -37,6 +43,7 @@ void Engine::drop_time_wait(TimeWaitEntry& e) noexcept {
 
 void Engine::time_wait_segment(TimeWaitEntry& e, const Incoming& in, tcp::Segment& s,
                                Instant now) noexcept {
+  if (e.is_elsewhere) return;
   tcp::Plan plan;
   switch (tcp::time_wait_input(e.wait, s, now, plan)) {
     case tcp::TimeWaitVerdict::kDrop:

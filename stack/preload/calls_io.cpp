@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "stack/preload/call.h"
+#include "stack/preload/process_stack.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
 using namespace vireo::preload;  // NOLINT
@@ -66,19 +67,22 @@ std::optional<int> flags_of(off64_t offset, int flags, const iovec* v, int count
   return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
 }
 
-/// A message of a socket that is not ours: another process has the sockets that are in it
-/// (SCM_RIGHTS), and what lies beneath them is not this one's alone any more.
-[[gnu::cold]] void note_given(const msghdr& m) noexcept {
-  if (m.msg_control == nullptr) return;
+/// A message of a socket that is not ours: descriptors in it may be, and another process has them
+/// from now on (unix(7) SCM_RIGHTS).
+[[gnu::cold]] void give_away(const msghdr& m) noexcept {
+  if (m.msg_control == nullptr || process_stack() == nullptr) return;
+  const int saved = errno;
+  Inside inside;
   for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr*>(&m), c)) {
-    if (c->cmsg_len < CMSG_LEN(0)) return;
+    if (c->cmsg_len < CMSG_LEN(0)) break;
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
     for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
       int fd = -1;
       std::memcpy(&fd, reinterpret_cast<const char*>(c) + at, sizeof fd);
-      if (const Handle h = find_socket(fd)) h->touch();
+      sock::give_away(fd);
     }
   }
+  errno = saved;
 }
 
 /// What glibc's __*_chk functions do when the compiler knew the buffer to be too small.
@@ -211,7 +215,7 @@ VIREO_EXPORT ssize_t sendmsg(int fd, const msghdr* msg, int flags) {
   const Handle h = find_socket(fd);
   if (!h) {
     if (msg != nullptr && msg->msg_controllen != 0) [[unlikely]]
-      note_given(*msg);
+      give_away(*msg);
     return preload::libc().sendmsg(fd, msg, flags);
   }
   if (is_nowhere(msg)) return -1;
@@ -222,7 +226,7 @@ VIREO_EXPORT int sendmmsg(int fd, mmsghdr* vec, unsigned count, int flags) {
   const Handle h = find_socket(fd);
   if (!h) {
     for (unsigned i = 0; vec != nullptr && i < count; ++i)
-      if (vec[i].msg_hdr.msg_controllen != 0) note_given(vec[i].msg_hdr);
+      if (vec[i].msg_hdr.msg_controllen != 0) give_away(vec[i].msg_hdr);
     return preload::libc().sendmmsg(fd, vec, count, flags);
   }
   if (count != 0 && is_nowhere(vec)) return -1;

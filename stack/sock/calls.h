@@ -84,6 +84,16 @@ Result<ssize_t> splice_to_pipe(Handle in, int pipe, size_t n, unsigned flags);
 Result<ssize_t> splice_from_pipe(int pipe, Handle out, size_t n, unsigned flags);
 bool is_pipe(int fd);
 
+// ---- sockets that another process is to have, too (hand_over.cpp)
+/// It is the kernel's from here on, in whatever state it is: what was carried goes on there.
+/// `why` is kept for vireo-stat. Errors: EOPNOTSUPP and others, it stays as it is.
+Result<void> hand_over(Handle h, const char* why);
+/// The program passes `fd` by SCM_RIGHTS: hand_over(), or a line of the log.
+void give_away(int fd) noexcept;
+/// Before a fork: accepted connections that the program has not used yet are the child's to be, as
+/// a rule.
+void hand_over_untouched(Stack& stack) noexcept;
+
 // ---- options
 Result<void> setsockopt(Handle h, int level, int name, const void* value, socklen_t len);
 Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* len);

@@ -2,6 +2,9 @@
 // the kernel's sockets beneath, and makes an engine of its own when it opens sockets of its own.
 //
 // What an inherited socket does in the child (the parent's goes on as before):
+//   accepted, but not read or written yet: the kernel's, shared with the parent, if the device can
+//                              tell its frames from the listener's (hand_over.cpp): servers that
+//                              fork for each connection
 //   carried TCP connection     ENOTCONN for every use but close; close is silent, the peer hears
 //                              nothing; poll(2) says POLLHUP | POLLERR
 //   listener, UDP, undecided   the kernel's socket, shared with the parent. While the parent lives,
@@ -37,6 +40,7 @@ int g_forking = 0;
 }  // namespace
 
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
+  if (is_owner() && engine_if_any() != nullptr) sock::hand_over_untouched(*this);
   spare_shadows_.fork_prepare();
   life_lock_.lock();
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.acquire(); });

@@ -470,6 +470,28 @@ void init_options(File& f) {
   f.udp->options.v6_mc_loop = s.tx_mc_loopback;
 }
 
+void give_options(const SocketOptions& o, int domain, int fd) {
+  const SocketOptions ordinary;
+  for (const Kept& k : kKept) {
+    int v = o.*k.field;
+    const bool other_family = k.level == (domain == AF_INET6 ? IPPROTO_IP : IPPROTO_IPV6);
+    const bool of_opening =
+        k.level == IPPROTO_TCP && (k.name == TCP_FASTOPEN || k.name == TCP_FASTOPEN_CONNECT ||
+                                   k.name == TCP_FASTOPEN_NO_COOKIE || k.name == TCP_DEFER_ACCEPT);
+    if (v == ordinary.*k.field || other_family || of_opening) continue;
+    if (k.field == &O::rcvbuf || k.field == &O::sndbuf) v /= 2;  // it is doubled again
+    (void)libc().setsockopt(fd, k.level, k.name, &v, sizeof v);
+  }
+  const linger l{o.linger_on, o.linger_s};
+  if (l.l_onoff != 0) (void)libc().setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+  if (o.congestion) {
+    const std::string_view name = tcp::cc_name(*o.congestion);
+    (void)libc().setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                            static_cast<socklen_t>(name.size()));
+  }
+  if (o.owner != 0) (void)libc().fcntl(fd, F_SETOWN, o.owner);
+}
+
 IpSettings ip_settings(const SocketOptions& o, bool v6) {
   return {.ttl = static_cast<uint8_t>(v6 ? o.v6_hops : o.ip_ttl),
           .tos = static_cast<uint8_t>(v6 ? o.v6_tclass : o.ip_tos),

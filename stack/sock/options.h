@@ -109,6 +109,9 @@ IpSettings ip_settings(const SocketOptions& o, bool v6);
 /// A new socket: reads the kernel's starting values, applies VMA_TCP_NODELAY and others.
 void init_options(File& f);
 
+/// Sets on the kernel's socket `fd` what the program has set on one of its family.
+void give_options(const SocketOptions& o, int domain, int fd);
+
 /// True if an option keeps a socket on the kernel: it changes what is on the wire, or how calls
 /// behave, in a way that only the kernel can do (TCP_MD5SIG, TCP_REPAIR, SO_ATTACH_FILTER, ...).
 bool is_kernel_only(int level, int name, const void* value, socklen_t len, bool is_udp);

@@ -1,0 +1,229 @@
+// A socket of ours becomes the kernel's, for another process is to have it too: passed by
+// SCM_RIGHTS (unix(7)), or inherited by the child of a fork. An established connection goes on in a
+// kernel socket made by TCP_REPAIR (Linux net/ipv4/tcp.c; CAP_NET_ADMIN), which takes over all
+// numbers of the File. Its peer sees nothing but perhaps a segment that was lost on the way.
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "stack/sock/sockets.h"
+#include "stack/tcp/hand_over.h"
+
+namespace vireo {
+namespace {
+
+Result<void> set(int fd, int level, int name, const void* value, size_t bytes) {
+  if (libc().setsockopt(fd, level, name, value, static_cast<socklen_t>(bytes)) != 0)
+    return fail_errno("TCP_REPAIR");
+  return {};
+}
+Result<void> set_int(int fd, int name, int value) {
+  return set(fd, IPPROTO_TCP, name, &value, sizeof value);
+}
+
+enum : uint32_t { kMss = 2, kWindowScale, kSackPermitted, kTimestamps = 8 };  // kinds of options
+enum : int { kNoWindowProbe = -1, kOff, kOn };                                // of TCP_REPAIR
+
+Result<void> name_ends(int fd, int domain, const FlowKey& key) {
+  sockaddr_storage sa{};
+  socklen_t n = key.local.to_sockaddr(sa, domain);
+  if (libc().bind(fd, reinterpret_cast<const sockaddr*>(&sa), n) != 0) return fail_errno("bind");
+  n = key.remote.to_sockaddr(sa, domain);
+  if (kernel::connect(fd, reinterpret_cast<const sockaddr*>(&sa), n) != 0)
+    return fail_errno("connect");
+  return {};
+}
+
+Result<void> put(int fd, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t n = libc().send(fd, data.data(), std::min<size_t>(data.size(), 32768),
+                                  MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n <= 0) return fail_errno("send");
+    data = data.subspan(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+/// A socket of the kernel's with the connection in it, still in repair. No frame has left for it.
+Result<UniqueFd> build(int domain, const FlowKey& key, const SocketOptions& options,
+                       const tcp::HandOver& c) {
+  UniqueFd made(libc().socket(domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  const int fd = made.get();
+  if (fd < 0) return fail_errno("socket");
+  // Room for what is queued, at once.
+  const auto room = [&](int name, size_t bytes) {
+    const int value = static_cast<int>(bytes) + (64 << 10);
+    if (bytes != 0) (void)set(fd, SOL_SOCKET, name, &value, sizeof value);
+  };
+  room(SO_SNDBUFFORCE, c.to_send.size());
+  room(SO_RCVBUFFORCE, c.unread.size());
+  give_options(options, domain, fd);
+  const auto unread = static_cast<uint32_t>(c.unread.size());
+  const uint32_t seq_in = c.rcv_nxt.value() - unread;
+  const uint32_t seq_out = c.snd_una.value();
+  struct Step {
+    int name, value;
+  };
+  for (const Step& s : {Step{TCP_REPAIR, kOn},
+                        {TCP_REPAIR_QUEUE, TCP_RECV_QUEUE},
+                        {TCP_QUEUE_SEQ, static_cast<int>(seq_in)},
+                        {TCP_REPAIR_QUEUE, TCP_SEND_QUEUE},
+                        {TCP_QUEUE_SEQ, static_cast<int>(seq_out)}})
+    if (auto ok = set_int(fd, s.name, s.value); !ok) return std::unexpected(ok.error());
+  if (auto ok = name_ends(fd, domain, key); !ok) return std::unexpected(ok.error());
+
+  tcp_repair_opt agreed[4];
+  size_t n = 0;
+  agreed[n++] = {kMss, c.peer_mss};
+  if (c.wscale)
+    agreed[n++] = {kWindowScale, static_cast<uint32_t>(c.snd_wscale | c.rcv_wscale << 16)};
+  if (c.sack) agreed[n++] = {kSackPermitted, 0};
+  if (c.timestamps) agreed[n++] = {kTimestamps, 0};
+  if (auto ok = set(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, agreed, n * sizeof agreed[0]); !ok)
+    return std::unexpected(ok.error());
+  if (c.timestamps)
+    if (auto ok = set_int(fd, TCP_TIMESTAMP, static_cast<int>(c.timestamp)); !ok)
+      return std::unexpected(ok.error());
+
+  const std::span<const std::byte> out(c.to_send);
+  auto ok = set_int(fd, TCP_REPAIR_QUEUE, TCP_RECV_QUEUE);
+  if (ok) ok = put(fd, c.unread);
+  if (ok) ok = set_int(fd, TCP_REPAIR_QUEUE, TCP_SEND_QUEUE);
+  if (ok) ok = put(fd, out.first(c.sent));
+  const tcp_repair_window windows{c.snd_wl1.value(), c.snd_wnd, c.max_wnd, c.rcv_wnd,
+                                  c.rcv_nxt.value()};
+  if (ok) ok = set(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, &windows, sizeof windows);
+  if (!ok) return std::unexpected(ok.error());
+  return made;
+}
+
+/// The numbers of the File are the kernel socket's from here on.
+void take_numbers(const File& f, int made) {
+  for (int fd = 0; fd < fd_table().end(); ++fd) {
+    if (fd_table().find(fd).file != &f) continue;
+    const int flags = libc().fcntl(fd, F_GETFD);
+    (void)libc().dup3(made, fd, flags > 0 && (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+  }
+}
+
+/// Has the kernel this connection still?
+bool is_kernels(const FlowKey& k) {
+  const UniqueFd fd(static_cast<int>(
+      ::syscall(SYS_socket, AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)));
+  struct {
+    nlmsghdr head;
+    inet_diag_req_v2 ask;
+  } m{};
+  m.head = {sizeof m, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 0, 0};
+  m.ask.sdiag_family = k.v6 ? AF_INET6 : AF_INET;
+  m.ask.sdiag_protocol = IPPROTO_TCP;
+  m.ask.idiag_states = ~0U;
+  m.ask.id.idiag_sport = be16(k.local.port).raw();
+  m.ask.id.idiag_dport = be16(k.remote.port).raw();
+  const auto name = [&](const IpAddr& a, __be32* to) {
+    if (a.is_v4())
+      to[0] = a.as_v4().raw();
+    else
+      std::memcpy(to, a.bytes().data(), 16);
+  };
+  name(k.local.addr, m.ask.id.idiag_src);
+  name(k.remote.addr, m.ask.id.idiag_dst);
+  m.ask.id.idiag_cookie[0] = m.ask.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  nlmsghdr answer[64];
+  if (!fd || ::syscall(SYS_write, fd.get(), &m, sizeof m) < 0 ||
+      ::syscall(SYS_read, fd.get(), answer, sizeof answer) < static_cast<long>(sizeof *answer))
+    return true;
+  return answer[0].nlmsg_type != NLMSG_ERROR;
+}
+
+Result<void> hand_over_tcp(File& f) {
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const EngineGuard guard(e);
+  if (f.flow == nullptr) return fail(ENOTCONN, "no connection");
+  TcpFlow& flow = f.tcp_flow();
+  e.poll(Clock::now());
+  const auto c = tcp::hand_over(flow.tcb, Clock::now());
+  if (!c) return fail(EOPNOTSUPP, "it is about to end");
+  auto made = build(f.domain.load(std::memory_order_relaxed), flow.key, *f.tcp.options, *c);
+  if (!made) return std::unexpected(made.error());
+  const int fd = made->get();
+  e.forget_spared(is_kernels);
+  // A socket in repair is closed without a word.
+  if (auto ok = e.tcp_hand_over(flow, Clock::now()); !ok) return ok;
+  f.flow = nullptr;
+  f.placeholder = false;
+  f.tcp.link = Link::kConnected;
+  f.tcp.port = PortOrigin::kProgram;
+  f.mode.store(Mode::kKernel, std::memory_order_release);
+  take_numbers(f, fd);
+  // What has not left yet, leaves; and the peer is asked where it stands.
+  const bool is_all_told = c->sent == c->to_send.size();
+  (void)set_int(fd, TCP_REPAIR, is_all_told ? kOff : kNoWindowProbe);
+  if (!is_all_told) (void)put(fd, std::span(c->to_send).subspan(c->sent));
+  if (f.nonblock.load(std::memory_order_relaxed)) (void)libc().fcntl(fd, F_SETFL, O_NONBLOCK);
+  return {};
+}
+
+}  // namespace
+
+namespace sock {
+
+Result<void> hand_over(Handle h, const char* why) {
+  File& f = *h.file;
+  const Refusal refusal{Carriage::kInherited, 0, why};
+  {
+    const ControlGuard control(f.control);
+    if (!h.is_alive()) return fail(EBADF, why);
+    const Mode mode = f.mode.load(std::memory_order_relaxed);
+    if (f.is_udp()) {
+      udp_socket::give_up(f, refusal);
+      return {};
+    }
+    if (!f.is_tcp() || (mode != Mode::kCarried && mode != Mode::kListening)) return {};
+    if (mode == Mode::kListening) {
+      listener::stop(f);
+      f.mode.store(Mode::kKernel, std::memory_order_release);
+      if (!f.nonblock.load(std::memory_order_relaxed)) (void)libc().fcntl(h.fd, F_SETFL, 0);
+    } else if (auto ok = hand_over_tcp(f); !ok) {
+      return ok;
+    }
+    record_kernel(f, refusal);
+  }
+  f.ready.notify(kModeChanged | kReadyIn | kReadyOut);
+  return {};
+}
+
+void give_away(int fd) noexcept {
+  const Handle h = fd_table().find(fd);
+  if (!h) return;
+  h->touch();
+  if (!h->stack->is_owner()) return;
+  if (const auto done = hand_over(h, "SCM_RIGHTS"); !done)
+    log<LogLevel::kWarn>(
+        "descriptor {}: a carried connection is passed to another process, which cannot use it "
+        "({}: {}); a rule `use os` keeps such connections on the kernel",
+        fd, done.error().where, std::strerror(done.error().code));
+}
+
+void hand_over_untouched(Stack& stack) noexcept {
+  for (int fd = 0; fd < fd_table().end(); ++fd) {
+    const Handle h = fd_table().find(fd);
+    if (!h || h->stack != &stack || !h->is_tcp() || !h->is_carried() || !h->placeholder) continue;
+    {
+      Engine* const e = h->engine.load(std::memory_order_acquire);
+      if (e == nullptr) continue;
+      const EngineGuard guard(*e);
+      if (!h.is_alive() || h->flow == nullptr || !tcp::is_untouched(h->tcp_flow().tcb)) continue;
+    }
+    if (const auto done = hand_over(h, "fork"); !done)
+      log<LogLevel::kDebug>("descriptor {}: stays the parent's alone ({})", fd, done.error().where);
+  }
+}
+
+}  // namespace sock
+}  // namespace vireo

@@ -1,0 +1,44 @@
+#include "stack/tcp/hand_over.h"
+
+#include <algorithm>
+
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+std::optional<HandOver> hand_over(Tcb& t, Instant now) {
+  if (t.state != State::kEstablished || t.fin_queued || t.fin_seen || t.reset_due ||
+      t.urgent != Urgent::kNone || t.urgent_mode)
+    return std::nullopt;
+  HandOver o;
+  o.snd_una = t.snd_seq(t.snd_una);
+  o.rcv_nxt = t.rcv_seq(t.rcv_nxt);
+  for (uint32_t i = 0; i < t.queue.count(); ++i) {
+    const SendDesc& d = t.queue.at(i);
+    const auto over = static_cast<size_t>(t.snd_una > d.offset ? t.snd_una - d.offset : 0);
+    if (over >= d.length) continue;
+    o.to_send.insert(o.to_send.end(), d.packet->data() + over, d.packet->data() + d.length);
+  }
+  o.sent = static_cast<uint32_t>(
+      std::min<uint64_t>(std::max(t.snd_max, t.snd_nxt) - t.snd_una, o.to_send.size()));
+  for (const PacketBuf* p = t.recv_queue.front(); p != nullptr; p = p->next)
+    o.unread.insert(o.unread.end(), p->bytes().begin(), p->bytes().end());
+  o.peer_mss = t.peer_mss;
+  o.wscale = t.wscale_on;
+  o.snd_wscale = t.snd_wscale;
+  o.rcv_wscale = t.rcv_wscale;
+  o.sack = t.sack_on;
+  o.timestamps = t.ts_on;
+  o.timestamp = timestamp(t, now);
+  o.snd_wl1 = t.snd_wl1;
+  o.snd_wnd = static_cast<uint32_t>(t.snd_edge > t.snd_una ? t.snd_edge - t.snd_una : 0);
+  o.max_wnd = std::max(t.max_wnd, o.snd_wnd);
+  o.rcv_wnd = static_cast<uint32_t>(t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0);
+  return o;
+}
+
+bool is_untouched(Tcb& t) {
+  return t.state == State::kEstablished && t.snd_end <= 1 && t.rcv_nxt - 1 == t.recv_queue.bytes();
+}
+
+}  // namespace vireo::tcp

@@ -1,0 +1,39 @@
+// All of an established connection that another TCP needs to go on with it: what Linux takes by
+// TCP_REPAIR (tcp(7); Linux net/ipv4/tcp.c do_tcp_setsockopt). What arrived out of order is left
+// out, the peer says it again.
+// Owner: the caller. Thread: holder of the engine's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/clock.h"
+#include "core/seq.h"
+
+namespace vireo::tcp {
+
+struct Tcb;
+
+struct HandOver {
+  Seq32 snd_una;                   ///< of the first of `to_send`
+  Seq32 rcv_nxt;                   ///< behind the last of `unread`
+  std::vector<std::byte> to_send;  ///< not acknowledged
+  uint32_t sent = 0;               ///< of them, those that have left already
+  std::vector<std::byte> unread;
+  uint16_t peer_mss = 536;
+  uint8_t snd_wscale = 0, rcv_wscale = 0;
+  bool wscale = false, sack = false, timestamps = false;
+  uint32_t timestamp = 0;  ///< our clock's now
+  Seq32 snd_wl1;
+  uint32_t snd_wnd = 0, max_wnd = 0, rcv_wnd = 0;
+};
+
+/// The Tcb stays as it is. @return nullopt: it is not one that may go on elsewhere, for a FIN or
+/// urgent data is under way, or its handshake is not over.
+std::optional<HandOver> hand_over(Tcb& t, Instant now);
+/// The program has neither read nor written yet.
+bool is_untouched(Tcb& t);
+
+}  // namespace vireo::tcp
