@@ -27,6 +27,10 @@ void load_real_functions() noexcept {
   load(g_real.epoll_pwait2, "epoll_pwait2");
   load(g_real.exit_now, "_exit");
   load(g_real.fclose, "fclose");
+  load(g_real.io_uring_setup, "io_uring_setup");
+  load(g_real.io_uring_queue_init, "io_uring_queue_init");
+  load(g_real.io_uring_queue_init_params, "io_uring_queue_init_params");
+  load(g_real.io_uring_queue_init_mem, "io_uring_queue_init_mem");
   __atomic_store_n(&g_loaded, true, __ATOMIC_RELEASE);
 }
 

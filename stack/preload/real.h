@@ -22,6 +22,11 @@ struct Real {
   int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*) = nullptr;
   void (*exit_now)(int) = nullptr;  ///< _exit
   int (*fclose)(FILE*) = nullptr;
+  // liburing's, where the program has it
+  int (*io_uring_setup)(unsigned, void*) = nullptr;
+  int (*io_uring_queue_init)(unsigned, void*, unsigned) = nullptr;
+  int (*io_uring_queue_init_params)(unsigned, void*, void*) = nullptr;
+  int (*io_uring_queue_init_mem)(unsigned, void*, void*, void*, size_t) = nullptr;
 };
 
 void load_real_functions() noexcept;

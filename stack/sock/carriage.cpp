@@ -6,6 +6,7 @@
 
 #include "core/log.h"
 #include "stack/sock/sockets.h"
+#include "stack/sock/uring.h"
 
 namespace vireo {
 namespace {
@@ -25,6 +26,7 @@ Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint
     return std::unexpected(Refusal{Carriage::kDisabled, 0, "switched off"});
   if (forced != Carriage::kUndecided)
     return std::unexpected(Refusal{forced, 0, "an option of the socket"});
+  if (sock::has_ring()) return std::unexpected(Refusal{Carriage::kOption, 0, "io_uring"});
   if (stack.rules().lookup(stack.program(), s.application_id, role, local, remote) ==
       Transport::kKernel)
     return std::unexpected(Refusal{Carriage::kRule, 0, "rules file"});

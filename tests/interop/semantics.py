@@ -97,8 +97,8 @@ while True:
 """
 
 
-# Calls of connections and datagrams; odd arguments, pipes, files, ancillary data; descriptors and who waits for them.
-SCRIPTS = {"semantics": 300, "semantics_io": 250, "semantics_fds": 250}  # by the answers they have at least
+# Calls of connections and datagrams; odd arguments, pipes, files, ancillary data; descriptors and who waits for them; io_uring.
+SCRIPTS = {"semantics": 300, "semantics_io": 250, "semantics_fds": 250, "semantics_ring": 15}  # by the answers they have at least
 
 
 def answers(t: Test, script: str, stack: str, spec: str) -> list[str]:
