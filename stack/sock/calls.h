@@ -90,8 +90,8 @@ bool is_pipe(int fd);
 Result<void> hand_over(Handle h, const char* why);
 /// The program passes `fd` by SCM_RIGHTS: hand_over(), or a line of the log.
 void give_away(int fd) noexcept;
-/// Before a fork: accepted connections that the program has not used yet are the child's to be, as
-/// a rule.
+/// Before a fork: accepted connections and listeners that the program has not used yet are the
+/// child's to be, as a rule.
 void hand_over_untouched(Stack& stack) noexcept;
 
 // ---- options

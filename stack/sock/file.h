@@ -66,8 +66,9 @@ struct TcpSocket {
   SharedOptions options;
   // ---- guarded by the engine's lock while carried
   Link link = Link::kUnconnected;
-  uint8_t shut = 0;          ///< what the program shut down
-  bool error_taken = false;  ///< SO_ERROR is reported once
+  uint8_t shut = 0;               ///< what the program shut down
+  bool error_taken : 1 = false;   ///< SO_ERROR is reported once
+  bool has_accepted : 1 = false;  ///< of a listener: the program has asked for a connection here
   // ---- guarded by the control lock
   PortOrigin port = PortOrigin::kProgram;  ///< of a connection that was asked for
   Carriage forced = Carriage::kUndecided;  ///< kOption: stays on the kernel

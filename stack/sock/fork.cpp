@@ -5,6 +5,8 @@
 //   accepted, but not read or written yet: the kernel's, shared with the parent, if the device can
 //                              tell its frames from the listener's (hand_over.cpp): servers that
 //                              fork for each connection
+//   listener at which the parent has not asked for a connection: the kernel's, too: servers that
+//                              fork their workers
 //   carried TCP connection     ENOTCONN for every use but close; close is silent, the peer hears
 //                              nothing; poll(2) says POLLHUP | POLLERR
 //   listener, UDP, undecided   the kernel's socket, shared with the parent. While the parent lives,

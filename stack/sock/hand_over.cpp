@@ -188,7 +188,9 @@ Result<void> hand_over(Handle h, const char* why) {
     if (mode == Mode::kListening) {
       listener::stop(f);
       f.mode.store(Mode::kKernel, std::memory_order_release);
-      if (!f.nonblock.load(std::memory_order_relaxed)) (void)libc().fcntl(h.fd, F_SETFL, 0);
+      const int flags = libc().fcntl(h.fd, F_GETFL);
+      if (flags >= 0 && !f.nonblock.load(std::memory_order_relaxed))
+        (void)libc().fcntl(h.fd, F_SETFL, flags & ~O_NONBLOCK);
     } else if (auto ok = hand_over_tcp(f); !ok) {
       return ok;
     }
@@ -210,16 +212,28 @@ void give_away(int fd) noexcept {
         fd, done.error().where, std::strerror(done.error().code));
 }
 
+namespace {
+
+/// The parent has done nothing yet with what a child may be meant for: an accepted connection that
+/// is neither read nor written, a listener at which nobody has asked, nor waits.
+bool is_untouched(Handle h) {
+  if (!h->is_tcp()) return false;
+  const Mode mode = h->mode.load(std::memory_order_acquire);
+  if (mode == Mode::kListening)
+    return !h->tcp.has_accepted && !h->ready.is_watched() &&
+           h->refs.load(std::memory_order_relaxed) == fd_table().count_names(*h.file);
+  Engine* const e = h->engine.load(std::memory_order_acquire);
+  if (mode != Mode::kCarried || !h->placeholder || e == nullptr) return false;
+  const EngineGuard guard(*e);
+  return h.is_alive() && h->flow != nullptr && tcp::is_untouched(h->tcp_flow().tcb);
+}
+
+}  // namespace
+
 void hand_over_untouched(Stack& stack) noexcept {
   for (int fd = 0; fd < fd_table().end(); ++fd) {
     const Handle h = fd_table().find(fd);
-    if (!h || h->stack != &stack || !h->is_tcp() || !h->is_carried() || !h->placeholder) continue;
-    {
-      Engine* const e = h->engine.load(std::memory_order_acquire);
-      if (e == nullptr) continue;
-      const EngineGuard guard(*e);
-      if (!h.is_alive() || h->flow == nullptr || !tcp::is_untouched(h->tcp_flow().tcb)) continue;
-    }
+    if (!h || h->stack != &stack || !is_untouched(h)) continue;
     if (const auto done = hand_over(h, "fork"); !done)
       log<LogLevel::kDebug>("descriptor {}: stays the parent's alone ({})", fd, done.error().where);
   }

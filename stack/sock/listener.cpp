@@ -270,6 +270,7 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     return kernel_accept(h, addr, len, flags);
   }
   if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return fail(EINVAL, "accept");
+  f.tcp.has_accepted = true;  // any thread's, and only ever this
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (engine == nullptr) [[unlikely]]
     return fail(EBADF, "accept");  // closed by another thread

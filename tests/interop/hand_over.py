@@ -105,6 +105,38 @@ print("served", n)
 """
 
 
+# And the other: a master that listens, and workers that accept. Whoever was first serves.
+WORKERS = """
+import os, selectors, signal, socket, sys
+host, port, n = sys.argv[1], int(sys.argv[2]), 3
+l = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=50)
+l.setblocking(False)
+workers = []
+for _ in range(n):
+    workers.append(os.fork())
+    if workers[-1] == 0:
+        s = selectors.DefaultSelector()
+        s.register(l, selectors.EVENT_READ)
+        while True:
+            for key, _ in s.select():
+                if key.fileobj is l:
+                    try: c = l.accept()[0]
+                    except BlockingIOError: continue
+                    s.register(c, selectors.EVENT_READ)
+                elif data := key.fileobj.recv(65536):
+                    key.fileobj.setblocking(True)
+                    key.fileobj.sendall(data)
+                else:
+                    s.unregister(key.fileobj)
+                    key.fileobj.close()
+first = socket.create_connection((sys.argv[3], port + 1))  # the master has one that is carried
+first.sendall(b"hello"); assert first.recv(5) == b"hello"
+try: signal.pause()
+except KeyboardInterrupt: pass
+for w in workers: os.kill(w, signal.SIGKILL)
+"""
+
+
 def is_carried(t: Test, host: str) -> None:
     if not t.options.dry:
         rx, tx = counters.engine_packets(t.vireo_processes(host))
@@ -137,6 +169,21 @@ for family in (4, 6):
         server.wait(20)
         t.expect(client.stdout == f"talked {n}\n" and server.stdout == f"served {n}\n",
                  f"client printed {client.stdout!r}, server {server.stdout!r}")
+        t.expect(server.stderr == "", f"on stderr: {server.stderr}")
+        is_carried(t, "B")
+
+
+    @suite.case(f"a server that forks its workers, IPv{family}", ("kernel", "vireo"))
+    def _(t: Test, family=family) -> None:
+        address, peer, n = t.lab.address("B", family), t.lab.address("A", family), "30"
+        t.start("A", PYTHON, "-c", PEER, "echo", peer, str(PORT + 1), name="echo")
+        t.await_port("A", PORT + 1)
+        server = t.start("B", PYTHON, "-c", WORKERS, address, str(PORT), peer, name="workers")
+        t.await_port("B", PORT)
+        client = t.start("A", PYTHON, "-c", PEER, "dial", address, str(PORT), n, name="dial")
+        client.wait(30)
+        t.expect(client.stdout == f"talked {n}\n", f"client printed {client.stdout!r}")
+        t.stop(server)
         t.expect(server.stderr == "", f"on stderr: {server.stderr}")
         is_carried(t, "B")
 

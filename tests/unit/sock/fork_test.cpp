@@ -67,6 +67,9 @@ TEST_F(Fork, ChildsListenerAndDatagramsAreTheKernels) {
   const int l = b.socket(AF_INET, SOCK_STREAM);
   b.bind(l, 0);
   b.listen(l);
+  b.fcntl(l, F_SETFL, O_NONBLOCK);
+  EXPECT_EQ(b.accept(l), -EAGAIN);  // the parent serves it
+  b.fcntl(l, F_SETFL, 0);
   sockaddr_storage self = address(b.host(), port_of(b.getsockname(l)));
   reinterpret_cast<sockaddr_in&>(self).sin_addr.s_addr = __builtin_bswap32(INADDR_LOOPBACK);
   const int u = b.socket(AF_INET, SOCK_DGRAM);
@@ -92,6 +95,30 @@ TEST_F(Fork, ChildsListenerAndDatagramsAreTheKernels) {
   b.close(s);
   b.close(l);
   b.close(u);
+}
+
+TEST_F(Fork, AListenerThatNobodyHasUsedIsTheKernelsInBoth) {
+  const int l = b.socket(AF_INET, SOCK_STREAM);
+  b.bind(l, 0);
+  b.listen(l);
+  sockaddr_storage self = address(b.host(), port_of(b.getsockname(l)));
+  reinterpret_cast<sockaddr_in&>(self).sin_addr.s_addr = __builtin_bswap32(INADDR_LOOPBACK);
+  const auto serves = [&] {
+    const int c = b.socket(AF_INET, SOCK_STREAM);
+    const bool connected = b.connect(c, sockaddr_of(self), length(self)) == 0;
+    const int s = b.accept(l);  // waits, as the program's socket does
+    const bool ok = connected && s >= 0 && b.send(c, "x") == 1 && b.recv(s) == "x";
+    b.close(c);
+    b.close(s);
+    return ok;
+  };
+  EXPECT_TRUE(in_child(serves));
+  EXPECT_TRUE(serves());
+  const auto to = address(b.host(), port_of(b.getsockname(l)));
+  const int c = a.socket(AF_INET, SOCK_STREAM);
+  EXPECT_EQ(a.connect(c, sockaddr_of(to), length(to)), -ECONNREFUSED);  // on this wire is no kernel
+  a.close(c);
+  b.close(l);
 }
 
 TEST_F(Fork, AChildWithoutHandlersTouchesNothing) {
