@@ -50,6 +50,12 @@ void Engine::move_rules(Port& p, const Device& from) noexcept {
   time_waits_.for_each([&](TimeWaitEntry& e) {
     if (is_old(e.rule)) e.rule.reset();
   });
+  std::erase_if(spared_, [&](Spared& s) {
+    if (!is_old(s.rule)) return false;
+    auto rule = p.device->spare(s.key);
+    if (rule) s.rule = std::move(*rule);
+    return !rule;  // and so it is reset
+  });
   for (Listener* l : listeners_)
     if (l != nullptr && std::erase_if(l->rules, is_old) != 0)
       (void)steer_on(p, l->key, *l, l->rules);

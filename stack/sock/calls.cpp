@@ -100,7 +100,10 @@ Result<void> shutdown(Handle h, int how) {
   if (is_void(h)) return fail(ENOTCONN, "shutdown");
   if (how < SHUT_RD || how > SHUT_RDWR) return fail(EINVAL, "shutdown");
   if (kind(h) == FileKind::kUdp) return udp_socket::shutdown(h, how);
-  if (is_tcp_carried(h)) return tcp_socket::shutdown(h, how);
+  if (is_tcp_carried(h)) {
+    const auto done = tcp_socket::shutdown(h, how);
+    if (done || mode(h) != Mode::kKernel) return done;  // else it was handed over just now
+  }
   if (mode(h) == Mode::kListening && how != SHUT_WR) {
     const ControlGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "shutdown");
@@ -131,8 +134,10 @@ Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
     if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockname");
     const ControlGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockname");
-    give_address(local_name(f), f.domain.load(std::memory_order_relaxed), addr, len);
-    return {};
+    if (is_tcp_carried(h) || is_void(h)) {  // else it was handed over just now
+      give_address(local_name(f), f.domain.load(std::memory_order_relaxed), addr, len);
+      return {};
+    }
   }
   return from_kernel(libc().getsockname(h.fd, addr, len), "getsockname");
 }
@@ -145,6 +150,8 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
   if (static_cast<int>(*len) < 0) return fail(EINVAL, "getpeername");
   const ControlGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "getpeername");
+  if (!is_tcp_carried(h))  // it was handed over just now
+    return from_kernel(libc().getpeername(h.fd, addr, len), "getpeername");
   Endpoint peer;
   {
     const EngineGuard guard(*f.engine.load(std::memory_order_acquire));

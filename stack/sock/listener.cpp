@@ -270,7 +270,6 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     return kernel_accept(h, addr, len, flags);
   }
   if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return fail(EINVAL, "accept");
-  f.tcp.has_accepted = true;  // any thread's, and only ever this
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (engine == nullptr) [[unlikely]]
     return fail(EBADF, "accept");  // closed by another thread
@@ -278,10 +277,16 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
   const SignalMark signals;
   FilePin pin;
   EngineGuard guard(e);
+  f.tcp.has_accepted = true;
   std::optional<Deadline> deadline;
   for (;;) {
     if (!h.is_alive()) return fail(EBADF, "accept");
-    if (f.mode.load(std::memory_order_relaxed) != Mode::kListening) return fail(EINVAL, "accept");
+    if (const Mode mode = f.mode.load(std::memory_order_relaxed); mode != Mode::kListening) {
+      if (mode != Mode::kKernel) return fail(EINVAL, "accept");
+      pin.pin(f);  // it was handed over
+      guard.unlock();
+      return kernel_accept(h, addr, len, flags);
+    }
     Listener& l = f.listener();
     if (l.ready.empty()) e.poll_to_return(Clock::now());
     if (!l.ready.empty()) {

@@ -146,6 +146,8 @@ int64_t timeout_ns(const void* value, socklen_t len) {
   return std::min<int64_t>(tv.tv_sec, kMostSeconds) * 1'000'000'000 + tv.tv_usec * 1'000;
 }
 
+timeval timeval_of(int64_t ns) { return {ns / 1'000'000'000, ns % 1'000'000'000 / 1'000}; }
+
 /// The kernel's own option call: on the shadow, or on the placeholder under `lock`, where it serves
 /// as the judge of values.
 Result<void> kernel_set(int fd, int level, int name, const void* value, socklen_t len) {
@@ -471,25 +473,48 @@ void init_options(File& f) {
 }
 
 void give_options(const SocketOptions& o, int domain, int fd) {
+  const auto give = [&](int level, int name, const auto& value) {
+    (void)libc().setsockopt(fd, level, name, &value, sizeof value);
+  };
   const SocketOptions ordinary;
+  const int other_family = domain == AF_INET6 ? IPPROTO_IP : IPPROTO_IPV6;
   for (const Kept& k : kKept) {
     int v = o.*k.field;
-    const bool other_family = k.level == (domain == AF_INET6 ? IPPROTO_IP : IPPROTO_IPV6);
-    const bool of_opening =
-        k.level == IPPROTO_TCP && (k.name == TCP_FASTOPEN || k.name == TCP_FASTOPEN_CONNECT ||
-                                   k.name == TCP_FASTOPEN_NO_COOKIE || k.name == TCP_DEFER_ACCEPT);
-    if (v == ordinary.*k.field || other_family || of_opening) continue;
+    const bool of_opening = k.field == &O::fastopen || k.field == &O::fastopen_connect ||
+                            k.field == &O::fastopen_no_cookie || k.field == &O::defer_accept;
+    // One that the operator sets for all (net.ipv6.bindv6only).
+    const bool is_ordinary = v == ordinary.*k.field && k.field != &O::v6only;
+    if (is_ordinary || k.level == other_family || of_opening) continue;
     if (k.field == &O::rcvbuf || k.field == &O::sndbuf) v /= 2;  // it is doubled again
-    (void)libc().setsockopt(fd, k.level, k.name, &v, sizeof v);
+    give(k.level, k.name, v);
   }
-  const linger l{o.linger_on, o.linger_s};
-  if (l.l_onoff != 0) (void)libc().setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+  if (o.linger_on != 0) give(SOL_SOCKET, SO_LINGER, linger{o.linger_on, o.linger_s});
+  if (o.bound_ifindex != 0) give(SOL_SOCKET, SO_BINDTOIFINDEX, o.bound_ifindex);
+  if (o.max_pacing_rate != UINT64_MAX) give(SOL_SOCKET, SO_MAX_PACING_RATE, o.max_pacing_rate);
+  if (o.maxseg != 0) give(IPPROTO_TCP, TCP_MAXSEG, o.maxseg);
+  if (o.quickack >= 0) give(IPPROTO_TCP, TCP_QUICKACK, o.quickack);
   if (o.congestion) {
     const std::string_view name = tcp::cc_name(*o.congestion);
     (void)libc().setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
                             static_cast<socklen_t>(name.size()));
   }
-  if (o.owner != 0) (void)libc().fcntl(fd, F_SETOWN, o.owner);
+  if (o.owner != 0) {
+    f_owner_ex whom{o.owner_is_thread ? F_OWNER_TID
+                    : o.owner < 0     ? F_OWNER_PGRP
+                                      : F_OWNER_PID,
+                    std::abs(o.owner)};
+    (void)libc().fcntl(fd, F_SETOWN_EX, &whom);
+  }
+}
+
+void give_timeouts(const File& f, int fd) {
+  const auto give = [&](int name, int64_t ns) {
+    timeval t = timeval_of(ns);
+    if (ns != 0 && ns < 1000) t.tv_usec = 1;
+    if (ns != 0) (void)libc().setsockopt(fd, SOL_SOCKET, name, &t, sizeof t);
+  };
+  give(SO_RCVTIMEO, f.rcv_timeout_ns.load(std::memory_order_relaxed));
+  give(SO_SNDTIMEO, f.snd_timeout_ns.load(std::memory_order_relaxed));
 }
 
 IpSettings ip_settings(const SocketOptions& o, bool v6) {
@@ -655,8 +680,6 @@ Result<void> get_congestion(File& f, void* value, socklen_t* len) {
   tcp::cc_name(kind).copy(name, sizeof name - 1);
   return give(name, value, len);
 }
-
-timeval timeval_of(int64_t ns) { return {ns / 1'000'000'000, ns % 1'000'000'000 / 1'000}; }
 
 tcp_info info_of(const TcpFlow& f, Instant now) {
   tcp_info o = tcp::linux_info(f.tcb, now);

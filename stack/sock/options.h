@@ -111,6 +111,8 @@ void init_options(File& f);
 
 /// Sets on the kernel's socket `fd` what the program has set on one of its family.
 void give_options(const SocketOptions& o, int domain, int fd);
+/// The same with its timeouts.
+void give_timeouts(const File& f, int fd);
 
 /// True if an option keeps a socket on the kernel: it changes what is on the wire, or how calls
 /// behave, in a way that only the kernel can do (TCP_MD5SIG, TCP_REPAIR, SO_ATTACH_FILTER, ...).

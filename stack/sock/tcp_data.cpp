@@ -1,6 +1,7 @@
 // Bytes to and from a carried TCP connection. The hot path: no allocation, no system call, one
 // engine lock. Order of checks as net/ipv4/tcp.c tcp_recvmsg_locked and tcp_sendmsg_locked.
 #include <sched.h>
+#include <sys/uio.h>
 
 #include <cstring>
 
@@ -109,6 +110,44 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   return std::nullopt;
 }
 
+bool is_kernels(const File& f) noexcept {
+  return f.mode.load(std::memory_order_acquire) == Mode::kKernel;
+}
+
+/// A message of what is left of a call's vector. Good until the next.
+class Rest {
+ public:
+  explicit Rest(const IovCursor& from) noexcept {
+    m_.msg_iov = iov_;
+    m_.msg_iovlen = from.rest(iov_);
+  }
+  msghdr& message() noexcept { return m_; }
+
+ private:
+  iovec iov_[UIO_MAXIOV];
+  msghdr m_{};
+};
+
+/// The connection was handed over to the kernel while the call waited (hand_over.cpp): the call
+/// goes on there. The File is pinned, the engine's lock not held. `done`: bytes it has already.
+[[gnu::cold, gnu::noinline]] Result<ssize_t> recv_from_kernel(Handle h, const IovCursor& to,
+                                                              size_t done, int flags) {
+  if (done != 0 && (flags & MSG_WAITALL) == 0) return static_cast<ssize_t>(done);
+  if (fd_table().find(h.fd).file != h.file) return fail(EBADF, "recv");
+  Rest rest(to);
+  const auto n = kernel_recvmsg(h, rest.message(), flags);
+  if (!n) return done != 0 ? Result<ssize_t>(static_cast<ssize_t>(done)) : n;
+  return *n + static_cast<ssize_t>(done);
+}
+[[gnu::cold, gnu::noinline]] Result<ssize_t> send_to_kernel(Handle h, const IovCursor& from,
+                                                            size_t done, int flags) {
+  if (fd_table().find(h.fd).file != h.file) return fail(EBADF, "send");
+  Rest rest(from);
+  const auto n = kernel_sendmsg(h, rest.message(), flags);
+  if (!n) return done != 0 ? Result<ssize_t>(static_cast<ssize_t>(done)) : n;
+  return *n + static_cast<ssize_t>(done);
+}
+
 /// All of recv(), the engine's lock held, which it lets go.
 [[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, bool polled,
                                            std::span<const iovec> iov,
@@ -117,8 +156,13 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   File& f = *h.file;
   FilePin pin;
   EngineGuard guard(e, std::adopt_lock);
-  if (!h.is_alive() || f.flow == nullptr) [[unlikely]]
-    return fail(h.is_alive() ? ENOTCONN : EBADF, "recv");
+  if (!h.is_alive() || f.flow == nullptr) [[unlikely]] {
+    if (!h.is_alive()) return fail(EBADF, "recv");
+    if (!is_kernels(f)) return fail(ENOTCONN, "recv");
+    pin.pin(f);
+    guard.unlock();
+    return recv_from_kernel(h, IovCursor(iov), 0, flags);
+  }
   if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) [[unlikely]]
     return (flags & MSG_OOB) != 0 ? recv_urgent(f, iov, flags) : fail(EAGAIN, "recv");
 
@@ -185,10 +229,14 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
     const auto woken = wait_until(e, what, signals, [&] {
       const tcp::Tcb& t = flow.tcb;
       return tcp::recv_queue(flow.tcb).bytes() > had || tcp::peer_closed(t) ||
-             tcp::state(t) == State::kClosed || (f.tcp.shut & kShutRead) != 0;
+             tcp::state(t) == State::kClosed || (f.tcp.shut & kShutRead) != 0 || f.flow != &flow;
     });
     if (direct.taken != 0) return static_cast<ssize_t>(direct.taken);
-    if (f.flow != &flow) return fail(ENOTCONN, "recv");  // another thread disconnected it
+    if (f.flow != &flow) [[unlikely]] {
+      if (!is_kernels(f)) return fail(ENOTCONN, "recv");  // another thread disconnected it
+      guard.unlock();
+      return recv_from_kernel(h, to, done, flags);
+    }
     if (!woken) {
       if (done != 0) break;
       return std::unexpected(woken.error());
@@ -261,8 +309,13 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   File& f = *h.file;
   FilePin pin;
   EngineGuard guard(e, std::adopt_lock);
-  if (!h.is_alive() || f.flow == nullptr) [[unlikely]]
-    return h.is_alive() ? Result<ssize_t>(broken(f, flags)) : fail(EBADF, "send");
+  if (!h.is_alive() || f.flow == nullptr) [[unlikely]] {
+    if (!h.is_alive()) return fail(EBADF, "send");
+    if (!is_kernels(f)) return broken(f, flags);
+    pin.pin(f);
+    guard.unlock();
+    return send_to_kernel(h, IovCursor(iov), 0, flags);
+  }
 
   TcpFlow& flow = f.tcp_flow();
   tcp::Tcb& t = flow.tcb;
@@ -279,6 +332,11 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   from.advance(done);
   bool polled = false;
   std::optional<Deadline> deadline;
+  const auto elsewhere = [&]() -> Result<ssize_t> {
+    if (!is_kernels(f)) return fail(EPIPE, "send");  // another thread disconnected it
+    guard.unlock();
+    return send_to_kernel(h, from, done, flags);
+  };
   for (;;) {
     if (done != 0 && done == want) break;
     if (nowhere && (tcp::can_send(t) || tcp::is_syn_deferred(t))) [[unlikely]]
@@ -303,7 +361,7 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
         guard.unlock();
         ::sched_yield();
         guard.lock();
-        if (f.flow != &flow) return fail(EPIPE, "send");
+        if (f.flow != &flow) return elsewhere();
         const bool over = deadline && deadline->passed(Clock::now());
         if (over || signals.pending()) {
           if (done != 0) break;
@@ -339,10 +397,10 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.snd_timeout_ns.load(std::memory_order_relaxed));
     const auto woken = wait_until(e, {h, *deadline}, signals, [&] {
-      if (in_handshake(tcp::state(t))) return false;
-      return !tcp::can_send(t) || tcp::send_room(t) != 0;
+      if (in_handshake(tcp::state(t))) return f.flow != &flow;
+      return !tcp::can_send(t) || tcp::send_room(t) != 0 || f.flow != &flow;
     });
-    if (f.flow != &flow) return fail(EPIPE, "send");  // another thread disconnected it
+    if (f.flow != &flow) return elsewhere();
     if (!woken) {
       if (done != 0) break;
       return std::unexpected(woken.error());

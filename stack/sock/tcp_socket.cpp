@@ -180,6 +180,8 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
             "connect");
     }
   }
+  if (f.flow == nullptr && f.mode.load(std::memory_order_relaxed) == Mode::kKernel)
+    return {};  // established, and handed over
   if (f.flow == nullptr) return fail(ECONNABORTED, "connect");
   if (tcp::state(f.tcp_flow().tcb) == State::kClosed) {
     const int error = take_error(f);

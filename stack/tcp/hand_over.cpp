@@ -6,10 +6,13 @@
 
 namespace vireo::tcp {
 
-std::optional<HandOver> hand_over(Tcb& t, Instant now) {
-  if (t.state != State::kEstablished || t.fin_queued || t.fin_seen || t.reset_due ||
-      t.urgent != Urgent::kNone || t.urgent_mode)
-    return std::nullopt;
+Result<HandOver> hand_over(Tcb& t, Instant now) {
+  if (t.state == State::kSynSent || t.state == State::kSynReceived)
+    return vireo::fail(EOPNOTSUPP, "it is being opened");
+  if (t.state != State::kEstablished || t.fin_queued || t.fin_seen || t.reset_due)
+    return vireo::fail(EOPNOTSUPP, "it is about to end");
+  if (t.urgent != Urgent::kNone || t.urgent_mode)
+    return vireo::fail(EOPNOTSUPP, "urgent data is under way");
   HandOver o;
   o.snd_una = t.snd_seq(t.snd_una);
   o.rcv_nxt = t.rcv_seq(t.rcv_nxt);

@@ -6,10 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "core/clock.h"
+#include "core/result.h"
 #include "core/seq.h"
 
 namespace vireo::tcp {
@@ -30,9 +30,9 @@ struct HandOver {
   uint32_t snd_wnd = 0, max_wnd = 0, rcv_wnd = 0;
 };
 
-/// The Tcb stays as it is. @return nullopt: it is not one that may go on elsewhere, for a FIN or
-/// urgent data is under way, or its handshake is not over.
-std::optional<HandOver> hand_over(Tcb& t, Instant now);
+/// The Tcb stays as it is. Errors: EOPNOTSUPP it is not one that may go on elsewhere, for its
+/// handshake is not over, a FIN or urgent data is under way.
+Result<HandOver> hand_over(Tcb& t, Instant now);
 /// The program has neither read nor written yet.
 bool is_untouched(Tcb& t);
 

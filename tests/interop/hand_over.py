@@ -1,5 +1,7 @@
 #!/usr/bin/python3
 """A carried socket that another process is to have becomes the kernel's: passed by SCM_RIGHTS, or accepted and then forked for."""
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -137,6 +139,221 @@ for w in workers: os.kill(w, signal.SIGKILL)
 """
 
 
+# What each of the scripts below begins with. A: ours, PEER: what the peer does is the first line of its connection.
+COMMON = """
+import array, fcntl, hashlib, os, select, signal, socket, struct, sys, threading, time
+host, port = sys.argv[1], int(sys.argv[2])
+family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def dial(what):
+    s = socket.create_connection((host, port))
+    s.sendall(what.encode() + b"\\n")
+    return s
+def exactly(s, n):
+    got = b""
+    while len(got) < n:
+        data = s.recv(n - len(got))
+        if not data: return got + b"<end>"
+        got += data
+    return got
+def error_of(call):
+    try: return call()
+    except OSError as e: return type(e).__name__
+def receiver(serve, *keep):
+    # A process that is there before the socket is, and is given it. -> pass it a socket; wait for its end
+    mine, other = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        mine.close()
+        _, fds, _, _ = socket.recv_fds(other, 10, 4)
+        try: serve(*[socket.socket(fileno=fd) for fd in fds])
+        except BaseException as e: print("child:", repr(e))
+        sys.stdout.flush()
+        os._exit(0)
+    other.close()
+    def give(*sockets):
+        sys.stdout.flush()
+        socket.send_fds(mine, [b"x"], [s.fileno() for s in sockets])
+    def wait():
+        print("child ends", os.waitpid(child, 0)[1])
+    return give, wait
+"""
+
+# The first line says what is done with a connection.
+PEERS = """
+import hashlib, socket, sys, threading, time
+host, port = sys.argv[1], int(sys.argv[2])
+def line_of(c):
+    line = b""
+    while not line.endswith(b"\\n"):
+        byte = c.recv(1)
+        if not byte: return []
+        line += byte
+    return line.decode().split()
+def serve(c):
+    what, *rest = line_of(c) or ["nothing"]
+    if what == "echo":
+        while data := c.recv(65536): c.sendall(data)
+    elif what == "sink":  # reads after a while; says how much, and what
+        time.sleep(float(rest[0]))
+        n, sha = 0, hashlib.sha256()
+        while data := c.recv(65536):
+            n += len(data); sha.update(data)
+        c.sendall(b"%d %s\\n" % (n, sha.hexdigest().encode()))
+    elif what == "source":  # so many bytes, of a kind, then the end
+        c.sendall(b"0123456789" * (int(rest[0]) // 10))
+        c.shutdown(socket.SHUT_WR)
+        while c.recv(65536): pass
+    elif what == "dial":  # and speaks when it is told to
+        d = socket.create_connection((rest[0], int(rest[1])))
+        line_of(c)
+        d.sendall(b"hello")
+        c.sendall(d.recv(5) + b"\\n")
+        d.close()
+    c.close()
+def safely(c):
+    try: serve(c)
+    except OSError: c.close()
+l = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=50)
+while True:
+    threading.Thread(target=safely, args=(l.accept()[0],), daemon=True).start()
+"""
+
+# What is compared with the kernel: each script's output, line by line.
+COMPARED = {
+    "options and timeouts go with it": """
+def show(s):
+    ask = lambda level, name: s.getsockopt(level, name)
+    print("options", [ask(6, n) for n in (1, 4, 5, 6, 8, 18)], [ask(1, n) for n in (2, 9, 10, 12, 18)])
+    print("linger", s.getsockopt(1, 13, 8), "timeouts", s.getsockopt(1, 20, 16), s.getsockopt(1, 21, 16))
+    print("buffers", ask(1, 7), ask(1, 8), "cc", s.getsockopt(6, 13, 16).rstrip(b"\\0"), "device", s.getsockopt(1, 25, 16))
+    print("ip", ask(41, 67) if family == socket.AF_INET6 else ask(0, 1), ask(41, 16) if family == socket.AF_INET6 else ask(0, 2))
+    print("names", s.getsockname()[0], s.getpeername(), bool(fcntl.fcntl(s, fcntl.F_GETFL) & os.O_NONBLOCK))
+    start = time.monotonic()
+    print("recv", error_of(lambda: s.recv(1)), 0.2 < time.monotonic() - start < 3)
+def child(s):
+    time.sleep(1)  # so that the other's recv ends first
+    show(s); s.sendall(b"x"); print(exactly(s, 1))
+give, wait = receiver(child)
+s = dial("echo")
+for name, v in ((1, 1), (4, 33), (5, 11), (6, 3), (8, 7), (18, 20000)): s.setsockopt(6, name, v)
+for name, v in ((2, 1), (9, 1), (10, 1), (12, 5), (18, 1)): s.setsockopt(1, name, v)
+s.setsockopt(1, 13, struct.pack("ii", 1, 3))
+s.setsockopt(1, 20, struct.pack("ll", 0, 300000)); s.setsockopt(1, 21, struct.pack("ll", 7, 0))
+s.setsockopt(1, 7, 70000); s.setsockopt(1, 8, 90000); s.setsockopt(6, 13, b"reno")
+if family == socket.AF_INET6: s.setsockopt(41, 67, 32); s.setsockopt(41, 16, 77)
+else: s.setsockopt(0, 1, 16); s.setsockopt(0, 2, 77)
+give(s); show(s); s.close(); wait()
+""",
+    "all that waits to be sent arrives, however small the buffers": """
+def child(s):
+    s.shutdown(socket.SHUT_WR)
+    print("the peer has the same:", s.makefile().readline() == os.read(r, 1000).decode())
+for size in (0, 30000):
+    r, w = os.pipe()
+    give, wait = receiver(child)
+    s = dial("sink 0.7")
+    if size: s.setsockopt(1, 7, size)
+    s.setblocking(False)
+    sha, n = hashlib.sha256(), 0
+    text = bytes(range(256)) * 64
+    while n < 20_000_000:
+        try: took = s.send(text)
+        except BlockingIOError: break
+        sha.update(text[:took]); n += took
+    os.write(w, b"%d %s\\n" % (n, sha.hexdigest().encode()))
+    s.setblocking(True)
+    give(s); s.close(); wait()
+""",
+    "all that is unread is there to be read, however small the buffer": """
+def child(s):
+    data, n = hashlib.sha256(), 0
+    while part := s.recv(50000): data.update(part); n += len(part)
+    print(n, data.hexdigest())
+for size, total in ((0, 3_000_000), (20000, 200_000)):
+    give, wait = receiver(child)
+    s = socket.socket(family)
+    if size: s.setsockopt(1, 8, size)
+    s.connect((host, port))
+    s.sendall(b"source %d\\n" % total)
+    exactly(s, 10)
+    time.sleep(0.3)
+    give(s); s.close(); wait()
+""",
+    "who sleeps in recv, send and accept goes on": """
+def child(s, l, d):
+    s.sendall(b"ping"); time.sleep(0.5)
+give, wait = receiver(child)
+s, d = dial("echo"), dial("sink 1")
+l = socket.create_server((host_here(), 0), family=family)
+got = {}
+def reads(): got["recv"] = error_of(lambda: exactly(s, 4))
+def writes():
+    sha = hashlib.sha256(text)
+    got["send"] = error_of(lambda: d.sendall(text))
+    d.shutdown(socket.SHUT_WR); got["sink"] = d.makefile().readline().strip() == "%d %s" % (len(text), sha.hexdigest())
+def accepts(): got["accept"] = error_of(lambda: l.accept()[0].recv(5))
+text = os.urandom(20_000_000)
+threads = [threading.Thread(target=f) for f in (reads, writes, accepts)]
+for t in threads: t.start()
+time.sleep(0.3)
+give(s, l, d)
+c = socket.create_connection(l.getsockname()[:2]); c.sendall(b"hello")
+wait()
+for t in threads: t.join(20)
+print(sorted(got.items()))
+""".replace("host_here()", "sys.argv[3]"),
+    "an epoll and a dup of it go on": """
+def child(s): s.sendall(b"ping")
+give, wait = receiver(child)
+s = dial("echo"); d = s.dup()
+e = select.epoll(); e.register(s, select.EPOLLIN, ); e2 = select.epoll(); e2.register(d, select.EPOLLIN | select.EPOLLET)
+print("before", e.poll(0.1), e2.poll(0.1))
+give(s); wait()
+print("after", len(e.poll(2)), len(e2.poll(2)), [ev for _, ev in e.poll(2)], len(e2.poll(0.1)), exactly(d, 4), e.poll(0.1))
+p = select.poll(); p.register(s, select.POLLIN | select.POLLOUT)
+d.sendall(b"pong"); time.sleep(0.2)
+print([ev for _, ev in p.poll(1000)], len(e2.poll(1)), exactly(s, 4))
+d.close(); s.shutdown(socket.SHUT_WR); print(e.poll(2) != [], s.recv(1))
+""",
+    "who sleeps in recv goes on when another thread forks": """
+def serve(c):
+    while data := c.recv(100): c.sendall(data)
+    print("served")
+l = socket.create_server((sys.argv[3], 0), family=family)
+c = []
+def accepts(): c.append(l.accept()[0]); serve(c[0])
+t = threading.Thread(target=accepts); t.start()
+time.sleep(0.2)
+peer = socket.create_connection((host, port)); peer.sendall(b"dial %s %d\\n" % (sys.argv[3].encode(), l.getsockname()[1]))
+time.sleep(0.3)
+child = os.fork()
+if child == 0: os._exit(0)
+os.waitpid(child, 0)
+peer.sendall(b"go\\n"); line = peer.makefile().readline()
+t.join(10); print(line, t.is_alive())
+""",
+    "no kernel socket that another has serves again": """
+def child(s):
+    print("child has", s.type.name)
+    time.sleep(0.5)
+    inodes.append(os.fstat(s.fileno()).st_ino)
+    os.write(w, b"%d\\n" % inodes[0])
+for end in ("", "half closed"):
+    inodes = []
+    r, w = os.pipe()
+    for _ in range(5): dial("echo").close(); time.sleep(0.01)
+    give, wait = receiver(child)
+    s = dial("echo")
+    if end: s.shutdown(socket.SHUT_WR)
+    give(s); s.close()
+    new = [socket.socket(family) for _ in range(20)]
+    wait()
+    theirs = int(os.read(r, 100))
+    print("another", theirs not in [os.fstat(n.fileno()).st_ino for n in new])
+""",
+}
+
+
 def is_carried(t: Test, host: str) -> None:
     if not t.options.dry:
         rx, tx = counters.engine_packets(t.vireo_processes(host))
@@ -186,6 +403,117 @@ for family in (4, 6):
         t.stop(server)
         t.expect(server.stderr == "", f"on stderr: {server.stderr}")
         is_carried(t, "B")
+
+
+for title, script in COMPARED.items():
+    for family in (4, 6):
+        @suite.case(f"{title}, IPv{family}", ("vireo", "kernel"))
+        def _(t: Test, script=script, family=family) -> None:
+            own, address = t.lab.address("A", family), t.lab.address("B", family)
+            t.start("B", PYTHON, "-c", PEERS, address, str(PORT), name="peers", stack="kernel")
+            t.await_port("B", PORT)
+            texts = []
+            for stack in ("kernel", "vireo"):
+                done = t.start("A", PYTHON, "-u", "-c", COMMON + script, address, str(PORT), own, name=stack, stack=stack)
+                done.wait(25)
+                texts.append(done.stdout)
+                said = [line for line in done.stderr.splitlines() if "it is about to end" not in line]
+                t.expect(not said, "on stderr: " + "\n".join(said))
+            t.expect(texts[0] == texts[1], f"--- kernel\n{texts[0]}\n--- vireo\n{texts[1]}")
+            t.expect("child:" not in texts[0] and len(texts[0]) > 5, texts[0])
+            is_carried(t, "A")
+
+
+# Serves by children as FORKING, at a port that one after the other listens at, each as soon as it can.
+SUCCESSORS = """
+import os, socket, sys
+host, port = sys.argv[1], int(sys.argv[2])
+for _ in range(3):
+    l = socket.create_server((host, port), backlog=50)  # has SO_REUSEADDR
+    c, _ = l.accept()
+    r, w = os.pipe()
+    if os.fork() == 0:
+        l.close(); os.write(w, b"x")
+        while data := c.recv(65536): c.sendall(data)
+        os._exit(0)
+    os.read(r, 1)  # the child has closed its copy of the listener
+    c.close(); l.close()
+print("listened 3 times")
+for _ in range(3): os.wait()
+"""
+
+
+@suite.case("one listens anew while the children serve", ("kernel", "vireo"))
+def _(t: Test) -> None:
+    address = t.lab.address("B")
+    server = t.start("B", PYTHON, "-u", "-c", SUCCESSORS, address, str(PORT), name="successors")
+    held = []
+    for _ in range(3):
+        t.await_port("B", PORT)
+        held.append(t.start("A", PYTHON, "-u", "-c", "import socket, sys, time\nc = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"
+                            "c.sendall(b'hello'); print(c.recv(5)); time.sleep(4); c.sendall(b'again'); print(c.recv(5))",
+                            address, str(PORT), name="holds"))
+        held[-1].await_output("hello")
+    for client in held:
+        client.wait(20)
+        t.expect(client.stdout == "b'hello'\nb'again'\n", f"client printed {client.stdout!r}")
+    server.wait(20)
+    t.expect(server.stdout == "listened 3 times\n" and server.stderr == "", server.stdout + server.stderr)
+    is_carried(t, "B")
+
+
+def exact_rules() -> int:
+    """Entries of all maps of exact rules that steering programs of this machine have."""
+    shown = json.loads(subprocess.run(["bpftool", "-j", "map", "show"], capture_output=True, text=True, check=True).stdout)
+    dumps = [subprocess.run(["bpftool", "-j", "map", "dump", "id", str(m["id"])], capture_output=True, text=True).stdout
+             for m in shown if m.get("name") == "exact4"]
+    return sum(len(json.loads(d)) for d in dumps if d)
+
+
+@suite.case("rules of connections that are over go", ("kernel", "vireo"))
+def _(t: Test) -> None:
+    address, n = t.lab.address("B"), "400"
+    before = exact_rules()
+    server = t.start("B", PYTHON, "-c", FORKING.replace("for _ in range(n):\n    os.wait()", "import signal; signal.pause()"), address, str(PORT), n,
+                     name="forking")
+    t.await_port("B", PORT)
+    dial = "import socket, sys\nfor _ in range(int(sys.argv[3])):\n    c = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n" \
+           "    c.sendall(b'x'); c.recv(1); c.close()"  # the client is first: the server keeps no TIME-WAIT
+    client = t.start("A", PYTHON, "-c", dial, address, str(PORT), n, name="dial")
+    client.wait(50)
+    rules = exact_rules() - before
+    t.note(f"{rules} rules")
+    t.expect(rules <= 140, f"{rules} rules after {n} connections that are over")
+    t.expect(rules > 0 or t.options.dry, "no rule at all: nothing was handed over")
+    t.stop(server)
+
+
+# Rights are given away once all is set up: the connection stays whose it is.
+WITHOUT_RIGHTS = COMMON + """
+def child(s): print("child has one")
+give, wait = receiver(child)
+s = dial("echo")
+s.sendall(b"before"); print(exactly(s, 6))
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+give(s); wait()
+s.sendall(b"after"); print(exactly(s, 5))
+give, wait = receiver(child)
+give(s); wait()
+"""
+
+
+@suite.case("without the right it stays the sender's, and one line says so", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    address = t.lab.address("B")
+    t.start("B", PYTHON, "-c", PEERS, address, str(PORT), name="peers", stack="kernel")
+    t.await_port("B", PORT)
+    client = t.start("A", PYTHON, "-u", "-c", WITHOUT_RIGHTS, address, str(PORT), name="client")
+    client.wait(20)
+    t.expect(client.stdout.split("\n")[::2][:2] == ["b'before'", "child ends 0"], client.stdout)
+    t.expect("b'after'" in client.stdout, client.stdout)
+    lines = client.stderr.splitlines()
+    t.expect(t.options.dry or (len(lines) == 1 and "TCP_REPAIR: Operation not permitted" in lines[0]), client.stderr)
+    is_carried(t, "A")
 
 
 if __name__ == "__main__":
