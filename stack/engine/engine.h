@@ -287,8 +287,9 @@ class Engine {
   /// Those that are here already are dropped. Errors: ENOTSUP the device cannot tell them from its
   /// listener's, ENOSPC; nothing was done.
   Result<void> tcp_hand_over(TcpFlow& f, Instant now);
-  /// Asks once in a while which of those connections are over. `is_there(key)` may be slow.
-  void forget_spared(bool (*is_there)(const FlowKey&));
+  /// Asks once in a while which of those connections are over. `is_there(key, interface)` may be
+  /// slow.
+  void forget_spared(bool (*is_there)(const FlowKey&, IfIndex));
   /// What closed connections still owe their peers, in bytes, a FIN and its acknowledgment counted
   /// as one (exit waits for none).
   uint64_t orphans_owe() const;
@@ -775,6 +776,7 @@ class Engine {
   PortLeases leases_;
   struct Spared {
     FlowKey key;
+    IfIndex by;
     FlowRule rule;
   };
   std::vector<Spared> spared_;  ///< of connections that were handed over, and perhaps are over

@@ -19,7 +19,7 @@ Result<void> Engine::tcp_hand_over(TcpFlow& f, Instant now) {
         if (auto again = steer(*port, f.key, f.tag)) f.rule = std::move(*again);
       return std::unexpected(rule.error());
     }
-    spared_.push_back({f.key, std::move(*rule)});
+    spared_.push_back({f.key, f.egress.ifindex, std::move(*rule)});
   }
   // The port is the other's.
   if (f.port_origin == PortOrigin::kLeased && f.port_holder) leases_.lost();
@@ -31,9 +31,9 @@ Result<void> Engine::tcp_hand_over(TcpFlow& f, Instant now) {
   return {};
 }
 
-void Engine::forget_spared(bool (*is_there)(const FlowKey&)) {
+void Engine::forget_spared(bool (*is_there)(const FlowKey&, IfIndex)) {
   if (spared_.size() < spared_most_) return;
-  std::erase_if(spared_, [&](const Spared& s) { return !is_there(s.key); });
+  std::erase_if(spared_, [&](const Spared& s) { return !is_there(s.key, s.by); });
   spared_most_ = std::max<size_t>(64, 2 * spared_.size());
 }
 

@@ -1,146 +1,20 @@
 // A socket of ours becomes the kernel's, for another process is to have it too: passed by
-// SCM_RIGHTS (unix(7)), or inherited by the child of a fork. An established connection goes on in a
-// kernel socket made by TCP_REPAIR (Linux net/ipv4/tcp.c; CAP_NET_ADMIN), which takes over all
-// numbers of the File. Its peer sees nothing but perhaps a segment that was lost on the way.
+// SCM_RIGHTS (unix(7)), or inherited by the child of a fork. A connection goes on in a kernel
+// socket (repair.h), which takes over all numbers of the File.
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
-#include <linux/tcp.h>
 #include <netinet/in.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "core/log.h"
 #include "stack/sock/async_io.h"
+#include "stack/sock/repair.h"
 #include "stack/sock/sockets.h"
-#include "stack/tcp/hand_over.h"
-
-#ifndef SO_BUF_LOCK  // Linux 5.14
-#define SO_BUF_LOCK 72
-#define SOCK_SNDBUF_LOCK 1
-#define SOCK_RCVBUF_LOCK 2
-#endif
 
 namespace vireo {
 namespace {
-
-Result<void> set(int fd, int level, int name, const void* value, size_t bytes) {
-  if (libc().setsockopt(fd, level, name, value, static_cast<socklen_t>(bytes)) != 0)
-    return fail_errno("TCP_REPAIR");
-  return {};
-}
-Result<void> set_int(int fd, int name, int value) {
-  return set(fd, IPPROTO_TCP, name, &value, sizeof value);
-}
-
-enum : uint32_t { kMss = 2, kWindowScale, kSackPermitted, kTimestamps = 8 };  // kinds of options
-enum : int { kNoWindowProbe = -1, kOff, kOn };                                // of TCP_REPAIR
-constexpr size_t kSpareRoom = 64 << 10;  // in a buffer, beside what is put there
-
-Result<void> name_ends(int fd, int domain, const FlowKey& key) {
-  sockaddr_storage sa{};
-  socklen_t n = key.local.to_sockaddr(sa, domain);
-  if (libc().bind(fd, reinterpret_cast<const sockaddr*>(&sa), n) != 0) return fail_errno("bind");
-  n = key.remote.to_sockaddr(sa, domain);
-  if (kernel::connect(fd, reinterpret_cast<const sockaddr*>(&sa), n) != 0)
-    return fail_errno("connect");
-  return {};
-}
-
-Result<void> put(int fd, std::span<const std::byte> data) {
-  while (!data.empty()) {
-    iovec piece{const_cast<std::byte*>(data.data()), std::min<size_t>(data.size(), 32768)};
-    msghdr m{};
-    m.msg_iov = &piece;
-    m.msg_iovlen = 1;
-    const ssize_t n = kernel::sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n <= 0) return fail_errno("send");
-    data = data.subspan(static_cast<size_t>(n));
-  }
-  return {};
-}
-
-/// Room for `bytes` at once, with what the kernel counts beside them. Locks the size, which
-/// settle_buffers() takes back.
-void make_room(int fd, int ask, int force, size_t bytes) {
-  int value = 0;
-  socklen_t n = sizeof value;
-  if (libc().getsockopt(fd, SOL_SOCKET, ask, &value, &n) == 0 &&
-      static_cast<size_t>(value) / 2 >= bytes)
-    return;
-  value = static_cast<int>(bytes);  // it is doubled
-  (void)set(fd, SOL_SOCKET, force, &value, sizeof value);
-}
-
-/// What is queued is in its place: the sizes are the program's, and where it named none, they tune
-/// themselves again.
-void settle_buffers(int fd, const SocketOptions& o) {
-  const int free_ones =
-      (o.sndbuf_set ? SOCK_SNDBUF_LOCK : 0) | (o.rcvbuf_set ? SOCK_RCVBUF_LOCK : 0);
-  const auto again = [&](int name, bool is_set, int doubled) {
-    const int value = doubled / 2;
-    if (is_set) (void)set(fd, SOL_SOCKET, name, &value, sizeof value);
-  };
-  again(SO_SNDBUF, o.sndbuf_set, o.sndbuf);
-  again(SO_RCVBUF, o.rcvbuf_set, o.rcvbuf);
-  (void)set(fd, SOL_SOCKET, SO_BUF_LOCK, &free_ones, sizeof free_ones);
-}
-
-/// A socket of the kernel's with the connection in it, still in repair. No frame has left for it,
-/// and it is closed without a word.
-Result<UniqueFd> build(const File& f, Engine& e, const FlowKey& key, const tcp::HandOver& c)
-    VIREO_REQUIRES(e.lock()) {
-  const int domain = f.domain.load(std::memory_order_relaxed);
-  const auto open = [&] { return libc().socket(domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP); };
-  UniqueFd made(open());
-  if (!made && errno == EMFILE && e.give_up_leases(0)) made.reset(open());
-  const int fd = made.get();
-  if (fd < 0) return fail_errno("socket");
-  give_options(*f.tcp.options, domain, fd);
-  give_timeouts(f, fd);
-  // The peer may send all that its window allows.
-  make_room(fd, SO_SNDBUF, SO_SNDBUFFORCE, c.to_send.size() + kSpareRoom);
-  make_room(fd, SO_RCVBUF, SO_RCVBUFFORCE, c.unread.size() + c.rcv_wnd);
-  if (f.nonblock.load(std::memory_order_relaxed)) (void)libc().fcntl(fd, F_SETFL, O_NONBLOCK);
-  const auto unread = static_cast<uint32_t>(c.unread.size());
-  const uint32_t seq_in = c.rcv_nxt.value() - unread;
-  const uint32_t seq_out = c.snd_una.value();
-  struct Step {
-    int name, value;
-  };
-  for (const Step& s : {Step{TCP_REPAIR, kOn},
-                        {TCP_REPAIR_QUEUE, TCP_RECV_QUEUE},
-                        {TCP_QUEUE_SEQ, static_cast<int>(seq_in)},
-                        {TCP_REPAIR_QUEUE, TCP_SEND_QUEUE},
-                        {TCP_QUEUE_SEQ, static_cast<int>(seq_out)}})
-    if (auto ok = set_int(fd, s.name, s.value); !ok) return std::unexpected(ok.error());
-  if (auto ok = name_ends(fd, domain, key); !ok) return std::unexpected(ok.error());
-
-  tcp_repair_opt agreed[4];
-  size_t n = 0;
-  agreed[n++] = {kMss, c.peer_mss};
-  if (c.wscale)
-    agreed[n++] = {kWindowScale, static_cast<uint32_t>(c.snd_wscale | c.rcv_wscale << 16)};
-  if (c.sack) agreed[n++] = {kSackPermitted, 0};
-  if (c.timestamps) agreed[n++] = {kTimestamps, 0};
-  if (auto ok = set(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, agreed, n * sizeof agreed[0]); !ok)
-    return std::unexpected(ok.error());
-  if (c.timestamps)
-    if (auto ok = set_int(fd, TCP_TIMESTAMP, static_cast<int>(c.timestamp)); !ok)
-      return std::unexpected(ok.error());
-
-  const std::span<const std::byte> out(c.to_send);
-  auto ok = set_int(fd, TCP_REPAIR_QUEUE, TCP_RECV_QUEUE);
-  if (ok) ok = put(fd, c.unread);
-  if (ok) ok = set_int(fd, TCP_REPAIR_QUEUE, TCP_SEND_QUEUE);
-  if (ok) ok = put(fd, out.first(c.sent));
-  const tcp_repair_window windows{c.snd_wl1.value(), c.snd_wnd, c.max_wnd, c.rcv_wnd,
-                                  c.rcv_nxt.value()};
-  if (ok) ok = set(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, &windows, sizeof windows);
-  if (!ok) return std::unexpected(ok.error());
-  return made;
-}
 
 /// The numbers of the File are the kernel socket's from here on. A thread that closes one takes it
 /// out of the table first: what is there is open.
@@ -157,7 +31,7 @@ void take_numbers(const File& f, int made) {
 }
 
 /// Has the kernel this connection still?
-bool is_kernels(const FlowKey& k) {
+bool is_kernels(const FlowKey& k, IfIndex by) {
   const UniqueFd fd(static_cast<int>(
       ::syscall(SYS_socket, AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)));
   struct {
@@ -168,6 +42,7 @@ bool is_kernels(const FlowKey& k) {
   m.ask.sdiag_family = k.v6 ? AF_INET6 : AF_INET;
   m.ask.sdiag_protocol = IPPROTO_TCP;
   m.ask.idiag_states = ~0U;
+  m.ask.id.idiag_if = by.value();  // of one that is bound to it
   m.ask.id.idiag_sport = be16(k.local.port).raw();
   m.ask.id.idiag_dport = be16(k.remote.port).raw();
   const auto name = [&](const IpAddr& a, __be32* to) {
@@ -201,7 +76,7 @@ Result<void> hand_over_tcp(File& f) {
   e.poll(Clock::now());
   const auto c = tcp::hand_over(flow.tcb, Clock::now());
   if (!c) return std::unexpected(c.error());
-  auto made = build(f, e, flow.key, *c);
+  auto made = begin_repair(f, e, flow.key, *c);
   if (!made) return std::unexpected(made.error());
   const int fd = made->get();
   e.forget_spared(is_kernels);
@@ -209,20 +84,7 @@ Result<void> hand_over_tcp(File& f) {
   // From here on there is no way back. Who found it carried waits for the engine's lock.
   f.flow = nullptr;
   take_numbers(f, fd);
-  const SocketOptions& o = *f.tcp.options;
-  // What has not left yet, leaves; and the peer is asked where it stands.
-  const bool is_all_told = c->sent == c->to_send.size();
-  (void)set_int(fd, TCP_REPAIR, is_all_told ? kOff : kNoWindowProbe);
-  if (!is_all_told) (void)put(fd, std::span(c->to_send).subspan(c->sent));
-  settle_buffers(fd, o);
-  // Repair has taken it away, and without it nobody can listen at the port anew.
-  if (o.reuse_addr != 0)
-    (void)set(fd, SOL_SOCKET, SO_REUSEADDR, &o.reuse_addr, sizeof o.reuse_addr);
-  if ((f.tcp.shut & kShutRead) != 0) (void)libc().shutdown(fd, SHUT_RD);
-  if (sock::is_async(f)) {
-    const int flags = libc().fcntl(fd, F_GETFL);
-    (void)libc().fcntl(fd, F_SETFL, flags | O_ASYNC);
-  }
+  end_repair(f, fd, *c);
   f.placeholder = false;
   f.tcp.link = Link::kConnected;
   f.tcp.port = PortOrigin::kProgram;

@@ -17,8 +17,10 @@ namespace vireo::tcp {
 struct Tcb;
 
 struct HandOver {
-  Seq32 snd_una;                   ///< of the first of `to_send`
-  Seq32 rcv_nxt;                   ///< behind the last of `unread`
+  enum class Fin : uint8_t { kNone, kQueued, kSent, kAcked };
+
+  Seq32 snd_una;                   ///< of the first of `to_send`, or of the FIN behind it
+  Seq32 rcv_nxt;                   ///< behind the last of `unread`; the peer's FIN not counted
   std::vector<std::byte> to_send;  ///< not acknowledged
   uint32_t sent = 0;               ///< of them, those that have left already
   std::vector<std::byte> unread;
@@ -27,11 +29,13 @@ struct HandOver {
   bool wscale = false, sack = false, timestamps = false;
   uint32_t timestamp = 0;  ///< our clock's now
   Seq32 snd_wl1;
+  Fin fin = Fin::kNone;   ///< ours
+  bool peer_fin = false;  ///< received, and nothing is missing before it
   uint32_t snd_wnd = 0, max_wnd = 0, rcv_wnd = 0;
 };
 
 /// The Tcb stays as it is. Errors: EOPNOTSUPP it is not one that may go on elsewhere, for its
-/// handshake is not over, a FIN or urgent data is under way.
+/// handshake is not over, urgent data is under way, or it ends: both FINs are said.
 Result<HandOver> hand_over(Tcb& t, Instant now);
 /// The program has neither read nor written yet.
 bool is_untouched(Tcb& t);

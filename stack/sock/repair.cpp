@@ -1,0 +1,235 @@
+#include "stack/sock/repair.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/checksum.h"
+#include "stack/sock/async_io.h"
+#include "stack/sock/sockets.h"
+#include "stack/wire/ipv4.h"
+#include "stack/wire/ipv6.h"
+#include "stack/wire/tcp.h"
+
+#ifndef SO_BUF_LOCK  // Linux 5.14
+#define SO_BUF_LOCK 72
+#define SOCK_SNDBUF_LOCK 1
+#define SOCK_RCVBUF_LOCK 2
+#endif
+
+namespace vireo {
+namespace {
+
+Result<void> set(int fd, int level, int name, const void* value, size_t bytes) {
+  if (libc().setsockopt(fd, level, name, value, static_cast<socklen_t>(bytes)) != 0)
+    return fail_errno("TCP_REPAIR");
+  return {};
+}
+Result<void> set_int(int fd, int name, int value) {
+  return set(fd, IPPROTO_TCP, name, &value, sizeof value);
+}
+
+enum : uint32_t { kMss = 2, kWindowScale, kSackPermitted, kTimestamps = 8 };  // kinds of options
+enum : int { kNoWindowProbe = -1, kOff, kOn };                                // of TCP_REPAIR
+enum : uint8_t { kFinWait2 = 5, kCloseWait = 8 };  // of tcp_info (Linux net/tcp_states.h)
+constexpr size_t kSpareRoom = 64 << 10;            // in a buffer, beside what is put there
+constexpr int kMostLooks = 1000;
+
+Result<void> name_ends(int fd, int domain, const FlowKey& key) {
+  sockaddr_storage sa{};
+  socklen_t n = key.local.to_sockaddr(sa, domain);
+  if (libc().bind(fd, reinterpret_cast<const sockaddr*>(&sa), n) != 0) return fail_errno("bind");
+  n = key.remote.to_sockaddr(sa, domain);
+  if (kernel::connect(fd, reinterpret_cast<const sockaddr*>(&sa), n) != 0)
+    return fail_errno("connect");
+  return {};
+}
+
+Result<void> put(int fd, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    iovec piece{const_cast<std::byte*>(data.data()), std::min<size_t>(data.size(), 32768)};
+    msghdr m{};
+    m.msg_iov = &piece;
+    m.msg_iovlen = 1;
+    const ssize_t n = kernel::sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n <= 0) return fail_errno("send");
+    data = data.subspan(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+/// Room for `bytes` at once, with what the kernel counts beside them. Locks the size, which
+/// settle_buffers() takes back.
+void make_room(int fd, int ask, int force, size_t bytes) {
+  int value = 0;
+  socklen_t n = sizeof value;
+  if (libc().getsockopt(fd, SOL_SOCKET, ask, &value, &n) == 0 &&
+      static_cast<size_t>(value) / 2 >= bytes)
+    return;
+  value = static_cast<int>(bytes);  // it is doubled
+  (void)set(fd, SOL_SOCKET, force, &value, sizeof value);
+}
+
+/// What is queued is in its place: the sizes are the program's, and where it named none, they tune
+/// themselves again.
+void settle_buffers(int fd, const SocketOptions& o) {
+  const int free_ones =
+      (o.sndbuf_set ? SOCK_SNDBUF_LOCK : 0) | (o.rcvbuf_set ? SOCK_RCVBUF_LOCK : 0);
+  const auto again = [&](int name, bool is_set, int doubled) {
+    const int value = doubled / 2;
+    if (is_set) (void)set(fd, SOL_SOCKET, name, &value, sizeof value);
+  };
+  again(SO_SNDBUF, o.sndbuf_set, o.sndbuf);
+  again(SO_RCVBUF, o.rcvbuf_set, o.rcvbuf);
+  (void)set(fd, SOL_SOCKET, SO_BUF_LOCK, &free_ones, sizeof free_ones);
+}
+
+/// Our kernel hears by a raw socket what the peer has said to us and will not say again. It checks
+/// it as anything that comes.
+Result<void> say_as_peer(const FlowKey& key, Seq32 seq, Seq32 ack, uint16_t window,
+                         wire::TcpFlags flags) {
+  wire::TcpHeader tcp{};
+  tcp.src_port = be16(key.remote.port);
+  tcp.dst_port = be16(key.local.port);
+  tcp.seq_raw = be32(seq.value());
+  tcp.ack_raw = be32(ack.value());
+  tcp.offset_reserved = sizeof tcp / 4 << 4;
+  tcp.flag_bits = static_cast<uint8_t>(flags);
+  tcp.window = be16(window);
+  const auto sum = checksum::pseudo(key.remote.addr, key.local.addr, IpProto::kTcp, sizeof tcp);
+  tcp.checksum = checksum::finish(uint64_t{sum} + checksum::sum(&tcp, sizeof tcp));
+
+  wire::Ipv4Header v4{};
+  wire::Ipv6Header v6{};
+  if (key.v6) {
+    v6.version_class_flow = be32(6U << 28);
+    v6.payload_length = be16(sizeof tcp);
+    v6.next_header = IPPROTO_TCP;
+    v6.hop_limit = 64;
+    v6.src = key.remote.addr.bytes();
+    v6.dst = key.local.addr.bytes();
+  } else {
+    v4.version_ihl = 0x45;  // length and checksum are filled in (raw(7))
+    v4.ttl = 64;
+    v4.protocol = IPPROTO_TCP;
+    v4.src = key.remote.addr.as_v4();
+    v4.dst = key.local.addr.as_v4();
+  }
+  iovec parts[] = {{key.v6 ? static_cast<void*>(&v6) : &v4, key.v6 ? sizeof v6 : sizeof v4},
+                   {&tcp, sizeof tcp}};
+  const int family = key.v6 ? AF_INET6 : AF_INET;
+  sockaddr_storage to{};
+  msghdr m{};
+  m.msg_name = &to;
+  m.msg_namelen = Endpoint{key.local.addr, 0, key.local.scope}.to_sockaddr(to, family);
+  m.msg_iov = parts;
+  m.msg_iovlen = std::size(parts);
+  const UniqueFd raw(libc().socket(family, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW));
+  if (!raw || kernel::sendmsg(raw.get(), &m, MSG_DONTWAIT) < 0) return fail_errno("raw socket");
+  return {};
+}
+
+/// The FINs that were said already, ours and the peer's, and the acknowledgment of ours.
+Result<void> tell_of_ends(int fd, const FlowKey& key, const tcp::HandOver& c) {
+  using tcp::HandOver;
+  // In repair nothing leaves: it counts as sent.
+  const bool is_acked = c.fin == HandOver::Fin::kAcked;
+  if ((is_acked || c.fin == HandOver::Fin::kSent) && libc().shutdown(fd, SHUT_WR) != 0)
+    return fail_errno("shutdown");
+  if (!is_acked && !c.peer_fin) return {};
+  const auto window = static_cast<uint16_t>(std::min(c.snd_wnd >> c.snd_wscale, 65535U));
+  const Seq32 ack = c.snd_una + (is_acked ? 1 : 0);
+  auto flags = wire::TcpFlags::kAck;
+  if (c.peer_fin) flags |= wire::TcpFlags::kFin;
+  if (auto ok = say_as_peer(key, c.rcv_nxt, ack, window, flags); !ok) return ok;
+  const uint8_t due = c.peer_fin ? kCloseWait : kFinWait2;
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    tcp_info info{};
+    socklen_t n = sizeof info;
+    if (libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) break;
+    if (info.tcpi_state == due) return {};
+    ::sched_yield();  // a busy kernel hears it a moment later
+  }
+  return fail(EOPNOTSUPP, "its FIN did not get to the kernel");
+}
+
+}  // namespace
+
+Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
+                              const tcp::HandOver& c) {
+  const int domain = f.domain.load(std::memory_order_relaxed);
+  const auto open = [&] { return libc().socket(domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP); };
+  UniqueFd made(open());
+  if (!made && errno == EMFILE && e.give_up_leases(0)) made.reset(open());
+  const int fd = made.get();
+  if (fd < 0) return fail_errno("socket");
+  give_options(*f.tcp.options, domain, fd);
+  give_timeouts(f, fd);
+  // The peer may send all that its window allows.
+  make_room(fd, SO_SNDBUF, SO_SNDBUFFORCE, c.to_send.size() + kSpareRoom);
+  make_room(fd, SO_RCVBUF, SO_RCVBUFFORCE, c.unread.size() + c.rcv_wnd);
+  if (f.nonblock.load(std::memory_order_relaxed)) (void)libc().fcntl(fd, F_SETFL, O_NONBLOCK);
+  const auto unread = static_cast<uint32_t>(c.unread.size());
+  const uint32_t seq_in = c.rcv_nxt.value() - unread;
+  const uint32_t seq_out = c.snd_una.value();
+  struct Step {
+    int name, value;
+  };
+  for (const Step& s : {Step{TCP_REPAIR, kOn},
+                        {TCP_REPAIR_QUEUE, TCP_RECV_QUEUE},
+                        {TCP_QUEUE_SEQ, static_cast<int>(seq_in)},
+                        {TCP_REPAIR_QUEUE, TCP_SEND_QUEUE},
+                        {TCP_QUEUE_SEQ, static_cast<int>(seq_out)}})
+    if (auto ok = set_int(fd, s.name, s.value); !ok) return std::unexpected(ok.error());
+  if (auto ok = name_ends(fd, domain, key); !ok) return std::unexpected(ok.error());
+
+  tcp_repair_opt agreed[4];
+  size_t n = 0;
+  agreed[n++] = {kMss, c.peer_mss};
+  if (c.wscale)
+    agreed[n++] = {kWindowScale, static_cast<uint32_t>(c.snd_wscale | c.rcv_wscale << 16)};
+  if (c.sack) agreed[n++] = {kSackPermitted, 0};
+  if (c.timestamps) agreed[n++] = {kTimestamps, 0};
+  if (auto ok = set(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, agreed, n * sizeof agreed[0]); !ok)
+    return std::unexpected(ok.error());
+  if (c.timestamps)
+    if (auto ok = set_int(fd, TCP_TIMESTAMP, static_cast<int>(c.timestamp)); !ok)
+      return std::unexpected(ok.error());
+
+  const std::span<const std::byte> out(c.to_send);
+  auto ok = set_int(fd, TCP_REPAIR_QUEUE, TCP_RECV_QUEUE);
+  if (ok) ok = put(fd, c.unread);
+  if (ok) ok = set_int(fd, TCP_REPAIR_QUEUE, TCP_SEND_QUEUE);
+  if (ok) ok = put(fd, out.first(c.sent));
+  const tcp_repair_window windows{c.snd_wl1.value(), c.snd_wnd, c.max_wnd, c.rcv_wnd,
+                                  c.rcv_nxt.value()};
+  if (ok) ok = set(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, &windows, sizeof windows);
+  if (ok) ok = tell_of_ends(fd, key, c);
+  if (!ok) return std::unexpected(ok.error());
+  return made;
+}
+
+void end_repair(const File& f, int fd, const tcp::HandOver& c) {
+  using tcp::HandOver;
+  const SocketOptions& o = *f.tcp.options;
+  // What has not left yet, leaves; and the peer is asked where it stands.
+  const bool is_fin_due = c.fin == HandOver::Fin::kQueued;
+  const bool is_all_told = c.sent == c.to_send.size() && !is_fin_due;
+  (void)set_int(fd, TCP_REPAIR, is_all_told ? kOff : kNoWindowProbe);
+  (void)put(fd, std::span(c.to_send).subspan(c.sent));
+  if (is_fin_due) (void)libc().shutdown(fd, SHUT_WR);
+  settle_buffers(fd, o);
+  // Repair has taken it away, and without it nobody can listen at the port anew.
+  if (o.reuse_addr != 0)
+    (void)set(fd, SOL_SOCKET, SO_REUSEADDR, &o.reuse_addr, sizeof o.reuse_addr);
+  if ((f.tcp.shut & kShutRead) != 0) (void)libc().shutdown(fd, SHUT_RD);
+  if (sock::is_async(f)) {
+    const int flags = libc().fcntl(fd, F_GETFL);
+    (void)libc().fcntl(fd, F_SETFL, flags | O_ASYNC);
+  }
+}
+
+}  // namespace vireo
