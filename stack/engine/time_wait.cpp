@@ -41,11 +41,22 @@ void Engine::drop_time_wait(TimeWaitEntry& e) noexcept {
   time_waits_.free(e);
 }
 
+namespace {
+
+/// What comes to us of a connection that another TCP has was on its way to us before. A SYN is of
+/// the next one: had that TCP the old one still, the device would have brought it there.
+tcp::TimeWaitVerdict elsewhere_input(const tcp::Segment& s) noexcept {
+  using tcp::SegFlags;
+  const bool is_syn = has(s.flags, SegFlags::kSyn) && !has(s.flags, SegFlags::kAck);
+  return is_syn ? tcp::TimeWaitVerdict::kNewConnection : tcp::TimeWaitVerdict::kDrop;
+}
+
+}  // namespace
+
 void Engine::time_wait_segment(TimeWaitEntry& e, const Incoming& in, tcp::Segment& s,
                                Instant now) noexcept {
-  if (e.is_elsewhere) return;
   tcp::Plan plan;
-  switch (tcp::time_wait_input(e.wait, s, now, plan)) {
+  switch (e.is_elsewhere ? elsewhere_input(s) : tcp::time_wait_input(e.wait, s, now, plan)) {
     case tcp::TimeWaitVerdict::kDrop:
       return;
     case tcp::TimeWaitVerdict::kRestart:
@@ -61,9 +72,11 @@ void Engine::time_wait_segment(TimeWaitEntry& e, const Incoming& in, tcp::Segmen
         receive_stranger(in, s, now);  // nobody listens: the entry stays
         return;
       }
+      // Its numbers tell nothing where another TCP went on with them.
+      const bool is_ours = !e.is_elsewhere;
       const tcp::TimeWait before = e.wait;
       drop_time_wait(e);
-      if (!listen_segment(in, s, &before, now)) receive_stranger(in, s, now);
+      if (!listen_segment(in, s, is_ours ? &before : nullptr, now)) receive_stranger(in, s, now);
       return;
     }
   }

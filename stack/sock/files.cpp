@@ -181,6 +181,14 @@ Result<void> adopt_dup(int from, int to) {
   if (h && in_owner(h)) {
     h->touch();
     fd_table().duplicate(from, to);
+    // What lay beneath when the kernel made the dup is not what does now if it was handed over in
+    // between.
+    if (h->is_tcp() && h->engine.load(std::memory_order_relaxed) != nullptr &&
+        h->mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]] {
+      const int flags = libc().fcntl(to, F_GETFD);
+      const bool cloexec = flags > 0 && (flags & FD_CLOEXEC) != 0;
+      (void)libc().dup3(from, to, cloexec ? O_CLOEXEC : 0);
+    }
   }
   return {};
 }

@@ -505,6 +505,40 @@ def _(t: Test) -> None:
     t.stop(server)
 
 
+# One port of the client's for the first and the last, and seventy others between: the rule of the first has gone by then.
+AGAIN = """
+import socket, struct, sys, time
+host, port = sys.argv[1], int(sys.argv[2])
+def once(source):
+    c = socket.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    c.bind(("", source)); c.connect((host, port))
+    c.sendall(b"x"); assert c.recv(1) == b"x"
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no TIME-WAIT, here nor there
+    c.close()
+once(40000)
+time.sleep(0.2)
+for _ in range(70): once(0)
+start = time.monotonic(); once(40000)
+print("again", time.monotonic() - start < 0.9)
+"""
+
+
+@suite.case("a client comes again by the same port", ("kernel", "vireo"))
+def _(t: Test) -> None:
+    address = t.lab.address("B")
+    t.start("B", PYTHON, "-c", FORKING.replace("c.recv(65536):", "received(c):").replace("for _ in range(n):", """
+def received(c):
+    try: return c.recv(100)
+    except ConnectionResetError: return b""
+for _ in range(n):""", 1), address, str(PORT), "73", name="forking")
+    t.await_port("B", PORT)
+    client = t.start("A", PYTHON, "-c", AGAIN, address, str(PORT), name="client")
+    client.wait(30)
+    t.expect(client.stdout == "again True\n", client.stdout)
+    is_carried(t, "B")
+
+
 # Rights are given away once all is set up: the connection stays whose it is.
 WITHOUT_RIGHTS = COMMON + """
 def child(s): print("child has one")
