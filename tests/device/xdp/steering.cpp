@@ -61,6 +61,7 @@ struct Case {
   std::vector<FlowKey> keys;
   Bytes frame;
   To to;
+  std::vector<FlowKey> spared = {};
 };
 std::ostream& operator<<(std::ostream& o, const Case& c) { return o << c.name; }
 
@@ -146,6 +147,13 @@ const Case kCases[] = {
      kTcp4,
      To::kUs},
     {"wild_behind_local_of_another_address", {kWildTcp4, key(kTcp, kAlso4, 80)}, kTcp4, To::kUs},
+
+    {"spared4_of_wild", {kWildTcp4}, kTcp4, To::kKernel, {kExactTcp4}},
+    {"spared4_of_local", {kLocalTcp4}, kTcp4, To::kKernel, {kExactTcp4}},
+    {"spared6_of_wild", {kWildTcp6}, kTcp6, To::kKernel, {kExactTcp6}},
+    {"spared_another", {kLocalTcp4}, kTcp4, To::kUs, {key(kTcp, kOurs4, 80, kPeer4, 1)}},
+    {"spared_error", {kWildTcp4}, error4(kSentTcp4), To::kKernel, {kExactTcp4}},
+    {"spared6_error", {kWildTcp6}, error6(kSentTcp6), To::kKernel, {kExactTcp6}},
 
     {"vlan", {kExactTcp4}, with_tag(kTcp4, 0x8100, 5), To::kUs},
     {"vlan6", {kExactTcp6}, with_tag(kTcp6, 0x8100, 5), To::kUs},
@@ -269,6 +277,11 @@ TEST_P(Steering, EveryFrameGoesToOneSide) {
   std::vector<FlowRule> rules;
   for (const FlowKey& k : c.keys) {
     auto rule = (*device)->steer(k, FlowTag(3), **queue);
+    ASSERT_TRUE(rule) << rule.error().where;
+    rules.push_back(std::move(*rule));
+  }
+  for (const FlowKey& k : c.spared) {
+    auto rule = (*device)->spare(k);
     ASSERT_TRUE(rule) << rule.error().where;
     rules.push_back(std::move(*rule));
   }
