@@ -60,6 +60,17 @@ for which in ("verbs", "mlx5"):
     carried_by(which, "of the interface itself", "xdp@vr0")
 
 
+@suite.case("what becomes of rings and of sockets that are passed on")
+def _(t: Test) -> None:
+    for prefix, ring, level in ((("env",), "has its sockets on the kernel", "ok"), (("env", "VIREO_IO_URING=0"), "carried all the same", "ok"),
+                                (without("net_admin"), "", "note")):
+        _, report = examine(t, "auto", *prefix, wire="")
+        line = named(report["checks"], "io_uring")
+        t.expect(ring in line["text"], str(line))
+        line = named(report["checks"], "passed sockets")
+        t.expect(line["level"] == level, str(line))
+
+
 SHOWN = ("unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/class/net && mkdir -p /sys/class/net/vr0/device/infiniband && "
          'exec "$@"', "sh")  # sysfs shows an RDMA device beneath vr0
 

@@ -117,6 +117,31 @@ Check check_af_xdp() {
           "a kernel with CONFIG_XDP_SOCKETS", Carriage::kDevice};
 }
 
+Check check_rings(const Settings& s) {
+  if (!s.io_uring)
+    return {Level::kOk, "io_uring", "sockets are carried all the same (VIREO_IO_URING=0)", "", {}};
+  constexpr long kOffForAll = 2;
+  if (number_in("/proc/sys/kernel/io_uring_disabled") == kOffForAll)
+    return {Level::kOk, "io_uring", "switched off in this kernel", "", {}};
+  return {Level::kOk,
+          "io_uring",
+          "a program that makes a ring has its sockets on the kernel, unless VIREO_IO_URING=0",
+          "",
+          {}};
+}
+
+/// Connections that go on in the kernel (stack/sock/repair.h).
+Check check_passing() {
+  if (has_capability(CAP_NET_ADMIN))
+    return {Level::kOk, "passed sockets", "go on in the kernel", "", {}};
+  return {Level::kNote,
+          "passed sockets",
+          "without CAP_NET_ADMIN a connection that is passed to another process (SCM_RIGHTS), or "
+          "accepted before a fork, is of no use there",
+          "CAP_NET_ADMIN, or a rule `use os` for such programs",
+          {}};
+}
+
 Check check_switch(const Settings& s) {
   if (s.device == DeviceChoice::kOff)
     return {Level::kFail, "switch", "VIREO_DEVICE=off", "unset it", Carriage::kDisabled};
@@ -156,6 +181,8 @@ std::vector<Check> check_host(const Settings& s) {
   }
   if (s.device != DeviceChoice::kShm) out.push_back(check_memlock(s));
   out.push_back(check_huge_pages(s));
+  out.push_back(check_rings(s));
+  out.push_back(check_passing());
   return out;
 }
 
