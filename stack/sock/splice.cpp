@@ -89,7 +89,8 @@ Result<ssize_t> fill_pipe(Handle in, int pipe, size_t n, bool nonblock) {
 
 /// How much a send would take at once; 0: none, or nothing may be sent.
 size_t room_of(Handle h) {
-  if (!h->is_tcp()) return kAtOnce;
+  // The kernel waits by itself, where it has the connection by now (hand_over.cpp).
+  if (!h->is_tcp() || h->mode.load(std::memory_order_acquire) == Mode::kKernel) return kAtOnce;
   Engine* const e = h->engine.load(std::memory_order_acquire);
   if (e == nullptr) return 0;
   const EngineGuard guard(*e);

@@ -164,7 +164,7 @@ def receiver(serve, *keep):
     child = os.fork()
     if child == 0:
         mine.close()
-        _, fds, _, _ = socket.recv_fds(other, 10, 4)
+        _, fds, _, _ = socket.recv_fds(other, 10, 9)
         try: serve(*[socket.socket(fileno=fd) for fd in fds])
         except BaseException as e: print("child:", repr(e))
         sys.stdout.flush()
@@ -225,7 +225,7 @@ def show(s):
     ask = lambda level, name: s.getsockopt(level, name)
     print("options", [ask(6, n) for n in (1, 4, 5, 6, 8, 18)], [ask(1, n) for n in (2, 9, 10, 12, 18)])
     print("linger", s.getsockopt(1, 13, 8), "timeouts", s.getsockopt(1, 20, 16), s.getsockopt(1, 21, 16))
-    print("buffers", ask(1, 7), ask(1, 8), "cc", s.getsockopt(6, 13, 16).rstrip(b"\\0"), "device", s.getsockopt(1, 25, 16))
+    print("buffers", ask(1, 7), ask(1, 8), "fixed", ask(1, 72), "cc", s.getsockopt(6, 13, 16).rstrip(b"\\0"), "device", s.getsockopt(1, 25, 16))
     print("ip", ask(41, 67) if family == socket.AF_INET6 else ask(0, 1), ask(41, 16) if family == socket.AF_INET6 else ask(0, 2))
     print("names", s.getsockname()[0], s.getpeername(), bool(fcntl.fcntl(s, fcntl.F_GETFL) & os.O_NONBLOCK))
     start = time.monotonic()
@@ -268,7 +268,7 @@ for size in (0, 30000):
 def child(s):
     data, n = hashlib.sha256(), 0
     while part := s.recv(50000): data.update(part); n += len(part)
-    print(n, data.hexdigest())
+    print(n, data.hexdigest(), "buffers fixed", s.getsockopt(1, 72))
 for size, total in ((0, 3_000_000), (20000, 200_000)):
     give, wait = receiver(child)
     s = socket.socket(family)
@@ -279,29 +279,51 @@ for size, total in ((0, 3_000_000), (20000, 200_000)):
     time.sleep(0.3)
     give(s); s.close(); wait()
 """,
-    "who sleeps in recv, send and accept goes on": """
-def child(s, l, d):
-    s.sendall(b"ping"); time.sleep(0.5)
+    "who sleeps goes on: recv, send, accept, poll, epoll and splice": """
+def child(*mine):
+    time.sleep(0.2)
+    mine[0].sendall(b"ping"); mine[1].sendall(b"poll"); mine[2].sendall(b"wait"); mine[3].sendall(b"pipe")
+    time.sleep(0.5)
 give, wait = receiver(child)
-s, d = dial("echo"), dial("sink 1")
-l = socket.create_server((host_here(), 0), family=family)
-got = {}
-def reads(): got["recv"] = error_of(lambda: exactly(s, 4))
+r, p, e, q = (dial("echo") for _ in range(4))
+d, x = dial("sink 1"), dial("sink 1")
+l = socket.create_server((sys.argv[3], 0), family=family)
+got, text = {}, os.urandom(20_000_000)
+def reads(): got["recv"] = error_of(lambda: exactly(r, 4))
+def said(s, data): return s.makefile().readline().strip() == "%d %s" % (len(data), hashlib.sha256(data).hexdigest())
 def writes():
-    sha = hashlib.sha256(text)
     got["send"] = error_of(lambda: d.sendall(text))
-    d.shutdown(socket.SHUT_WR); got["sink"] = d.makefile().readline().strip() == "%d %s" % (len(text), sha.hexdigest())
+    d.shutdown(socket.SHUT_WR); got["sink"] = said(d, text)
 def accepts(): got["accept"] = error_of(lambda: l.accept()[0].recv(5))
-text = os.urandom(20_000_000)
-threads = [threading.Thread(target=f) for f in (reads, writes, accepts)]
+def polls():
+    a = select.poll(); a.register(p, select.POLLIN)
+    got["poll"] = [ev for _, ev in a.poll(5000)], error_of(lambda: exactly(p, 4))
+def waits():
+    a = select.epoll(); a.register(e, select.EPOLLIN)
+    got["epoll"] = [ev for _, ev in a.poll(5)], error_of(lambda: exactly(e, 4))
+def pipes():
+    i, o = os.pipe()
+    got["to pipe"] = error_of(lambda: os.splice(q.fileno(), o, 4)) if hasattr(os, "splice") else 4
+    got["piped"] = os.read(i, 4) if hasattr(os, "splice") else b"pipe"
+def feeds():
+    i, o = os.pipe()
+    def fill():
+        with os.fdopen(o, "wb") as f: f.write(text)
+    f = threading.Thread(target=fill); f.start()
+    n = 0
+    while n < len(text):
+        if (took := error_of(lambda: os.splice(i, x.fileno(), 65536))) in (0, "BrokenPipeError"): break
+        n += took
+    x.shutdown(socket.SHUT_WR); got["from pipe"] = said(x, text); f.join()
+threads = [threading.Thread(target=f, daemon=True) for f in (reads, writes, accepts, polls, waits, pipes, feeds)]
 for t in threads: t.start()
-time.sleep(0.3)
-give(s, l, d)
+time.sleep(0.5)
+give(r, p, e, q, l, d, x)
 c = socket.create_connection(l.getsockname()[:2]); c.sendall(b"hello")
 wait()
-for t in threads: t.join(20)
-print(sorted(got.items()))
-""".replace("host_here()", "sys.argv[3]"),
+for t in threads: t.join(5)
+for name in sorted(got): print(name, got[name])
+""",
     "either end may have said that it has no more": """
 def child(s):
     if ours: print("peer", s.makefile().readline())
