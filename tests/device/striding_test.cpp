@@ -129,7 +129,7 @@ TEST_F(Strides, AFrameKeptOfEachRunStopsNothing) {
   std::vector<PacketRef> kept;
   uint32_t expected = 0;
   const uint32_t in_use = pool().size() - pool().free_count();
-  for (int round = 0; round < 400; ++round) {
+  for (unsigned round = 0; round < 400; ++round) {
     for (int i = 0; i < 16; ++i) send();
     auto got = take();
     ASSERT_EQ(got.size(), 16U) << "round " << round;

@@ -32,14 +32,14 @@ INSTANTIATE_TEST_SUITE_P(, LostEvents, testing::ValuesIn(kBackends),
 TEST_P(LostEvents, AnEventWakesAtOnce) {
   const auto [c, s] = w.connection(9001);
   w.begin_call();
-  w.while_asleep([&, s = s] { EXPECT_EQ(w.b().send(s, "hello"), 5); }, Duration::ms(100));
+  w.while_asleep([&] { EXPECT_EQ(w.b().send(s, "hello"), 5); }, Duration::ms(100));
   EXPECT_EQ(w.a().recv(c, 10), "hello");
   EXPECT_LE(w.slept(), Duration::ms(101));
 }
 
 TEST_P(LostEvents, Recv) {
   const auto [c, s] = w.connection(9001);
-  lose_while_asleep([&, s = s] { EXPECT_EQ(w.b().send(s, "hello"), 5); });
+  lose_while_asleep([&] { EXPECT_EQ(w.b().send(s, "hello"), 5); });
   EXPECT_EQ(w.a().recv(c, 10), "hello");
   expect_bounded();
 }
@@ -75,7 +75,7 @@ TEST_P(LostEvents, EpollWait) {
   Mux m(w.a());
   const int e = m.create();
   EXPECT_EQ(m.add(e, c, EPOLLIN, 7), 0);
-  lose_while_asleep([&, s = s] { EXPECT_EQ(w.b().send(s, "hello"), 5); });
+  lose_while_asleep([&] { EXPECT_EQ(w.b().send(s, "hello"), 5); });
   epoll_event got{};
   EXPECT_EQ(m.wait(e, &got, 1, -1), 1);
   EXPECT_EQ(got.data.u64, 7U);
@@ -90,7 +90,7 @@ TEST_P(LostEvents, TheNextEventIsTold) {
   const auto [c2, s2] = w.connection(9002);
   w.begin_call();
   Instant said;
-  w.while_asleep([&, s = s, s2 = s2] {
+  w.while_asleep([&] {
     softnic_lose_events(w.nic(0), 1);
     EXPECT_EQ(w.b().send(s2, "for another"), 11);
     w.while_asleep(
@@ -111,7 +111,7 @@ TEST_P(LostEvents, EveryOtherOne) {
   const Instant began = w.now();
   for (int i = 0; i < 20; ++i) {
     const std::string text = std::to_string(i);
-    w.while_asleep([&, s = s] {
+    w.while_asleep([&] {
       if (i % 2 == 0) softnic_lose_events(w.nic(0), 1);
       EXPECT_EQ(w.b().send(s, text), static_cast<ssize_t>(text.size()));
     });

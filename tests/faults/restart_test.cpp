@@ -122,7 +122,7 @@ TEST_P(Restart, TheCountBeginsAnewWithWhatIsCarried) {
 TEST_P(Restart, WhoSleepsInRecvGoesOn) {
   const auto [c, s] = w.connection(9001);
   w.while_asleep(
-      [&, s = s] {
+      [&] {
         softnic_fail_pairs(w.nic(0), true);
         EXPECT_EQ(w.b().send(s, "hello"), 5);
       },
@@ -138,7 +138,7 @@ TEST_P(Restart, WhoSleepsInSendGoesOn) {
   for (ssize_t n; (n = w.a().send(c, much, MSG_DONTWAIT)) > 0; sent += static_cast<size_t>(n))
     w.pass(Duration::ms(1));
   size_t got = 0;
-  const auto read_all = [&, s = s] {
+  const auto read_all = [&] {
     for (std::string part;
          (part = w.b().recv(s, 65536, MSG_DONTWAIT)).size() > 0 && part[0] == 'x';)
       got += part.size();

@@ -147,7 +147,7 @@ TEST(Sim, SimultaneousOpen) {
 TEST(Sim, DataOnTheSyn) {
   for (unsigned i = 0; i < 6; ++i) {
     for (const bool taken : {false, true}) {
-      for (const uint64_t bytes : {1, 1000, 100'000}) {
+      for (const uint64_t bytes : {1ULL, 1000ULL, 100'000ULL}) {
         Scenario s = base(i);
         s.syn_data = true;
         s.takes_syn_data = taken;

@@ -18,7 +18,7 @@ namespace {
 /// and a device counts it up where a single segment has 0.
 std::vector<std::byte> without_free_id(std::vector<std::byte> f) {
   if (f[12] != std::byte{0x08} || (f[20] & std::byte{0x40}) == std::byte{0}) return f;
-  for (const size_t at : {18, 19, 24, 25}) f[at] = std::byte{0};
+  for (const size_t at : {18U, 19U, 24U, 25U}) f[at] = std::byte{0};
   return f;
 }
 
