@@ -559,6 +559,8 @@ class Engine {
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
   void end_surplus(TcpFlow& f) noexcept;
   void poll_between_sends(Instant now) noexcept;
+  size_t tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept;
+  size_t send_piece(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;
   void arm_timer(TcpFlow& f) noexcept;

@@ -12,6 +12,10 @@ namespace {
 
 using tcp::Effects;
 
+/// Of what one write gives, so much at a time: what transmit() sends in one turn, with Ethernet's
+/// segments.
+constexpr size_t kPiece = size_t{64} * 1460;
+
 /// Bytes that leave before a program that sends is taken to look for what came.
 constexpr uint64_t kSentPerPoll = 32768;
 
@@ -152,6 +156,30 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
       return v.iov_len;
     }
   }
+  if (data.size() == 1 && data[0].iov_len > kPiece) return tcp_send_pieces(f, data[0], more, now);
+  return send_piece(f, data, more, now);
+}
+
+/// A long write leaves in pieces: each is on its way while the next is copied, and the frames that
+/// the ACKs of the first have freed, which are in the cache, hold the last. A piece ends where a
+/// segment does.
+size_t Engine::tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept {
+  const tcp::Tcb& t = f.tcb;
+  size_t done = 0;
+  while (done < all.iov_len && (done == 0 || tcp::can_send(t))) {
+    const size_t most = std::max<size_t>(kPiece, 2 * t.mss);
+    const size_t whole = most - most % t.mss - (t.snd_end - t.snd_nxt) % t.mss;
+    const iovec piece{static_cast<std::byte*>(all.iov_base) + done,
+                      std::min(all.iov_len - done, whole)};
+    const size_t n = send_piece(f, {&piece, 1}, more, now);
+    done += n;
+    if (n != piece.iov_len) break;
+  }
+  return done;
+}
+
+size_t Engine::send_piece(TcpFlow& f, std::span<const iovec> data, bool more,
+                          Instant now) noexcept {
   const size_t n = tcp::append(f.tcb, data, more, now);
   if (n != 0) {
     tcp_progress(f, now);

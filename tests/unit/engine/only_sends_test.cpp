@@ -64,6 +64,43 @@ TEST_F(OnlySends, WholeSegmentsOfAStreamRingTogether) {
   EXPECT_EQ(c->tcb().snd_end - c->tcb().snd_nxt, (100 + 3000 + 12'000 - 100) % mss);
 }
 
+TEST_F(OnlySends, ALongWriteTakesAcksBetweenItsPieces) {
+  tcp::Tcb& t = c->tcb();
+  const size_t told = send(20'000, 20'000);
+  ASSERT_GT(told, 10'000U);
+  peer.say(kAck, peer.nxt, peer.ack + static_cast<uint32_t>(told),
+           {.options = peer.options(), .poll_now = false});
+  const size_t more_than_fits = t.snd_buf - (t.snd_end - t.snd_una) + 9000;
+  send(more_than_fits, more_than_fits);  // whole, at once
+}
+
+TEST_F(OnlySends, PiecesOfALongWriteEndWhereSegmentsDo) {
+  EXPECT_EQ(send(100, 100), 100U);
+  EXPECT_EQ(send(100, 100), 0U) << "held: no segment ends here";
+  const uint32_t mss = c->tcb().mss;
+  c->tcb().snd_buf = 1 << 20;
+  c->tcb().nodelay = true;  // whatever is short leaves at once
+  const std::string bytes(300'000, 'x');
+  const iovec v{const_cast<char*>(bytes.data()), bytes.size()};
+  h.engine().acquire();
+  EXPECT_EQ(h.engine().tcp_send(*c->flow, {&v, 1}, false, h.now()), bytes.size());
+  h.engine().unlock();
+  size_t all = 0;
+  for (bool some = true; some && all < bytes.size() + 100;) {
+    h.link().step(h.now());
+    const auto frames = peer.hear_all();
+    some = !frames.empty();
+    for (const Heard& s : frames) {
+      all += s.data.size();
+      if (all < bytes.size() + 100) {
+        EXPECT_EQ(s.data.size(), mss) << "before byte " << all;
+      }
+    }
+    peer.say(kAck, peer.nxt, peer.ack, {.options = peer.options()});
+  }
+  EXPECT_EQ(all, bytes.size() + 100);
+}
+
 TEST_F(OnlySends, WhatIsCompleteRingsAtOnce) {
   EXPECT_EQ(send(100, 100), 100U);
   EXPECT_EQ(send(100, 100), 0U) << "held: no frame";
