@@ -25,9 +25,9 @@ struct softnic_counts {
 /// What programs have open of a device, and the receives that lie posted.
 struct softnic_objects {
   unsigned contexts, domains, regions, channels, completion_queues, pairs, flows;
-  unsigned work_queues, tables;  ///< of receives; those that lead to them
+  unsigned work_queues, tables;   ///< of receives; those that lead to them
   unsigned by_command, matchers;  ///< made by DevX; of rules by the device's match values
-  unsigned receives;             ///< of striding queues: strides
+  unsigned receives;              ///< of striding queues: strides
 };
 
 /// The largest IP packet of devices that are opened from now on.

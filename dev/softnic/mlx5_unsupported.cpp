@@ -1,7 +1,7 @@
 // What of libmlx5 this device does not have, refused as the real one refuses it on a device
-// without: most of DevX, software steering, device memory, keys of several regions, cryptography, VFIO.
-// Programs that link against the real library find every name. Declared without arguments, which
-// none of them looks at: the header is not included. Source: the manual page of each.
+// without: most of DevX, software steering, device memory, keys of several regions, cryptography,
+// VFIO. Programs that link against the real library find every name. Declared without arguments,
+// which none of them looks at: the header is not included. Source: the manual page of each.
 #include <cerrno>
 
 #define NUMBER(name) \
