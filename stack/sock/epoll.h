@@ -23,6 +23,7 @@
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -69,7 +70,7 @@ class Epoll {
 
   // ---- any thread that keeps the File alive
   /// A hint: harvest() would find something to look at.
-  bool pending() const noexcept { return attention_.load(std::memory_order_acquire); }
+  bool pending() const noexcept { return wants(kReady | kDirty); }
   /// @return false: something is pending, do not sleep.
   bool arm(Sleeper& s, EventFd& event) noexcept;
   void disarm(Sleeper& s) noexcept;
@@ -143,6 +144,7 @@ class Epoll {
   // epoll.cpp
   void settle_dirty(int epoll_fd) noexcept;
   uint32_t evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept;
+  std::optional<size_t> take_lone(std::span<epoll_event> out) noexcept;
   size_t take_ready(std::span<epoll_event> out) noexcept;
   Result<size_t> take_raw(int epoll_fd, std::span<epoll_event> out) noexcept;
   void push(Item& i, bool front = false) noexcept VIREO_REQUIRES(ready_lock_);
@@ -174,8 +176,12 @@ class Epoll {
   uint32_t ready_count_ VIREO_GUARDED_BY(ready_lock_) = 0;
   List<Item, &Item::dirty_hook> dirty_ VIREO_GUARDED_BY(ready_lock_);
   List<Sleeper, &Sleeper::hook> sleepers_ VIREO_GUARDED_BY(ready_lock_);
-  std::atomic<bool> attention_{
-      false};  ///< ready_ or dirty_ is not empty; written under ready_lock_
+  /// Which lists are not empty; written under ready_lock_, so that nobody takes it for nothing.
+  enum Attention : uint8_t { kReady = 1, kDirty = 2, kSleeper = 4 };
+  bool wants(unsigned any) const noexcept {
+    return (attention_.load(std::memory_order_acquire) & any) != 0;
+  }
+  std::atomic<uint8_t> attention_{0};
 };
 
 /// Ends the Epoll of a File whose last reference is gone. No lock held.
