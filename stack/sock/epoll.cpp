@@ -248,12 +248,18 @@ Result<size_t> Epoll::take_raw(int epoll_fd, std::span<epoll_event> out) noexcep
   return static_cast<size_t>(n);
 }
 
-Result<int> Epoll::harvest(int epoll_fd, std::span<epoll_event> out, bool look) noexcept {
+Result<int> Epoll::harvest(int epoll_fd, std::span<epoll_event> out, bool look,
+                           Instant now) noexcept {
   settle_dirty(epoll_fd);
   const auto skip = static_cast<uint32_t>(self_.stack->settings().select_skip_os);
   const bool has_kernel = hybrid_count_ != 0 || raw_count_ != 0;
-  if (!look && has_kernel && pending() && skip != 0 && ++skipped_ % skip == 0) look = true;
-  if (look) look_at_hybrid();
+  if (!look && has_kernel && pending() && skip != 0 && ++skipped_ >= skip && now >= next_look_)
+    look = true;
+  if (look) {
+    skipped_ = 0;
+    next_look_ = now + sock::kBetweenLooks;
+    look_at_hybrid();
+  }
   size_t done = 0;
   // The two take turns at being first, so that neither can keep the other out.
   const bool raw = look && raw_count_ != 0 && epoll_fd >= 0;
@@ -358,9 +364,9 @@ class EpollCall {
   }
   bool pending() const noexcept { return h_->epoll->pending(); }
   int at_end() const noexcept { return 0; }
-  Result<int> harvest(bool look) noexcept {
+  Result<int> harvest(bool look, Instant now) noexcept {
     const ControlGuard guard(h_->control);
-    auto n = h_->epoll->harvest(fd_, out_, look);
+    auto n = h_->epoll->harvest(fd_, out_, look, now);
     if (n && *n == 0) refresh();  // it goes on waiting
     return n;
   }

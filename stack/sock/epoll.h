@@ -54,8 +54,8 @@ class Epoll {
   /// epoll_ctl(2) on a descriptor that is the kernel's alone.
   Result<void> ctl_raw(int epoll_fd, int op, int fd, const epoll_event* event) noexcept;
   /// Takes what is ready. `look`: asks the kernel too; else only in every VMA_SELECT_SKIP_OS-th
-  /// call that finds something.
-  Result<int> harvest(int epoll_fd, std::span<epoll_event> out, bool look) noexcept;
+  /// call that finds something, and each sock::kBetweenLooks.
+  Result<int> harvest(int epoll_fd, std::span<epoll_event> out, bool look, Instant now) noexcept;
   /// Something is ready (an epoll is a descriptor too); takes nothing.
   bool is_ready(int epoll_fd) noexcept;
   /// Adds the engines of all items, nested ones too.
@@ -168,6 +168,7 @@ class Epoll {
   uint32_t nested_count_ = 0;
   uint32_t look_ = 0;       ///< looks at the kernel so far
   uint32_t skipped_ = 0;    ///< calls that found something and did not look
+  Instant next_look_;       ///< of such
   bool rebuild_ = false;    ///< hybrid reports an item that is gone
   bool raw_first_ = false;  ///< whose turn it is when both have events
 

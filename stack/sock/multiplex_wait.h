@@ -114,13 +114,14 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
               const SignalMark& signals) noexcept;
 
 /// A look at the kernel's side costs as much as several polls of ours: at most so often, whatever
-/// VMA_SELECT_POLL_OS_RATIO says, but for 1.
+/// VMA_SELECT_POLL_OS_RATIO and VMA_SELECT_SKIP_OS say. The latency profiles say 1, and what comes
+/// by the kernel has taken longer than that.
 inline constexpr Duration kBetweenLooks = Duration::us(10);
 
 /// Waits until `call` has something, the deadline passes (0) or a signal comes (EINTR). A Call has:
 ///   EngineSet engines                    refreshed by harvest()
 ///   bool pending()                       our side may have something; no lock
-///   Result<int> harvest(bool look)       takes what is ready; `look`: the kernel's side too
+///   Result<int> harvest(look, now)       takes what is ready; `look`: the kernel's side too
 ///   int at_end()                         what there is to tell although time is up
 ///   void begin_wait()                    before the first spin
 ///   SleepList& sleep_list()              the kernel's side
@@ -156,12 +157,12 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
                         (never_sleeps ? places.is_crowded(now) : places.is_shared(now));
     const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;
     bool look = call.engines.n == 0 || expired || kernel_woke;
-    if (!look && ratio != 0 && polls % ratio == 0 && (ratio == 1 || now >= next_look)) {
+    if (!look && ratio != 0 && polls % ratio == 0 && now >= next_look) {
       look = true;
       next_look = now + kBetweenLooks;
     }
     if (look || call.pending()) {
-      const auto n = call.harvest(look);
+      const auto n = call.harvest(look, now);
       if (!n || *n != 0) return n;
     }
     kernel_woke = false;

@@ -87,11 +87,11 @@ class PollCall {
   bool was_closed() const noexcept { return was_closed_; }
   bool pending() const noexcept { return hit_.load(std::memory_order_acquire); }
 
-  Result<int> harvest(bool look) noexcept {
+  Result<int> harvest(bool look, Instant now) noexcept {
     for (pollfd& p : fds_) p.revents = 0;
     // acq_rel pairs with the store in notify(): what comes from here on is seen next time.
     const bool hit = hit_.exchange(false, std::memory_order_acq_rel);
-    if (hit && look_at_ours() && !look) look = is_kernels_turn();
+    if (hit && look_at_ours() && !look) look = is_kernels_turn(now);
     if (look) {
       const auto some = look_at_kernel();
       if (!some) return std::unexpected(some.error());
@@ -248,11 +248,15 @@ class PollCall {
     return some;
   }
 
-  /// Once in VMA_SELECT_SKIP_OS calls that found something of ours at once.
-  bool is_kernels_turn() noexcept {
+  /// Once in VMA_SELECT_SKIP_OS calls that found something of ours at once, and each kBetweenLooks.
+  bool is_kernels_turn(Instant now) noexcept {
     [[gnu::tls_model("initial-exec")]] static thread_local constinit uint32_t calls = 0;
+    [[gnu::tls_model("initial-exec")]] static thread_local constinit Instant next;
     const auto skip = static_cast<uint32_t>(stack->settings().select_skip_os);
-    return list_.n != 0 && skip != 0 && ++calls % skip == 0;
+    if (list_.n == 0 || skip == 0 || ++calls < skip || now < next) return false;
+    calls = 0;
+    next = now + kBetweenLooks;
+    return true;
   }
 
   std::span<pollfd> fds_;
