@@ -11,6 +11,14 @@
 
 namespace vireo::test {
 
+/// Do counts and pages say anything? Debug assertions walk whole tables, sanitizers have memory of
+/// their own.
+#ifdef VIREO_DEBUG
+inline constexpr bool kIsMeasured = false;
+#else
+inline constexpr bool kIsMeasured = true;
+#endif
+
 /// Bytes that malloc has given out.
 inline size_t heap() {
   const auto m = ::mallinfo2();

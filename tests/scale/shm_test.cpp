@@ -242,8 +242,10 @@ TEST(Scale, IdleOverSharedMemory) {
       "to connect %lu among few, %lu among all; an echo %lu, %lu\n",
       count, bytes, pages, connect_first, connect_last, echo_first, echo_last);
   EXPECT_LE(bytes, kMostBytes);
-  EXPECT_LE(static_cast<double>(connect_last), 1.3 * static_cast<double>(connect_first));
-  EXPECT_LE(static_cast<double>(echo_last), 1.1 * static_cast<double>(echo_first));
+  if (kIsMeasured) {
+    EXPECT_LE(static_cast<double>(connect_last), 1.3 * static_cast<double>(connect_first));
+    EXPECT_LE(static_cast<double>(echo_last), 1.1 * static_cast<double>(echo_first));
+  }
 
   wire.close_all();
   EXPECT_EQ(wire.client()->census(), Census{});

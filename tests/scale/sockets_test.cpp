@@ -235,7 +235,9 @@ TEST(Scale, IdleSockets) {
       "echo is %lu instructions, %lu among few\n",
       count, bytes, pages, us, median(many), median(few));
   EXPECT_LE(bytes, kMostBytes);
-  EXPECT_LE(pages, 1.03 * kMostBytes) << "whole pages, and the gaps between blocks";
+  if (kIsMeasured) {
+    EXPECT_LE(pages, 1.03 * kMostBytes) << "whole pages, and the gaps between blocks";
+  }
   EXPECT_LE(static_cast<double>(median(many)), 1.1 * static_cast<double>(median(few)));
 
   const linger hard{1, 0};  // a reset, so that nothing waits for the peer

@@ -298,7 +298,7 @@ class ExpectedDatagram : public testing::Test {
   }
   static Bytes bytes(const std::string& s) {
     Bytes b(s.size());
-    std::memcpy(b.data(), s.data(), s.size());
+    if (!s.empty()) std::memcpy(b.data(), s.data(), s.size());
     return b;
   }
 };
