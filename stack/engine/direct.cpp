@@ -1,6 +1,7 @@
 // What the short ways of direct.h leave to be done: the books, and what is seldom met.
 #include "stack/engine/direct.h"
 
+#include "stack/tcp/held.h"
 #include "stack/tcp/next.h"
 
 namespace vireo {
@@ -67,6 +68,12 @@ bool Engine::tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept 
   tcp::sent_next(t, window, n, now);
   lull_ = 0;
   arm_timer_by(f, t.rtx_at);
+  return true;
+}
+
+bool Engine::tcp_hold(TcpFlow& f, const iovec& data) noexcept {
+  if (!tcp::may_hold(f.tcb, data.iov_len)) return false;
+  tcp::append_held(f.tcb, data.iov_base, data.iov_len);
   return true;
 }
 

@@ -276,6 +276,10 @@ class Engine {
   bool tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept;
   /// The same behind others in flight (TCP_NODELAY), where no books are owed.
   bool tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  /// One piece that joins what Nagle's algorithm holds back. As tcp_send_lone().
+  bool tcp_hold(TcpFlow& f, const iovec& data) noexcept;
+  /// tcp_send() by none of these three.
+  size_t tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
   /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
   void tcp_progress(TcpFlow& f, Instant now) noexcept;

@@ -2,9 +2,8 @@
 // the device by transmit.cpp.
 #include <algorithm>
 
-#include "stack/engine/engine.h"
+#include "stack/engine/direct.h"
 #include "stack/engine/mss.h"
-#include "stack/tcp/held.h"
 #include "stack/wire/parse.h"
 
 namespace vireo {
@@ -151,11 +150,12 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
       poll_between_sends(now);
       return v.iov_len;
     }
-    if (tcp::may_hold(f.tcb, v.iov_len)) {
-      tcp::append_held(f.tcb, v.iov_base, v.iov_len);
-      return v.iov_len;
-    }
+    if (tcp_hold(f, v)) return v.iov_len;
   }
+  return tcp_queue(f, data, more, now);
+}
+
+size_t Engine::tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
   if (data.size() == 1 && data[0].iov_len > kPiece) return tcp_send_pieces(f, data[0], more, now);
   return send_piece(f, data, more, now);
 }

@@ -302,9 +302,9 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   return n;
 }
 
-/// All of send(), the engine's lock held, which it lets go.
+/// All of send(), of which `done` bytes are queued, the engine's lock held, which it lets go.
 [[gnu::noinline]] Result<ssize_t> send_any(Handle h, Engine& e, std::span<const iovec> iov,
-                                           int flags) VIREO_NO_THREAD_ANALYSIS {
+                                           int flags, size_t done) VIREO_NO_THREAD_ANALYSIS {
   const SignalMark signals;
   File& f = *h.file;
   FilePin pin;
@@ -321,13 +321,7 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   tcp::Tcb& t = flow.tcb;
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
   const size_t want = iov_bytes(iov);
-  size_t done = 0;
   const bool nowhere = is_nowhere(iov);
-  if ((flags & ~kPlainFlags) == 0 && tcp::can_send(t) && !nowhere) [[likely]] {
-    done = e.tcp_send(flow, iov, false, Clock::now());
-    if (done == want && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]]
-      return static_cast<ssize_t>(done);
-  }
   IovCursor from(iov);
   from.advance(done);
   bool polled = false;
@@ -419,24 +413,34 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
   if (engine == nullptr) [[unlikely]]
     return fail(EBADF, "send");  // closed by another thread
   Engine& e = *engine;
+  size_t done = 0;
   e.lock().lock();  // and no acquire(): the answer first
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
       iov[0].iov_base != nullptr && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
-    // Where a lone segment may leave, so may data: tcp::can_send().
+    // Where a lone segment may leave or a held one grow, so may data: tcp::can_send().
     TcpFlow& flow = f.tcp_flow();
+    if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp_hold(flow, iov[0])) {
+      e.unlock();
+      return static_cast<ssize_t>(iov[0].iov_len);
+    }
     const Instant now = Clock::now();
     bool is_sent = e.tcp_send_lone(flow, iov[0], now);
-    if (!is_sent && flow.tcb.nodelay) {
+    if (!is_sent) {
       e.settle();
-      is_sent = e.tcp_send_next(flow, iov[0], now);
+      is_sent = flow.tcb.nodelay && e.tcp_send_next(flow, iov[0], now);
+      if (!is_sent && tcp::can_send(flow.tcb)) {
+        done = e.tcp_queue(flow, iov, false, now);
+        is_sent = done != 0 && done == iov[0].iov_len;
+      }
     }
     if (is_sent) [[likely]] {
       e.unlock();
       return static_cast<ssize_t>(iov[0].iov_len);
     }
+  } else {
+    e.settle();
   }
-  e.settle();
-  return send_any(h, e, iov, flags);
+  return send_any(h, e, iov, flags, done);
 }
 
 }  // namespace vireo::tcp_socket

@@ -19,7 +19,7 @@ inline bool may_hold(Tcb& t, size_t n) {
   return n != 0 && d.length + n < fits_frame(t, t.mss) && t.snd_nxt + d.length + n <= t.snd_edge &&
          t.snd_max == t.snd_nxt && !t.more && !t.push && t.acks_due == 0 && !t.tlp_due &&
          !t.probe_due && !t.keep_due && !t.searches_mtu && t.config->notsent_lowat == UINT32_MAX &&
-         buffer_room(t) >= n;
+         t.snd_end - t.snd_una + n <= t.snd_buf;  // of frames it takes none
 }
 
 /// The rest of what was written is less than a segment and waits for the ACK of a small one that is

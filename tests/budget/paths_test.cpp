@@ -238,6 +238,30 @@ TEST_F(Paths, StreamOfSmallSegments) {
   }
 }
 
+/// The first leaves, Nagle's algorithm holds the others but for the segment that they fill.
+TEST_F(Paths, StreamThatNagleHolds) {
+  constexpr int kSends = 32;
+  const auto [ours, theirs] = connection(5012);
+  count(
+      "TCP, 32 sends of 64 bytes on end, held by Nagle", {3, 2},
+      [&] {
+        {
+          const Counted counted;
+          for (int i = 0; i < kSends; ++i) send(a, ours, 64);
+        }
+        for (ssize_t left = kSends * 64; left > 0;) {
+          pass(kHop);
+          const ssize_t n = b.recv(theirs, bytes_, sizeof bytes_, MSG_DONTWAIT);
+          if (n > 0) left -= n;
+          pass(kDelayedAck);
+          turn(b.host());
+          pass(kHop);
+          turn(a.host());
+        }
+      },
+      Books::kLeftOut);
+}
+
 TEST_F(Paths, AnsweredDatagram) {
   const int ours = a.socket(AF_INET, SOCK_DGRAM), theirs = b.socket(AF_INET, SOCK_DGRAM);
   ASSERT_EQ(a.bind(ours, 5008), 0);
