@@ -116,21 +116,16 @@ inline uint64_t add_words(uint64_t s, const std::byte* p) noexcept {
   return s;
 }
 
-/// One word more, at `at`.
-template <bool kCopy>
-inline void take_word(uint64_t& s, std::byte* dst, const std::byte* src, size_t& at) noexcept {
-  const auto v = load<uint64_t>(src + at);
-  if constexpr (kCopy) std::memcpy(dst + at, &v, 8);
-  s = add(s, v);
-  at += 8;
-}
-
-/// As many more, from `at` on.
+/// As many more; both ends go on behind them.
 template <size_t kWords, bool kCopy>
-inline void take_words(uint64_t& s, std::byte* dst, const std::byte* src, size_t& at) noexcept {
-  if constexpr (kCopy) std::memcpy(dst + at, src + at, 8 * kWords);
-  s = add_words<kWords>(s, src + at);
-  at += 8 * kWords;
+[[gnu::always_inline]] inline void take_words(uint64_t& s, std::byte*& dst,
+                                              const std::byte*& src) noexcept {
+  if constexpr (kCopy) {
+    std::memcpy(dst, src, 8 * kWords);
+    dst += 8 * kWords;
+  }
+  s = add_words<kWords>(s, src);
+  src += 8 * kWords;
 }
 
 /// Fewer than 8 bytes, not folded. With kCopy also copies.
@@ -163,15 +158,23 @@ template <bool kCopy>
                                                   size_t n) noexcept {
   if (n < 8) return tiny<kCopy>(dst, src, n);
   uint64_t s = 0;
-  size_t at = 0;
-  const uint64_t last = load<uint64_t>(src + n - 8);
-  if (n >= 64) take_words<8, kCopy>(s, dst, src, at);
-  if (at + 32 <= n) take_words<4, kCopy>(s, dst, src, at);
-  while (at + 8 <= n) take_word<kCopy>(s, dst, src, at);
-  if (at < n) {
-    // The last n - at bytes, moved down to where they would lie at `at`; the copy just overlaps.
-    s = add(s, last >> (8 * (8 - (n - at))));
-    if constexpr (kCopy) std::memcpy(dst + n - 8, &last, 8);
+  if ((n & 64) != 0) take_words<8, kCopy>(s, dst, src);
+  if ((n & 32) != 0) take_words<4, kCopy>(s, dst, src);
+  if ((n & 16) != 0) take_words<2, kCopy>(s, dst, src);
+  if ((n & 8) != 0) {
+    const auto v = load<uint64_t>(src);
+    if constexpr (kCopy) {
+      std::memcpy(dst, &v, 8);
+      dst += 8;
+    }
+    s = add(s, v);
+    src += 8;
+  }
+  if (const size_t rest = n & 7; rest != 0) {
+    // With those before them, which are taken out of the sum; their copy just overlaps.
+    const auto last = load<uint64_t>(src + rest - 8);
+    if constexpr (kCopy) std::memcpy(dst + rest - 8, &last, 8);
+    s = add(s, last >> (8 * (8 - rest)));
   }
   return s;
 }

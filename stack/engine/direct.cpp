@@ -6,14 +6,14 @@
 
 namespace vireo {
 
-Engine::PolledFor Engine::poll_for(TcpFlow& f, const iovec& to, Instant now) noexcept {
+[[gnu::hot]] Engine::PolledFor Engine::poll_for(TcpFlow& f, const iovec& to, Instant now) noexcept {
   return poll_for_here(f, to, now);
 }
-Engine::PolledFor Engine::poll_for(UdpFlow& u, const iovec& to, Instant now) noexcept {
+[[gnu::hot]] Engine::PolledFor Engine::poll_for(UdpFlow& u, const iovec& to, Instant now) noexcept {
   return poll_for_here(u, to, now);
 }
 
-bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
+[[gnu::hot]] bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
   const auto n = static_cast<uint32_t>(data.iov_len);
   // Whoever is pending owes no more than an ACK, which rides on it; who is stalled has no way.
@@ -49,7 +49,7 @@ bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept 
   return true;
 }
 
-bool Engine::tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept {
+[[gnu::hot]] bool Engine::tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
   const auto n = static_cast<uint32_t>(data.iov_len);
   if (!tcp::may_send_next(t, data.iov_len) || !has_plain_header(f) ||

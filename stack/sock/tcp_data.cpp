@@ -247,7 +247,8 @@ class Rest {
 
 }  // namespace
 
-Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_THREAD_ANALYSIS {
+[[gnu::hot]] Result<ssize_t> recv(Handle h, std::span<const iovec> iov,
+                                  int flags) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (engine == nullptr) [[unlikely]]

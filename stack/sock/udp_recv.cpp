@@ -132,10 +132,10 @@ void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? length : n);
 }
 /// The same where nothing but its bytes is asked for.
-[[gnu::always_inline]] inline ssize_t deliver_bytes(const File& f, std::span<const iovec> iov) {
+[[gnu::always_inline]] inline ssize_t deliver_bytes(const File& f, const iovec& to) {
   UdpFlow& u = f.udp_flow();
-  if (u.queue.front()->offset != 0 || iov.size() != 1) return -1;
-  return static_cast<ssize_t>(std::min(take_whole(u, iov[0]), iov[0].iov_len));
+  if (u.queue.front()->offset != 0) return -1;
+  return static_cast<ssize_t>(std::min(take_whole(u, to), to.iov_len));
 }
 
 /// The first datagram of the queue goes to the caller. Holder of the engine's lock.
@@ -178,9 +178,10 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
 }
 
 /// What a call has found out so far.
-struct Progress {
-  bool look = false;    ///< it is the kernel's turn
-  bool polled = false;  ///< what came was not for it
+enum class Progress : uint8_t {
+  kNone,
+  kKernelsTurn,  ///< to be looked at first
+  kPolled,       ///< what came was not for it
 };
 
 /// All of recv() on a carried socket, the engine's lock held, which it lets go. `of_bytes`: in one
@@ -190,7 +191,8 @@ struct Progress {
                                            bool of_bytes = false) VIREO_NO_THREAD_ANALYSIS {
   const SignalMark signals;
   File& f = *h.file;
-  auto [look, polled] = before;
+  bool look = before == Progress::kKernelsTurn;
+  bool polled = before == Progress::kPolled;
   FilePin pin;
   EngineGuard guard(e, std::adopt_lock);
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
@@ -239,31 +241,16 @@ struct Progress {
   }
 }
 
-/// What nearly every call does: a datagram is there, or comes with the next poll, and `deliver(f)`
-/// takes it, or it goes to `bytes` at once, where that is not null. @return what it returned; -1:
-/// nothing was received. Holder of the engine's lock.
-template <class Deliver>
-[[gnu::always_inline]] inline ssize_t recv_first(Handle h, Engine& e, Progress& so_far,
-                                                 const iovec* bytes, Deliver&& deliver)
-    VIREO_REQUIRES(e.lock()) {
-  File& f = *h.file;
+/// Has the socket a flow, and is what comes on it to be looked at next? Holder of the engine's
+/// lock.
+[[gnu::always_inline]] inline bool is_flows_turn(Handle h, Instant now, Progress& so_far) noexcept {
   if (!h.is_alive()) [[unlikely]]
-    return -1;
-  const Instant now = Clock::now();
-  so_far.look = is_kernels_turn(f, now);
-  if (so_far.look || f.flow == nullptr) [[unlikely]]
-    return -1;
-  UdpFlow& u = f.udp_flow();
-  if (u.queue.empty()) {
-    so_far.polled = true;
-    if (bytes != nullptr && u.soft_error == 0) [[likely]] {
-      if (const uint32_t n = e.poll_for_here(u, *bytes, now).bytes; n != 0) [[likely]]
-        return n;
-    } else {
-      e.poll(now);
-    }
+    return false;
+  if (is_kernels_turn(*h.file, now)) [[unlikely]] {
+    so_far = Progress::kKernelsTurn;
+    return false;
   }
-  return u.soft_error == 0 && !u.queue.empty() ? deliver(f) : -1;
+  return h->flow != nullptr;
 }
 
 // Apart: who is not in need of a message header shall pay nothing for it.
@@ -274,10 +261,25 @@ msghdr headed(std::span<const iovec> iov) {
   return m;
 }
 [[gnu::noinline]] Result<ssize_t> recv_any_bytes(Handle h, Engine& e, Progress so_far,
-                                                 std::span<const iovec> iov,
+                                                 const iovec& to,
                                                  int flags) VIREO_NO_THREAD_ANALYSIS {
-  msghdr m = headed(iov);
-  return recv_any(h, e, so_far, m, flags, iov.size() == 1);
+  msghdr m = headed({&to, 1});
+  return recv_any(h, e, so_far, m, flags, true);
+}
+/// What is in the queue, or recv_any().
+[[gnu::noinline]] Result<ssize_t> recv_queued(Handle h, Engine& e, Progress so_far, const iovec& to,
+                                              int flags) VIREO_NO_THREAD_ANALYSIS {
+  const File& f = *h.file;
+  if (so_far != Progress::kKernelsTurn && h.is_alive() && f.flow != nullptr) [[likely]] {
+    const UdpFlow& u = f.udp_flow();
+    if (!u.queue.empty() && u.soft_error == 0) [[likely]] {
+      if (const ssize_t n = deliver_bytes(f, to); n >= 0) [[likely]] {
+        e.unlock();
+        return n;
+      }
+    }
+  }
+  return recv_any_bytes(h, e, so_far, to, flags);
 }
 [[gnu::noinline]] Result<ssize_t> recv_headed(Handle h, std::span<const iovec> iov, int flags) {
   msghdr m = headed(iov);
@@ -286,7 +288,7 @@ msghdr headed(std::span<const iovec> iov) {
 
 }  // namespace
 
-Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS {
+[[gnu::hot]] Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
   // A receiver that starts before the first sender of a socket without a port would sleep in the
   // kernel, and miss what is steered to us later.
@@ -300,26 +302,45 @@ Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS 
   if (e == nullptr) [[unlikely]]
     return fail(EBADF, "recv");  // closed by another thread
   e->acquire();
-  Progress so_far;
-  const ssize_t n = recv_first(h, *e, so_far, nullptr,
-                               [&](const File& of) { return deliver_plain(of, msg, flags); });
-  if (n < 0) return recv_any(h, *e, so_far, msg, flags);
-  e->unlock();
-  return n;
+  auto so_far = Progress::kNone;
+  const Instant now = Clock::now();
+  if (is_flows_turn(h, now, so_far)) [[likely]] {
+    const UdpFlow& u = f.udp_flow();
+    if (u.queue.empty()) {
+      e->poll(now);
+      so_far = Progress::kPolled;
+    }
+    if (!u.queue.empty() && u.soft_error == 0) {
+      if (const ssize_t n = deliver_plain(f, msg, flags); n >= 0) [[likely]] {
+        e->unlock();
+        return n;
+      }
+    }
+  }
+  return recv_any(h, *e, so_far, msg, flags);
 }
 
-Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_THREAD_ANALYSIS {
+[[gnu::hot]] Result<ssize_t> recv(Handle h, std::span<const iovec> iov,
+                                  int flags) VIREO_NO_THREAD_ANALYSIS {
   Engine* const e = h->engine.load(std::memory_order_acquire);
   if (e == nullptr || (flags & ~kPlainFlags) != 0 || iov.size() != 1 || iov[0].iov_base == nullptr)
       [[unlikely]]
     return recv_headed(h, iov, flags);
+  const iovec& to = iov[0];
   e->acquire();
-  Progress so_far;
-  const ssize_t n =
-      recv_first(h, *e, so_far, iov.data(), [&](const File& of) { return deliver_bytes(of, iov); });
-  if (n < 0) return recv_any_bytes(h, *e, so_far, iov, flags);
-  e->unlock();
-  return n;
+  auto so_far = Progress::kNone;
+  const Instant now = Clock::now();
+  if (is_flows_turn(h, now, so_far)) [[likely]] {
+    UdpFlow& u = h->udp_flow();
+    if (u.queue.empty() && u.soft_error == 0) [[likely]] {
+      if (const uint32_t n = e->poll_for_here(u, to, now).bytes; n != 0) [[likely]] {
+        e->unlock();
+        return n;
+      }
+      so_far = Progress::kPolled;
+    }
+  }
+  return recv_queued(h, *e, so_far, to, flags);
 }
 
 }  // namespace vireo::udp_socket

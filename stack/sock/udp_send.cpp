@@ -109,7 +109,7 @@ template <class IsSame>
   e->unlock();
   return is_sent;
 }
-bool is_to_peer(const File& f) { return f.udp_flow().goes_to_peer && f.udp->connected; }
+bool is_to_peer(const File& f) { return f.udp_flow().goes_to_peer; }
 bool is_to_same(const File& f, const msghdr& msg) {
   if (msg.msg_name == nullptr) return is_to_peer(f);
   if (msg.msg_namelen < sizeof(sockaddr_in) || f.domain.load(std::memory_order_relaxed) != AF_INET)
@@ -248,7 +248,7 @@ void flush(Handle h) {
   e->tx_flush();
 }
 
-Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+[[gnu::hot]] Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
   if (h->mode.load(std::memory_order_acquire) == Mode::kCarried && msg.msg_iovlen == 1 &&
       msg.msg_iov->iov_base != nullptr && msg.msg_controllen == 0 && (flags & ~kPlainFlags) == 0 &&
       send_as_before(h, *msg.msg_iov, bell, [&](const File& f) { return is_to_same(f, msg); }))
@@ -257,7 +257,7 @@ Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
   return send_any(h, msg, flags, bell);
 }
 
-Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
+[[gnu::hot]] Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   if (iov.size() == 1 && iov[0].iov_base != nullptr && (flags & ~kPlainFlags) == 0 &&
       send_as_before(h, iov[0], Doorbell::kNow, is_to_peer)) [[likely]]
     return static_cast<ssize_t>(iov[0].iov_len);

@@ -86,7 +86,7 @@ inline bool answers_lone(Tcb& t, uint64_t numbers, uint32_t length, uint32_t ts_
                                                  size_t n) {
   b->offset = t.snd_end;
   b->length = static_cast<uint16_t>(n);
-  return checksum::copy_and_sum_unfolded(b->data(), data, n);
+  return checksum::copy_and_sum_here(b->data(), data, n);
 }
 
 /// Queues it. Then either sent_lone(), or nothing: it waits as append() would have left it.
