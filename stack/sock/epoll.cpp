@@ -248,13 +248,18 @@ Result<size_t> Epoll::take_raw(int epoll_fd, std::span<epoll_event> out) noexcep
   return static_cast<size_t>(n);
 }
 
-Result<int> Epoll::harvest(int epoll_fd, std::span<epoll_event> out, bool look,
+/// Is the kernel's side to be looked at by a call that may have something of ours?
+bool Epoll::is_kernels_turn(sock::Look how, Instant now) noexcept {
+  if ((hybrid_count_ == 0 && raw_count_ == 0) || !pending()) return false;
+  if (how == sock::Look::kTimely) return now >= next_look_;
+  const auto skip = static_cast<uint32_t>(self_.stack->settings().select_skip_os);
+  return skip != 0 && ++skipped_ >= skip && now >= next_look_;
+}
+
+Result<int> Epoll::harvest(int epoll_fd, std::span<epoll_event> out, sock::Look how,
                            Instant now) noexcept {
   settle_dirty(epoll_fd);
-  const auto skip = static_cast<uint32_t>(self_.stack->settings().select_skip_os);
-  const bool has_kernel = hybrid_count_ != 0 || raw_count_ != 0;
-  if (!look && has_kernel && pending() && skip != 0 && ++skipped_ >= skip && now >= next_look_)
-    look = true;
+  const bool look = how == sock::Look::kBoth || is_kernels_turn(how, now);
   if (look) {
     skipped_ = 0;
     next_look_ = now + sock::kBetweenLooks;
@@ -364,7 +369,7 @@ class EpollCall {
   }
   bool pending() const noexcept { return h_->epoll->pending(); }
   int at_end() const noexcept { return 0; }
-  Result<int> harvest(bool look, Instant now) noexcept {
+  Result<int> harvest(Look look, Instant now) noexcept {
     const ControlGuard guard(h_->control);
     auto n = h_->epoll->harvest(fd_, out_, look, now);
     if (n && *n == 0) refresh();  // it goes on waiting

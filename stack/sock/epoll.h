@@ -53,9 +53,9 @@ class Epoll {
   Result<void> ctl(int epoll_fd, int op, const Handle& target, epoll_event event) noexcept;
   /// epoll_ctl(2) on a descriptor that is the kernel's alone.
   Result<void> ctl_raw(int epoll_fd, int op, int fd, const epoll_event* event) noexcept;
-  /// Takes what is ready. `look`: asks the kernel too; else only in every VMA_SELECT_SKIP_OS-th
-  /// call that finds something, and each sock::kBetweenLooks.
-  Result<int> harvest(int epoll_fd, std::span<epoll_event> out, bool look, Instant now) noexcept;
+  /// Takes what is ready.
+  Result<int> harvest(int epoll_fd, std::span<epoll_event> out, sock::Look how,
+                      Instant now) noexcept;
   /// Something is ready (an epoll is a descriptor too); takes nothing.
   bool is_ready(int epoll_fd) noexcept;
   /// Adds the engines of all items, nested ones too.
@@ -138,6 +138,7 @@ class Epoll {
   void leave_kernel(int epoll_fd, Item& i) noexcept;
   Result<void> enter_hybrid(Item& i) noexcept;
   Result<void> register_in(int kernel_epoll, int fd, Item& i) noexcept;
+  bool is_kernels_turn(sock::Look how, Instant now) noexcept;
   void look_at_hybrid() noexcept;
   void rebuild_hybrid() noexcept;
 
@@ -168,7 +169,7 @@ class Epoll {
   uint32_t nested_count_ = 0;
   uint32_t look_ = 0;       ///< looks at the kernel so far
   uint32_t skipped_ = 0;    ///< calls that found something and did not look
-  Instant next_look_;       ///< of such
+  Instant next_look_;       ///< of who found something
   bool rebuild_ = false;    ///< hybrid reports an item that is gone
   bool raw_first_ = false;  ///< whose turn it is when both have events
 

@@ -118,10 +118,17 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
 /// by the kernel has taken longer than that.
 inline constexpr Duration kBetweenLooks = Duration::us(10);
 
+/// How far a look at what is ready goes.
+enum class Look : uint8_t {
+  kOurs,    ///< where ours has something: the kernel's side in its turn, VMA_SELECT_SKIP_OS
+  kTimely,  ///< where ours has something: the kernel's side, if kBetweenLooks have passed
+  kBoth,
+};
+
 /// Waits until `call` has something, the deadline passes (0) or a signal comes (EINTR). A Call has:
 ///   EngineSet engines                    refreshed by harvest()
 ///   bool pending()                       our side may have something; no lock
-///   Result<int> harvest(look, now)       takes what is ready; `look`: the kernel's side too
+///   Result<int> harvest(look, now)       takes what is ready
 ///   int at_end()                         what there is to tell although time is up
 ///   void begin_wait()                    before the first spin
 ///   SleepList& sleep_list()              the kernel's side
@@ -156,17 +163,26 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     const bool shared = polls > SpinPlaces::kLeastPolls &&
                         (never_sleeps ? places.is_crowded(now) : places.is_shared(now));
     const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;
-    bool look = call.engines.n == 0 || expired || kernel_woke;
-    if (!look && ratio != 0 && polls % ratio == 0 && now >= next_look) {
-      look = true;
+    Look look = expired ? Look::kTimely : Look::kOurs;
+    if (call.engines.n == 0 || kernel_woke) {
+      look = Look::kBoth;
+    } else if (ratio != 0 && polls % ratio == 0 && now >= next_look) {
+      look = Look::kBoth;
       next_look = now + kBetweenLooks;
     }
-    if (look || call.pending()) {
+    if (look == Look::kBoth || call.pending()) {
       const auto n = call.harvest(look, now);
       if (!n || *n != 0) return n;
     }
     kernel_woke = false;
-    if (expired) return call.at_end();
+    if (expired) {
+      // Who returns with nothing has always asked the kernel: it may be the program's only call.
+      if (look != Look::kBoth) {
+        const auto n = call.harvest(Look::kBoth, now);
+        if (!n || *n != 0) return n;
+      }
+      return call.at_end();
+    }
     if (polls == 1) {
       masked.apply();
       call.begin_wait();

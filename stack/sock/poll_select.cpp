@@ -43,6 +43,14 @@ class CallArray {
   size_t size_ = 0;
 };
 
+/// The thread's last look at the kernel's side of a poll or select.
+struct LastLook {
+  uint64_t of = 0;     ///< PollCall::list_hash_
+  Instant next;        ///< not before, of the same
+  uint32_t calls = 0;  ///< since then, that found something
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit LastLook t_last_look;
+
 class PollCall {
  public:
   /// `always`: reported although not asked for (POLLERR and POLLHUP in poll, not in select).
@@ -87,13 +95,14 @@ class PollCall {
   bool was_closed() const noexcept { return was_closed_; }
   bool pending() const noexcept { return hit_.load(std::memory_order_acquire); }
 
-  Result<int> harvest(bool look, Instant now) noexcept {
+  Result<int> harvest(Look how, Instant now) noexcept {
     for (pollfd& p : fds_) p.revents = 0;
     // acq_rel pairs with the store in notify(): what comes from here on is seen next time.
     const bool hit = hit_.exchange(false, std::memory_order_acq_rel);
-    if (hit && look_at_ours() && !look) look = is_kernels_turn(now);
+    bool look = how == Look::kBoth;
+    if (hit && look_at_ours() && !look) look = is_kernels_turn(how, now);
     if (look) {
-      const auto some = look_at_kernel();
+      const auto some = look_at_kernel(now);
       if (!some) return std::unexpected(some.error());
       // Nothing of ours has come; but what the kernel says of an epoll is only half of it.
       if (!hit && *some) (void)look_at_ours();
@@ -162,6 +171,7 @@ class PollCall {
     relist_.store(false, std::memory_order_relaxed);
     engines.n = 0;
     list_.n = 0;
+    list_hash_ = 0;
     fresh_ = false;
     Entry* e = entries_.data();
     Entry* const end = e + count_;
@@ -194,6 +204,9 @@ class PollCall {
   }
   void add_kernel(int fd, short events, size_t at) noexcept {
     if (fd < 0) return;
+    constexpr uint64_t kPrime = 0x100000001b3;
+    list_hash_ =
+        (list_hash_ ^ static_cast<uint32_t>(fd) ^ static_cast<uint64_t>(events) << 32) * kPrime;
     kernel_of_[list_.n] = static_cast<uint32_t>(at);
     kernel_[list_.n++] = {fd, events, 0};
   }
@@ -223,8 +236,9 @@ class PollCall {
   }
 
   /// @return true: the kernel has something.
-  Result<bool> look_at_kernel() noexcept {
+  Result<bool> look_at_kernel(Instant now) noexcept {
     if (list_.n == 0) return false;
+    t_last_look = {list_hash_, now + kBetweenLooks, 0};
     if (!fresh_) {
       if (kernel::poll_now(kernel_.data(), list_.n) < 0) return fail_errno("poll");
     }
@@ -248,15 +262,14 @@ class PollCall {
     return some;
   }
 
-  /// Once in VMA_SELECT_SKIP_OS calls that found something of ours at once, and each kBetweenLooks.
-  bool is_kernels_turn(Instant now) noexcept {
-    [[gnu::tls_model("initial-exec")]] static thread_local constinit uint32_t calls = 0;
-    [[gnu::tls_model("initial-exec")]] static thread_local constinit Instant next;
+  /// For a call that found something of ours at once: of other descriptors than its own nothing is
+  /// known by the last look.
+  bool is_kernels_turn(Look how, Instant now) const noexcept {
+    if (list_.n == 0) return false;
+    const bool is_due = now >= t_last_look.next || t_last_look.of != list_hash_;
+    if (how == Look::kTimely) return is_due;
     const auto skip = static_cast<uint32_t>(stack->settings().select_skip_os);
-    if (list_.n == 0 || skip == 0 || ++calls < skip || now < next) return false;
-    calls = 0;
-    next = now + kBetweenLooks;
-    return true;
+    return skip != 0 && ++t_last_look.calls >= skip && is_due;
   }
 
   std::span<pollfd> fds_;
@@ -272,6 +285,7 @@ class PollCall {
   std::atomic<bool> closed_{false};  ///< one of ours, while we wait
   std::atomic<EventFd*> event_{nullptr};
   SleepList list_;
+  uint64_t list_hash_ = 0;  ///< of it: which descriptors, and what is asked of them
   CallArray<Entry, kInline> entries_;
   CallArray<pollfd, kInline + SleepList::kExtra> kernel_;
   CallArray<uint32_t, kInline> kernel_of_;  ///< place in fds_ of each of kernel_

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "stack/sock/multiplex_wait.h"
+
 namespace vireo::test {
 namespace {
 
@@ -26,6 +28,14 @@ std::string text(epoll_event* events, int n) {
     s += (i == 0 ? "" : " ") + std::to_string(events[i].data.u64) + ":" +
          bits_text(events[i].events);
   return s;
+}
+
+/// Who asks without waiting, and has something of ours, is told of the kernel's no more often than
+/// each sock::kBetweenLooks.
+void await_look(int timeout_ms) {
+  if (timeout_ms != 0) return;
+  const auto end = Clock::now() + sock::kBetweenLooks;
+  while (Clock::now() <= end) continue;
 }
 
 }  // namespace
@@ -71,6 +81,7 @@ int Mux::wait(int epoll, epoll_event* out, int most, int timeout_ms, const sigse
 
 std::string Mux::now(int epoll, int most) {
   epoll_event events[64];
+  await_look(0);
   return text(events, wait(epoll, events, most, 0));
 }
 
@@ -82,6 +93,7 @@ std::string Mux::next(int epoll, int most) {
 int Mux::poll(std::vector<pollfd>& fds, int timeout_ms, const sigset_t* mask) {
   const timespec t = to_timespec(timeout_ms);
   const timespec* timeout = timeout_ms < 0 ? nullptr : &t;
+  await_look(timeout_ms);
   if (api_.side() == Side::kKernel) return plain(::ppoll(fds.data(), fds.size(), timeout, mask));
   return plain(sock::poll(fds, timeout, mask));
 }
@@ -89,6 +101,7 @@ int Mux::poll(std::vector<pollfd>& fds, int timeout_ms, const sigset_t* mask) {
 int Mux::select(int nfds, fd_set* in, fd_set* out, fd_set* pri, int timeout_ms) {
   const timespec t = to_timespec(timeout_ms);
   const timespec* timeout = timeout_ms < 0 ? nullptr : &t;
+  await_look(timeout_ms);
   if (api_.side() == Side::kKernel) return plain(::pselect(nfds, in, out, pri, timeout, nullptr));
   return plain(sock::select(nfds, in, out, pri, timeout, nullptr));
 }

@@ -52,6 +52,64 @@ TEST_P(MuxWait, PollMixesBothKinds) {
   b.close(s);
 }
 
+/// Who asks without waiting and has data of ours makes no system call each time; what is the
+/// kernel's is told within kBetweenLooks all the same, and in the next call where ours has nothing.
+TEST_P(MuxWait, AskingWithoutWaitingSparesTheKernelAndMissesNothing) {
+  const auto [c, s] = connection();
+  const int event = ::eventfd(0, EFD_NONBLOCK);
+  const int ep = m.create();
+  ASSERT_EQ(m.add(ep, s, EPOLLIN, 1), 0);
+  ASSERT_EQ(m.add(ep, event, EPOLLIN, 2), 0);
+  // By one way to ask or the other. @return "s" for the socket, "e" for the eventfd.
+  const timespec none{};
+  const auto asked = [&](bool by_epoll) -> std::string {
+    std::string told;
+    if (by_epoll) {
+      epoll_event got[4];
+      const int n = m.wait(ep, got, 4, 0);
+      for (int i = 0; i < n; ++i) told += got[i].data.u64 == 1 ? 's' : 'e';
+      return told;
+    }
+    pollfd p[2] = {{s, POLLIN, 0}, {event, POLLIN, 0}};
+    if (GetParam() == Side::kKernel)
+      (void)::poll(p, 2, 0);
+    else
+      (void)sock::poll(p, &none, nullptr);
+    if (p[0].revents != 0) told += 's';
+    if (p[1].revents != 0) told += 'e';
+    return told;
+  };
+  const auto has = [](const std::string& told, char what) { return told.contains(what); };
+  eventfd_t v;
+  for (const bool by_epoll : {true, false}) {
+    for (int i = 0; i < 200; ++i) {
+      ASSERT_EQ(asked(by_epoll), "");
+      ASSERT_EQ(::eventfd_write(event, 1), 0);
+      ASSERT_EQ(asked(by_epoll), "e") << i;
+      ASSERT_EQ(::eventfd_read(event, &v), 0);
+    }
+    deliver(c, s);
+    int spared = 0;
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_TRUE(has(asked(by_epoll), 's'));
+      ASSERT_EQ(::eventfd_write(event, 1), 0);
+      spared += !has(asked(by_epoll), 'e');
+      const auto end = Clock::now() + Duration::s(5);
+      bool is_told = false;
+      while (!is_told && Clock::now() < end) is_told = has(asked(by_epoll), 'e');
+      ASSERT_TRUE(is_told) << i;
+      ASSERT_EQ(::eventfd_read(event, &v), 0);
+    }
+    if (GetParam() == Side::kVireo)
+      EXPECT_GT(spared, 100);
+    else
+      EXPECT_EQ(spared, 0);
+    ASSERT_EQ(b.recv(s), "x");
+  }
+  m.close(ep), ::close(event);
+  a.close(c), b.close(s);
+}
+
 TEST_P(MuxWait, PollWakesFromSpinAndSleep) {
   const auto [c, s] = connection();
   int p[2];
