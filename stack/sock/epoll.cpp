@@ -154,18 +154,15 @@ uint32_t Epoll::evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept {
   return bits;
 }
 
-/// What nearly every call finds: one item, of the only engine, with nothing from the kernel. It is
-/// asked where it stands, so that each lock is taken once. nullopt: go the full way.
-std::optional<size_t> Epoll::take_lone(std::span<epoll_event> out) noexcept {
-  Engine* const e = engines_[0].engine;
-  if (engine_slots_ != 1 || e == nullptr || out.empty()) return std::nullopt;
-  sock::EngineHold hold;
-  hold.take(e);
+/// What nearly every call finds: one item, of the only engine, whose lock is held, with nothing
+/// from the kernel. It is asked where it stands, so that each lock is taken once. nullopt: go the
+/// full way.
+std::optional<size_t> Epoll::take_lone(const Engine& e, std::span<epoll_event> out) noexcept {
   const ControlGuard guard(ready_lock_);
   if (ready_count_ != 1) return std::nullopt;
   Item& i = ready_.front();
   if (i.is_epoll || i.has(EPOLLONESHOT) || i.kernel_bits != 0 || !i.target.is_alive() ||
-      i.target->engine.load(std::memory_order_relaxed) != e)
+      i.target->engine.load(std::memory_order_relaxed) != &e)
     return std::nullopt;
   const uint32_t events = readiness(*i.target.file) & i.event.events;
   if (events == 0 || i.has(EPOLLET)) {
@@ -179,8 +176,27 @@ std::optional<size_t> Epoll::take_lone(std::span<epoll_event> out) noexcept {
   return 1;
 }
 
+bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
+                          size_t& taken) noexcept VIREO_NO_THREAD_ANALYSIS {
+  if (!e.try_acquire()) return true;
+  const bool busy = e.poll_to_return(Clock::now());
+  // The control lock comes before the engine's, so that it can only be tried for.
+  if (wants(kReady) && !wants(kDirty) && self_.control.try_lock()) {
+    const bool has_kernel = hybrid_count_ != 0 || raw_count_ != 0;
+    if (only_engine() == &e && (!has_kernel || now < next_look_))
+      taken = take_lone(e, out).value_or(0);
+    self_.control.unlock();
+  }
+  e.unlock();
+  return busy;
+}
+
 size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
-  if (const auto n = take_lone(out)) return *n;
+  if (Engine* const e = only_engine(); e != nullptr && !out.empty()) {
+    sock::EngineHold hold;
+    hold.take(e);
+    if (const auto n = take_lone(*e, out)) return *n;
+  }
   constexpr size_t kBatch = 32;
   size_t done = 0;
   size_t left = 0;  // of those that were ready at the start: what is put back waits its turn
@@ -366,6 +382,10 @@ class EpollCall {
     pin_.pin(*h_.file);
     refresh();
     return {};
+  }
+  bool poll(Instant now, size_t& taken) noexcept {
+    if (engines.n != 1) return poll_all(engines);
+    return h_->epoll->poll_and_take(*engines.at[0], out_, now, taken);
   }
   bool pending() const noexcept { return h_->epoll->pending(); }
   int at_end() const noexcept { return 0; }

@@ -58,6 +58,9 @@ class Epoll {
                       Instant now) noexcept;
   /// Something is ready (an epoll is a descriptor too); takes nothing.
   bool is_ready(int epoll_fd) noexcept;
+  /// One poll of `e`, as poll_engine_to_return(); an event that is all there is, and needs no look
+  /// at the kernel, is taken with the same hold of its lock. The File is pinned.
+  bool poll_and_take(Engine& e, std::span<epoll_event> out, Instant now, size_t& taken) noexcept;
   /// Adds the engines of all items, nested ones too.
   void collect_engines(sock::EngineSet& set) noexcept;
   /// The hybrid descriptor, made if need be. Errors: those of epoll_create1(2).
@@ -145,7 +148,8 @@ class Epoll {
   // epoll.cpp
   void settle_dirty(int epoll_fd) noexcept;
   uint32_t evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept;
-  std::optional<size_t> take_lone(std::span<epoll_event> out) noexcept;
+  Engine* only_engine() const noexcept { return engine_slots_ == 1 ? engines_[0].engine : nullptr; }
+  std::optional<size_t> take_lone(const Engine& e, std::span<epoll_event> out) noexcept;
   size_t take_ready(std::span<epoll_event> out) noexcept;
   Result<size_t> take_raw(int epoll_fd, std::span<epoll_event> out) noexcept;
   void push(Item& i, bool front = false) noexcept VIREO_REQUIRES(ready_lock_);

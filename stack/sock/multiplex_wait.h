@@ -52,6 +52,13 @@ class EngineHold {
   Engine* held_ = nullptr;
 };
 
+/// One poll of each engine that nobody else polls. @return false: none had anything to do.
+inline bool poll_all(const EngineSet& engines) noexcept {
+  bool busy = false;
+  for (Engine* e : engines) busy |= poll_engine_to_return(*e);
+  return busy;
+}
+
 /// Our side's events of a File whose lock `hold` takes; 0 for one that is closed.
 ReadyBits ready_under(EngineHold& hold, const Handle& h) noexcept;
 
@@ -127,6 +134,8 @@ enum class Look : uint8_t {
 
 /// Waits until `call` has something, the deadline passes (0) or a signal comes (EINTR). A Call has:
 ///   EngineSet engines                    refreshed by harvest()
+///   bool poll(now, size_t& taken)        one poll of each engine, if nobody else does; false:
+///                                        none had anything to do. `taken` with it, at times
 ///   bool pending()                       our side may have something; no lock
 ///   Result<int> harvest(look, now)       takes what is ready
 ///   int at_end()                         what there is to tell although time is up
@@ -156,9 +165,10 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     idle.begin(now);
     if (t_cancelled) [[unlikely]]
       return fail(EINTR, "cancelled");  // what is ready stays so
-    bool busy = false;
-    for (Engine* e : call.engines) busy |= poll_engine_to_return(*e);
-    idle.end(busy, now);
+    size_t taken = 0;
+    idle.end(call.poll(now, taken), now);
+    if (taken != 0) [[unlikely]]
+      return static_cast<int>(taken);
     const bool expired = now >= *deadline;
     const bool shared = polls > SpinPlaces::kLeastPolls &&
                         (never_sleeps ? places.is_crowded(now) : places.is_shared(now));
