@@ -1,10 +1,15 @@
-// Signals and the end of the process. fork(2) is followed by pthread_atfork (process_stack.cpp).
+// Signals, children that have our memory, and the end of the process. fork(2) is followed by
+// pthread_atfork (process_stack.cpp).
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
+
+#include <cstdarg>
 
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
+#include "stack/sock/owner.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
 using namespace vireo::preload;  // NOLINT
@@ -34,6 +39,71 @@ void drain() {
 }  // namespace
 
 extern "C" {
+
+/// @return libc's vfork, which is to be called now.
+[[gnu::used, gnu::visibility("hidden")]] pid_t (*vireo_before_vfork() noexcept)() {
+  Owner::before_vfork();
+  return real().vfork;
+}
+
+// Returns twice, in the child first, which may overwrite whatever lies in its caller's frame and
+// below: nothing of ours may lie there. So libc's gets our place.
+#if defined(__x86_64__)
+asm(R"(
+  .text
+  .globl vfork, __vfork
+  .type vfork, @function
+  .type __vfork, @function
+vfork:
+__vfork:
+  .cfi_startproc
+  endbr64
+  sub $8, %rsp
+  .cfi_adjust_cfa_offset 8
+  call vireo_before_vfork
+  add $8, %rsp
+  .cfi_adjust_cfa_offset -8
+  jmp *%rax
+  .cfi_endproc
+  .size vfork, .-vfork
+  .size __vfork, .-__vfork
+)");
+#elif defined(__aarch64__)
+asm(R"(
+  .text
+  .globl vfork, __vfork
+  .type vfork, %function
+  .type __vfork, %function
+vfork:
+__vfork:
+  .cfi_startproc
+  hint 34  // bti c
+  stp x29, x30, [sp, #-16]!
+  .cfi_adjust_cfa_offset 16
+  bl vireo_before_vfork
+  ldp x29, x30, [sp], #16
+  .cfi_adjust_cfa_offset -16
+  mov x16, x0
+  br x16
+  .cfi_endproc
+  .size vfork, .-vfork
+  .size __vfork, .-__vfork
+)");
+#else
+#error "vfork(2) is not written for this processor"
+#endif
+
+/// clone(2): a process with our memory that nobody waits for may run beside us for ever.
+VIREO_EXPORT int clone(int (*f)(void*), void* stack, int flags, void* argument, ...) noexcept {
+  va_list v;
+  va_start(v, argument);
+  void* const parent_tid = va_arg(v, void*);
+  void* const tls = va_arg(v, void*);
+  void* const child_tid = va_arg(v, void*);
+  va_end(v);
+  if ((flags & (CLONE_VM | CLONE_THREAD)) == CLONE_VM) Owner::memory_is_shared();
+  return real().clone(f, stack, flags, argument, parent_tid, tls, child_tid);
+}
 
 VIREO_EXPORT int sigaction(int signo, const struct sigaction* action,
                            struct sigaction* old) noexcept {

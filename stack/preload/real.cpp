@@ -26,6 +26,8 @@ void load_real_functions() noexcept {
   load(g_real.pwritev2, "pwritev2");
   load(g_real.epoll_pwait2, "epoll_pwait2");
   load(g_real.exit_now, "_exit");
+  load(g_real.vfork, "vfork");
+  load(g_real.clone, "clone");
   load(g_real.fclose, "fclose");
   load(g_real.io_uring_setup, "io_uring_setup");
   load(g_real.io_uring_queue_init, "io_uring_queue_init");

@@ -21,6 +21,8 @@ struct Real {
   decltype(&::pwritev2) pwritev2 = nullptr;
   int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*) = nullptr;
   void (*exit_now)(int) = nullptr;  ///< _exit
+  pid_t (*vfork)() = nullptr;
+  int (*clone)(int (*)(void*), void*, int, void*, ...) = nullptr;
   int (*fclose)(FILE*) = nullptr;
   // liburing's, where the program has it
   int (*io_uring_setup)(unsigned, void*) = nullptr;

@@ -51,6 +51,11 @@ void FdTable::show_to_child(bool yes) noexcept {
   ::madvise(slots_, slots_count_ * sizeof *slots_, yes ? MADV_KEEPONFORK : MADV_WIPEONFORK);
 }
 
+Handle FdTable::find_if_ours(uint64_t word, int fd) const noexcept {
+  File& f = files_[static_cast<uint32_t>(word)];
+  return f.stack->is_owner() ? Handle{&f, static_cast<uint32_t>(word >> 32), fd} : Handle{};
+}
+
 uint64_t FdTable::word_of(const File& f) const noexcept {
   return static_cast<uint64_t>(f.generation.load(std::memory_order_relaxed)) << 32 | index_of(f);
 }

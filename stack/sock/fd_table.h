@@ -11,6 +11,7 @@
 #include "core/lock.h"
 #include "core/result.h"
 #include "stack/sock/file.h"
+#include "stack/sock/owner.h"
 
 namespace vireo {
 
@@ -28,6 +29,8 @@ class FdTable {
     // acquire pairs with the release in install(): the File is whole.
     const uint64_t w = slots_[fd].load(std::memory_order_acquire);
     if (w == 0) return {};
+    if (Owner::may_be_child()) [[unlikely]]
+      return find_if_ours(w, fd);
     return Handle{&files_[static_cast<uint32_t>(w)], static_cast<uint32_t>(w >> 32), fd};
   }
 
@@ -65,6 +68,8 @@ class FdTable {
 
  private:
   uint64_t word_of(const File& f) const noexcept;
+  /// In a child of vfork(2) every descriptor is the kernel's.
+  Handle find_if_ours(uint64_t word, int fd) const noexcept;
 
   std::atomic<uint64_t>* slots_ = nullptr;  ///< generation << 32 | index of the File; 0 = not ours
   uint32_t slots_count_ = 0;

@@ -101,8 +101,9 @@ struct alignas(64) File {
   std::atomic<bool> kernel_hint{false};
   std::atomic<uint8_t> domain{0};  ///< AF_INET, AF_INET6
   /// The kernel's socket beneath is as socket(2) made it, but for O_NONBLOCK, and has this number
-  /// alone. Whoever does to it what the kernel remembers says so (touch()).
-  std::atomic<bool> is_pristine{false};
+  /// alone: the SpareShadows::age() it was made in, else 0. Whoever does to it what the kernel
+  /// remembers says so (touch()).
+  std::atomic<uint8_t> made_in{0};
   LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, reused by the next life
   Epoll* epoll = nullptr;                  ///< kind kEpoll; constant while open
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
@@ -110,7 +111,8 @@ struct alignas(64) File {
   [[no_unique_address]] ReadySource ready;
   ControlLock control;  ///< bind, connect, listen, options
 
-  void touch() noexcept { is_pristine.store(false, std::memory_order_relaxed); }
+  void touch() noexcept { made_in.store(0, std::memory_order_relaxed); }
+  bool is_pristine() const noexcept { return made_in.load(std::memory_order_relaxed) != 0; }
   bool is_carried() const noexcept {
     return mode.load(std::memory_order_acquire) == Mode::kCarried;
   }

@@ -103,20 +103,20 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   const bool udp = inet && kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
   int fd = -1;
   SpareShadows& spares = stack.spare_shadows();
-  const uint32_t forks = spares.forks();
-  if (tcp && stack.is_owner())
-    fd = spares.take(domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
+  const bool ours = stack.is_owner();
+  const uint8_t age = tcp && ours ? spares.age() : 0;
+  if (age != 0) fd = spares.take(domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
   if (fd < 0) fd = libc().socket(domain, type, protocol);
   if (fd < 0 && errno == EMFILE && give_up_leases(stack, 0))
     fd = libc().socket(domain, type, protocol);
   if (fd < 0) return fail_errno("socket");
-  if ((!tcp && !udp) || !stack.is_owner()) return fd;
+  if ((!tcp && !udp) || !ours) return fd;
   // No memory or no room in the table: the kernel's socket is as good as before.
   auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
   if (!f) return fd;
   init_options(**f);
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
-  if (tcp) spares.set_pristine((*f)->is_pristine, forks);
+  if (age != 0) spares.set_pristine(**f, age);
   forget(fd);  // the number was closed behind our back
   if (!fd_table().install(fd, **f)) {
     free_sockets(**f);
@@ -142,10 +142,8 @@ bool in_owner(Handle h) { return h->stack->is_owner(); }
 /// kernel::close() of a number whose File has lost it, but what lies beneath may serve another.
 /// Only where it was a carried connection's: any other may have been given away (SCM_RIGHTS).
 int close_shadow(Handle h) {
-  if (h->is_pristine.load(std::memory_order_relaxed) && h->is_carried() &&
-      h->tcp.port == PortOrigin::kLeased && h->refs.load(std::memory_order_relaxed) == 1 &&
-      h->stack->spare_shadows().put(h.fd, h->domain.load(std::memory_order_relaxed),
-                                    h->nonblock.load(std::memory_order_relaxed), h->is_pristine))
+  if (h->is_pristine() && h->is_carried() && h->tcp.port == PortOrigin::kLeased &&
+      h->refs.load(std::memory_order_relaxed) == 1 && h->stack->spare_shadows().put(h))
     return 0;
   return kernel::close(h.fd);
 }

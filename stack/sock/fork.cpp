@@ -77,7 +77,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
 
 void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   const int saved = errno;
-  owner_pid_.store(::getpid(), std::memory_order_relaxed);
+  owner_.move_here();
   waiter_lock_.reset_after_fork();
   options_table_.lock().reset_after_fork();
   spin_places_.reset_after_fork();

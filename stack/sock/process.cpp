@@ -46,7 +46,6 @@ Stack::Stack(Parts parts)
                     settings_.device != DeviceChoice::kShm),
       may_have_rings_(parts.may_have_rings),
       program_(program_invocation_short_name),
-      owner_pid_(::getpid()),
       rings_(settings_) {
   (void)fd_table().init();
 }

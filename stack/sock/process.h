@@ -28,6 +28,7 @@
 #include "stack/sock/fd_table.h"
 #include "stack/sock/libc.h"
 #include "stack/sock/mourner.h"
+#include "stack/sock/owner.h"
 #include "stack/sock/readiness.h"
 #include "stack/sock/rings.h"
 #include "stack/sock/shared_options.h"
@@ -173,7 +174,7 @@ class Stack {
   // ---- process life
   /// False in a vfork child and in children that no handler told us of: touch nothing, use the
   /// kernel.
-  bool is_owner() const { return owner_pid_.load(std::memory_order_relaxed) == ::getpid(); }
+  bool is_owner() const { return owner_.is_here(); }
   /// pthread_atfork's three (fork(2)): prepare takes all locks in order, parent lets go; child
   /// marks the engine void. After it, in the child: carried TCP connections are kVoid (ENOTCONN on
   /// use, closing them is silent), listeners, UDP and undecided sockets are the kernel's, and new
@@ -213,7 +214,7 @@ class Stack {
   bool want_mourner_;
   bool may_have_rings_;
   std::string program_;
-  std::atomic<pid_t> owner_pid_;
+  Owner owner_;
   std::atomic<pid_t> ending_thread_{0};  ///< in drain_at_exit()
 
   ControlLock rules_lock_;  ///< leaf

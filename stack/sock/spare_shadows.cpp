@@ -12,11 +12,6 @@ namespace vireo {
 
 int SpareShadows::take(int family, bool nonblock, bool cloexec) noexcept {
   const ControlGuard guard(lock_);
-  if (count_ == 0) return -1;
-  if (::geteuid() != user_) [[unlikely]] {
-    clear_locked();
-    return -1;
-  }
   unsigned i = count_;
   while (i > 0 && spares_[i - 1].family != family) --i;
   if (i == 0) return -1;
@@ -29,36 +24,41 @@ int SpareShadows::take(int family, bool nonblock, bool cloexec) noexcept {
   return fd;
 }
 
-bool SpareShadows::put(int fd, int family, bool nonblock,
-                       const std::atomic<bool>& is_pristine) noexcept {
+bool SpareShadows::put(Handle h) noexcept {
   const ControlGuard guard(lock_);
-  if (count_ == kMost || !is_pristine.load(std::memory_order_relaxed)) return false;
-  const uid_t user = ::geteuid();
-  if (count_ != 0 && user != user_) [[unlikely]]
-    clear_locked();
-  user_ = user;
+  if (count_ == kMost || h->made_in.load(std::memory_order_relaxed) != age_) return false;
   if (least_ < 0) least_ = high_number();
-  const int high = libc().fcntl(fd, F_DUPFD_CLOEXEC, least_);
+  const int high = libc().fcntl(h.fd, F_DUPFD_CLOEXEC, least_);
   if (high < 0) return false;
-  spares_[count_++] = {UniqueFd(high), family, nonblock};
-  kernel::close(fd);
+  spares_[count_++] = {UniqueFd(high), h->domain.load(std::memory_order_relaxed),
+                       h->nonblock.load(std::memory_order_relaxed)};
+  kernel::close(h.fd);
   return true;
 }
 
-void SpareShadows::set_pristine(std::atomic<bool>& is_pristine, uint32_t forks) noexcept {
+uint8_t SpareShadows::age() noexcept {
+  const uid_t user = ::geteuid();
   const ControlGuard guard(lock_);
-  if (forks_.load(std::memory_order_relaxed) == forks)
-    is_pristine.store(true, std::memory_order_relaxed);
+  if (user != user_) [[unlikely]] {
+    begin_age();
+    user_ = user;
+  }
+  return age_;
+}
+
+void SpareShadows::set_pristine(File& f, uint8_t age) noexcept {
+  const ControlGuard guard(lock_);
+  if (age == age_) f.made_in.store(age, std::memory_order_relaxed);
 }
 
 void SpareShadows::fork_prepare() noexcept {
   lock_.lock();
-  forks_.fetch_add(1, std::memory_order_relaxed);
-  clear_locked();
+  begin_age();
 }
 
-void SpareShadows::clear_locked() noexcept {
+void SpareShadows::begin_age() noexcept {
   while (count_ > 0) spares_[--count_].fd.reset();
+  if (++age_ == 0) age_ = 1;
 }
 
 }  // namespace vireo

@@ -1,6 +1,6 @@
 // Kernel sockets that lay beneath closed connections, for those to come: to make one and to end it
 // costs more than all that Vireo does for a short connection. Each is as socket(2) made it (File::
-// is_pristine), and has no other number, so that nobody can tell it from a new one; what the kernel
+// made_in), and has no other number, so that nobody can tell it from a new one; what the kernel
 // looks at in its maker is compared (the effective user; a child of fork(2) has none of them).
 // Owner: Stack. Thread: any; a leaf lock.
 #pragma once
@@ -8,11 +8,11 @@
 #include <sys/types.h>
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 
 #include "core/fd.h"
 #include "core/lock.h"
+#include "stack/sock/file.h"
 
 namespace vireo {
 
@@ -24,15 +24,16 @@ class SpareShadows {
   /// A number, the lowest that is free, for a new TCP socket of the family. @return -1: none is
   /// there, or no number is.
   int take(int family, bool nonblock, bool cloexec) noexcept;
-  /// Takes the socket beneath `fd` and closes that number, if it `is_pristine` still. `nonblock`:
-  /// its O_NONBLOCK. @return false: nothing was done.
-  bool put(int fd, int family, bool nonblock, const std::atomic<bool>& is_pristine) noexcept;
+  /// Takes the socket beneath a number that is closed with it, if it is pristine still and of this
+  /// age. @return false: nothing was done.
+  bool put(Handle h) noexcept;
 
-  // A child has all numbers of its parent: what lies beneath is not one process's any more.
-  /// To be asked before a socket is made ...
-  uint32_t forks() const noexcept { return forks_.load(std::memory_order_relaxed); }
-  /// ... and told when its File is in the table: it is pristine if there was no fork since.
-  void set_pristine(std::atomic<bool>& is_pristine, uint32_t forks) noexcept;
+  // A child has all numbers of its parent: what lies beneath is not one process's any more. Nor is
+  // it one user's, who may change: with either a new age begins.
+  /// Before a socket is made: the age it is of, not 0.
+  uint8_t age() noexcept;
+  /// When its File is in the table: it is pristine, if that is the age still.
+  void set_pristine(File& f, uint8_t age) noexcept;
   /// Closes them all. Files that are there are touched next.
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS;
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
@@ -45,13 +46,13 @@ class SpareShadows {
     bool nonblock = false;
   };
 
-  void clear_locked() noexcept VIREO_REQUIRES(lock_);
+  void begin_age() noexcept VIREO_REQUIRES(lock_);
 
   ControlLock lock_;
   std::array<Spare, kMost> spares_ VIREO_GUARDED_BY(lock_);
   unsigned count_ VIREO_GUARDED_BY(lock_) = 0;
-  std::atomic<uint32_t> forks_{0};
-  uid_t user_ VIREO_GUARDED_BY(lock_) = 0;  ///< whose they are
+  uint8_t age_ VIREO_GUARDED_BY(lock_) = 1;
+  uid_t user_ VIREO_GUARDED_BY(lock_) = 0;  ///< of this age
   int least_ VIREO_GUARDED_BY(lock_) = -1;  ///< number of the first ever kept
 };
 

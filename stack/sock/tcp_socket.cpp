@@ -236,7 +236,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
       first = true;
       // Who was never bound has no name.
       const auto local =
-          f.is_pristine.load(std::memory_order_relaxed)
+          f.is_pristine()
               ? Endpoint{f.domain.load(std::memory_order_relaxed) == AF_INET ? IpAddr::any_v4()
                                                                              : IpAddr(),
                          0}

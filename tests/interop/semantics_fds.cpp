@@ -1,5 +1,8 @@
 // A script of socket calls as semantics.cpp: numbers that are no sockets any more, copies of them,
 // nested epolls, edges, signals, names of both families, ports that are shared.
+#include <sched.h>
+#include <sys/syscall.h>
+
 #include "semantics.h"
 
 namespace {
@@ -642,6 +645,40 @@ void signalled() {
   close(u);
 }
 
+/// In a child that has the parent's memory: closes the socket, and puts another over its number.
+int in_child(void* number) {
+  const int s = *static_cast<int*>(number);
+  const int none = open("/dev/null", O_RDWR);
+  if (close(s) != 0 || dup2(none, s) != s || write(s, "lost", 4) != 4) return 1;
+  return close(socket(AF_INET, SOCK_STREAM, 0)) == 0 ? 0 : 2;
+}
+
+/// What children do that share our memory is nothing to our sockets.
+void children() {
+  int s = asked("echo\n");
+  const auto goes_on = [&](const char* what, pid_t child) {
+    int status = -1;
+    tried(what, [&] { return waitpid(child, &status, __WALL) == child ? status : -1; });
+    tried("send", [&] { return send(s, what, strlen(what), 0); });
+    note("echo", read_some(s));
+    const int next = socket(AF_INET, SOCK_STREAM, 0);
+    say("the next number", next - s);
+    close(next);
+  };
+  for (int i = 0; i < 2; ++i) {
+    const pid_t child = vfork();
+    if (child == 0) _exit(in_child(&s));
+    goes_on("vfork", child);
+  }
+  alignas(16) static char stack[1 << 18];
+  for (const int flags : {CLONE_VM | CLONE_VFORK | SIGCHLD, SIGCHLD, CLONE_VM | SIGCHLD})
+    goes_on("clone", clone(in_child, stack + sizeof stack, flags, &s));
+  const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0));
+  if (child == 0) syscall(SYS_exit, in_child(&s));
+  goes_on("syscall", child);
+  close(s);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -654,6 +691,7 @@ int main(int argc, char** argv) {
                       {"asking", asking},
                       {"names", names},
                       {"sharing", sharing},
-                      {"signalled", signalled}};
+                      {"signalled", signalled},
+                      {"children", children}};
   return run_script(argc, argv, all);
 }

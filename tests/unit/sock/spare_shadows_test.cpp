@@ -190,6 +190,32 @@ TEST_P(SpareShadowsTest, NotAcrossAFork) {
   a.close(next);
 }
 
+TEST_P(SpareShadowsTest, NotAcrossUsers) {
+  const uid_t us = ::geteuid();
+  /// @return what lies beneath a socket of another user.
+  const auto of_another = [&] {
+    EXPECT_EQ(::seteuid(us + 1), 0);
+    const auto fd = sock::socket(a.host().stack(), AF_INET, SOCK_STREAM, 0);
+    EXPECT_EQ(::seteuid(us), 0);
+    EXPECT_TRUE(fd);
+    const ino_t its = inode(*fd);
+    a.close(*fd);
+    return its;
+  };
+  int c = connected_by_lease();
+  ino_t its = inode(c);
+  end(c);
+  EXPECT_NE(of_another(), its);
+  c = connected_by_lease();
+  its = inode(c);
+  of_another();
+  end(c);
+  const int next = a.socket(AF_INET, SOCK_STREAM);
+  EXPECT_NE(inode(next), its) << "there was another between";
+  a.close(next);
+  EXPECT_TRUE(is_reused({}, {}));
+}
+
 TEST_P(SpareShadowsTest, EachFamilyHasItsOwn) {
   const int c = connected_by_lease();
   const ino_t its = inode(c);

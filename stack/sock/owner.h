@@ -1,0 +1,64 @@
+// Whose memory this is. A stack belongs to the process that made it, and every call that makes,
+// opens or closes something of it asks: a child of fork(2) has a copy of which nobody told it, a
+// child of vfork(2) the very same. getpid(2) knows, but an exchange over shared memory costs less
+// than asking it. So a page that no child inherits (madvise(2), MADV_WIPEONFORK) says it, and it is
+// asked only where memory may be shared with a child.
+// Owner: Stack. Thread: any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace vireo {
+
+class Owner {
+ public:
+  /// This process is the owner.
+  Owner() noexcept;
+  ~Owner();
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+
+  bool is_here() const noexcept {
+    if (mark_->load(std::memory_order_relaxed) != 0 && !may_be_child() &&
+        !g_shares_memory.load(std::memory_order_relaxed)) [[likely]]
+      return true;
+    return ask();
+  }
+  /// In the child of a fork: it is the owner of its copy.
+  void move_here() noexcept;
+
+  /// Whoever runs in this thread may be another process, of which no page tells: ask is_here().
+  static bool may_be_child() noexcept { return t_child != Child::kNone; }
+  /// This thread calls vfork(2) next.
+  static void before_vfork() noexcept {
+    if (t_child == Child::kNone) t_child = Child::kWaitedFor;
+  }
+  /// It makes a process with this one's memory, and not by vfork(2).
+  static void memory_is_shared() noexcept {
+    t_child = Child::kBesideUs;
+    g_shares_memory.store(true, std::memory_order_relaxed);
+  }
+
+ private:
+  /// Of this thread. A child runs in its parent's, unless it was given one.
+  enum class Child : uint8_t {
+    kNone,
+    kWaitedFor,  ///< vfork(2): until it is gone the parent does not run, and asks when it does
+    kBesideUs,   ///< for ever
+  };
+
+  bool ask() const noexcept;
+
+  [[gnu::tls_model("initial-exec")]] inline static thread_local constinit Child t_child =
+      Child::kNone;
+  inline static constinit std::atomic<bool> g_shares_memory{false};
+  inline static constinit std::atomic<uint32_t> kUnmarked{0};
+
+  std::atomic<pid_t> pid_;
+  std::atomic<uint32_t>* mark_ = &kUnmarked;  ///< not zero in the process that wrote it
+};
+
+}  // namespace vireo
