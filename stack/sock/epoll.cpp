@@ -146,7 +146,7 @@ uint32_t Epoll::evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept {
     ours = (bits & i.event.events) != 0;
     return bits & i.event.events;
   }
-  bits = sock::ready_under(hold, i.target) & i.event.events;
+  bits = sock::ready_under(hold, i.target, i.event.events) & i.event.events;
   ours = bits != 0;
   // The kernel's level is known for one look; an edge or a shot is kept until it is told.
   if (i.place == Place::kHybrid && (i.kernel_look == look_ || i.has(EPOLLET | EPOLLONESHOT)))
@@ -164,7 +164,7 @@ std::optional<size_t> Epoll::take_lone(const Engine& e, std::span<epoll_event> o
   if (i.is_epoll || i.has(EPOLLONESHOT) || i.kernel_bits != 0 || !i.target.is_alive() ||
       i.target->engine.load(std::memory_order_relaxed) != &e)
     return std::nullopt;
-  const uint32_t events = readiness(*i.target.file) & i.event.events;
+  const uint32_t events = readiness(*i.target.file, i.event.events) & i.event.events;
   if (events == 0 || i.has(EPOLLET)) {
     ready_.pop_front();
     --ready_count_;

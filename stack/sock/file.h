@@ -148,8 +148,8 @@ inline bool watches_kernel(const File& f) noexcept {
 }
 
 /// The events that our side of the socket has now (EPOLL*); the kernel's side is the caller's to
-/// ask if watches_kernel(). kVoid: HUP and ERR. Thread: holder of the engine's lock if carried or
-/// listening.
-ReadyBits readiness(const File& f) noexcept;
+/// ask if watches_kernel(). kVoid: HUP and ERR. Those that are not `asked` for may be left out, but
+/// for HUP and ERR. Thread: holder of the engine's lock if carried or listening.
+ReadyBits readiness(const File& f, ReadyBits asked = ~ReadyBits{0}) noexcept;
 
 }  // namespace vireo

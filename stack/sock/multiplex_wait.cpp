@@ -4,12 +4,12 @@
 
 namespace vireo::sock {
 
-ReadyBits ready_under(EngineHold& hold, const Handle& h) noexcept {
+ReadyBits ready_under(EngineHold& hold, const Handle& h, ReadyBits asked) noexcept {
   Engine* e = h->engine.load(std::memory_order_acquire);
   if (e == nullptr)  // the kernel's, or void in the child of a fork
     return h->mode.load(std::memory_order_acquire) == Mode::kVoid ? readiness(*h.file) : 0;
   hold.take(e);
-  return h.is_alive() ? readiness(*h.file) : 0;
+  return h.is_alive() ? readiness(*h.file, asked) : 0;
 }
 
 Result<Instant> deadline_of(const timespec* timeout, Instant now) noexcept {

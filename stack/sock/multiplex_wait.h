@@ -59,8 +59,8 @@ inline bool poll_all(const EngineSet& engines) noexcept {
   return busy;
 }
 
-/// Our side's events of a File whose lock `hold` takes; 0 for one that is closed.
-ReadyBits ready_under(EngineHold& hold, const Handle& h) noexcept;
+/// readiness() of a File whose lock `hold` takes; 0 for one that is closed.
+ReadyBits ready_under(EngineHold& hold, const Handle& h, ReadyBits asked) noexcept;
 
 /// What one sleep waits on: the kernel's side of the call, with room behind it for our own.
 struct SleepList {

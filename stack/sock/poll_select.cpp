@@ -226,7 +226,7 @@ class PollCall {
         const ControlGuard guard(h->control);
         if (h.is_alive() && h->epoll->is_ready(Epoll::name_of(h))) bits = kReadyIn;
       } else {
-        bits = ready_under(hold, h);
+        bits = ready_under(hold, h, static_cast<uint16_t>(p.events));
         if (!h.is_alive()) [[unlikely]]
           p.revents = POLLNVAL;
       }

@@ -4,7 +4,7 @@
 
 namespace vireo {
 
-ReadyBits readiness(const File& f) noexcept {
+ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
   switch (f.mode.load(std::memory_order_acquire)) {
     case Mode::kUndecided:
     case Mode::kKernel:
@@ -14,8 +14,9 @@ ReadyBits readiness(const File& f) noexcept {
     case Mode::kVoid:
       return EPOLLHUP | EPOLLERR | kReadyIn | kReadyOut | EPOLLRDHUP;
     case Mode::kCarried:
-      return f.kind.load(std::memory_order_relaxed) == FileKind::kTcp ? tcp_socket::readiness(f)
-                                                                      : udp_socket::readiness(f);
+      return f.kind.load(std::memory_order_relaxed) == FileKind::kTcp
+                 ? tcp_socket::readiness(f, asked)
+                 : udp_socket::readiness(f);
   }
   return 0;
 }

@@ -188,7 +188,7 @@ std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument)
 
 /// Up-call.
 void on_effects(TcpFlow& flow, tcp::Effects e);
-ReadyBits readiness(const File& f) noexcept;
+ReadyBits readiness(const File& f, ReadyBits asked) noexcept;
 }  // namespace tcp_socket
 
 // ---- listener.cpp

@@ -45,7 +45,7 @@ int take_error(File& f) noexcept {
   return error;
 }
 
-ReadyBits readiness(const File& f) noexcept {
+ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
   const TcpSocket& s = f.tcp;
   tcp::Tcb& t = f.tcp_flow().tcb;
   const State state = tcp::state(t);
@@ -63,7 +63,7 @@ ReadyBits readiness(const File& f) noexcept {
       if (s.options->oobinline == 0 && tcp::bytes_to_mark(t) == 0) ++least;
     }
     if (tcp::has_readable(t, least)) bits |= kReadyIn;
-    if (write_shut || tcp::is_writable(t)) bits |= kReadyOut;
+    if ((asked & kReadyOut) != 0 && (write_shut || tcp::is_writable(t))) bits |= kReadyOut;
   }
   if (tcp::is_syn_deferred(t)) [[unlikely]]
     bits |= kReadyOut;  // the SYN waits for what is written (tcp(7) TCP_FASTOPEN_CONNECT)
