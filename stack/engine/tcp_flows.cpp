@@ -291,6 +291,10 @@ void Engine::deliver_events(Instant now) noexcept {
 void Engine::run_timers(Instant now) noexcept {
   wheel_.advance(now, kTimersPerPoll, [&](WheelNode& n) {
     TcpFlow& f = static_cast<TcpFlow&>(n);
+    if (const Instant due = tcp::deadline(f.tcb); due > now) [[likely]] {
+      wheel_.arm(f, due);  // it has moved since the node was placed, and nothing else happens
+      return;
+    }
     const Effects e = tcp::on_deadline(f.tcb, now);
     if (f.tcb.fast_asked) [[unlikely]]
       watch_fast_open(f, e, now);
