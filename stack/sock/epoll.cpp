@@ -154,26 +154,35 @@ uint32_t Epoll::evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept {
   return bits;
 }
 
-/// What nearly every call finds: one item, of the only engine, whose lock is held, with nothing
-/// from the kernel. It is asked where it stands, so that each lock is taken once. nullopt: go the
-/// full way.
-std::optional<size_t> Epoll::take_lone(const Engine& e, std::span<epoll_event> out) noexcept {
+/// What nearly every call finds: a few items, of the only engine, whose lock is held, with nothing
+/// from the kernel; the one that was told last, which may be ready no more, is among them. They are
+/// asked where they stand, so that each lock is taken once. nullopt: go the full way.
+std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> out) noexcept {
+  constexpr uint32_t kFew = 8;
   const ControlGuard guard(ready_lock_);
-  if (ready_count_ != 1) return std::nullopt;
-  Item& i = ready_.front();
-  if (i.is_epoll || i.has(EPOLLONESHOT) || i.kernel_bits != 0 || !i.target.is_alive() ||
-      i.target->engine.load(std::memory_order_relaxed) != &e)
-    return std::nullopt;
-  const uint32_t events = readiness(*i.target.file, i.event.events) & i.event.events;
-  if (events == 0 || i.has(EPOLLET)) {
-    ready_.pop_front();
-    --ready_count_;
-    set_attention();
-  }
-  if (events == 0) return 0;
-  out[0].events = events;
-  out[0].data = i.event.data;
-  return 1;
+  uint32_t left = ready_count_;
+  if (left - 1 >= kFew) return std::nullopt;
+  for (const Item& i : ready_)
+    if (i.is_epoll || i.has(EPOLLONESHOT) || i.kernel_bits != 0 || !i.target.is_alive() ||
+        i.target->engine.load(std::memory_order_relaxed) != &e)
+      return std::nullopt;
+  size_t done = 0;
+  do {
+    Item& i = ready_.front();
+    const uint32_t events = readiness(*i.target.file, i.event.events) & i.event.events;
+    if (events != 0) {
+      out[done].events = events;
+      out[done++].data = i.event.data;
+    }
+    if (events == 0 || i.has(EPOLLET)) {
+      ready_.pop_front();
+      --ready_count_;
+      set_attention();
+    } else if (ready_count_ != 1) {
+      ready_.splice(ready_.end(), ready_, ready_.begin());  // as Linux: who was told goes last
+    }
+  } while (--left != 0 && done < out.size());
+  return done;
 }
 
 bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
@@ -184,7 +193,7 @@ bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
   if (wants(kReady) && !wants(kDirty) && self_.control.try_lock()) {
     const bool has_kernel = hybrid_count_ != 0 || raw_count_ != 0;
     if (only_engine() == &e && (!has_kernel || now < next_look_))
-      taken = take_lone(e, out).value_or(0);
+      taken = take_few(e, out).value_or(0);
     self_.control.unlock();
   }
   e.unlock();
@@ -195,7 +204,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
   if (Engine* const e = only_engine(); e != nullptr && !out.empty()) {
     sock::EngineHold hold;
     hold.take(e);
-    if (const auto n = take_lone(*e, out)) return *n;
+    if (const auto n = take_few(*e, out)) return *n;
   }
   constexpr size_t kBatch = 32;
   size_t done = 0;

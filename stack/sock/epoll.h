@@ -149,7 +149,7 @@ class Epoll {
   void settle_dirty(int epoll_fd) noexcept;
   uint32_t evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept;
   Engine* only_engine() const noexcept { return engine_slots_ == 1 ? engines_[0].engine : nullptr; }
-  std::optional<size_t> take_lone(const Engine& e, std::span<epoll_event> out) noexcept;
+  std::optional<size_t> take_few(const Engine& e, std::span<epoll_event> out) noexcept;
   size_t take_ready(std::span<epoll_event> out) noexcept;
   Result<size_t> take_raw(int epoll_fd, std::span<epoll_event> out) noexcept;
   void push(Item& i, bool front = false) noexcept VIREO_REQUIRES(ready_lock_);

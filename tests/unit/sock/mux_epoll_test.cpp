@@ -298,6 +298,42 @@ TEST_P(MuxEpoll, RoundRobinAmongMany) {
   for (const auto& [c, s] : pairs) a.close(c), b.close(s);
 }
 
+TEST_P(MuxEpoll, WhoWasToldGoesLast) {
+  std::vector<std::pair<int, int>> pairs;
+  for (uint64_t i = 0; i < 3; ++i) {
+    pairs.push_back(connection());
+    EXPECT_EQ(m.add(ep, pairs.back().second, EPOLLIN, i), 0);
+    deliver(pairs.back().first, pairs.back().second);
+  }
+  for (const char* const turn : {"0:IN", "1:IN", "2:IN", "0:IN", "1:IN"})
+    EXPECT_EQ(m.now(ep, 1), turn);
+  EXPECT_EQ(b.recv(pairs[2].second), "x");
+  for (const char* const turn : {"0:IN", "1:IN", "0:IN"}) EXPECT_EQ(m.now(ep, 1), turn);
+  for (const auto& [c, s] : pairs) a.close(c), b.close(s);
+}
+
+/// A server of many: the one that was told in the call before is ready no more.
+TEST_P(MuxEpoll, WhatWasReadIsToldNoMore) {
+  const auto [c, s] = connection();
+  const auto [c2, s2] = connection();
+  EXPECT_EQ(m.add(ep, s, EPOLLIN, 1), 0);
+  EXPECT_EQ(m.add(ep, s2, EPOLLIN | EPOLLET, 2), 0);
+  for (int i = 0; i < 3; ++i) {
+    deliver(c, s);
+    EXPECT_EQ(m.now(ep), "1:IN");
+    EXPECT_EQ(b.recv(s), "x");
+    deliver(c2, s2);
+    EXPECT_EQ(m.now(ep), "2:IN");
+    EXPECT_EQ(m.now(ep), "");
+  }
+  deliver(c, s);
+  deliver(c2, s2);
+  EXPECT_EQ(m.mod(ep, s2, EPOLLIN | EPOLLONESHOT, 3), 0);
+  EXPECT_EQ(m.now(ep), "1:IN 3:IN");
+  EXPECT_EQ(m.now(ep), "1:IN");
+  a.close(c), a.close(c2), b.close(s), b.close(s2);
+}
+
 TEST_P(MuxEpoll, AddedBeforeConnectItFollowsTheSocket) {
   const int l = b.socket(AF_INET, SOCK_STREAM);
   ASSERT_EQ(b.bind(l, 0), 0);
