@@ -100,10 +100,11 @@ struct alignas(64) File {
   /// first. Cleared by the receive that finds it empty.
   std::atomic<bool> kernel_hint{false};
   std::atomic<uint8_t> domain{0};  ///< AF_INET, AF_INET6
-  /// The kernel's socket beneath is as socket(2) made it, but for O_NONBLOCK, and has this number
-  /// alone: the SpareShadows::age() it was made in, else 0. Whoever does to it what the kernel
-  /// remembers says so (touch()).
+  /// The kernel's socket beneath is as socket(2) made it, but for O_NONBLOCK and, with kNoDelay,
+  /// TCP_NODELAY, and has this number alone: the SpareShadows::age() it was made in, else 0.
+  /// Whoever does to it what the kernel remembers says so (touch()).
   std::atomic<uint8_t> made_in{0};
+  static constexpr uint8_t kNoDelay = 0x80;
   LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, reused by the next life
   Epoll* epoll = nullptr;                  ///< kind kEpoll; constant while open
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
@@ -112,7 +113,9 @@ struct alignas(64) File {
   ControlLock control;  ///< bind, connect, listen, options
 
   void touch() noexcept { made_in.store(0, std::memory_order_relaxed); }
-  bool is_pristine() const noexcept { return made_in.load(std::memory_order_relaxed) != 0; }
+  bool is_pristine() const noexcept {
+    return (made_in.load(std::memory_order_relaxed) & ~kNoDelay) != 0;
+  }
   bool is_carried() const noexcept {
     return mode.load(std::memory_order_acquire) == Mode::kCarried;
   }

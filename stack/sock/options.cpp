@@ -731,7 +731,7 @@ Result<void> set_untold(File& f, int fd, int level, int name, const void* value,
   SocketOptions o = *f.tcp.options;
   o.*(find_kept(level, name)->field) = int_of(value, len) != 0 ? 1 : 0;
   if (auto ok = replace_options(f, o); !ok) return ok;
-  apply_tcp(f, fd, level, name);
+  if (f.is_carried()) apply_tcp(f, fd, level, name);
   return {};
 }
 
@@ -774,7 +774,13 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   const ControlGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "setsockopt");
   const Mode mode = f.mode.load(std::memory_order_relaxed);
-  if (mode != Mode::kCarried || !is_untold(level, name)) f.touch();
+  const bool untold = f.is_tcp() && is_untold(level, name);
+  if (untold && mode == Mode::kUndecided) {  // told, for it may become the kernel's
+    if (auto ok = kernel_set(h.fd, level, name, value, len); !ok) return ok;
+    f.made_in.fetch_or(File::kNoDelay, std::memory_order_relaxed);
+    return set_untold(f, h.fd, level, name, value, len);
+  }
+  if (mode != Mode::kCarried || !untold) f.touch();
   if (f.is_tcp() && level == IPPROTO_TCP && name == TCP_CONGESTION)
     return sock::set_congestion(f, h.fd, value, len);
   if (f.is_tcp() && level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
@@ -783,8 +789,7 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   if (f.is_tcp() && mode == Mode::kCarried && level == IPPROTO_TCP &&
       (name == TCP_FASTOPEN_CONNECT || name == TCP_FASTOPEN_NO_COOKIE))
     return fail(EINVAL, "setsockopt");
-  if (mode == Mode::kCarried && f.is_tcp() && is_untold(level, name))
-    return set_untold(f, h.fd, level, name, value, len);
+  if (mode == Mode::kCarried && untold) return set_untold(f, h.fd, level, name, value, len);
   if (is_kernel_only(level, name, value, len, f.is_udp()))
     return set_kernel_only(f, h.fd, level, name, value, len);
   SocketOptions o = options_of(f);

@@ -1,8 +1,11 @@
 #include "stack/sock/spare_shadows.h"
 
 #include <fcntl.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/high_fd.h"
@@ -18,6 +21,8 @@ int SpareShadows::take(int family, bool nonblock, bool cloexec) noexcept {
   Spare& s = spares_[i - 1];
   const int fd = libc().fcntl(s.fd.get(), cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
   if (fd < 0) return -1;
+  const int off = 0;
+  if (s.nodelay) (void)libc().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off);
   if (s.nonblock != nonblock) (void)libc().fcntl(fd, F_SETFL, nonblock ? O_NONBLOCK : 0);
   s.fd.reset();
   std::swap(s, spares_[--count_]);
@@ -26,12 +31,20 @@ int SpareShadows::take(int family, bool nonblock, bool cloexec) noexcept {
 
 bool SpareShadows::put(Handle h) noexcept {
   const ControlGuard guard(lock_);
-  if (count_ == kMost || h->made_in.load(std::memory_order_relaxed) != age_) return false;
-  if (least_ < 0) least_ = high_number();
+  const uint8_t made_in = h->made_in.load(std::memory_order_relaxed);
+  if ((made_in & ~File::kNoDelay) != age_) return false;
+  if (least_ < 0) {
+    least_ = high_number();
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    most_ = static_cast<unsigned>(std::min<rlim_t>(kMost, limit.rlim_cur / 16));
+  }
+  if (count_ >= most_) return false;
   const int high = libc().fcntl(h.fd, F_DUPFD_CLOEXEC, least_);
   if (high < 0) return false;
   spares_[count_++] = {UniqueFd(high), h->domain.load(std::memory_order_relaxed),
-                       h->nonblock.load(std::memory_order_relaxed)};
+                       h->nonblock.load(std::memory_order_relaxed),
+                       (made_in & File::kNoDelay) != 0};
   kernel::close(h.fd);
   return true;
 }
@@ -58,7 +71,7 @@ void SpareShadows::fork_prepare() noexcept {
 
 void SpareShadows::begin_age() noexcept {
   while (count_ > 0) spares_[--count_].fd.reset();
-  if (++age_ == 0) age_ = 1;
+  age_ = age_ == kLastAge ? 1 : static_cast<uint8_t>(age_ + 1);
 }
 
 }  // namespace vireo

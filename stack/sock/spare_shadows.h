@@ -18,8 +18,8 @@ namespace vireo {
 
 class SpareShadows {
  public:
-  /// TCP sockets of both families. More than these are closed as ever.
-  static constexpr unsigned kMost = 16;
+  /// TCP sockets of both families, or a sixteenth of RLIMIT_NOFILE. More are closed as ever.
+  static constexpr unsigned kMost = 64;
 
   /// A number, the lowest that is free, for a new TCP socket of the family. @return -1: none is
   /// there, or no number is.
@@ -30,7 +30,7 @@ class SpareShadows {
 
   // A child has all numbers of its parent: what lies beneath is not one process's any more. Nor is
   // it one user's, who may change: with either a new age begins.
-  /// Before a socket is made: the age it is of, not 0.
+  /// Before a socket is made: the age it is of, 1 to kLastAge.
   uint8_t age() noexcept;
   /// When its File is in the table: it is pristine, if that is the age still.
   void set_pristine(File& f, uint8_t age) noexcept;
@@ -44,6 +44,7 @@ class SpareShadows {
     UniqueFd fd;
     int family = 0;
     bool nonblock = false;
+    bool nodelay = false;
   };
 
   void begin_age() noexcept VIREO_REQUIRES(lock_);
@@ -51,7 +52,10 @@ class SpareShadows {
   ControlLock lock_;
   std::array<Spare, kMost> spares_ VIREO_GUARDED_BY(lock_);
   unsigned count_ VIREO_GUARDED_BY(lock_) = 0;
+  static constexpr uint8_t kLastAge = File::kNoDelay - 1;  ///< after it the first comes again
+
   uint8_t age_ VIREO_GUARDED_BY(lock_) = 1;
+  unsigned most_ VIREO_GUARDED_BY(lock_) = 0;
   uid_t user_ VIREO_GUARDED_BY(lock_) = 0;  ///< of this age
   int least_ VIREO_GUARDED_BY(lock_) = -1;  ///< number of the first ever kept
 };

@@ -22,7 +22,7 @@ class SpareShadowsTest : public BothSides {
   void SetUp() override {
     listener_ = b.socket(AF_INET, SOCK_STREAM);
     ASSERT_EQ(b.bind(listener_, 0), 0);
-    ASSERT_EQ(b.listen(listener_, 64), 0);
+    ASSERT_EQ(b.listen(listener_, 2 * int{SpareShadows::kMost}), 0);
     to_ = address(b.host(), port_of(b.getsockname(listener_)));
     a.host().stack().spare_shadows().fork_prepare();
     a.host().stack().spare_shadows().fork_parent();
@@ -54,6 +54,13 @@ class SpareShadowsTest : public BothSides {
     }
     EXPECT_EQ(got, "pong");
     a.close(c);
+  }
+  /// The kernel's.
+  static int nodelay(int fd) {
+    int v = -1;
+    socklen_t n = sizeof v;
+    EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &v, &n), 0);
+    return v;
   }
   static ino_t inode(int fd) {
     struct stat s{};
@@ -87,6 +94,7 @@ class SpareShadowsTest : public BothSides {
       end(c);
       const int next = a.socket(AF_INET, SOCK_STREAM);
       const bool is_same = inode(next) == its;
+      EXPECT_EQ(nodelay(next), 0);
       a.close(next);
       if (is_leased) return is_same;
       if (is_same) ADD_FAILURE() << "its port is its own";
@@ -107,6 +115,25 @@ TEST_P(SpareShadowsTest, TheNextSocketHasIt) {
     const int on = 1;
     EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
   }));
+}
+
+TEST_P(SpareShadowsTest, TcpNodelayIsTakenOff) {
+  const auto set = [&](int c, int on) {
+    EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
+  };
+  EXPECT_TRUE(is_reused(
+      [&](int c) {
+        set(c, 1);
+        EXPECT_EQ(nodelay(c), 1) << "it may become the kernel's";
+      },
+      {}));
+  EXPECT_TRUE(is_reused([&](int c) { set(c, 1); }, [&](int c) { set(c, 0); }));
+  EXPECT_TRUE(is_reused(
+      [&](int c) {
+        set(c, 1);
+        set(c, 0);
+      },
+      [&](int c) { set(c, 1); }));
 }
 
 TEST_P(SpareShadowsTest, AsSocket2MakesIt) {
