@@ -34,8 +34,8 @@ def doctored(path: str, by: float, *layers: str):
 @pure("what is kept passes, and is written as it was read")
 def _(_t):
     kept = budget.read(KEPT)
-    if len(kept.paths) != 11:
-        raise Failed(f"{len(kept.paths)} paths")
+    table = KEPT[KEPT.index("| path |"):KEPT.index("## By function")]
+    equal(len(kept.paths), sum(line.startswith("| ") for line in table.splitlines()) - 1)
     for path in kept.paths:
         equal(budget.rises(path, kept, kept), [])
     equal(budget.write(kept, kept.budgets), KEPT)
