@@ -46,13 +46,7 @@ for i in range(int(sys.argv[4])):
 print("talked", sys.argv[4])
 """
 
-# Sends on a connection, has something unread and something not acknowledged, passes it to a process that was there before, and
-# goes on with another. Prints what both got.
-PASSING = """
-import os, socket, struct, sys, time
-host, port = sys.argv[1], int(sys.argv[2])
-mine, other = socket.socketpair()
-child = os.fork()
+EXACTLY = """
 def exactly(s, n):
     got = b""
     while len(got) < n:
@@ -60,6 +54,15 @@ def exactly(s, n):
         if not data: return got + b"<end>"
         got += data
     return got
+"""
+
+# Sends on a connection, has something unread and something not acknowledged, passes it to a process that was there before, and
+# goes on with another. Prints what both got.
+PASSING = EXACTLY + """
+import os, socket, struct, sys, time
+host, port = sys.argv[1], int(sys.argv[2])
+mine, other = socket.socketpair()
+child = os.fork()
 if child == 0:
     mine.close()
     _, (fd,), _, _ = socket.recv_fds(other, 10, 1)
@@ -140,7 +143,7 @@ for w in workers: os.kill(w, signal.SIGKILL)
 
 
 # What each of the scripts below begins with. A: ours, PEER: what the peer does is the first line of its connection.
-COMMON = """
+COMMON = EXACTLY + """
 import array, fcntl, hashlib, os, select, signal, socket, struct, sys, threading, time
 host, port = sys.argv[1], int(sys.argv[2])
 family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -148,13 +151,6 @@ def dial(what):
     s = socket.create_connection((host, port))
     s.sendall(what.encode() + b"\\n")
     return s
-def exactly(s, n):
-    got = b""
-    while len(got) < n:
-        data = s.recv(n - len(got))
-        if not data: return got + b"<end>"
-        got += data
-    return got
 def error_of(call):
     try: return call()
     except OSError as e: return type(e).__name__

@@ -141,18 +141,16 @@ void splicing_out() {
   const std::string page(4096, 'p');
   size_t moved = 0;
   ssize_t n = 0;
+  int left = 0;
   do {
-    (void)!write(q.out, page.data(), page.size());
+    if (left == 0) (void)!write(q.out, page.data(), page.size());
     n = splice(q.in, nullptr, s, nullptr, page.size(), 0);
     if (n > 0) moved += static_cast<size_t>(n);
-  } while (n == 4096 && moved < 64 << 20);
-  if (n > 0) {
-    errno = 0;
-    n = splice(q.in, nullptr, s, nullptr, page.size(), 0);
-  }
+    const int error = errno;
+    ioctl(q.in, FIONREAD, &left);
+    errno = error;
+  } while (n > 0 && moved < 64 << 20);
   say("a socket that is full", n);
-  int left = 0;
-  ioctl(q.in, FIONREAD, &left);
   note("what it did not take", left > 0 ? "is there" : "is lost");
   close(s);
   q.text(5000);

@@ -177,6 +177,22 @@ class Peer {
   std::vector<uint8_t> more_options;  ///< appended to the SYN's
 };
 
+/// A connection that a peer made and the host has accepted.
+class Accepted : public testing::Test {
+ protected:
+  Host h;
+  Peer peer{h, "11.0.0.7", 40'000, 80};
+  Conn* c = nullptr;
+
+  void SetUp() override {
+    Listening& l = h.listen(80);
+    ASSERT_TRUE(peer.connect());
+    c = h.accept(l);
+    ASSERT_NE(c, nullptr);
+    peer.hear_all();
+  }
+};
+
 /// Bytes of a TCP frame from `from` to `to`, as a router would deliver it.
 std::vector<std::byte> tcp_frame(const Endpoint& from, const Endpoint& to, SegFlags flags,
                                  Seq32 seq, Seq32 ack, const Said& what = {});

@@ -4,17 +4,10 @@
 namespace vireo::test {
 namespace {
 
-class OnlySends : public testing::Test {
+class OnlySends : public Accepted {
  protected:
-  Host h;
-  Peer peer{h, "11.0.0.7", 40'000, 80};
-  Conn* c = nullptr;
-
   void SetUp() override {
-    Listening& l = h.listen(80);
-    ASSERT_TRUE(peer.connect());
-    c = h.accept(l);
-    ASSERT_NE(c, nullptr);
+    Accepted::SetUp();
     c->tcb().cc.cwnd = 1 << 20;
   }
   /// In writes of `each`. @return bytes that have left by the end.

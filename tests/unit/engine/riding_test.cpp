@@ -5,19 +5,8 @@
 namespace vireo::test {
 namespace {
 
-class Riding : public testing::Test {
+class Riding : public Accepted {
  protected:
-  Host h;
-  Peer peer{h, "11.0.0.7", 40'000, 80};
-  Conn* c = nullptr;
-
-  void SetUp() override {
-    Listening& l = h.listen(80);
-    ASSERT_TRUE(peer.connect());
-    c = h.accept(l);
-    ASSERT_NE(c, nullptr);
-    peer.hear_all();
-  }
   /// A segment comes in the turn of a call that returns with it. @return what left in that turn.
   std::vector<Heard> receive(const std::string& data, SegFlags flags = kAck | kPsh) {
     peer.say(flags, peer.nxt, peer.ack,

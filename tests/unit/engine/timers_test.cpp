@@ -4,19 +4,11 @@
 namespace vireo::test {
 namespace {
 
-class Timers : public testing::Test {
+class Timers : public Accepted {
  protected:
-  Host h;
-  Peer peer{h, "11.0.0.7", 40'000, 80};
-  Conn* c = nullptr;
-
   void SetUp() override {
     peer.timestamps = true;
-    Listening& l = h.listen(80);
-    ASSERT_TRUE(peer.connect());
-    c = h.accept(l);
-    ASSERT_NE(c, nullptr);
-    peer.hear_all();
+    Accepted::SetUp();
     for (int i = 0; i < 40; ++i) exchange();  // quick ACKs are over
   }
   Instant armed() { return static_cast<WheelNode&>(*c->flow).deadline(); }
