@@ -93,7 +93,6 @@ __vfork:
 #error "vfork(2) is not written for this processor"
 #endif
 
-/// clone(2): a process with our memory that nobody waits for may run beside us for ever.
 VIREO_EXPORT int clone(int (*f)(void*), void* stack, int flags, void* argument, ...) noexcept {
   va_list v;
   va_start(v, argument);
@@ -101,7 +100,7 @@ VIREO_EXPORT int clone(int (*f)(void*), void* stack, int flags, void* argument, 
   void* const tls = va_arg(v, void*);
   void* const child_tid = va_arg(v, void*);
   va_end(v);
-  if ((flags & (CLONE_VM | CLONE_THREAD)) == CLONE_VM) Owner::memory_is_shared();
+  Owner::before_clone(static_cast<unsigned>(flags));
   return real().clone(f, stack, flags, argument, parent_tid, tls, child_tid);
 }
 

@@ -1,7 +1,6 @@
 // Who makes a ring of io_uring(7): liburing where it is a shared library, and whoever asks by
 // syscall(2) of libc (Rust, libuv). The instruction itself (liburing.a, Go) goes by unseen. Who
 // makes a process by syscall(2) is seen, too.
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -80,8 +79,7 @@ VIREO_EXPORT long syscall(long number, ...) noexcept {
   long a[6];
   for (long& each : a) each = va_arg(v, long);
   va_end(v);
-  if (number == SYS_clone && (a[0] & (CLONE_VM | CLONE_THREAD)) == CLONE_VM)
-    Owner::memory_is_shared();
+  if (number == SYS_clone) Owner::before_clone(static_cast<unsigned long>(a[0]));
   if (number == SYS_clone3) Owner::memory_is_shared();  // perhaps: its flags are in memory
   const long r = call_kernel(number, a[0], a[1], a[2], a[3], a[4], a[5]);
   return number == SYS_io_uring_setup ? note(r) : r;

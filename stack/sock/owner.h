@@ -6,6 +6,7 @@
 // Owner: Stack. Thread: any.
 #pragma once
 
+#include <sched.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -35,6 +36,15 @@ class Owner {
   /// This thread calls vfork(2) next.
   static void before_vfork() noexcept {
     if (t_child == Child::kNone) t_child = Child::kWaitedFor;
+  }
+  /// This thread calls clone(2) next. A child that is waited for, on this thread's storage, is
+  /// vfork(2)'s by another name: a device starts its helper so.
+  static void before_clone(unsigned long flags) noexcept {
+    if ((flags & (CLONE_VM | CLONE_THREAD)) != CLONE_VM) return;
+    if ((flags & (CLONE_VFORK | CLONE_SETTLS)) == CLONE_VFORK)
+      before_vfork();
+    else
+      memory_is_shared();
   }
   /// It makes a process with this one's memory, and not by vfork(2).
   static void memory_is_shared() noexcept {

@@ -76,6 +76,32 @@ TEST(OwnerTest, NotInTheChildOfAVfork) {
   }
 }
 
+TEST(OwnerTest, AsksNoMoreWhenACloneWasWaitedFor) {
+  const pid_t tester = ::fork();  // what came before is not ours
+  if (tester == 0) {
+    static const Owner owner;
+    static int there;
+    there = -1;
+    Owner::before_clone(CLONE_VM | CLONE_THREAD | CLONE_SIGHAND);
+    Owner::before_clone(SIGCHLD);
+    if (Owner::may_be_child()) leave(1);
+    constexpr int kFlags = CLONE_VM | CLONE_VFORK | SIGCHLD;
+    Owner::before_clone(kFlags);
+    alignas(16) static std::array<std::byte, 65536> stack;
+    const pid_t child = ::clone(
+        [](void*) {
+          there = owner.is_here() ? 1 : 0;
+          return 0;
+        },
+        stack.data() + stack.size(), kFlags, nullptr);
+    if (status_of(child) != 0 || there != 0) leave(2);
+    if (!owner.is_here()) leave(3);                // this asked
+    ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);  // getpid(2) would be its end
+    leave(owner.is_here() && !Owner::may_be_child() ? 0 : 4);
+  }
+  EXPECT_EQ(status_of(tester), 0);
+}
+
 /// The last: from here on it asks.
 TEST(OwnerTest, NotInAProcessThatSharesMemory) {
   static const Owner owner;
