@@ -71,7 +71,7 @@ namespace vireo {
   return true;
 }
 
-bool Engine::tcp_hold(TcpFlow& f, const iovec& data) noexcept {
+[[gnu::hot]] bool Engine::tcp_hold(TcpFlow& f, const iovec& data) noexcept {
   if (!tcp::may_hold(f.tcb, data.iov_len)) return false;
   tcp::append_held(f.tcb, data.iov_base, data.iov_len);
   return true;

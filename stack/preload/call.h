@@ -32,10 +32,22 @@ inline Handle find_socket(int fd) noexcept {
   for (;;) pause();
 }
 
+/// A call failed. @return true: it is to be made again; false: errno says why.
+[[gnu::cold, gnu::noinline]] inline bool failed(const Err& why, Restart restart, Handle h,
+                                                bool may_restart) noexcept {
+  if (why.code == EINTR && may_restart && restart != Restart::kNever &&
+      !sock::has_timeout(h, restart == Restart::kSending))
+    return true;
+  if (const Stack* s = process_stack(); s != nullptr && s->ends_elsewhere()) park();
+  if (raises_sigpipe(why)) raise(SIGPIPE);
+  errno = why.code;
+  return false;
+}
+
 /// Runs `f` (-> Result<T>) inside the library. @return its value (0 for Result<void>), or -1 with
 /// errno set. Success leaves errno as it was.
 template <class F>
-auto call(Restart restart, Handle h, F&& f) noexcept {
+[[gnu::always_inline]] inline auto call(Restart restart, Handle h, F&& f) noexcept {
   using T = typename decltype(f())::value_type;
   using Return = std::conditional_t<std::is_void_v<T>, int, T>;
   const int saved = errno;
@@ -51,13 +63,7 @@ auto call(Restart restart, Handle h, F&& f) noexcept {
       else
         return *r;
     }
-    if (r.error().code == EINTR && may_restart && restart != Restart::kNever &&
-        !sock::has_timeout(h, restart == Restart::kSending))
-      continue;
-    if (const Stack* s = process_stack(); s != nullptr && s->ends_elsewhere()) park();
-    if (raises_sigpipe(r.error())) raise(SIGPIPE);
-    errno = r.error().code;
-    return Return{-1};
+    if (!failed(r.error(), restart, h, may_restart)) return Return{-1};
   }
 }
 

@@ -20,12 +20,6 @@ struct Deferred {
   ucontext_t context;
 };
 
-struct ThreadSignals {
-  volatile uint32_t depth = 0;       ///< calls of ours that the thread is inside of
-  volatile uint32_t no_restart = 0;  ///< handlers without SA_RESTART so far
-  volatile uint32_t seen = 0;        ///< handlers so far
-};
-[[gnu::tls_model("initial-exec")]] thread_local constinit ThreadSignals t_state;
 // A standard signal is pending at most once while it is blocked by its own handler's mask; realtime
 // ones may queue.
 constexpr uint32_t kQueue = 8;
@@ -113,6 +107,8 @@ void on_signal(int signo, siginfo_t* info, void* context) {
   errno = saved;
 }
 
+}  // namespace
+
 void run_deferred() noexcept {
   const int saved = errno;
   sigset_t all;
@@ -138,24 +134,6 @@ void run_deferred() noexcept {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = saved;
-}
-
-}  // namespace
-
-Inside::Inside() noexcept : no_restart_before_(t_state.no_restart) {
-  t_state.depth = t_state.depth + 1;
-}
-
-Inside::~Inside() {
-  if (!left_) leave();
-}
-
-bool Inside::leave() noexcept {
-  left_ = true;
-  t_state.depth = t_state.depth - 1;
-  if (t_signals.deferred != 0 && t_state.depth == 0) [[unlikely]]
-    run_deferred();
-  return t_state.no_restart == no_restart_before_;
 }
 
 int set_action(int signo, const struct sigaction* action, struct sigaction* old) noexcept {

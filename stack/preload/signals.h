@@ -11,19 +11,40 @@
 
 #include <cstdint>
 
+#include "stack/sock/process.h"
+
 namespace vireo::preload {
+
+/// Of one thread; its handlers write too.
+struct ThreadSignals {
+  volatile uint32_t depth = 0;       ///< calls of ours that the thread is inside of
+  volatile uint32_t no_restart = 0;  ///< handlers without SA_RESTART so far
+  volatile uint32_t seen = 0;        ///< handlers so far
+};
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit ThreadSignals t_state;
+
+/// Runs the handlers that were put off.
+[[gnu::cold]] void run_deferred() noexcept;
 
 /// Marks that the thread is inside the library; on the way out of the outermost one, handlers that
 /// were put off run.
 class Inside {
  public:
-  Inside() noexcept;
-  ~Inside();
+  Inside() noexcept : no_restart_before_(t_state.no_restart) { t_state.depth = t_state.depth + 1; }
+  ~Inside() {
+    if (!left_) leave();
+  }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
   /// Leaves now and runs what was put off. @return true: some handler ran or had run since entry,
   /// and all of them have SA_RESTART, so that an interrupted call is to be made again.
-  bool leave() noexcept;
+  bool leave() noexcept {
+    left_ = true;
+    t_state.depth = t_state.depth - 1;
+    if (t_signals.deferred != 0 && t_state.depth == 0) [[unlikely]]
+      run_deferred();
+    return t_state.no_restart == no_restart_before_;
+  }
 
  private:
   bool left_ = false;

@@ -33,9 +33,7 @@ void look_for_cancel() noexcept {
   });
 }
 
-void finish_cancel() noexcept {
-  if (!t_cancelled) [[likely]]
-    return;
+void end_cancelled() noexcept {
   t_cancelled = false;  // the program's cleanup handlers may call us
   pthread_exit(PTHREAD_CANCELED);
 }

@@ -29,7 +29,11 @@ auto cancelable(F&& wait) noexcept {
 inline constexpr int kPollsPerCancelLook = 1024;
 void look_for_cancel() noexcept;
 
+[[noreturn, gnu::cold]] void end_cancelled() noexcept;
 /// Ends the thread if it was cancelled. Nothing of ours may be held.
-void finish_cancel() noexcept;
+inline void finish_cancel() noexcept {
+  if (t_cancelled) [[unlikely]]
+    end_cancelled();
+}
 
 }  // namespace vireo

@@ -22,10 +22,7 @@ void* reserve(size_t bytes) {
 
 }  // namespace
 
-FdTable& fd_table() {
-  static constinit FdTable table;
-  return table;
-}
+constinit FdTable g_fd_table;
 
 Result<void> FdTable::init() {
   const ControlGuard guard(lock_);

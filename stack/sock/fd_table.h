@@ -81,6 +81,7 @@ class FdTable {
 };
 
 /// The process's table.
-FdTable& fd_table();
+extern constinit FdTable g_fd_table;
+inline FdTable& fd_table() { return g_fd_table; }
 
 }  // namespace vireo

@@ -4,22 +4,40 @@
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.7.4, by Minshall's rule.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
+#include "core/assert.h"
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/unsent.h"
 
 namespace vireo::tcp {
 
-/// True if `n` bytes fit behind the only unsent ones, those stay less than a segment, and they wait
-/// for an ACK and for nothing else; no ACK is due that a look at what may be sent would send.
-inline bool may_hold(Tcb& t, size_t n) {
+/// Bytes that fit behind the only unsent ones while those stay less than a segment, wait for an ACK
+/// and for nothing else.
+inline uint32_t find_hold_room(Tcb& t) {
   if (t.snd_nxt >= t.snd_end || t.nodelay || !t.terse || t.queue.board().snd_sml <= t.snd_una)
-    return false;
+    return 0;
   const SendDesc& d = t.queue.back();
-  if (d.packet == nullptr || d.offset != t.snd_max || d.packet->refs != 1) return false;
-  return n != 0 && d.length + n < fits_frame(t, t.mss) && t.snd_nxt + d.length + n <= t.snd_edge &&
-         t.snd_max == t.snd_nxt && !t.more && !t.push && t.acks_due == 0 && !t.tlp_due &&
-         !t.probe_due && !t.keep_due && !t.searches_mtu && t.config->notsent_lowat == UINT32_MAX &&
-         t.snd_end - t.snd_una + n <= t.snd_buf;  // of frames it takes none
+  if (d.packet == nullptr || d.offset != t.snd_max || d.packet->refs != 1) return 0;
+  if (t.snd_max != t.snd_nxt || t.more || t.push || t.tlp_due || t.probe_due || t.keep_due ||
+      t.searches_mtu || t.config->notsent_lowat != UINT32_MAX)
+    return 0;
+  const int64_t frame = int64_t{fits_frame(t, t.mss)} - 1 - d.length;
+  const auto window = static_cast<int64_t>(t.snd_edge - t.snd_end);
+  const int64_t buffer = int64_t{t.snd_buf} - static_cast<int64_t>(t.snd_end - t.snd_una);
+  return static_cast<uint32_t>(std::max<int64_t>(0, std::min({frame, window, buffer})));
+}
+
+/// True if `n` bytes are to join those, and no ACK is due that a look at what may be sent would
+/// send.
+inline bool may_hold(Tcb& t, size_t n) {
+  if (n - 1 >= t.hold_room) [[unlikely]] {
+    t.hold_room = static_cast<uint16_t>(std::min<uint32_t>(find_hold_room(t), UINT16_MAX));
+    if (n - 1 >= t.hold_room) return false;
+  }
+  VIREO_DEBUG_ASSERT(t.hold_room <= find_hold_room(t));
+  return t.acks_due == 0;
 }
 
 /// The rest of what was written is less than a segment and waits for the ACK of a small one that is
@@ -36,6 +54,7 @@ inline void append_held(Tcb& t, const void* data, size_t n) {
   add_text(b, data, static_cast<uint32_t>(n));
   d.length = b.length;
   t.snd_end += n;
+  t.hold_room = static_cast<uint16_t>(t.hold_room - n);
 }
 
 }  // namespace vireo::tcp

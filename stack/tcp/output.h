@@ -136,6 +136,7 @@ inline void ack_sent(Tcb& t, uint16_t window, unsigned shift) {
 
 /// All of it, and what is sent ends at `end` now.
 inline void sent_up_to(Tcb& t, StreamOffset end, const Plan& p) {
+  t.hold_room = 0;
   t.snd_nxt = end;
   t.snd_max = std::max(t.snd_max, end);
   if (end >= t.snd_end) t.push = false;

@@ -67,6 +67,7 @@ uint16_t effective_mss(const Tcb& t) { return t.mss; }
 
 void set_nodelay(Tcb& t, bool on, Instant) {
   t.nodelay = on;
+  forget_lone(t);
   if (on && t.snd_nxt < t.snd_end) t.push = true;  // what Nagle held goes, cork or not, as on Linux
 }
 void set_cork(Tcb& t, bool on, Instant now) {

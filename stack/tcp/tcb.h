@@ -74,11 +74,12 @@ struct Tcb {
   bool ecn_expect_ce : 1 = false;  ///< DCTCP: the latest data came marked
   /// A lone segment left (lone_ack, below) and nothing came since: Scoreboard::answer.
   bool lone_out : 1 = false;
-  uint8_t snd_wscale = 0;  ///< shift of windows we receive
-  uint8_t rcv_wscale = 0;  ///< shift of windows we send
-  uint8_t acks_due = 0;    ///< bare ACKs owed now; more than one only for duplicates
-  uint8_t quick_acks = 0;  ///< segments still acknowledged at once
-  uint16_t rcv_mss = 0;    ///< largest payload seen: what "a full segment" is
+  bool partial_acked : 1 = false;  ///< RFC 6582: the first partial ACK restarted the timer
+  uint8_t snd_wscale = 0;          ///< shift of windows we receive
+  uint8_t rcv_wscale = 0;          ///< shift of windows we send
+  uint8_t acks_due = 0;            ///< bare ACKs owed now; more than one only for duplicates
+  uint8_t quick_acks = 0;          ///< segments still acknowledged at once
+  uint16_t rcv_mss = 0;            ///< largest payload seen: what "a full segment" is
 
   // ---- lines 1, 2: send
   StreamOffset snd_una = 0;
@@ -145,16 +146,16 @@ struct Tcb {
   bool lone_send : 1 = false;  ///< up to a full segment may leave at once if nothing is in flight
   bool lone_ack : 1 = false;   ///< the ACK of a smaller one says no more than that it arrived
 
-  Recovery recovery = Recovery::kOpen;
+  Recovery recovery : 2 = Recovery::kOpen;
+  uint8_t reo_wnd_persist : 6 = 0;  ///< recoveries after which reo_wnd_mult is one again
   uint8_t dupacks = 0;
   RtxTimer rtx_timer = RtxTimer::kNone;
   uint8_t backoff = 0;      ///< doublings of the running RTO or probe interval
   uint8_t retransmits = 0;  ///< expiries without progress
   uint8_t keep_probes = 0;
-  bool partial_acked = false;   ///< RFC 6582: the first partial ACK restarted the timer
-  uint8_t reo_wnd_mult = 1;     ///< quarters of min_rtt that reordering may take (RFC 8985 §6.2)
-  uint8_t reo_wnd_persist = 0;  ///< recoveries after which it is one again
-  uint16_t reordering = 3;      ///< largest distance seen, in segments; at least DupThresh
+  uint8_t reo_wnd_mult = 1;  ///< quarters of min_rtt that reordering may take (RFC 8985 §6.2)
+  uint16_t reordering = 3;   ///< largest distance seen, in segments; at least DupThresh
+  uint16_t hold_room = 0;    ///< held.h: so many bytes join those that wait, until forget_lone()
   uint32_t data_segs_out = 0, segs_out = 0, segs_in = 0, data_segs_in = 0;
   uint32_t ts_recent_s = 0;  ///< when ts_recent was taken, whole seconds
   uint64_t bytes_sent = 0;
@@ -306,7 +307,10 @@ constexpr uint8_t kQuickAcks = 16;  ///< segments acknowledged at once after ope
 /// Recomputes Tcb::predictable and Tcb::terse after anything rare happened.
 void refresh_prediction(Tcb& t);
 /// What is neither a lone segment nor the ACK of one changes what both look at: asked anew then.
-inline void forget_lone(Tcb& t) { t.lone_send = t.lone_ack = t.lone_out = false; }
+inline void forget_lone(Tcb& t) {
+  t.lone_send = t.lone_ack = t.lone_out = false;
+  t.hold_room = 0;
+}
 /// Keeps the one of {retransmission timer, persist timer, nothing outstanding} that is true.
 void sync_timer(Tcb& t, Instant now);
 /// Starts or restarts the retransmission timer if data is outstanding, else what sync_timer says.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "core/checksum.h"
@@ -22,8 +23,8 @@ inline bool is_unsent(const Tcb& t, const SendDesc& d) {
 
 /// Copies `n` bytes behind what is in the frame, and into its sum. Requires room for them.
 inline void add_text(PacketBuf& b, const void* data, uint32_t n) {
-  const checksum::Sum s = checksum::copy_and_sum(b.data() + b.length, data, n);
-  b.sum = checksum::combine(b.sum, s, (b.length & 1) != 0);
+  const uint64_t s = checksum::copy_and_sum_unfolded(b.data() + b.length, data, n);
+  b.sum = checksum::fold(checksum::add(b.sum, std::rotl(s, 8 * (b.length & 1))));
   b.length = static_cast<uint16_t>(b.length + n);
 }
 

@@ -88,6 +88,27 @@ TEST_P(Send, SmallWritesJoinWhatNagleHolds) {
   EXPECT_EQ(rest[0].data, all.substr(7 + 1460, 14 * 101 + 100 - 1460));
 }
 
+TEST_P(Send, NothingJoinsWhatHasToGo) {
+  for (const bool by_nodelay : {true, false}) {
+    Peer p(ours(), theirs());
+    p.config.sack = p.config.tlp = true;
+    p.config.nodelay = false;
+    p.establish_active();
+    p.write("a");
+    p.out();
+    p.write("b");
+    ASSERT_TRUE(may_hold(p.t, 1));
+    if (by_nodelay) {
+      set_nodelay(p.t, true, p.now);
+    } else {
+      set_cork(p.t, true, p.now);
+      set_cork(p.t, false, p.now);
+    }
+    EXPECT_FALSE(may_hold(p.t, 1));
+    EXPECT_EQ(p.out().size(), 1u);
+  }
+}
+
 TEST_P(Send, NodelayReleasesWhatNagleHeld) {
   Peer p(ours(), theirs());
   p.config.nodelay = false;
