@@ -342,6 +342,11 @@ Effects syn_data_answered(Tcb& t, Arrival& a) {
   return Effects::kReadable;
 }
 
+/// The SYN goes again, once, so long after the ACK of an older connection of these ports, which by
+/// our RST is no more, or is in TIME-WAIT: that heeds no RST (RFC 1337), but makes way for a later
+/// timestamp (RFC 6191), of a clock of milliseconds. As Linux, tcp_rcv_synsent_state_process().
+constexpr Duration kSynAgain = Duration::ms(2);
+
 /// §3.10.7.3.
 Effects in_syn_sent(Tcb& t, Arrival& a) {
   Segment& s = a.s;
@@ -352,6 +357,7 @@ Effects in_syn_sent(Tcb& t, Arrival& a) {
       if (a.is(SegFlags::kRst)) return Effects::kNone;
       t.reset_reply = true;
       t.reset_seq = s.ack;
+      if (t.retransmits == 0) t.rtx_at = t.rto_at = std::min(t.rto_at, a.now + kSynAgain);
       return Effects::kTransmit;
     }
     acked = true;

@@ -83,6 +83,29 @@ TEST_P(Open, Simultaneous) {
   EXPECT_EQ(d[0].data, "x");
 }
 
+/// Of an older connection of the same ports, which the peer still has, or has in TIME-WAIT.
+TEST_P(Open, SynIsRepeatedSoonAfterTheAckOfAnother) {
+  Peer p(ours(), theirs());
+  p.config.timestamps = true;
+  open_active(p.t, p.config, p.pool, p.iss, p.now);
+  const auto first = p.out();
+  ASSERT_EQ(first.size(), 1u);
+  p.in(kAck, 700, 5000);
+  const auto reset = p.out();
+  ASSERT_EQ(reset.size(), 1u);
+  EXPECT_EQ(reset[0].flags, kRst);
+  EXPECT_EQ(reset[0].seq, 5000u);
+  const auto again = p.until(p.now + Duration::ms(3));
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].flags, kSyn);
+  EXPECT_EQ(again[0].seq, 0u);
+  EXPECT_GT(again[0].options.ts_val, first[0].options.ts_val);
+  p.in(kAck, 700, 5000);  // once: who answers so again waits for the timeout
+  p.out();
+  EXPECT_TRUE(p.until(p.now + Duration::ms(900)).empty());
+  EXPECT_TRUE(has(p.in(kSyn | kAck, 0, 1), Effects::kConnected));
+}
+
 TEST_P(Open, SynIsRepeatedAfter1_2_4_8_16_32SecondsThenTimesOut) {
   Peer p(ours(), theirs());
   open_active(p.t, p.config, p.pool, p.iss, p.now);
