@@ -35,6 +35,9 @@ constexpr std::array<Entry, static_cast<size_t>(Carriage::kCount)> kEntries{{
     {"broadcast", "broadcast is left to the kernel"},
     {"inherited", "the socket came from another process"},
     {"fragment", "larger than the path MTU: the kernel fragments it"},
+    {"namespace",
+     "the program entered another network namespace (setns, unshare): what it opens there is the "
+     "kernel's; start it in there (ip netns exec) and it is carried"},
 }};
 
 }  // namespace

@@ -29,6 +29,7 @@ enum class Carriage : uint8_t {
   kBroadcast,   ///< broadcast or unsupported multicast destination
   kInherited,   ///< the socket came from another process: fork, exec or SCM_RIGHTS
   kFragment,    ///< larger than the path MTU: the kernel fragments
+  kNamespace,   ///< made in another network namespace than Vireo's interfaces are in
   kCount
 };
 

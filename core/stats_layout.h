@@ -14,7 +14,7 @@
 namespace vireo {
 
 inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
-inline constexpr uint32_t kStatsVersion = 7;
+inline constexpr uint32_t kStatsVersion = 8;
 inline constexpr uint32_t kStatsSockets =
     1024;  // slots; sockets beyond them are counted in the engine only
 inline constexpr uint32_t kStatsEngines = 32;

@@ -1,6 +1,6 @@
 // Who makes a ring of io_uring(7): liburing where it is a shared library, and whoever asks by
 // syscall(2) of libc (Rust, libuv). The instruction itself (liburing.a, Go) goes by unseen. Who
-// makes a process by syscall(2) is seen, too.
+// makes a process by syscall(2), or becomes another user or goes elsewhere, is seen, too.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,7 +10,9 @@
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
+#include "stack/sock/net_namespace.h"
 #include "stack/sock/owner.h"
+#include "stack/sock/spare_shadows.h"
 #include "stack/sock/uring.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
@@ -81,7 +83,11 @@ VIREO_EXPORT long syscall(long number, ...) noexcept {
   va_end(v);
   if (number == SYS_clone) Owner::before_clone(static_cast<unsigned long>(a[0]));
   if (number == SYS_clone3) Owner::memory_is_shared();  // perhaps: its flags are in memory
+  if (number == SYS_setns || number == SYS_unshare) net_namespace::before_move();
   const long r = call_kernel(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+  if (number == SYS_setuid || number == SYS_setreuid || number == SYS_setresuid ||
+      number == SYS_setfsuid)
+    SpareShadows::user_changed();
   return number == SYS_io_uring_setup ? note(r) : r;
 }
 

@@ -28,6 +28,13 @@ void load_real_functions() noexcept {
   load(g_real.exit_now, "_exit");
   load(g_real.vfork, "vfork");
   load(g_real.clone, "clone");
+  load(g_real.setns, "setns");
+  load(g_real.unshare, "unshare");
+  load(g_real.setuid, "setuid");
+  load(g_real.seteuid, "seteuid");
+  load(g_real.setreuid, "setreuid");
+  load(g_real.setresuid, "setresuid");
+  load(g_real.setfsuid, "setfsuid");
   load(g_real.fclose, "fclose");
   load(g_real.io_uring_setup, "io_uring_setup");
   load(g_real.io_uring_queue_init, "io_uring_queue_init");

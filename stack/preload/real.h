@@ -23,6 +23,13 @@ struct Real {
   void (*exit_now)(int) = nullptr;  ///< _exit
   pid_t (*vfork)() = nullptr;
   int (*clone)(int (*)(void*), void*, int, void*, ...) = nullptr;
+  int (*setns)(int, int) = nullptr;
+  int (*unshare)(int) = nullptr;
+  int (*setuid)(uid_t) = nullptr;
+  int (*seteuid)(uid_t) = nullptr;
+  int (*setreuid)(uid_t, uid_t) = nullptr;
+  int (*setresuid)(uid_t, uid_t, uid_t) = nullptr;
+  int (*setfsuid)(uid_t) = nullptr;
   int (*fclose)(FILE*) = nullptr;
   // liburing's, where the program has it
   int (*io_uring_setup)(unsigned, void*) = nullptr;

@@ -2,6 +2,7 @@
 #include <new>
 
 #include "stack/sock/epoll.h"
+#include "stack/sock/net_namespace.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo {
@@ -115,6 +116,8 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
   if (!f) return fd;
   init_options(**f);
+  if (net_namespace::has_anyone_moved() && !net_namespace::is_of_home(fd)) [[unlikely]]
+    (tcp ? (*f)->tcp.forced : (*f)->udp->forced) = Carriage::kNamespace;
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   if (age != 0) spares.set_pristine(**f, age);
   forget(fd);  // the number was closed behind our back

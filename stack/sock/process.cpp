@@ -11,6 +11,7 @@
 
 #include "core/log.h"
 #include "core/stats_reading.h"
+#include "stack/sock/net_namespace.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo {
@@ -86,6 +87,8 @@ Carried<Engine*> Stack::engine() {
   const ControlGuard guard(life_lock_);
   if (Engine* e = engine_ptr_.load(std::memory_order_relaxed)) return e;
   if (engine_refusal_) return std::unexpected(*engine_refusal_);
+  if (net_namespace::has_anyone_moved() && !net_namespace::is_thread_home()) [[unlikely]]
+    return std::unexpected(Refusal{Carriage::kNamespace, 0, "interfaces"});
   auto made = make_engine();
   if (!made) engine_refusal_ = made.error();
   return made;

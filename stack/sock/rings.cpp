@@ -10,6 +10,7 @@
 #include "core/arena.h"
 #include "core/log.h"
 #include "stack/sock/blocking.h"
+#include "stack/sock/net_namespace.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo {
@@ -158,6 +159,8 @@ Engine* Stack::home_of(const Placing& p) {
 /// The next ring, that has opened what the first has. Holder of life_lock_. @return false: it was
 /// refused.
 bool Stack::make_ring(const Placing& p, const Reach& wanted) {
+  if (net_namespace::has_anyone_moved() && !net_namespace::is_thread_home()) [[unlikely]]
+    return false;
   const unsigned ring = engine_count();
   auto made = create_engine(ring);
   if (!made) {

@@ -10,6 +10,7 @@
 
 #include "core/high_fd.h"
 #include "stack/sock/libc.h"
+#include "stack/sock/net_namespace.h"
 
 namespace vireo {
 
@@ -50,11 +51,13 @@ bool SpareShadows::put(Handle h) noexcept {
 }
 
 uint8_t SpareShadows::age() noexcept {
-  const uid_t user = ::geteuid();
+  if (net_namespace::has_anyone_moved()) [[unlikely]]
+    return 0;
   const ControlGuard guard(lock_);
-  if (user != user_) [[unlikely]] {
+  const uint32_t users = g_users.load(std::memory_order_relaxed);
+  if (users != users_) [[unlikely]] {
     begin_age();
-    user_ = user;
+    users_ = users;
   }
   return age_;
 }

@@ -1,13 +1,13 @@
 // Kernel sockets that lay beneath closed connections, for those to come: to make one and to end it
 // costs more than all that Vireo does for a short connection. Each is as socket(2) made it (File::
 // made_in), and has no other number, so that nobody can tell it from a new one; what the kernel
-// looks at in its maker is compared (the effective user; a child of fork(2) has none of them).
+// looks at in its maker is the same (the user, the network namespace; a child of fork(2) has none
+// of them).
 // Owner: Stack. Thread: any; a leaf lock.
 #pragma once
 
-#include <sys/types.h>
-
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "core/fd.h"
@@ -28,9 +28,12 @@ class SpareShadows {
   /// age. @return false: nothing was done.
   bool put(Handle h) noexcept;
 
+  /// The process's, effective or for files. Async-signal-safe.
+  static void user_changed() noexcept { g_users.fetch_add(1, std::memory_order_relaxed); }
+
   // A child has all numbers of its parent: what lies beneath is not one process's any more. Nor is
   // it one user's, who may change: with either a new age begins.
-  /// Before a socket is made: the age it is of, 1 to kLastAge.
+  /// Before a socket is made: the age it is of, 1 to kLastAge; 0: it can be no spare.
   uint8_t age() noexcept;
   /// When its File is in the table: it is pristine, if that is the age still.
   void set_pristine(File& f, uint8_t age) noexcept;
@@ -49,6 +52,8 @@ class SpareShadows {
 
   void begin_age() noexcept VIREO_REQUIRES(lock_);
 
+  inline static constinit std::atomic<uint32_t> g_users{0};  ///< how often there was another
+
   ControlLock lock_;
   std::array<Spare, kMost> spares_ VIREO_GUARDED_BY(lock_);
   unsigned count_ VIREO_GUARDED_BY(lock_) = 0;
@@ -56,8 +61,8 @@ class SpareShadows {
 
   uint8_t age_ VIREO_GUARDED_BY(lock_) = 1;
   unsigned most_ VIREO_GUARDED_BY(lock_) = 0;
-  uid_t user_ VIREO_GUARDED_BY(lock_) = 0;  ///< of this age
-  int least_ VIREO_GUARDED_BY(lock_) = -1;  ///< number of the first ever kept
+  uint32_t users_ VIREO_GUARDED_BY(lock_) = 0;  ///< g_users of this age
+  int least_ VIREO_GUARDED_BY(lock_) = -1;      ///< number of the first ever kept
 };
 
 }  // namespace vireo

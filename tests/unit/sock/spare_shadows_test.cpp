@@ -219,11 +219,15 @@ TEST_P(SpareShadowsTest, NotAcrossAFork) {
 
 TEST_P(SpareShadowsTest, NotAcrossUsers) {
   const uid_t us = ::geteuid();
+  const auto become = [](uid_t user) {
+    EXPECT_EQ(::seteuid(user), 0);
+    SpareShadows::user_changed();  // as preload's does
+  };
   /// @return what lies beneath a socket of another user.
   const auto of_another = [&] {
-    EXPECT_EQ(::seteuid(us + 1), 0);
+    become(us + 1);
     const auto fd = sock::socket(a.host().stack(), AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(::seteuid(us), 0);
+    become(us);
     EXPECT_TRUE(fd);
     const ino_t its = inode(*fd);
     a.close(*fd);
