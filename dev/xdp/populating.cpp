@@ -3,6 +3,10 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+
+#include "core/arena.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -19,12 +23,21 @@ Populating::Populating(std::span<std::byte> memory) noexcept : memory_(memory) {
 }
 
 Populating::~Populating() {
-  if (is_running_) pthread_join(thread_, nullptr);
+  if (!is_running_) return;
+  is_over_.store(true, std::memory_order_relaxed);
+  int before;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);  // pthread_join() is a place for it
+  pthread_join(thread_, nullptr);
+  pthread_setcancelstate(before, nullptr);
 }
 
 void* Populating::run(void* self) noexcept {
-  const auto memory = static_cast<Populating*>(self)->memory_;
-  madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE);
+  auto& me = *static_cast<Populating*>(self);
+  for (auto left = me.memory_; !left.empty() && !me.is_over_.load(std::memory_order_relaxed);) {
+    const size_t piece = std::min(left.size(), Arena::kHugePageBytes);
+    if (madvise(left.data(), piece, MADV_POPULATE_WRITE) != 0) break;
+    left = left.subspan(piece);
+  }
   return nullptr;
 }
 

@@ -1,10 +1,11 @@
-// The arena's pages, made while the interface is given its program: that sleeps for what the pages
-// take, a third of ten milliseconds and more, which the registration (pinning) would add.
+// The arena's pages, made while the interface is given its program, which sleeps as long as that
+// takes: those that are missing when it ends the registration makes, as it pins them.
 // Owner: open_xdp(). Thread: the one that opens a device.
 #pragma once
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstddef>
 #include <span>
 
@@ -14,7 +15,7 @@ class Populating {
  public:
   /// Begins, in a thread of its own. Without one, or before Linux 5.14, nothing happens.
   explicit Populating(std::span<std::byte> memory) noexcept;
-  /// Waits for its end.
+  /// Ends it, a huge page at most from now.
   ~Populating();
   Populating(const Populating&) = delete;
   Populating& operator=(const Populating&) = delete;
@@ -25,6 +26,7 @@ class Populating {
   std::span<std::byte> memory_;
   pthread_t thread_{};
   bool is_running_ = false;
+  std::atomic<bool> is_over_{false};
 };
 
 }  // namespace vireo::xdp

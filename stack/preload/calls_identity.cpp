@@ -16,12 +16,18 @@ using namespace vireo::preload;  // NOLINT
 extern "C" {
 
 VIREO_EXPORT int setns(int fd, int type) noexcept {
-  if (type == 0 || (type & CLONE_NEWNET) != 0) net_namespace::before_move();
-  return real().setns(fd, type);
+  if (type != 0 && (type & CLONE_NEWNET) == 0) return real().setns(fd, type);
+  const net_namespace::Cookie from = net_namespace::here();
+  const int result = real().setns(fd, type);
+  if (result == 0) net_namespace::left(from);
+  return result;
 }
 VIREO_EXPORT int unshare(int flags) noexcept {
-  if ((flags & CLONE_NEWNET) != 0) net_namespace::before_move();
-  return real().unshare(flags);
+  if ((flags & CLONE_NEWNET) == 0) return real().unshare(flags);
+  const net_namespace::Cookie from = net_namespace::here();
+  const int result = real().unshare(flags);
+  if (result == 0) net_namespace::left(from);
+  return result;
 }
 
 VIREO_EXPORT int setuid(uid_t user) noexcept {
@@ -46,7 +52,7 @@ VIREO_EXPORT int setresuid(uid_t user, uid_t effective, uid_t kept) noexcept {
 }
 VIREO_EXPORT int setfsuid(uid_t user) noexcept {
   const int result = real().setfsuid(user);
-  SpareShadows::user_changed();
+  SpareShadows::users_differ();  // this thread's
   return result;
 }
 

@@ -1,6 +1,7 @@
 // Who makes a ring of io_uring(7): liburing where it is a shared library, and whoever asks by
 // syscall(2) of libc (Rust, libuv). The instruction itself (liburing.a, Go) goes by unseen. Who
 // makes a process by syscall(2), or becomes another user or goes elsewhere, is seen, too.
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -83,11 +84,14 @@ VIREO_EXPORT long syscall(long number, ...) noexcept {
   va_end(v);
   if (number == SYS_clone) Owner::before_clone(static_cast<unsigned long>(a[0]));
   if (number == SYS_clone3) Owner::memory_is_shared();  // perhaps: its flags are in memory
-  if (number == SYS_setns || number == SYS_unshare) net_namespace::before_move();
+  const bool may_leave = (number == SYS_setns && (a[1] == 0 || (a[1] & CLONE_NEWNET) != 0)) ||
+                         (number == SYS_unshare && (a[0] & CLONE_NEWNET) != 0);
+  const net_namespace::Cookie from = may_leave ? net_namespace::here() : 0;
   const long r = call_kernel(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+  if (may_leave && r == 0) net_namespace::left(from);
   if (number == SYS_setuid || number == SYS_setreuid || number == SYS_setresuid ||
       number == SYS_setfsuid)
-    SpareShadows::user_changed();
+    SpareShadows::users_differ();  // the kernel's calls are of a thread
   return number == SYS_io_uring_setup ? note(r) : r;
 }
 

@@ -116,7 +116,7 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
   if (!f) return fd;
   init_options(**f);
-  if (net_namespace::has_anyone_moved() && !net_namespace::is_of_home(fd)) [[unlikely]]
+  if (net_namespace::has_anyone_left() && !net_namespace::is_of_home(fd)) [[unlikely]]
     (tcp ? (*f)->tcp.forced : (*f)->udp->forced) = Carriage::kNamespace;
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   if (age != 0) spares.set_pristine(**f, age);

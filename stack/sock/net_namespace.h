@@ -9,17 +9,23 @@
 
 namespace vireo::net_namespace {
 
-/// SO_NETNS_COOKIE of home; 0: nobody has left. Not to be written by others.
-inline constinit std::atomic<uint64_t> g_home{0};
+/// SO_NETNS_COOKIE of a namespace; 0: not known (before Linux 5.14, no descriptor to be had).
+using Cookie = uint64_t;
 
-/// This thread enters another next, or may. The first who does is at home.
-void before_move() noexcept;
-inline bool has_anyone_moved() noexcept { return g_home.load(std::memory_order_relaxed) != 0; }
+/// Home's; 0: nobody has left. Not to be written by others.
+inline constinit std::atomic<Cookie> g_home{0};
 
-// ---- after before_move(); false if the kernel cannot tell (before Linux 5.14)
+// Async-signal-safe, and need no table of libc's functions.
+/// Where this thread is: before a call that may take it elsewhere.
+Cookie here() noexcept;
+/// It did, from there. The first who leaves was at home.
+void left(Cookie from) noexcept;
+inline bool has_anyone_left() noexcept { return g_home.load(std::memory_order_relaxed) != 0; }
+
+// ---- after left(); false if it cannot be known
 /// The socket was made at home.
 bool is_of_home(int fd) noexcept;
-/// What this thread makes now is of home.
+/// What this thread makes now is of home. True if nobody has left.
 bool is_thread_home() noexcept;
 
 }  // namespace vireo::net_namespace

@@ -32,6 +32,8 @@ uint32_t port_leases(const Settings& s) {
       std::min<rlim_t>(static_cast<rlim_t>(s.port_leases), limit.rlim_cur / 16));
 }
 
+constexpr Refusal kElsewhere{Carriage::kNamespace, 0, "interfaces"};
+
 }  // namespace
 
 Stack* process_stack() noexcept { return g_stack.load(std::memory_order_acquire); }
@@ -40,7 +42,12 @@ void install_stack(Stack* s) noexcept { g_stack.store(s, std::memory_order_relea
 Stack::Stack(Parts parts)
     : settings_(std::move(parts.settings)),
       defaults_(KernelDefaults::read()),
-      opener_(std::move(parts.opener)),
+      // One is opened by whoever needs it first, and a number of an interface is of a namespace.
+      opener_([open = std::move(parts.opener)](const net::Link& link,
+                                               Arena& arena) -> Carried<std::unique_ptr<Device>> {
+        if (!net_namespace::is_thread_home()) return std::unexpected(kElsewhere);
+        return open(link, arena);
+      }),
       want_helper_(parts.want_helper),
       // On the shared-memory wire the kernel, through which it speaks, does not know the way.
       want_mourner_(parts.want_mourner && settings_.mourner &&
@@ -87,8 +94,8 @@ Carried<Engine*> Stack::engine() {
   const ControlGuard guard(life_lock_);
   if (Engine* e = engine_ptr_.load(std::memory_order_relaxed)) return e;
   if (engine_refusal_) return std::unexpected(*engine_refusal_);
-  if (net_namespace::has_anyone_moved() && !net_namespace::is_thread_home()) [[unlikely]]
-    return std::unexpected(Refusal{Carriage::kNamespace, 0, "interfaces"});
+  if (!net_namespace::is_thread_home()) [[unlikely]]
+    return std::unexpected(kElsewhere);
   auto made = make_engine();
   if (!made) engine_refusal_ = made.error();
   return made;
@@ -233,6 +240,9 @@ Result<int> Stack::place_number(int family, bool cloexec) {
   {
     const ControlGuard guard(place_lock_);
     if (!place) {
+      if (!net_namespace::is_thread_home()) [[unlikely]]  // for this one alone
+        return from_libc(libc().socket(family, SOCK_STREAM | (cloexec ? SOCK_CLOEXEC : 0), 0),
+                         "placeholder");
       const int fd = libc().socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
       if (fd < 0) return fail_errno("placeholder");
       place.reset(protect_fd(fd));

@@ -159,7 +159,7 @@ Engine* Stack::home_of(const Placing& p) {
 /// The next ring, that has opened what the first has. Holder of life_lock_. @return false: it was
 /// refused.
 bool Stack::make_ring(const Placing& p, const Reach& wanted) {
-  if (net_namespace::has_anyone_moved() && !net_namespace::is_thread_home()) [[unlikely]]
+  if (!net_namespace::is_thread_home()) [[unlikely]]
     return false;
   const unsigned ring = engine_count();
   auto made = create_engine(ring);

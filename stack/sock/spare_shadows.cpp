@@ -51,7 +51,8 @@ bool SpareShadows::put(Handle h) noexcept {
 }
 
 uint8_t SpareShadows::age() noexcept {
-  if (net_namespace::has_anyone_moved()) [[unlikely]]
+  if (net_namespace::has_anyone_left() || g_users_differ.load(std::memory_order_relaxed))
+      [[unlikely]]
     return 0;
   const ControlGuard guard(lock_);
   const uint32_t users = g_users.load(std::memory_order_relaxed);

@@ -28,8 +28,11 @@ class SpareShadows {
   /// age. @return false: nothing was done.
   bool put(Handle h) noexcept;
 
-  /// The process's, effective or for files. Async-signal-safe.
+  // Async-signal-safe.
+  /// The process has another user, effective or for files.
   static void user_changed() noexcept { g_users.fetch_add(1, std::memory_order_relaxed); }
+  /// One thread of it has: from now on nothing is lent.
+  static void users_differ() noexcept { g_users_differ.store(true, std::memory_order_relaxed); }
 
   // A child has all numbers of its parent: what lies beneath is not one process's any more. Nor is
   // it one user's, who may change: with either a new age begins.
@@ -53,6 +56,7 @@ class SpareShadows {
   void begin_age() noexcept VIREO_REQUIRES(lock_);
 
   inline static constinit std::atomic<uint32_t> g_users{0};  ///< how often there was another
+  inline static constinit std::atomic<bool> g_users_differ{false};
 
   ControlLock lock_;
   std::array<Spare, kMost> spares_ VIREO_GUARDED_BY(lock_);

@@ -90,6 +90,7 @@ template <bool kAnswersLone = false, class Payload>
     take_lone(t, now);
   } else {
     t.lone_out = false;
+    t.hold_room = 0;  // of another window
     const auto acked = static_cast<uint32_t>(s.ack - t.snd_seq(t.snd_una));
     if (acked != 0) {
       if (is_lone_acked(t, acked)) [[likely]]

@@ -63,8 +63,11 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
         t.state == State::kSynSent ? t.config->syn_retries : t.config->synack_retries;
     if (t.retransmits > tries || past(t, t.stuck_since, now)) return finish(t, timeout_error(t));
     t.syn_due = true;
-    t.syn_retried = true;
-    back_off(t);
+    // Not where it was not lost, but met an older connection (in_syn_sent()).
+    if (t.state != State::kSynSent || t.retransmits > 1 || now - t.stuck_since >= t.rtt.rto) {
+      t.syn_retried = true;
+      back_off(t);
+    }
     t.rto_at = clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, t.config->rto_max));
     t.rtx_at = t.rto_at;
     return Effects::kTransmit;

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-from labkit import counters  # noqa: E402
+from labkit.build import program  # noqa: E402
 from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
 PORT = 5008
@@ -135,9 +135,17 @@ libc.setfsuid(0)
 os.setresuid(0, 65533, 0)
 told += [owner() for _ in range(5)]
 os.setreuid(0, 0)
+changed, of_another = threading.Event(), []  # the kernel's own call is of one thread
+def stays():
+    changed.wait(20)
+    of_another.extend(owner() for _ in range(5))
+t = threading.Thread(target=stays)
+t.start()
 libc.syscall(SYS_setresuid, 0, 65532, 0)
 told += [owner() for _ in range(5)]
-print(json.dumps(told))
+changed.set()
+t.join()
+print(json.dumps(told + of_another))
 """
 
 
@@ -150,8 +158,19 @@ def _(t: Test) -> None:
     if t.options.dry:
         return
     told = json.loads(client.stdout)
-    t.expect(told == [u for user in (0, 65534, 0, 1, 65533, 65532) for u in [user] * 5], str(told))
-    t.expect(min(counters.engine_packets(t.vireo_processes("A"))) > 0, "nothing was carried")
+    t.expect(told == [u for user in (0, 65534, 0, 1, 65533, 65532, 0) for u in [user] * 5], str(told))
+    process, = [p for p in t.vireo_processes("A") if p.get("pid") == client.pid]
+    t.expect(process["decisions"]["carried"] == 35, f"all were carried: {process['decisions']}")
+
+
+# Nothing of ours was called before.
+@suite.case("the first call enters another network namespace", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer", stack="kernel")
+    t.await_port("B", PORT)
+    leaver = t.start("A", str(program("tests/interop/leaver.cpp")), t.lab.address("B"), str(PORT), name="leaver")
+    leaver.wait(20)
+    t.expect(t.options.dry or leaver.stdout == "ENETUNREACH\n", f"{leaver.stdout} {leaver.stderr}")
 
 
 if __name__ == "__main__":

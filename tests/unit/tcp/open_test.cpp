@@ -104,6 +104,7 @@ TEST_P(Open, SynIsRepeatedSoonAfterTheAckOfAnother) {
   p.out();
   EXPECT_TRUE(p.until(p.now + Duration::ms(900)).empty());
   EXPECT_TRUE(has(p.in(kSyn | kAck, 0, 1), Effects::kConnected));
+  EXPECT_EQ(p.t.cc.cwnd, 10U * effective_mss(p.t)) << "no segment was lost (RFC 5681 §3.1)";
 }
 
 TEST_P(Open, SynIsRepeatedAfter1_2_4_8_16_32SecondsThenTimesOut) {
