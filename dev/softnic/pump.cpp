@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -10,9 +9,10 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
-#include <thread>
 #include <vector>
 
+#include "core/assert.h"
+#include "core/own_thread.h"
 #include "dev/shm/wire.h"
 #include "dev/softnic/fork.h"
 #include "dev/softnic/kernel_calls.h"
@@ -99,11 +99,8 @@ bool has_word_or_none(Nic* n) {
 /// Sleeps until there is something to bring. Programs that poll their rings take whole processors,
 /// and a device that waited for their slices to end would be none: it goes before them where it
 /// may, and is away most of the time.
-void run() {
-  sigset_t all;
-  sigfillset(&all);
-  (void)pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals are the program's
-  prctl(PR_SET_TIMERSLACK, 1);                        // else the kernel makes 60 us of a nap
+[[noreturn]] void run() {
+  prctl(PR_SET_TIMERSLACK, 1);  // else the kernel makes 60 us of a nap
   const sched_param first{1};
   (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);  // needs CAP_SYS_NICE
   Whereabouts whereabouts;
@@ -129,6 +126,13 @@ void run() {
   }
 }
 
+void start_thread() {
+  pthread_t thread;
+  const int e = start_own_thread(thread, [](void*) -> void* { run(); }, nullptr);
+  VIREO_ASSERT(e == 0);
+  pthread_detach(thread);
+}
+
 }  // namespace
 
 void drive(bool by_hand, bool each_doorbell) {
@@ -142,7 +146,7 @@ bool are_rings_refused() { return g_refused.load(std::memory_order_relaxed); }
 
 Driven start_driving() {
   const bool by_hand = g_by_hand.load(std::memory_order_relaxed);
-  if (!by_hand && !g_has_thread.exchange(true)) std::thread(run).detach();
+  if (!by_hand && !g_has_thread.exchange(true)) start_thread();
   return {by_hand, by_hand && g_each_doorbell.load(std::memory_order_relaxed)};
 }
 

@@ -1,11 +1,11 @@
 #include "dev/xdp/populating.h"
 
-#include <signal.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 
 #include "core/arena.h"
+#include "core/own_thread.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -14,12 +14,7 @@
 namespace vireo::xdp {
 
 Populating::Populating(std::span<std::byte> memory) noexcept : memory_(memory) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's
-  is_running_ = pthread_create(&thread_, nullptr, run, this) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  is_running_ = start_own_thread(thread_, run, this) == 0;
 }
 
 Populating::~Populating() {

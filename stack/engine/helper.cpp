@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "core/assert.h"
+#include "core/own_thread.h"
 
 namespace vireo {
 namespace {
@@ -38,23 +38,14 @@ Result<std::unique_ptr<Helper>> Helper::start(Engine& engine, net::Mirror& mirro
   if (!bell) return std::unexpected(bell.error());
   std::unique_ptr<Helper> h(new Helper(engine, mirror, options.grace, std::move(*bell)));
   engine.set_helper_bell(&h->bell_);
-  // The program's signals are for the program's threads, save faults: of a blocked one the kernel
-  // tells nobody, it ends the process. pthread_create, as std::thread would end the process on
-  // failure.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  const int e = pthread_create(
-      &thread, nullptr,
+  const int e = start_own_thread(
+      thread,
       [](void* self) -> void* {
         static_cast<Helper*>(self)->run();
         return nullptr;
       },
       h.get());
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (e != 0) return fail(e, "pthread_create");
   h->thread_ = thread;
   h->is_running_ = true;
