@@ -1,20 +1,9 @@
-// Who makes a ring of io_uring(7): liburing where it is a shared library, and whoever asks by
-// syscall(2) of libc (Rust, libuv). The instruction itself (liburing.a, Go) goes by unseen. Who
-// makes a process by syscall(2), or becomes another user or goes elsewhere, is seen, too.
-#include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+// Who makes a ring of io_uring(7) by liburing where that is a shared library. By syscall(2) of libc
+// (Rust, libuv): calls_syscall.cpp.
+#include <sys/types.h>
 
-#include <cerrno>
-#include <cstdarg>
-
-#include "stack/preload/process_stack.h"
+#include "stack/preload/note_ring.h"
 #include "stack/preload/real.h"
-#include "stack/preload/signals.h"
-#include "stack/sock/net_namespace.h"
-#include "stack/sock/owner.h"
-#include "stack/sock/spare_shadows.h"
-#include "stack/sock/uring.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
 using namespace vireo::preload;  // NOLINT
@@ -22,91 +11,20 @@ using namespace vireo::preload;  // NOLINT
 struct io_uring;
 struct io_uring_params;
 
-namespace {
-
-/// @return `made`, which is negative where there is no ring.
-template <class T>
-T note(T made) noexcept {
-  if (made < 0) return made;
-  const int saved = errno;
-  if (Stack* s = get_stack(); s != nullptr) {
-    Inside inside;
-    sock::ring_was_made(*s);
-  }
-  errno = saved;
-  return made;
-}
-
-/// The kernel's call as libc makes it, and without libc: an allocator may be where this comes from.
-long call_kernel(long number, long a, long b, long c, long d, long e, long f) noexcept {
-  long r = number;
-#if defined(__x86_64__)
-  register long r10 asm("r10") = d;
-  register long r8 asm("r8") = e;
-  register long r9 asm("r9") = f;
-  asm volatile("syscall"
-               : "+a"(r)
-               : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-               : "rcx", "r11", "memory");
-#elif defined(__aarch64__)
-  register long x8 asm("x8") = number;
-  register long x0 asm("x0") = a;
-  register long x1 asm("x1") = b;
-  register long x2 asm("x2") = c;
-  register long x3 asm("x3") = d;
-  register long x4 asm("x4") = e;
-  register long x5 asm("x5") = f;
-  asm volatile("svc 0"
-               : "+r"(x0)
-               : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-               : "memory");
-  r = x0;
-#else
-#error "syscall(2) is not written for this processor"
-#endif
-  constexpr long kMostErrors = 4095;
-  if (r < 0 && r >= -kMostErrors) {
-    errno = static_cast<int>(-r);
-    return -1;
-  }
-  return r;
-}
-
-}  // namespace
-
 extern "C" {
 
-VIREO_EXPORT long syscall(long number, ...) noexcept {
-  va_list v;
-  va_start(v, number);
-  long a[6];
-  for (long& each : a) each = va_arg(v, long);
-  va_end(v);
-  if (number == SYS_clone) Owner::before_clone(static_cast<unsigned long>(a[0]));
-  if (number == SYS_clone3) Owner::memory_is_shared();  // perhaps: its flags are in memory
-  const bool may_leave = (number == SYS_setns && (a[1] == 0 || (a[1] & CLONE_NEWNET) != 0)) ||
-                         (number == SYS_unshare && (a[0] & CLONE_NEWNET) != 0);
-  const net_namespace::Cookie from = may_leave ? net_namespace::here() : 0;
-  const long r = call_kernel(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-  if (may_leave && r == 0) net_namespace::left(from);
-  if (number == SYS_setuid || number == SYS_setreuid || number == SYS_setresuid ||
-      number == SYS_setfsuid)
-    SpareShadows::users_differ();  // the kernel's calls are of a thread
-  return number == SYS_io_uring_setup ? note(r) : r;
-}
-
 VIREO_EXPORT int io_uring_setup(unsigned entries, io_uring_params* p) {
-  return note(real().io_uring_setup(entries, p));
+  return note_ring(real().io_uring_setup(entries, p));
 }
 VIREO_EXPORT int io_uring_queue_init(unsigned entries, io_uring* ring, unsigned flags) {
-  return note(real().io_uring_queue_init(entries, ring, flags));
+  return note_ring(real().io_uring_queue_init(entries, ring, flags));
 }
 VIREO_EXPORT int io_uring_queue_init_params(unsigned entries, io_uring* ring, io_uring_params* p) {
-  return note(real().io_uring_queue_init_params(entries, ring, p));
+  return note_ring(real().io_uring_queue_init_params(entries, ring, p));
 }
 VIREO_EXPORT int io_uring_queue_init_mem(unsigned entries, io_uring* ring, io_uring_params* p,
                                          void* buffer, size_t bytes) {
-  return note(real().io_uring_queue_init_mem(entries, ring, p, buffer, bytes));
+  return note_ring(real().io_uring_queue_init_mem(entries, ring, p, buffer, bytes));
 }
 
 }  // extern "C"

@@ -24,9 +24,7 @@ Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint
   const Settings& s = stack.settings();
   if (!s.offloaded_sockets || s.device == DeviceChoice::kOff)
     return std::unexpected(Refusal{Carriage::kDisabled, 0, "switched off"});
-  if (forced != Carriage::kUndecided)
-    return std::unexpected(
-        Refusal{forced, 0, forced == Carriage::kNamespace ? "socket" : "an option of the socket"});
+  if (forced != Carriage::kUndecided) return std::unexpected(Refusal{forced, 0, "socket"});
   if (sock::has_ring()) return std::unexpected(Refusal{Carriage::kOption, 0, "io_uring"});
   if (stack.rules().lookup(stack.program(), s.application_id, role, local, remote) ==
       Transport::kKernel)

@@ -71,7 +71,7 @@ struct TcpSocket {
   bool has_accepted : 1 = false;  ///< of a listener: the program has asked for a connection here
   // ---- guarded by the control lock
   PortOrigin port = PortOrigin::kProgram;  ///< of a connection that was asked for
-  Carriage forced = Carriage::kUndecided;  ///< kOption: stays on the kernel
+  Carriage forced = Carriage::kUndecided;  ///< why it stays on the kernel
 };
 
 /// Two cache lines: what a call on a carried connection looks at; who waits, and the rest.

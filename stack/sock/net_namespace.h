@@ -4,6 +4,8 @@
 // Owner: process. Thread: any.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -15,11 +17,22 @@ using Cookie = uint64_t;
 /// Home's; 0: nobody has left. Not to be written by others.
 inline constinit std::atomic<Cookie> g_home{0};
 
-// Async-signal-safe, and need no table of libc's functions.
-/// Where this thread is: before a call that may take it elsewhere.
+// ---- before and after a call that may take this thread elsewhere; async-signal-safe, and need no
+// ---- table of libc's functions
 Cookie here() noexcept;
 /// It did, from there. The first who leaves was at home.
 void left(Cookie from) noexcept;
+/// setns(2) with this type.
+constexpr bool may_enter(int type) { return type == 0 || (type & CLONE_NEWNET) != 0; }
+/// Makes the call, which returns 0 if it took this thread elsewhere.
+template <class Call>
+auto leave_by(Call call) noexcept {
+  const Cookie from = here();
+  const auto result = call();
+  if (result == 0) left(from);
+  return result;
+}
+
 inline bool has_anyone_left() noexcept { return g_home.load(std::memory_order_relaxed) != 0; }
 
 // ---- after left(); false if it cannot be known

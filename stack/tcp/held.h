@@ -15,7 +15,7 @@ namespace vireo::tcp {
 
 /// Bytes that fit behind the only unsent ones while those stay less than a segment, wait for an ACK
 /// and for nothing else.
-inline uint32_t find_hold_room(Tcb& t) {
+inline uint16_t find_hold_room(Tcb& t) {
   if (t.snd_nxt >= t.snd_end || t.nodelay || !t.terse || t.queue.board().snd_sml <= t.snd_una)
     return 0;
   const SendDesc& d = t.queue.back();
@@ -26,14 +26,15 @@ inline uint32_t find_hold_room(Tcb& t) {
   const int64_t frame = int64_t{fits_frame(t, t.mss)} - 1 - d.length;
   const auto window = static_cast<int64_t>(t.snd_edge - t.snd_end);
   const int64_t buffer = int64_t{t.snd_buf} - static_cast<int64_t>(t.snd_end - t.snd_una);
-  return static_cast<uint32_t>(std::max<int64_t>(0, std::min({frame, window, buffer})));
+  return static_cast<uint16_t>(
+      std::clamp<int64_t>(std::min({frame, window, buffer}), 0, UINT16_MAX));
 }
 
 /// True if `n` bytes are to join those, and no ACK is due that a look at what may be sent would
 /// send.
 inline bool may_hold(Tcb& t, size_t n) {
-  if (n - 1 >= t.hold_room) [[unlikely]] {
-    t.hold_room = static_cast<uint16_t>(std::min<uint32_t>(find_hold_room(t), UINT16_MAX));
+  if (n - 1 >= t.hold_room) [[unlikely]] {  // none at all is too many
+    t.hold_room = find_hold_room(t);
     if (n - 1 >= t.hold_room) return false;
   }
   VIREO_DEBUG_ASSERT(t.hold_room <= find_hold_room(t));

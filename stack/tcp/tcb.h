@@ -155,7 +155,7 @@ struct Tcb {
   uint8_t keep_probes = 0;
   uint8_t reo_wnd_mult = 1;  ///< quarters of min_rtt that reordering may take (RFC 8985 §6.2)
   uint16_t reordering = 3;   ///< largest distance seen, in segments; at least DupThresh
-  uint16_t hold_room = 0;    ///< held.h: so many bytes join those that wait, until forget_lone()
+  uint16_t hold_room = 0;    ///< held.h: so many bytes at least join those that wait
   uint32_t data_segs_out = 0, segs_out = 0, segs_in = 0, data_segs_in = 0;
   uint32_t ts_recent_s = 0;  ///< when ts_recent was taken, whole seconds
   uint64_t bytes_sent = 0;

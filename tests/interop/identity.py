@@ -52,6 +52,23 @@ def ask_both():
     return ask() + ask(socket.SOCK_DGRAM)
 """
 
+
+def start_peer(t: Test) -> None:
+    t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer", stack="kernel")
+    t.await_port("B", PORT)
+
+
+def tell(t: Test, script: str) -> tuple:
+    """What the script prints that asks the peer, and how many of its sockets were carried or why not."""
+    start_peer(t)
+    client = t.start("A", PYTHON, "-c", script, t.lab.address("B"), str(PORT), f"/run/netns/{t.lab.netns('B')}", name="client")
+    client.wait(40)
+    if t.options.dry:
+        return None, None
+    process, = [p for p in t.vireo_processes("A") if p.get("pid") == client.pid]
+    return json.loads(client.stdout), process["decisions"]
+
+
 MOVING = ASKING + """
 there, home = os.open(elsewhere, os.O_RDONLY), os.open("/proc/thread-self/ns/net", os.O_RDONLY)
 told = {"home": [ask_both() for _ in range(5)]}
@@ -74,20 +91,15 @@ print(json.dumps(told))
 
 @suite.case("a thread enters another network namespace", ("vireo", "kernel"))
 def _(t: Test) -> None:
-    t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer", stack="kernel")
-    t.await_port("B", PORT)
-    a, b = t.lab.address("A"), t.lab.address("B")
-    client = t.start("A", PYTHON, "-c", MOVING, b, str(PORT), f"/run/netns/{t.lab.netns('B')}", name="mover")
-    client.wait(40)
+    told, decisions = tell(t, MOVING)
     if t.options.dry:
         return
-    told = json.loads(client.stdout)
+    a, b = t.lab.address("A"), t.lab.address("B")
     t.expect(told["home"] == told["back"] == [[a] * 4] * 5, f"at home: {told}")
     t.expect(told["there"] == [[b] * 4] * 5 and told["thread"] == [[b] * 4], f"elsewhere: {told}")
     t.expect(told["of home"] == [a, a] and told["of there"] == [b, b], f"a socket is of where it was made: {told}")
-    process, = [p for p in t.vireo_processes("A") if p.get("pid") == client.pid]
-    t.expect(process["decisions"]["carried"] == 21, f"of 21 at home were carried: {process['decisions']}")
-    t.expect(process["decisions"]["refused"].get("namespace") == 13, f"13 of elsewhere say why: {process['decisions']}")
+    t.expect(decisions["carried"] == 21, f"of 21 at home were carried: {decisions}")
+    t.expect(decisions["refused"].get("namespace") == 13, f"13 of elsewhere say why: {decisions}")
 
 
 # Where it begins elsewhere, the interfaces are not taken from there.
@@ -104,17 +116,13 @@ print(json.dumps(told))
 
 @suite.case("its first sockets are those of another network namespace", ("vireo", "kernel"))
 def _(t: Test) -> None:
-    t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer", stack="kernel")
-    t.await_port("B", PORT)
-    a, b = t.lab.address("A"), t.lab.address("B")
-    client = t.start("A", PYTHON, "-c", FIRST_ELSEWHERE, b, str(PORT), f"/run/netns/{t.lab.netns('B')}", name="mover")
-    client.wait(40)
+    told, decisions = tell(t, FIRST_ELSEWHERE)
     if t.options.dry:
         return
-    told = json.loads(client.stdout)
+    a, b = t.lab.address("A"), t.lab.address("B")
     t.expect(told == {"there": [[b] * 4] * 3, "of home": [a, a], "back": [[a] * 4] * 5}, str(told))
-    process, = [p for p in t.vireo_processes("A") if p.get("pid") == client.pid]
-    t.expect(process["decisions"]["carried"] == 10, f"those made at home are carried: {process['decisions']}")
+    t.expect(decisions["carried"] == 10, f"those made at home after it are carried: {decisions}")
+    t.expect(decisions["refused"].get("namespace") == 6, f"6 of elsewhere say why: {decisions}")
 
 
 # A socket's inode says whose it is: what firewalls and accounting go by.
@@ -151,23 +159,17 @@ print(json.dumps(told + of_another))
 
 @suite.case("another user", ("vireo", "kernel"))
 def _(t: Test) -> None:
-    t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer", stack="kernel")
-    t.await_port("B", PORT)
-    client = t.start("A", PYTHON, "-c", USERS, t.lab.address("B"), str(PORT), "-", name="user")
-    client.wait(40)
+    told, decisions = tell(t, USERS)
     if t.options.dry:
         return
-    told = json.loads(client.stdout)
     t.expect(told == [u for user in (0, 65534, 0, 1, 65533, 65532, 0) for u in [user] * 5], str(told))
-    process, = [p for p in t.vireo_processes("A") if p.get("pid") == client.pid]
-    t.expect(process["decisions"]["carried"] == 35, f"all were carried: {process['decisions']}")
+    t.expect(decisions["carried"] == 35, f"all were carried: {decisions}")
 
 
 # Nothing of ours was called before.
 @suite.case("the first call enters another network namespace", ("vireo", "kernel"))
 def _(t: Test) -> None:
-    t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer", stack="kernel")
-    t.await_port("B", PORT)
+    start_peer(t)
     leaver = t.start("A", str(program("tests/interop/leaver.cpp")), t.lab.address("B"), str(PORT), name="leaver")
     leaver.wait(20)
     t.expect(t.options.dry or leaver.stdout == "ENETUNREACH\n", f"{leaver.stdout} {leaver.stderr}")

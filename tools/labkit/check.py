@@ -289,6 +289,16 @@ def traces() -> dict[str, set[str]]:
             "mourners": mourners, "lab state": {p.name for p in Path("/run/vireo-lab").glob("*")}}
 
 
+def left_behind(before: dict[str, set[str]]) -> dict[str, list[str]]:
+    """What was not there before. A mourner ends a moment after the last of those it cleans up for."""
+    for _ in range(20):
+        left = {kind: sorted(now - before[kind]) for kind, now in traces().items() if now - before[kind]}
+        if not left:
+            break
+        time.sleep(0.1)
+    return left
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text()
@@ -367,7 +377,7 @@ def main() -> int:
             outcomes += got
     finally:
         checker.stop()
-    left = {kind: sorted(now - before[kind]) for kind, now in traces().items() if now - before[kind]}
+    left = left_behind(before)
     outcomes.append(Outcome("nothing is left behind", not left, json.dumps(left)))
     bad = [o for o in outcomes if not o.passed]
     if bad:

@@ -1,0 +1,26 @@
+// Somebody made a ring of io_uring(7): what the program does by it goes by unseen, so the sockets
+// that it makes from now on are the kernel's. Owner: none (a function). Thread: any.
+#pragma once
+
+#include <cerrno>
+
+#include "stack/preload/process_stack.h"
+#include "stack/preload/signals.h"
+#include "stack/sock/uring.h"
+
+namespace vireo::preload {
+
+/// @return `made`, which is negative where there is no ring. Keeps errno.
+template <class T>
+T note_ring(T made) noexcept {
+  if (made < 0) return made;
+  const int saved = errno;
+  if (Stack* s = get_stack(); s != nullptr) {
+    Inside inside;
+    sock::ring_was_made(*s);
+  }
+  errno = saved;
+  return made;
+}
+
+}  // namespace vireo::preload
