@@ -52,6 +52,7 @@ struct MemDeviceStats {
   uint64_t tx_gathered = 0;  ///< sent from a copy in a frame of the pool
   uint64_t tx_bursts = 0;    ///< TxFrames that the device cut into several
   uint64_t tx_refused = 0;   ///< tx() returned false
+  uint64_t doorbells = 0;    ///< rung for a frame at least
 };
 
 class MemLink {

@@ -138,6 +138,7 @@ bool MemQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
 }
 
 void MemQueue::tx_flush() noexcept {
+  if (rung_ < tx_.size()) ++device_.stats_.doorbells;
   const Instant leaves = device_.link_.now() + device_.options_.tx_time;
   for (; rung_ < tx_.size(); ++rung_) tx_[rung_].leaves = leaves;
   device_.catch_up();

@@ -93,9 +93,9 @@ bool Engine::begins_row(UdpFlow& u, const std::byte* frame) noexcept {
 /// All else of a turn whose one frame was taken.
 bool Engine::finish_to_return(Instant now) noexcept {
   settle();
-  acks_ride_ = true;
+  poll_of_ = PollOf::kOne;
   const bool is_worked = full_turn(now, 1);
-  acks_ride_ = false;
+  poll_of_ = PollOf::kNobody;
   return is_worked;
 }
 

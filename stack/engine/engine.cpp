@@ -103,13 +103,13 @@ bool Engine::turn(Instant now) noexcept {
 bool Engine::go_on_to_return(Instant now, unsigned n) noexcept {
   if (unrung_ != 0) [[unlikely]]
     ring_left();
-  acks_ride_ = true;
+  poll_of_ = PollOf::kOne;
   const Polled from = only_;
   unsigned frames = receive_first(*from.port, *from.queue, n, now);
   if (only_.queue == nullptr) [[unlikely]]
     frames += receive_all(1, now);
   const bool is_worked = end_turn(now, frames);
-  acks_ride_ = false;
+  poll_of_ = PollOf::kNobody;
   return is_worked;
 }
 
@@ -165,7 +165,12 @@ bool Engine::full_turn(Instant now, unsigned frames) noexcept {
     idle(now);
   if (frames_unbooked_ >= kMostUnbooked) [[unlikely]]
     reap_and_refill();
-  if (!pending_.empty() || !riding_.empty()) flush_pending(now, acks_ride_);
+  if (!pending_.empty() || !riding_.empty()) {
+    if (poll_of_ != PollOf::kNobody)
+      flush_pending_to_return(now);
+    else
+      flush_pending(now);
+  }
   if (!notify_.empty() || !notify_udp_.empty()) deliver_events(now);
   if (deadlines_moved_ || !is_worked) publish_deadline(now);
   return is_worked;
@@ -304,7 +309,7 @@ void Engine::tx_flush() noexcept {
     for (auto& q : p->queues) q->tx_flush();
 }
 
-/// What ring_later() left.
+/// What Doorbell::kLater left.
 [[gnu::cold]] void Engine::ring_left() noexcept {
   unrung_ = 0;
   tx_flush();

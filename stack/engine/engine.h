@@ -144,6 +144,13 @@ struct FastConnect {
   Duration pause{};             ///< net.ipv4.tcp_fastopen_blackhole_timeout_sec
 };
 
+/// Whose a turn is that returns to the program with what came.
+enum class PollOf : uint8_t {
+  kNobody,  ///< it does not
+  kOne,     ///< recv, accept, connect: the program may be amid what an earlier call told it
+  kAll,     ///< epoll_wait, poll, select: it is done with that
+};
+
 struct Sleeper;
 
 class Engine {
@@ -192,12 +199,12 @@ class Engine {
     return turn(now);
   }
   /// poll() of a call that returns to the program with what came: an ACK that is owed for it waits
-  /// some such turns (accept until there is none, epoll_wait, recv), for what the program does
-  /// next, send or close, carries it.
-  bool poll_to_return(Instant now) noexcept VIREO_REQUIRES(lock_) {
-    acks_ride_ = true;
+  /// some such turns, for what the program does next, send or close, carries it. It may have many
+  /// others to look after before that, until it waits again for all of them.
+  bool poll_to_return(Instant now, PollOf call = PollOf::kOne) noexcept VIREO_REQUIRES(lock_) {
+    poll_of_ = call;
     const bool is_worked = poll(now);
-    acks_ride_ = false;
+    poll_of_ = PollOf::kNobody;
     return is_worked;
   }
   /// poll_to_return() of a call that receives on `f` and has nothing to read: if what comes is the
@@ -644,7 +651,9 @@ class Engine {
   void ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;
   void stall(TcpFlow& f, const Err& why, Instant now) noexcept;
-  void flush_pending(Instant now, bool may_ride = false) noexcept;
+  void flush_pending(Instant now) noexcept;
+  void flush_pending_to_return(Instant now) noexcept;
+  void transmit_all(TcpPending& flows, Instant now) noexcept;
   void retry_waiters(Instant now) noexcept;
 
   // path_mtu.cpp
@@ -710,11 +719,13 @@ class Engine {
   unsigned frames_unbooked_ = 0;  ///< received since rings were last reaped and refilled
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   bool deadlines_moved_ = false;  ///< deadline_ may be late
-  unsigned ride_turns_ = 0;       ///< since riding_ was empty
-  unsigned unrung_ = 0;           ///< frames that ring_later() left
+  unsigned unrung_ = 0;           ///< frames that wait for ring_left()
   uint64_t sent_at_poll_ = 0;     ///< of tx_bytes, when a send polled last
-  bool acks_ride_ = false;        ///< this turn is poll_to_return()'s
-  bool stamps_ = false;           ///< stamp_frames() was asked for
+  PollOf poll_of_ = PollOf::kNobody;
+  uint8_t ride_clock_ = 0;          ///< TcpFlow::rides_from
+  Instant ride_until_{};            ///< it goes on by itself
+  Doorbell bell_ = Doorbell::kNow;  ///< of a segment that nothing of its connection follows
+  bool stamps_ = false;             ///< stamp_frames() was asked for
   /// An answer whose books are not done. Its flow is as it is afterwards but for what nobody looks
   /// at who sends on it: the acknowledged segment is still in the queue.
   struct {
@@ -757,7 +768,7 @@ class Engine {
   TcpPending pending_;
   HookList<TcpFlow, &TcpFlow::notify_hook> notify_;
   HookList<UdpFlow, &UdpFlow::notify_hook> notify_udp_;
-  TcpPending riding_;  ///< owe an ACK that waits for something to ride on, kRideTurns at most
+  TcpPending riding_;  ///< owe an ACK that waits for something to ride on; the longest first
   TcpPending stalled_;
   HookList<UdpFlow, &UdpFlow::held_hook> held_;
   HookList<TcpFlow, &TcpFlow::unowned_hook> orphans_;

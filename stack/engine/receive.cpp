@@ -51,6 +51,7 @@ tcp::Segment make_segment(const ParsedFrame& f) noexcept {
 /// receive_burst() of which the first `n` are there.
 unsigned Engine::receive_many(Port& port, Queue& queue, unsigned n, Instant now) noexcept {
   unsigned frames = 0;
+  bell_ = Doorbell::kLater;  // of the answers to those that are nobody's
   for (;; n = queue.rx_burst(burst_)) {
     frames += n;
     for (unsigned i = 0; i < n; ++i) receive_buffer(port, burst_[i], n == 1, now);
@@ -65,6 +66,9 @@ unsigned Engine::receive_many(Port& port, Queue& queue, unsigned n, Instant now)
     partial_.reset();
     partial_rest_.clear();
   }
+  bell_ = Doorbell::kNow;
+  if (unrung_ != 0) [[unlikely]]
+    ring_left();
   return frames;
 }
 
@@ -211,7 +215,8 @@ void Engine::send_alone(Port& port, const wire::HeaderTemplate& header,
                                           .window = plan.window,
                                           .options = {plan.options, plan.options_length}});
   // A full ring drops it, as a busy network would.
-  if (!port.queue().tx({{head, n}, {}, 0}, Doorbell::kNow)) return;
+  if (!port.queue().tx({{head, n}, {}, 0}, bell_)) return;
+  if (bell_ == Doorbell::kLater) ++unrung_;
   stats_.tx_packets.add();
   stats_.tx_bytes.add(n);
 }

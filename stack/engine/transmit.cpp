@@ -15,9 +15,11 @@ namespace {
 constexpr unsigned kSendBurst = 64;
 /// Frames that wait for the doorbell of another.
 constexpr unsigned kMostUnrung = 8;
-/// So many whole turns may an ACK wait before it goes by itself; of those that find nothing, one in
-/// eight is whole. Accept until there is none, then epoll_wait and recv, is two.
-constexpr unsigned kRideTurns = 2;
+/// How long an ACK may wait before it goes by itself, in steps of Engine::ride_clock_. Accept until
+/// there is none, then epoll_wait and recv, is one.
+constexpr uint8_t kLongestRide = 2;
+/// Connections whose segments leave with one doorbell.
+constexpr unsigned kMostTogether = 16;
 /// How often the kernel is asked again about a neighbour that does not answer, or to confirm one in
 /// use.
 constexpr Duration kAskAgain = Duration::ms(500);
@@ -102,7 +104,11 @@ std::pair<std::byte*, checksum::Sum> place(const tcp::Plan& plan, size_t head_by
 void Engine::want_transmit(TcpFlow& f) noexcept {
   lull_ = 0;
   deadlines_moved_ = true;  // whoever sleeps or helps must know that something waits
-  if (!f.pending_hook.is_linked()) pending_.push_back(f);
+  if (f.pending_hook.is_linked()) {
+    if (f.is_stalled || tcp::may_ride(f.tcb)) return;
+    f.pending_hook.unlink();  // perhaps it was riding, and has more to say now
+  }
+  pending_.push_back(f);
 }
 
 /// @return false: the ring is full or the burst is over, and the flow has more to send.
@@ -131,7 +137,7 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
     const bool is_joined = !is_last && f.egress.port->joins && may_join(f, plan, now, burst);
     const bool is_burst = is_joined || (!is_last && may_burst(f, plan, kSendBurst - n, burst));
     if (is_burst) is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
-    const Doorbell bell = is_last ? Doorbell::kNow : Doorbell::kLater;
+    const Doorbell bell = is_last ? bell_ : Doorbell::kLater;
     const unsigned all = is_burst && !is_joined ? burst.segments : 1;
     const unsigned left = is_joined  ? send_joined(f, plan, burst, bell, now)
                           : is_burst ? send_burst(f, plan, burst, bell, now)
@@ -353,26 +359,52 @@ void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
   deadlines_moved_ = true;
 }
 
-/// `may_ride`: who owes no more than an ACK that may wait does so, kRideTurns at most.
-void Engine::flush_pending(Instant now, bool may_ride) noexcept {
-  if (riding_.empty()) {
-    ride_turns_ = 0;
-  } else {
-    may_ride &= ++ride_turns_ <= kRideTurns;
-    pending_.splice(pending_.begin(), riding_);
+void Engine::flush_pending(Instant now) noexcept {
+  TcpPending turn;
+  turn.swap(riding_);
+  turn.splice(turn.end(), pending_);
+  transmit_all(turn, now);
+}
+
+/// Who owes no more than an ACK that may wait does so, for a while: until the program has waited
+/// for all that it looks after, or calls again and again in vain, or the helper would send it.
+void Engine::flush_pending_to_return(Instant now) noexcept {
+  if (poll_of_ == PollOf::kAll || lull_ > 1 || now >= ride_until_) {
+    ++ride_clock_;
+    ride_until_ = now + config_.helper_grace;
   }
-  TcpPending turn;  // those that are not done after their turn wait for the next poll
+  TcpPending turn;
+  while (!riding_.empty()) {
+    TcpFlow& f = riding_.front();
+    if (static_cast<uint8_t>(ride_clock_ - f.rides_from) <= kLongestRide) break;
+    riding_.pop_front();
+    turn.push_back(f);
+  }
   while (!pending_.empty()) {
     TcpFlow& f = pending_.front();
     pending_.pop_front();
-    (may_ride && !f.is_stalled && tcp::may_ride(f.tcb) ? riding_ : turn).push_back(f);
+    f.rides_from = ride_clock_;
+    (!f.is_stalled && tcp::may_ride(f.tcb) ? riding_ : turn).push_back(f);
   }
-  while (!turn.empty()) {
-    TcpFlow& f = turn.front();
-    turn.pop_front();
+  transmit_all(turn, now);
+}
+
+/// Those that are not done after their turn wait for the next poll.
+void Engine::transmit_all(TcpPending& flows, Instant now) noexcept {
+  if (flows.empty()) return;
+  if (&flows.front() != &flows.back()) bell_ = Doorbell::kLater;
+  unsigned n = 0;
+  while (!flows.empty()) {
+    TcpFlow& f = flows.front();
+    flows.pop_front();
     if (!transmit(f, now)) want_transmit(f);
     if (f.owner == nullptr && f.listener == kNoListener && !f.notify_hook.is_linked()) [[unlikely]]
       orphan_effects(f, now);
+    if (++n % kMostTogether == 0) tx_flush();
+  }
+  if (bell_ == Doorbell::kLater) {
+    bell_ = Doorbell::kNow;
+    tx_flush();
   }
 }
 
