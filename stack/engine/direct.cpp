@@ -7,10 +7,16 @@
 namespace vireo {
 
 [[gnu::hot]] Engine::PolledFor Engine::poll_for(TcpFlow& f, const iovec& to, Instant now) noexcept {
-  return poll_for_here(f, to, now);
+  polls_for_ = PollOf::kWait;
+  const PolledFor polled = poll_for_here(f, to, now);
+  polls_for_ = PollOf::kCall;
+  return polled;
 }
 [[gnu::hot]] Engine::PolledFor Engine::poll_for(UdpFlow& u, const iovec& to, Instant now) noexcept {
-  return poll_for_here(u, to, now);
+  polls_for_ = PollOf::kWait;
+  const PolledFor polled = poll_for_here(u, to, now);
+  polls_for_ = PollOf::kCall;
+  return polled;
 }
 
 [[gnu::hot]] bool Engine::tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept {
@@ -37,6 +43,7 @@ namespace vireo {
   else
     settle();
   tcp::queue_lone(t, b, sum);
+  f.pending_hook.unlink();  // the ACK that it owed has left, or waits behind it
   if (!is_sent) [[unlikely]] {
     tcp_progress(f, now);  // it is queued, and waits for the ring as others do
     return true;
@@ -60,6 +67,7 @@ namespace vireo {
   const uint16_t window = tcp::window_field(t);
   const bool is_sent = emit_plain(f, b, sum, window, now);
   tcp::queue_next(t, b, sum);
+  f.pending_hook.unlink();
   if (!is_sent) [[unlikely]] {
     tcp_progress(f, now);
     return true;
@@ -93,7 +101,7 @@ bool Engine::begins_row(UdpFlow& u, const std::byte* frame) noexcept {
 /// All else of a turn whose one frame was taken.
 bool Engine::finish_to_return(Instant now) noexcept {
   settle();
-  poll_of_ = PollOf::kOne;
+  poll_of_ = polls_for_;
   const bool is_worked = full_turn(now, 1);
   poll_of_ = PollOf::kNobody;
   return is_worked;

@@ -87,7 +87,7 @@ template <class F>
   VIREO_DEBUG_ASSERT(owed_.flow == nullptr);
   Queue* const queue = only_.queue;
   if (queue == nullptr) [[unlikely]]
-    return {0, poll_to_return(now)};
+    return {0, poll_to_return(now, polls_for_)};
   last_poll_.store(now.ns(), std::memory_order_relaxed);  // as poll()
   const unsigned n = queue->rx_burst(burst_);
   RxDesc& first = burst_[0];

@@ -103,7 +103,7 @@ bool Engine::turn(Instant now) noexcept {
 bool Engine::go_on_to_return(Instant now, unsigned n) noexcept {
   if (unrung_ != 0) [[unlikely]]
     ring_left();
-  poll_of_ = PollOf::kOne;
+  poll_of_ = polls_for_;
   const Polled from = only_;
   unsigned frames = receive_first(*from.port, *from.queue, n, now);
   if (only_.queue == nullptr) [[unlikely]]
@@ -310,7 +310,7 @@ void Engine::tx_flush() noexcept {
 }
 
 /// What Doorbell::kLater left.
-[[gnu::cold]] void Engine::ring_left() noexcept {
+[[gnu::noinline]] void Engine::ring_left() noexcept {
   unrung_ = 0;
   tx_flush();
 }

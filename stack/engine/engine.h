@@ -147,8 +147,8 @@ struct FastConnect {
 /// Whose a turn is that returns to the program with what came.
 enum class PollOf : uint8_t {
   kNobody,  ///< it does not
-  kOne,     ///< recv, accept, connect: the program may be amid what an earlier call told it
-  kAll,     ///< epoll_wait, poll, select: it is done with that
+  kCall,    ///< recv, accept, connect: the program may be amid what an earlier call told it
+  kWait,    ///< epoll_wait, poll, select, or whoever blocks: it is done with that
 };
 
 struct Sleeper;
@@ -201,7 +201,7 @@ class Engine {
   /// poll() of a call that returns to the program with what came: an ACK that is owed for it waits
   /// some such turns, for what the program does next, send or close, carries it. It may have many
   /// others to look after before that, until it waits again for all of them.
-  bool poll_to_return(Instant now, PollOf call = PollOf::kOne) noexcept VIREO_REQUIRES(lock_) {
+  bool poll_to_return(Instant now, PollOf call = PollOf::kCall) noexcept VIREO_REQUIRES(lock_) {
     poll_of_ = call;
     const bool is_worked = poll(now);
     poll_of_ = PollOf::kNobody;
@@ -209,7 +209,7 @@ class Engine {
   }
   /// poll_to_return() of a call that receives on `f` and has nothing to read: if what comes is the
   /// answer that is expected, it goes straight to `to`, which has an address. Then its books, and
-  /// that its bytes were received, are left to who takes the lock next.
+  /// that its bytes were received, are left to who takes the lock next. Of a call that blocks.
   PolledFor poll_for(TcpFlow& f, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
   /// The same of a datagram of the connected `u`, which has no error to tell. Nothing is left.
   PolledFor poll_for(UdpFlow& u, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
@@ -702,6 +702,8 @@ class Engine {
   /// frames, none would, and the device would run out of empty ones.
   static constexpr unsigned kMostUnbooked = 256;
   static constexpr unsigned kTimersPerPoll = 32;
+  /// Frames of one turn, whosever, that leave with one doorbell.
+  static constexpr unsigned kMostTogether = 32;
   static constexpr unsigned kInboxNotes = 256;
 
   EngineId id_;
@@ -722,10 +724,11 @@ class Engine {
   unsigned unrung_ = 0;           ///< frames that wait for ring_left()
   uint64_t sent_at_poll_ = 0;     ///< of tx_bytes, when a send polled last
   PollOf poll_of_ = PollOf::kNobody;
-  uint8_t ride_clock_ = 0;          ///< TcpFlow::rides_from
-  Instant ride_until_{};            ///< it goes on by itself
-  Doorbell bell_ = Doorbell::kNow;  ///< of a segment that nothing of its connection follows
-  bool stamps_ = false;             ///< stamp_frames() was asked for
+  PollOf polls_for_ = PollOf::kCall;  ///< whose poll_for_here() is
+  uint8_t ride_clock_ = 0;            ///< TcpFlow::rides_from
+  Instant ride_until_{};              ///< it goes on by itself
+  Doorbell bell_ = Doorbell::kNow;    ///< of a segment that nothing of its connection follows
+  bool stamps_ = false;               ///< stamp_frames() was asked for
   /// An answer whose books are not done. Its flow is as it is afterwards but for what nobody looks
   /// at who sends on it: the acknowledged segment is still in the queue.
   struct {

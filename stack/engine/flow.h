@@ -76,8 +76,9 @@ struct TcpFlow : Flow, WheelNode {
   uint16_t next_ip_id = 0;      ///< of packets that may be fragmented (RFC 6864 §4.2)
   uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and the like: no path lifts the MSS above it
   bool is_stalled : 1 = false;  ///< waits for a neighbour
+  bool is_riding : 1 = false;   ///< if `pending_hook` is linked: in Engine::riding_
   PortOrigin port_origin : 2 = PortOrigin::kProgram;
-  uint8_t rides_from = 0;  ///< in Engine::riding_: Engine::ride_clock_ when it began
+  uint8_t rides_from = 0;  ///< is_riding: Engine::ride_clock_ when it began
   IpSettings ip;
   Instant stalled_since{};  ///< first time the way was not known; default: it is known
   ListHook unowned_hook;    ///< Listener::ready, later perhaps Engine::orphans_

@@ -7,7 +7,7 @@
 // seldom: each look takes the processor from a program that has but one. While threads of the
 // program sleep in our calls (they serve the engine when they wake), or nothing is open, it sleeps
 // until something happens. Owner: process. Thread: start() and the destructor by the owner; the
-// rest is its own thread, all signals blocked.
+// rest is its own thread, all signals but faults blocked.
 #pragma once
 
 #include <poll.h>

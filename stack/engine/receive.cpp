@@ -148,7 +148,7 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
     note_effects(t, tcp::input(t.tcb, std::move(s), now));
     if (t.owner == nullptr) [[unlikely]]
       want_transmit(t);  // an orphan may be over: that is seen after the burst
-    else if (!t.pending_hook.is_linked() || t.is_stalled)
+    else if (!t.pending_hook.is_linked() || t.is_stalled || t.is_riding)
       arm_timer(t);  // else transmit() does
     return;
   }
@@ -216,7 +216,7 @@ void Engine::send_alone(Port& port, const wire::HeaderTemplate& header,
                                           .options = {plan.options, plan.options_length}});
   // A full ring drops it, as a busy network would.
   if (!port.queue().tx({{head, n}, {}, 0}, bell_)) return;
-  if (bell_ == Doorbell::kLater) ++unrung_;
+  if (bell_ == Doorbell::kLater && ++unrung_ >= kMostTogether) ring_left();
   stats_.tx_packets.add();
   stats_.tx_bytes.add(n);
 }

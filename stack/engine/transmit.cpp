@@ -15,11 +15,11 @@ namespace {
 constexpr unsigned kSendBurst = 64;
 /// Frames that wait for the doorbell of another.
 constexpr unsigned kMostUnrung = 8;
-/// How long an ACK may wait before it goes by itself, in steps of Engine::ride_clock_. Accept until
-/// there is none, then epoll_wait and recv, is one.
+/// How long an ACK may wait before it goes by itself, in steps of Engine::ride_clock_: it leaves
+/// with the next. Accept until there is none, then epoll_wait and recv, is two.
 constexpr uint8_t kLongestRide = 2;
-/// Connections whose segments leave with one doorbell.
-constexpr unsigned kMostTogether = 16;
+/// A step, of a program that does neither wait nor ask in vain.
+constexpr Duration kRideStep = Duration::ms(1);
 /// How often the kernel is asked again about a neighbour that does not answer, or to confirm one in
 /// use.
 constexpr Duration kAskAgain = Duration::ms(500);
@@ -105,9 +105,10 @@ void Engine::want_transmit(TcpFlow& f) noexcept {
   lull_ = 0;
   deadlines_moved_ = true;  // whoever sleeps or helps must know that something waits
   if (f.pending_hook.is_linked()) {
-    if (f.is_stalled || tcp::may_ride(f.tcb)) return;
-    f.pending_hook.unlink();  // perhaps it was riding, and has more to say now
+    if (!f.is_riding || tcp::may_ride(f.tcb)) return;
+    f.pending_hook.unlink();  // it has more to say now
   }
+  f.is_riding = false;
   pending_.push_back(f);
 }
 
@@ -116,6 +117,7 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
   if (f.is_stalled) [[unlikely]]
     return true;
   f.pending_hook.unlink();
+  f.is_riding = false;
   tcp::Plan plan;
   bool is_done = true;
   bool is_unrung = false;
@@ -154,7 +156,10 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
     is_unrung = !is_last;
     if (!is_burst) tcp::sent(f.tcb, plan, now);
   }
-  if (is_unrung) ring_later(f, frames);
+  if (is_unrung)
+    ring_later(f, frames);
+  else if (bell_ == Doorbell::kLater)
+    unrung_ += frames;
   arm_timer(f);
   return is_done;
 }
@@ -165,8 +170,7 @@ bool Engine::transmit(TcpFlow& f, Instant now) noexcept {
 void Engine::ring_later(TcpFlow& f, unsigned frames) noexcept {
   unrung_ += frames;
   if (unrung_ < kMostUnrung && tcp::is_held_back(f.tcb)) return;
-  unrung_ = 0;
-  f.egress.port->queue().tx_flush();
+  ring_left();
 }
 
 bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
@@ -367,11 +371,11 @@ void Engine::flush_pending(Instant now) noexcept {
 }
 
 /// Who owes no more than an ACK that may wait does so, for a while: until the program has waited
-/// for all that it looks after, or calls again and again in vain, or the helper would send it.
+/// some times for all that it looks after, or has called again and again in vain.
 void Engine::flush_pending_to_return(Instant now) noexcept {
-  if (poll_of_ == PollOf::kAll || lull_ > 1 || now >= ride_until_) {
+  if (poll_of_ == PollOf::kWait || lull_ > 1 || now >= ride_until_) {
     ++ride_clock_;
-    ride_until_ = now + config_.helper_grace;
+    ride_until_ = now + std::min(kRideStep, config_.helper_grace);
   }
   TcpPending turn;
   while (!riding_.empty()) {
@@ -383,8 +387,9 @@ void Engine::flush_pending_to_return(Instant now) noexcept {
   while (!pending_.empty()) {
     TcpFlow& f = pending_.front();
     pending_.pop_front();
+    f.is_riding = !f.is_stalled && tcp::may_ride(f.tcb);
     f.rides_from = ride_clock_;
-    (!f.is_stalled && tcp::may_ride(f.tcb) ? riding_ : turn).push_back(f);
+    (f.is_riding ? riding_ : turn).push_back(f);
   }
   transmit_all(turn, now);
 }
@@ -393,19 +398,17 @@ void Engine::flush_pending_to_return(Instant now) noexcept {
 void Engine::transmit_all(TcpPending& flows, Instant now) noexcept {
   if (flows.empty()) return;
   if (&flows.front() != &flows.back()) bell_ = Doorbell::kLater;
-  unsigned n = 0;
   while (!flows.empty()) {
     TcpFlow& f = flows.front();
     flows.pop_front();
     if (!transmit(f, now)) want_transmit(f);
     if (f.owner == nullptr && f.listener == kNoListener && !f.notify_hook.is_linked()) [[unlikely]]
       orphan_effects(f, now);
-    if (++n % kMostTogether == 0) tx_flush();
+    if (unrung_ >= kMostTogether) ring_left();
   }
-  if (bell_ == Doorbell::kLater) {
-    bell_ = Doorbell::kNow;
-    tx_flush();
-  }
+  if (bell_ == Doorbell::kNow) return;
+  bell_ = Doorbell::kNow;
+  if (unrung_ != 0) ring_left();
 }
 
 /// Neighbours or routes changed, or time passed: whoever waits for them tries again.

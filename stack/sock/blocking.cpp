@@ -113,7 +113,7 @@ bool may_read_directly(const WaitFor& what) noexcept {
 
 /// One poll. @return a frame or note was handled.
 bool poll_once(Engine& e, const WaitFor& what, Instant now) noexcept VIREO_REQUIRES(e.lock()) {
-  if (!may_read_directly(what)) return e.poll_to_return(now);
+  if (!may_read_directly(what)) return e.poll_to_return(now, PollOf::kWait);
   DirectRead& direct = *what.direct;
   const Engine::PolledFor polled =
       direct.flow.kind == FlowKind::kTcp

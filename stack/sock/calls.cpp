@@ -468,7 +468,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
     if (f.flow != nullptr && kind(h) == FileKind::kTcp) {
       tcp::Tcb& t = f.tcp_flow().tcb;
       if (request == FIONREAD) {
-        if (tcp::recv_queue(t).empty()) e.poll(Clock::now());
+        if (tcp::recv_queue(t).empty()) e.poll_to_return(Clock::now());
         // Up to the mark, where a read stops.
         uint64_t bytes = tcp::recv_queue(t).bytes();
         if (tcp::urgent(t) != tcp::Urgent::kNone && f.tcp.options->oobinline == 0)
@@ -483,7 +483,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
     }
     if (f.flow != nullptr && request == FIONREAD) {
       UdpFlow& u = f.udp_flow();
-      if (u.queue.empty()) e.poll(Clock::now());
+      if (u.queue.empty()) e.poll_to_return(Clock::now());
       // Of the first datagram only (udp(7)).
       uint64_t bytes = 0;
       for (const PacketBuf* p = u.queue.front(); p != nullptr; p = p->next) {

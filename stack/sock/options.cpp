@@ -696,7 +696,7 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
   if (level == SOL_SOCKET && name == SO_ERROR) {
     const EngineGuard guard(e);
     if (f.flow == nullptr) return std::nullopt;
-    e.poll(Clock::now());
+    e.poll_to_return(Clock::now());
     const int error = f.is_tcp() ? tcp_socket::take_error(f) : udp_socket::take_error(f);
     if (error == 0 && f.is_udp()) return std::nullopt;  // the kernel may have one
     return give_int(error, value, len);

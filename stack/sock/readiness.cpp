@@ -38,7 +38,7 @@ bool poll_engine(Engine& e) noexcept {
 
 bool poll_engine_to_return(Engine& e) noexcept {
   if (!e.try_acquire()) return true;
-  const bool busy = e.poll_to_return(Clock::now(), PollOf::kAll);
+  const bool busy = e.poll_to_return(Clock::now(), PollOf::kWait);
   e.unlock();
   return busy;
 }

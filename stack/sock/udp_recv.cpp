@@ -221,7 +221,7 @@ enum class Progress : uint8_t {
       guard.lock();
       continue;
     }
-    if (u.queue.empty() && !std::exchange(polled, false)) e.poll(Clock::now());
+    if (u.queue.empty() && !std::exchange(polled, false)) e.poll_to_return(Clock::now());
     if (const int error = take_error(f); error != 0) return fail(error, "recv");
     if (!u.queue.empty()) return deliver(f, e, msg, flags);
     if (nonblock) return fail(EAGAIN, "recv");

@@ -18,7 +18,7 @@ class Riding : public Accepted {
     h.link().step(h.now());
     return peer.hear_all();
   }
-  void return_with_nothing(PollOf call = PollOf::kOne) {
+  void return_with_nothing(PollOf call = PollOf::kCall) {
     h.engine().lock().lock();
     h.engine().poll_to_return(h.now(), call);
     h.engine().unlock();
@@ -70,26 +70,30 @@ TEST_F(Riding, EndsWithTheNextTurn) {
   EXPECT_EQ(sent[0].ack, peer.nxt);
 }
 
-TEST_F(Riding, EndsWhenTheProgramHasWaitedForAll) {  // accept that finds none, epoll_wait, recv
+TEST_F(Riding, EndsWhenTheProgramHasWaitedForAll) {
   EXPECT_TRUE(receive("request").empty());
-  const int turns = turns_to_the_ack(PollOf::kAll);
+  const int turns = turns_to_the_ack(PollOf::kWait);
   EXPECT_GT(turns, 2);
   EXPECT_LT(turns, 20);
 }
 
 TEST_F(Riding, EndsWhenOneIsAskedInVain) {
   EXPECT_TRUE(receive("request").empty());
-  const int turns = turns_to_the_ack(PollOf::kOne);
+  const int turns = turns_to_the_ack(PollOf::kCall);
   EXPECT_GT(turns, 8);
   EXPECT_LT(turns, 40);
 }
 
 // An epoll_wait that told of many: what is done for the others is no wait.
 TEST_F(Riding, OutlivesCallsForOthers) {
+  h.listen(81);
   EXPECT_TRUE(receive("request").empty());
-  for (int i = 0; i < 50; ++i) {
-    peer.say(kAck, peer.nxt, peer.ack, {.options = peer.options(), .poll_now = false});
+  for (uint16_t i = 0; i < 50; ++i) {
+    Peer other(h, "11.0.0.8", static_cast<uint16_t>(40'000 + i), 81);
+    other.say(kSyn, other.iss, Seq32(0), {.options = other.syn_options(), .poll_now = false});
     return_with_nothing();
+    EXPECT_EQ(other.hear_all().size(), 1u);
+    EXPECT_TRUE(peer.hear_all().empty()) << i;
   }
   EXPECT_TRUE(peer.hear_all().empty());
   h.write(*c, "answer");
@@ -145,6 +149,37 @@ TEST_F(Riding, EndsBeforeASleep) {
   h.engine().unlock();
   h.link().step(h.now());
   EXPECT_EQ(peer.hear_all().size(), 1u);
+}
+
+// Each by its own time, and who has more to say at once.
+TEST_F(Riding, EndsForOneAndGoesOnForAnother) {
+  Listening& l = h.listen(81);
+  Peer other(h, "11.0.0.8", 40'000, 81);
+  ASSERT_TRUE(other.connect());
+  Conn* const d = h.accept(l);
+  ASSERT_NE(d, nullptr);
+  h.close(l);
+  other.hear_all();
+  EXPECT_TRUE(receive("request").empty());
+  for (int i = 0; i < 9; ++i) return_with_nothing(PollOf::kWait);  // of which two count
+  EXPECT_TRUE(peer.hear_all().empty());
+  other.say(kAck | kPsh, other.nxt, other.ack,
+            {.data = "later", .options = other.options(), .poll_now = false});
+  return_with_nothing(PollOf::kWait);
+  EXPECT_EQ(peer.hear_all().size(), 1u);
+  EXPECT_TRUE(other.hear_all().empty());
+  h.write(*d, "answer");
+  EXPECT_EQ(other.hear_all().size(), 1u);
+}
+
+TEST_F(Riding, EndsWithASecondSegment) {
+  const std::string segment(1'400, 'x');
+  receive(segment);  // what a full one is
+  h.settle();
+  h.read(*c);
+  peer.hear_all();
+  EXPECT_TRUE(receive(segment).empty());
+  EXPECT_EQ(receive(segment).size(), 1u);
 }
 
 TEST_F(Riding, IsNotForTwoSegments) {
