@@ -188,7 +188,7 @@ std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> ou
 bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
                           size_t& taken) noexcept VIREO_NO_THREAD_ANALYSIS {
   if (!e.try_acquire()) return true;
-  const bool busy = e.poll_to_return(Clock::now(), PollOf::kWait);
+  const bool busy = e.poll_to_return(now, PollOf::kWait);
   // The control lock comes before the engine's, so that it can only be tried for.
   if (wants(kReady) && !wants(kDirty) && self_.control.try_lock()) {
     const bool has_kernel = hybrid_count_ != 0 || raw_count_ != 0;
