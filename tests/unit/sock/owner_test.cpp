@@ -15,6 +15,12 @@
 namespace vireo::test {
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr bool kIsThreadSanitizer = true;
+#else
+constexpr bool kIsThreadSanitizer = false;
+#endif
+
 int status_of(pid_t child) {
   int status = -1;
   EXPECT_EQ(::waitpid(child, &status, __WALL), child);
@@ -60,6 +66,7 @@ TEST(OwnerTest, AsksTheKernelNothing) {
 }
 
 TEST(OwnerTest, NotInTheChildOfAVfork) {
+  if (kIsThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer makes vfork(2) a fork(2)";
   const Owner owner;
   for (int i = 0; i < 2; ++i) {
     volatile bool there = true, there_again = true;
@@ -104,6 +111,7 @@ TEST(OwnerTest, AsksNoMoreWhenACloneWasWaitedFor) {
 
 /// The last: from here on it asks.
 TEST(OwnerTest, NotInAProcessThatSharesMemory) {
+  if (kIsThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer ends a process that shares memory";
   static const Owner owner;
   static int there;
   there = -1;
