@@ -24,6 +24,13 @@ class Riding : public Accepted {
     h.engine().unlock();
     h.link().step(h.now());
   }
+  /// The engine learns what a full segment is; nothing of it is left.
+  void show_full(const std::string& segment) {
+    receive(segment);
+    h.settle();
+    h.read(*c);
+    peer.hear_all();
+  }
   /// Of such calls that find nothing: the one that sends the ACK, which is all that is sent.
   int turns_to_the_ack(PollOf call) {
     std::vector<Heard> sent;
@@ -112,7 +119,7 @@ TEST_F(Riding, EndsInTime) {
     sent = peer.hear_all().size();
   }
   EXPECT_GT(calls, 4);
-  EXPECT_LT(calls, 20) << "within some of the helper's graces";
+  EXPECT_LT(calls, 20) << "within some milliseconds";
 }
 
 TEST_F(Riding, TakesWhatComesMeanwhileWithIt) {
@@ -174,20 +181,14 @@ TEST_F(Riding, EndsForOneAndGoesOnForAnother) {
 
 TEST_F(Riding, EndsWithASecondSegment) {
   const std::string segment(1'400, 'x');
-  receive(segment);  // what a full one is
-  h.settle();
-  h.read(*c);
-  peer.hear_all();
+  show_full(segment);
   EXPECT_TRUE(receive(segment).empty());
   EXPECT_EQ(receive(segment).size(), 1u);
 }
 
 TEST_F(Riding, IsNotForTwoSegments) {
   const std::string segment(1'400, 'x');
-  receive(segment);  // what a full one is
-  h.settle();
-  h.read(*c);
-  peer.hear_all();
+  show_full(segment);
   peer.say(kAck, peer.nxt, peer.ack,
            {.data = segment, .options = peer.options(), .poll_now = false});
   peer.nxt = peer.nxt + 1'400;
