@@ -20,7 +20,7 @@ class SharedValues {
 
   /// Equal to `value`, with a reference for the caller; nullptr: no memory.
   const T* find_or_make(const T& value) noexcept {
-    const ControlGuard guard(lock_);
+    const LockGuard guard(lock_);
     unsigned looks = 0;
     for (Block* b = first_; b != nullptr && looks < kLooks; b = b->next, ++looks) {
       if (static_cast<const T&>(*b) != value) continue;
@@ -43,7 +43,7 @@ class SharedValues {
     Block& b = block_of(value);
     b.home.drop(b);
   }
-  ControlLock& lock() noexcept { return lock_; }  ///< for fork(), whose child must find it free
+  Lock& lock() noexcept { return lock_; }  ///< for fork(), whose child must find it free
 
  private:
   static constexpr unsigned kLooks = 8;
@@ -60,7 +60,7 @@ class SharedValues {
     return *const_cast<Block*>(static_cast<const Block*>(value));
   }
   void drop(Block& b) noexcept {
-    const ControlGuard guard(lock_);
+    const LockGuard guard(lock_);
     if (b.refs.fetch_sub(1, std::memory_order_relaxed) != 1) return;  // the lock orders it
     unlink(b);
     delete &b;
@@ -76,7 +76,7 @@ class SharedValues {
     if (b.next != nullptr) b.next->previous = b.previous;
   }
 
-  ControlLock lock_;
+  Lock lock_;
   Block* first_ VIREO_GUARDED_BY(lock_) = nullptr;  ///< the one found last
 };
 

@@ -29,40 +29,23 @@ timespec to_timespec(Duration d) {
   return {d.s(), d.ns() % 1'000'000'000};
 }
 
-Wake wait_on(const void* word, uint32_t expected, Duration timeout) {
+}  // namespace
+
+Wake futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, Duration timeout) noexcept {
   ErrnoKeeper keep;
   const timespec ts = to_timespec(timeout);
   const bool bounded = timeout != Duration::max();
-  if (syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, bounded ? &ts : nullptr, nullptr, 0) ==
-      0)
+  if (syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, bounded ? &ts : nullptr, nullptr,
+              0) == 0)
     return Wake::kWoken;
   if (errno == ETIMEDOUT) return Wake::kTimeout;
   return errno == EINTR ? Wake::kInterrupted : Wake::kWoken;  // EAGAIN: the word had changed
 }
 
-int wake_on(const void* word, int count) {
-  ErrnoKeeper keep;
-  const long n = syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
-  return n < 0 ? 0 : static_cast<int>(n);
-}
-
-}  // namespace
-
-Wake futex_wait(const std::atomic<uint32_t>& word, uint32_t expected, Duration timeout) noexcept {
-  return wait_on(&word, expected, timeout);
-}
-
-Wake futex_wait_low(const std::atomic<uint64_t>& word, uint32_t expected,
-                    Duration timeout) noexcept {
-  return wait_on(&word, expected, timeout);  // little-endian: the low half lies first
-}
-
 int futex_wake(const std::atomic<uint32_t>& word, int count) noexcept {
-  return wake_on(&word, count);
-}
-
-int futex_wake_low(const std::atomic<uint64_t>& word, int count) noexcept {
-  return wake_on(&word, count);
+  ErrnoKeeper keep;
+  const long n = syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+  return n < 0 ? 0 : static_cast<int>(n);
 }
 
 Result<short> wait_fd(int fd, short events, Duration timeout) noexcept {

@@ -28,12 +28,8 @@ enum class Wake : uint8_t {
 /// futex(2).
 Wake futex_wait(const std::atomic<uint32_t>& word, uint32_t expected,
                 Duration timeout = Duration::max()) noexcept;
-/// As above for the low half of a 64-bit word.
-Wake futex_wait_low(const std::atomic<uint64_t>& word, uint32_t expected,
-                    Duration timeout = Duration::max()) noexcept;
 /// Wakes up to `count` sleepers of `word`. @return how many.
 int futex_wake(const std::atomic<uint32_t>& word, int count) noexcept;
-int futex_wake_low(const std::atomic<uint64_t>& word, int count) noexcept;
 
 /// Waits until `fd` has one of the poll(2) `events`. @return the ready events, 0 at timeout.
 /// Errors: EINTR, and those of ppoll(2).

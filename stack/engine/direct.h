@@ -94,7 +94,7 @@ template <class F>
   if (n == 1 && is_single(first.flags)) [[likely]] {
     if (const uint32_t bytes = take_expected(first, f, to, now); bytes != 0) [[likely]] {
       first.packet.reset();
-      // As end_turn(); notes are run when the lock is let go, and the pool is as it was.
+      // As end_turn(); the pool is as it was.
       if (now.ns() >= deadline_.load(std::memory_order_relaxed) || deadlines_moved_ ||
           ++frames_unbooked_ >= kMostUnbooked) [[unlikely]]
         return {bytes, finish_to_return(now)};

@@ -42,7 +42,6 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
       low_water_(pool_->size() / 16),
       short_below_(2 * low_water_ + kBurst),
       uneasy_below_(short_below_),
-      inbox_(kInboxNotes),
       resets_(kResetsPerSecond),
       challenges_(kChallengesPerSecond),
       wheel_(Clock::now()),
@@ -135,11 +134,7 @@ bool Engine::go_on_to_return(Instant now, unsigned n) noexcept {
 
 /// All of a turn that found `frames`.
 bool Engine::full_turn(Instant now, unsigned frames) noexcept {
-  bool is_worked = frames != 0;
-  if (lock_.has_work()) [[unlikely]] {
-    run_notes(lock_.take_work());
-    deadlines_moved_ = is_worked = true;
-  }
+  const bool is_worked = frames != 0;
   if (pool_->free_count() <= short_below_) [[unlikely]]
     run_short(now);
   else if (pool_->window_share() != PacketPool::kNoShare) [[unlikely]]
@@ -225,55 +220,6 @@ void Engine::count_flow() noexcept {
   if (flow_count_.fetch_add(1, std::memory_order_seq_cst) == 0) ring_helper_before(Instant());
 }
 
-// ---- notes
-
-void Engine::unlock_noted() noexcept {
-  lock_.unlock([this](Work w) { run_notes(w); });
-}
-
-void Engine::run_notes(Work work) noexcept {
-  if (has(work, Work::kInbox)) take_notes(Clock::now());
-}
-
-bool Engine::note_send(FlowTag tag, uint32_t generation, std::span<const iovec> data) noexcept {
-  size_t n = 0;
-  for (const iovec& v : data) n += v.iov_len;
-  if (n > SendNote::kCapacity) return false;
-  const bool is_put = inbox_.push_with([&](SendNote& note) {
-    note.flow = tag;
-    note.generation = generation;
-    note.length = static_cast<uint32_t>(n);
-    std::byte* to = note.bytes;
-    for (const iovec& v : data)
-      to = std::copy_n(static_cast<const std::byte*>(v.iov_base), v.iov_len, to);
-  });
-  if (!is_put) return false;
-  if (lock_.lock_or_note(Work::kInbox)) {
-    take_notes(Clock::now());
-    unlock();
-  }
-  return true;
-}
-
-void Engine::take_notes(Instant now) noexcept {
-  settle();
-  while (inbox_.pop_with([&](const SendNote& note) {
-    stats_.notes.add();
-    TcpFlow* f = tcp_.get({note.flow.value() - 1, note.generation});
-    if (f == nullptr || !tcp::can_send(f->tcb)) return;  // as data that a reset overtook
-    const iovec v{const_cast<std::byte*>(note.bytes), note.length};
-    // The caller was told that all was taken: the send buffer may be exceeded by what the inbox
-    // holds.
-    if (tcp::append_all(f->tcb, {&v, 1}, now))
-      want_transmit(*f);
-    else
-      note_effects(*f, tcp::fail(f->tcb, ENOBUFS));
-  })) {
-  }
-  if (!pending_.empty()) flush_pending(now);
-  publish_deadline(now);
-}
-
 // ---- facts
 
 Census Engine::census() const noexcept {
@@ -334,7 +280,7 @@ bool Engine::arm_all() noexcept {
       if (!*is_armed) return false;
     }
   }
-  return !lock_.has_work();
+  return true;
 }
 
 void Engine::wake_ack_all() noexcept {

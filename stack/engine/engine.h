@@ -1,9 +1,7 @@
-// The engine: one lock domain with its NIC queues, packet pool, flows, timers and inbox. The
+// The engine: one lock domain with its NIC queues, packet pool, flows and timers. The
 // protocol cores do no I/O; this is where frames, time and locks meet them.
 //
 // Owner: process. Every function needs the engine's lock, unless it says "any thread".
-// The lock carries notes: who finds it taken leaves a note for the holder and goes on
-// (core/lock.h).
 #pragma once
 
 #include <netinet/in.h>
@@ -20,7 +18,6 @@
 #include "core/carriage.h"
 #include "core/clock.h"
 #include "core/lock.h"
-#include "core/mpsc.h"
 #include "core/slab.h"
 #include "core/sleep.h"
 #include "core/stats_layout.h"
@@ -29,7 +26,6 @@
 #include "stack/engine/demux.h"
 #include "stack/engine/fast_open_client.h"
 #include "stack/engine/flow.h"
-#include "stack/engine/inbox.h"
 #include "stack/engine/port_leases.h"
 #include "stack/engine/reply_limit.h"
 #include "stack/engine/syn_table.h"
@@ -167,7 +163,7 @@ class Engine {
                                                 const EngineEvents& events, EngineStats& stats);
   ~Engine();
 
-  EngineLock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread
+  Lock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread
   /// Takes the lock, and does the books that a receiving call left to whoever comes next. Who takes
   /// it by lock() leaves them, and does nothing but what allows for that. Any thread.
   void acquire() noexcept VIREO_ACQUIRE(lock_) {
@@ -184,15 +180,10 @@ class Engine {
     if (owed_.flow != nullptr) [[unlikely]]
       settle_owed();
   }
-  /// Ends a critical section: does the work that others noted meanwhile, then lets go. Any holder.
-  void unlock() noexcept VIREO_RELEASE(lock_) VIREO_NO_THREAD_ANALYSIS {
-    if (!lock_.try_unlock()) [[unlikely]]
-      unlock_noted();
-  }
+  void unlock() noexcept VIREO_RELEASE(lock_) { lock_.unlock(); }
 
   // ---- progress
-  /// One burst from every queue, due timers, noted work, pending sends. @return true if a frame or
-  /// note was handled.
+  /// One burst from every queue, due timers, pending sends. @return true if a frame was handled.
   bool poll(Instant now) noexcept VIREO_REQUIRES(lock_) {
     last_poll_.store(now.ns(),
                      std::memory_order_relaxed);  // stale at worst: the helper looks once more
@@ -309,11 +300,6 @@ class Engine {
   /// The process ends in good order: peers that have acknowledged our FIN need no mourner.
   void settle_will() noexcept;
 
-  // ---- notes: a send that does not wait for the lock
-  /// Any thread, lock not held: leaves `data` (whole or not at all) for the holder. @return false:
-  /// too large or inbox full.
-  bool note_send(FlowTag tag, uint32_t generation, std::span<const iovec> data) noexcept;
-
   // ---- UDP
   /// Receives datagrams for `local` (wildcards allowed), from `remote` only if its port is set.
   Carried<UdpFlow*> udp_open(const Endpoint& local, const Endpoint& remote, bool v6only,
@@ -389,7 +375,7 @@ class Engine {
   /// poll() on behalf of a program that does not call in: does not count as the program's.
   bool poll_for_helper(Instant now) noexcept VIREO_REQUIRES(lock_) { return turn(now); }
   /// Its look each second while there are flows: are the devices still there, and did one forget to
-  /// tell a sleeper of what came? @return true if a frame or note was handled.
+  /// tell a sleeper of what came? @return true if a frame was handled.
   bool look_for_helper(Instant now) noexcept VIREO_REQUIRES(lock_);
   /// While there are no flows nobody polls: lets the mirror free what is out of date.
   void forget_snapshot() noexcept { reader_.quiesce(); }
@@ -457,13 +443,12 @@ class Engine {
          const EngineEvents& events, EngineStats& stats, Arena arena);
 
   // engine.cpp
-  void unlock_noted() noexcept VIREO_RELEASE(lock_);
   bool turn(Instant now) noexcept VIREO_REQUIRES(lock_);
   /// Beside frames nothing is to be done. Who has something to send or to tell has moved the
   /// deadline, too: want_transmit(), note_effects(), note_udp(), and publish_deadline() of what is
   /// left over.
   bool is_quiet(Instant now) const noexcept {
-    return !lock_.has_work() && pool_->free_count() > uneasy_below_ &&
+    return pool_->free_count() > uneasy_below_ &&
            now.ns() < deadline_.load(std::memory_order_relaxed);
   }
   bool end_turn(Instant now, unsigned frames) noexcept VIREO_REQUIRES(lock_);
@@ -472,8 +457,6 @@ class Engine {
   void idle(Instant now) noexcept;
   void reap_and_refill() noexcept;
   void publish_deadline(Instant now) noexcept;
-  void run_notes(Work work) noexcept;
-  void take_notes(Instant now) noexcept;
   void queue_reap() noexcept;
   void ring_helper_before(Instant d) noexcept;
   void count_flow() noexcept;
@@ -704,7 +687,6 @@ class Engine {
   static constexpr unsigned kTimersPerPoll = 32;
   /// Frames of one turn, whosever, that leave with one doorbell.
   static constexpr unsigned kMostTogether = 32;
-  static constexpr unsigned kInboxNotes = 256;
 
   EngineId id_;
   EngineConfig config_;
@@ -747,7 +729,7 @@ class Engine {
   Instant shared_at_;  ///< when windows were last bounded or widened (crowd.cpp)
 
   // Shared with other threads, each on a line of its own.
-  alignas(64) EngineLock lock_;
+  alignas(64) Lock lock_;
   alignas(64) std::atomic<int64_t> deadline_{Instant::never().ns()};
   std::atomic<int64_t> last_poll_{0};
   std::atomic<uint32_t> flow_count_{0};
@@ -755,8 +737,7 @@ class Engine {
   std::atomic<int64_t> helper_sleeps_until_{0};  ///< 0: awake
   EventFd* helper_bell_ = nullptr;
 
-  alignas(64) MpscRing<SendNote> inbox_;
-  Demux demux_;
+  alignas(64) Demux demux_;
   ip::PmtuTable pmtu_{FlowHashKey::random()};
   SynTable syns_;
   std::unique_ptr<FastOpenClient> fast_open_client_;  ///< null: nobody wished for it

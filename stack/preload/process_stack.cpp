@@ -16,7 +16,7 @@ extern char** environ;
 namespace vireo::preload {
 namespace {
 
-constinit ControlLock g_lock;
+constinit Lock g_lock;
 
 void open_log(const Settings& s) {
   LogSink::level.store(static_cast<int>(s.log_level), std::memory_order_relaxed);
@@ -72,7 +72,7 @@ Stack* get_stack() noexcept {
   if (s == nullptr) [[unlikely]] {
     Inside inside;
     (void)libc();
-    const ControlGuard guard(g_lock);
+    const LockGuard guard(g_lock);
     s = process_stack();
     if (s == nullptr) s = make_stack();
   }

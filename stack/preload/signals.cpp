@@ -32,7 +32,7 @@ struct Action {
   struct sigaction user{};
 };
 constinit Action g_actions[NSIG];
-constinit ControlLock g_lock;
+constinit Lock g_lock;
 
 struct sigaction load_action(int signo) noexcept {
   Action& a = g_actions[signo];

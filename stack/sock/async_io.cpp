@@ -21,11 +21,11 @@ struct AsyncWatcher {
 
 /// Few sockets have one. A ReadySource's lock may be held when this one is taken, never the other
 /// way round.
-ControlLock g_lock;
+Lock g_lock;
 std::vector<std::unique_ptr<AsyncWatcher>> g_all VIREO_GUARDED_BY(g_lock);
 
 std::unique_ptr<AsyncWatcher> take_out(const File& f) {
-  const ControlGuard guard(g_lock);
+  const LockGuard guard(g_lock);
   const auto at =
       std::find_if(g_all.begin(), g_all.end(), [&](const auto& w) { return w->file == &f; });
   if (at == g_all.end()) return {};
@@ -96,14 +96,14 @@ void set_async(Handle h, bool on) noexcept {
   w.fd = h.fd;
   w.watcher.notify = notify;
   {
-    const ControlGuard guard(g_lock);
+    const LockGuard guard(g_lock);
     g_all.push_back(std::move(made));
   }
   f.ready.add(w.watcher);
 }
 
 bool is_async(const File& f) noexcept {
-  const ControlGuard guard(g_lock);
+  const LockGuard guard(g_lock);
   return std::any_of(g_all.begin(), g_all.end(), [&](const auto& w) { return w->file == &f; });
 }
 

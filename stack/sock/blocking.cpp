@@ -111,7 +111,7 @@ bool may_read_directly(const WaitFor& what) noexcept {
   return u.queue.empty() && u.soft_error == 0;
 }
 
-/// One poll. @return a frame or note was handled.
+/// One poll. @return a frame was handled.
 bool poll_once(Engine& e, const WaitFor& what, Instant now) noexcept VIREO_REQUIRES(e.lock()) {
   if (!may_read_directly(what)) return e.poll_to_return(now, PollOf::kWait);
   DirectRead& direct = *what.direct;

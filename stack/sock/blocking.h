@@ -15,7 +15,7 @@
 
 namespace vireo {
 
-/// Holds an engine's lock for a scope; runs what others noted when it lets go.
+/// Holds an engine's lock for a scope.
 class VIREO_SCOPED_CAPABILITY EngineGuard {
  public:
   explicit EngineGuard(Engine& e) noexcept VIREO_ACQUIRE(e.lock()) : engine_(e) { e.acquire(); }

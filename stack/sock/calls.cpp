@@ -43,7 +43,7 @@ Result<void> from_kernel(int returned, const char* where) {
 Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
   File& f = *h.file;
   if (!f.stack->is_owner()) return from_kernel(libc().bind(h.fd, addr, len), "bind");
-  const ControlGuard control(f.control);
+  const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "bind");
   const Mode m = mode(h);
   if (f.placeholder || m == Mode::kListening || m == Mode::kVoid ||
@@ -105,7 +105,7 @@ Result<void> shutdown(Handle h, int how) {
     if (done || mode(h) != Mode::kKernel) return done;  // else it was handed over just now
   }
   if (mode(h) == Mode::kListening && how != SHUT_WR) {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "shutdown");
     if (mode(h) == Mode::kListening) listener::stop(f);
   }
@@ -132,7 +132,7 @@ Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
   if (is_tcp_carried(h) || (is_void(h) && f.has_own_name())) {
     if (addr == nullptr || len == nullptr) return fail(EFAULT, "getsockname");
     if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockname");
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockname");
     if (is_tcp_carried(h) || is_void(h)) {  // else it was handed over just now
       give_address(local_name(f), f.domain.load(std::memory_order_relaxed), addr, len);
@@ -148,7 +148,7 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
   if (!is_tcp_carried(h)) return from_kernel(libc().getpeername(h.fd, addr, len), "getpeername");
   if (addr == nullptr || len == nullptr) return fail(EFAULT, "getpeername");
   if (static_cast<int>(*len) < 0) return fail(EINVAL, "getpeername");
-  const ControlGuard control(f.control);
+  const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "getpeername");
   if (!is_tcp_carried(h))  // it was handed over just now
     return from_kernel(libc().getpeername(h.fd, addr, len), "getpeername");
@@ -385,7 +385,7 @@ Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {
 
 namespace {
 void set_async_locked(Handle h, bool on) {
-  const ControlGuard control(h->control);
+  const LockGuard control(h->control);
   if (h.is_alive()) set_async(h, on);
 }
 }  // namespace

@@ -82,14 +82,14 @@ void record_kernel(File& f, const Refusal& why) {
 
 void Stack::count_carried() {
   StatsLayout& all = stats();  // the child of a fork has none until it asks
-  const ControlGuard guard(stats_lock_);
+  const LockGuard guard(stats_lock_);
   all.sockets_carried.add();
 }
 
 void Stack::count_decision(const Refusal& why) {
   {
     StatsLayout& all = stats();
-    const ControlGuard guard(stats_lock_);
+    const LockGuard guard(stats_lock_);
     all.sockets_kernel.add();
     all.refused[static_cast<size_t>(why.why)].add();
   }

@@ -13,7 +13,7 @@ namespace vireo {
 Epoll::~Epoll() {
   for (Item& i : items_)
     if (i.in_use) i.target->ready.remove(i.watcher);
-  const ControlGuard guard(ready_lock_);
+  const LockGuard guard(ready_lock_);
   ready_.clear();
   dirty_.clear();
 }
@@ -26,7 +26,7 @@ void Epoll::notify(Watcher& w, ReadyBits happened) noexcept {
   Item& i = reinterpret_cast<Item&>(w);
   Epoll& e = *i.owner;
   {
-    const ControlGuard guard(e.ready_lock_);
+    const LockGuard guard(e.ready_lock_);
     if ((happened & (kModeChanged | kFileClosed)) != 0) [[unlikely]] {
       i.closed |= (happened & kFileClosed) != 0;
       if (!i.dirty) {
@@ -55,7 +55,7 @@ void Epoll::push(Item& i, bool front) noexcept {
 
 void Epoll::queue(Item& i) noexcept {
   {
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     if (i.ready_hook.is_linked()) return;  // an outer epoll has been told, as Linux sees it
     push(i);
     wake_one();
@@ -81,14 +81,14 @@ void Epoll::wake_one() noexcept {
 
 void Epoll::wake_all() noexcept {
   {
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     while (!sleepers_.empty()) wake_one();
   }
   if (self_.ready.is_watched()) self_.ready.notify(kModeChanged);
 }
 
 bool Epoll::arm(Sleeper& s, EventFd& event) noexcept {
-  const ControlGuard guard(ready_lock_);
+  const LockGuard guard(ready_lock_);
   if (ready_count_ != 0 || !dirty_.empty()) return false;
   s.event = &event;
   sleepers_.push_front(s);
@@ -97,7 +97,7 @@ bool Epoll::arm(Sleeper& s, EventFd& event) noexcept {
 }
 
 void Epoll::disarm(Sleeper& s) noexcept {
-  const ControlGuard guard(ready_lock_);
+  const LockGuard guard(ready_lock_);
   if (s.hook.is_linked()) sleepers_.erase(sleepers_.iterator_to(s));
   set_attention();
 }
@@ -105,7 +105,7 @@ void Epoll::disarm(Sleeper& s) noexcept {
 void Epoll::pass_on() noexcept {
   // Whoever slept before what is left came was on the list before.
   if (!pending() || !wants(kSleeper)) return;
-  const ControlGuard guard(ready_lock_);
+  const LockGuard guard(ready_lock_);
   if (ready_count_ != 0 || !dirty_.empty()) wake_one();
 }
 
@@ -115,7 +115,7 @@ void Epoll::settle_dirty(int epoll_fd) noexcept {
     Item* i = nullptr;
     bool closed = false;
     {
-      const ControlGuard guard(ready_lock_);
+      const LockGuard guard(ready_lock_);
       if (dirty_.empty()) return;
       i = &dirty_.front();
       dirty_.pop_front();
@@ -141,7 +141,7 @@ uint32_t Epoll::evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept {
   uint32_t bits = 0;
   if (i.is_epoll) [[unlikely]] {
     hold.take(nullptr);  // control locks come before the engine's
-    const ControlGuard guard(i.target->control);
+    const LockGuard guard(i.target->control);
     if (i.target.is_alive() && i.target->epoll->is_ready(name_of(i.target))) bits = kReadyIn;
     ours = (bits & i.event.events) != 0;
     return bits & i.event.events;
@@ -159,7 +159,7 @@ uint32_t Epoll::evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept {
 /// asked where they stand, so that each lock is taken once. nullopt: go the full way.
 std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> out) noexcept {
   constexpr uint32_t kFew = 8;
-  const ControlGuard guard(ready_lock_);
+  const LockGuard guard(ready_lock_);
   uint32_t left = ready_count_;
   if (left - 1 >= kFew) return std::nullopt;
   for (const Item& i : ready_)
@@ -210,7 +210,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
   size_t done = 0;
   size_t left = 0;  // of those that were ready at the start: what is put back waits its turn
   {
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     left = ready_count_;
   }
   while (left != 0 && done < out.size()) {
@@ -221,7 +221,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
     size_t m = 0;
     size_t d = 0;
     {
-      const ControlGuard guard(ready_lock_);
+      const LockGuard guard(ready_lock_);
       const size_t most = std::min({kBatch, out.size() - done, left});
       // Off the list before the level is asked: what comes later puts them there again.
       for (; n < most && ready_count_ != 0; ++n) {
@@ -254,7 +254,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
       }
     }
     for (Item* i : std::span(drop, d)) leave_kernel(-1, *i);
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     for (Item* i : std::span(again, m)) {
       if (i->disarmed)
         i->muted = true;
@@ -316,13 +316,13 @@ bool Epoll::is_ready(int epoll_fd) noexcept {
   look_at_hybrid();
   size_t left = 0;
   {
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     left = ready_count_;
   }
   for (; left != 0; --left) {
     Item* i = nullptr;
     {
-      const ControlGuard guard(ready_lock_);
+      const LockGuard guard(ready_lock_);
       if (ready_count_ == 0) break;
       i = &ready_.front();
       ready_.pop_front();
@@ -337,7 +337,7 @@ bool Epoll::is_ready(int epoll_fd) noexcept {
     }
     // A level of the kernel's alone is asked for anew at every look.
     if (!found) continue;
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     push(*i, true);
     return true;
   }
@@ -386,7 +386,7 @@ class EpollCall {
 
   /// The look before anything is waited for. Errors: EBADF, and harvest()'s.
   Result<void> begin() noexcept {
-    const ControlGuard guard(h_->control);
+    const LockGuard guard(h_->control);
     if (!h_.is_alive()) return fail(EBADF, "epoll_wait");
     pin_.pin(*h_.file);
     refresh();
@@ -399,7 +399,7 @@ class EpollCall {
   bool pending() const noexcept { return h_->epoll->pending(); }
   int at_end() const noexcept { return 0; }
   Result<int> harvest(Look look, Instant now) noexcept {
-    const ControlGuard guard(h_->control);
+    const LockGuard guard(h_->control);
     auto n = h_->epoll->harvest(fd_, out_, look, now);
     if (n && *n == 0) refresh();  // it goes on waiting
     return n;
@@ -478,7 +478,7 @@ Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
       return fail_errno("epoll_ctl");
     return {};
   }
-  const ControlGuard guard(epoll->control);
+  const LockGuard guard(epoll->control);
   if (!epoll.is_alive()) return fail(EBADF, "epoll_ctl");
   const Handle target = fd_table().find(fd);
   if (!target) return epoll->epoll->ctl_raw(epoll.fd, op, fd, event);

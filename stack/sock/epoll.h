@@ -177,7 +177,7 @@ class Epoll {
   bool rebuild_ = false;    ///< hybrid reports an item that is gone
   bool raw_first_ = false;  ///< whose turn it is when both have events
 
-  ControlLock ready_lock_;
+  Lock ready_lock_;
   List<Item, &Item::ready_hook> ready_ VIREO_GUARDED_BY(ready_lock_);
   uint32_t ready_count_ VIREO_GUARDED_BY(ready_lock_) = 0;
   List<Item, &Item::dirty_hook> dirty_ VIREO_GUARDED_BY(ready_lock_);

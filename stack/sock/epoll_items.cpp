@@ -129,7 +129,7 @@ Result<void> Epoll::modify(int epoll_fd, Item& i, const epoll_event& event) noex
 /// Its watcher is on no list.
 void Epoll::watch(Item& i) noexcept {
   {
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     i.muted = false;
   }
   i.watcher.interest = i.event.events;
@@ -150,7 +150,7 @@ void Epoll::queue_if_ready(Item& i) noexcept {
 void Epoll::erase(int epoll_fd, Item& i) noexcept {
   i.target->ready.remove(i.watcher);  // from here on no notification comes
   {
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     if (i.ready_hook.is_linked()) {
       ready_.erase(ready_.iterator_to(i));
       --ready_count_;
@@ -209,7 +209,7 @@ void Epoll::collect_engines(sock::EngineSet& set) noexcept {
   if (nested_count_ == 0) return;
   for (Item& i : items_) {
     if (!i.in_use || !i.is_epoll) continue;
-    const ControlGuard guard(i.target->control);
+    const LockGuard guard(i.target->control);
     if (i.target.is_alive()) i.target->epoll->collect_engines(set);
   }
 }

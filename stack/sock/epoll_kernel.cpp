@@ -122,7 +122,7 @@ Result<void> Epoll::enter_hybrid(Item& i) noexcept {
   if (auto done = register_in(*hybrid, fd, i); !done) return done;
   i.kernel_fd = fd;
   if (i.is_epoll) {
-    const ControlGuard guard(i.target->control);
+    const LockGuard guard(i.target->control);
     if (!i.target.is_alive()) return {};
     const auto inner = i.target->epoll->hybrid_fd();
     if (!inner) return std::unexpected(inner.error());
@@ -156,7 +156,7 @@ void Epoll::look_at_hybrid() noexcept {
     i.kernel_look = look_;
     if ((reports[k].events & EPOLLIN) != 0 && !i.is_epoll)
       i.target->kernel_hint.store(true, std::memory_order_relaxed);
-    const ControlGuard guard(ready_lock_);
+    const LockGuard guard(ready_lock_);
     push(i);
   }
   if (rebuild_) [[unlikely]]

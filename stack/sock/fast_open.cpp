@@ -15,7 +15,7 @@ constexpr int kTfoClientNoCookie = 4;
 /// A carried socket and no address that could be connected to: all depends on what it is already.
 Result<Endpoint> begun_peer(Handle h) {
   File& f = *h.file;
-  const ControlGuard control(f.control);
+  const LockGuard control(f.control);
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (!h.is_alive() || engine == nullptr) return fail(EBADF, "send");
   const EngineGuard guard(*engine);

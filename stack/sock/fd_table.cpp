@@ -25,7 +25,7 @@ void* reserve(size_t bytes) {
 constinit FdTable g_fd_table;
 
 Result<void> FdTable::init() {
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   if (slots_ != nullptr) return {};
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -58,7 +58,7 @@ uint64_t FdTable::word_of(const File& f) const noexcept {
 }
 
 Result<File*> FdTable::allocate() {
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   uint32_t index = free_;
   if (index != 0) {
     free_ = files_[index].next_free;
@@ -73,7 +73,7 @@ Result<File*> FdTable::allocate() {
 
 Result<void> FdTable::install(int fd, File& f) {
   if (static_cast<uint32_t>(fd) >= slots_count_) return fail(EMFILE, "descriptor table");
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   f.refs.fetch_add(1, std::memory_order_relaxed);
   // release pairs with the acquire in find(): the File is whole before it can be found.
   slots_[fd].store(word_of(f), std::memory_order_release);
@@ -83,7 +83,7 @@ Result<void> FdTable::install(int fd, File& f) {
 
 bool FdTable::duplicate(int from, int to) {
   if (static_cast<uint32_t>(to) >= slots_count_) return false;
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   const Handle h = find(from);
   if (!h) return false;
   h->refs.fetch_add(1, std::memory_order_relaxed);
@@ -94,14 +94,14 @@ bool FdTable::duplicate(int from, int to) {
 
 Handle FdTable::remove(int fd) {
   if (static_cast<uint32_t>(fd) >= slots_count_) return {};
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   const Handle h = find(fd);
   if (h) slots_[fd].store(0, std::memory_order_release);  // nothing to publish; keeps one order
   return h;
 }
 
 void FdTable::reclaim() {
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   for (uint32_t i = 1; i < files_used_; ++i) {
     File& f = files_[i];
     if (f.kind.load(std::memory_order_relaxed) != FileKind::kNone) continue;
@@ -118,7 +118,7 @@ uint32_t FdTable::count_names(const File& f) const noexcept {
 }
 
 void FdTable::free(File& f) {
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   f.kind.store(FileKind::kNone, std::memory_order_relaxed);
   f.next_free = free_;
   free_ = index_of(f);

@@ -61,7 +61,7 @@ class FdTable {
   uint32_t index_of(const File& f) const noexcept { return static_cast<uint32_t>(&f - files_); }
   /// How many descriptors name `f` (fork).
   uint32_t count_names(const File& f) const noexcept;
-  ControlLock& lock() { return lock_; }
+  Lock& lock() { return lock_; }
   /// Around fork(2): the child shall see the table. All other children (clone(2), _Fork(3)), which
   /// no handler tells of, find it empty: to them every descriptor is the kernel's.
   void show_to_child(bool yes) noexcept;
@@ -74,7 +74,7 @@ class FdTable {
   std::atomic<uint64_t>* slots_ = nullptr;  ///< generation << 32 | index of the File; 0 = not ours
   uint32_t slots_count_ = 0;
   std::atomic<int> end_{0};
-  ControlLock lock_;
+  Lock lock_;
   File* files_ = nullptr;  ///< index 0 is never used
   uint32_t files_used_ VIREO_GUARDED_BY(lock_) = 1;
   uint32_t free_ VIREO_GUARDED_BY(lock_) = 0;

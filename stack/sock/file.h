@@ -110,7 +110,7 @@ struct alignas(64) File {
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
   std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
   [[no_unique_address]] ReadySource ready;
-  ControlLock control;  ///< bind, connect, listen, options
+  Lock control;  ///< bind, connect, listen, options
 
   void touch() noexcept { made_in.store(0, std::memory_order_relaxed); }
   bool is_pristine() const noexcept {

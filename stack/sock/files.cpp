@@ -13,7 +13,7 @@ uint8_t proto_of(FileKind k) { return k == FileKind::kTcp ? IPPROTO_TCP : IPPROT
 /// The last reference is gone: ends the flow, gives everything back.
 void close_file(File& f, UniqueFd port_holder) {
   {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     Engine* e = f.engine.load(std::memory_order_acquire);
     if (e != nullptr) e->acquire();
     // A call that found the File before its number went may have pinned it since; then that call

@@ -19,7 +19,7 @@ namespace {
 /// The numbers of the File are the kernel socket's from here on. A thread that closes one takes it
 /// out of the table first: what is there is open.
 void take_numbers(const File& f, int made) {
-  const ControlGuard table(fd_table().lock());
+  const LockGuard table(fd_table().lock());
   for (int fd = 0; fd < fd_table().end(); ++fd) {
     if (fd_table().find(fd).file != &f) continue;
     const int flags = libc().fcntl(fd, F_GETFD);
@@ -110,7 +110,7 @@ Result<void> hand_over(Handle h, const char* why) {
   File& f = *h.file;
   const Refusal refusal{Carriage::kInherited, 0, why};
   {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, why);
     f.touch();
     const Mode mode = f.mode.load(std::memory_order_relaxed);

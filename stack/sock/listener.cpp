@@ -115,7 +115,7 @@ void give_keys(File& f, int fd) {
 Result<void> listen(Handle h, int backlog) {
   File& f = *h.file;
   {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "listen");
     const Mode mode = f.mode.load(std::memory_order_relaxed);
     if (mode == Mode::kCarried || mode == Mode::kVoid) return fail(EINVAL, "listen");
@@ -182,7 +182,7 @@ Result<int> adopt_kernel(File& listener, int fd, int flags) {
   if (!made) return fd;  // served by the kernel without us
   File& f = **made;
   {
-    const ControlGuard control(listener.control);
+    const LockGuard control(listener.control);
     f.tcp.options = inherited(listener);
   }
   f.tcp.link = Link::kConnected;

@@ -771,7 +771,7 @@ std::optional<Result<void>> get_kept(File& f, int level, int name, void* value, 
 
 Result<void> setsockopt(Handle h, int level, int name, const void* value, socklen_t len) {
   File& f = *h.file;
-  const ControlGuard control(f.control);
+  const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "setsockopt");
   const Mode mode = f.mode.load(std::memory_order_relaxed);
   const bool untold = f.is_tcp() && is_untold(level, name);
@@ -795,7 +795,7 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   SocketOptions o = options_of(f);
   if (f.placeholder) {
     // The placeholder judges the value: limits and errno are the kernel's.
-    const ControlGuard judge(f.stack->placeholder_lock());
+    const LockGuard judge(f.stack->placeholder_lock());
     if (auto ok = kernel_set(h.fd, level, name, value, len); !ok) return ok;
     keep(f, o, h.fd, level, name, value, len);
   } else {
@@ -823,14 +823,14 @@ Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* l
   File& f = *h.file;
   if (f.is_tcp() && level == IPPROTO_TCP && name == TCP_CONGESTION &&
       f.mode.load(std::memory_order_acquire) != Mode::kKernel) {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockopt");
     return get_congestion(f, value, len);
   }
   if (f.is_carried())
     if (auto r = get_live(f, level, name, value, len)) return *r;
   if (f.is_carried() && (f.placeholder || (f.is_tcp() && is_untold(level, name)))) {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockopt");
     if (auto r = get_kept(f, level, name, value, len)) return *r;
   }

@@ -186,7 +186,7 @@ class PollCall {
       const Handle& h = (e++)->target;
       if (!h.is_alive()) continue;  // closed while we wait, and its number is perhaps another's
       if (h->kind.load(std::memory_order_acquire) == FileKind::kEpoll) {
-        const ControlGuard guard(h->control);
+        const LockGuard guard(h->control);
         if (!h.is_alive()) continue;
         h->epoll->collect_engines(engines);
         add_kernel(p.fd, p.events, i);
@@ -223,7 +223,7 @@ class PollCall {
       ReadyBits bits = 0;
       if (h->kind.load(std::memory_order_acquire) == FileKind::kEpoll) {
         hold.take(nullptr);  // control locks come before the engine's
-        const ControlGuard guard(h->control);
+        const LockGuard guard(h->control);
         if (h.is_alive() && h->epoll->is_ready(Epoll::name_of(h))) bits = kReadyIn;
       } else {
         bits = ready_under(hold, h, static_cast<uint16_t>(p.events));

@@ -77,7 +77,7 @@ Stack::~Stack() {
 
 const Rules& Stack::rules() {
   if (const Rules* r = rules_ptr_.load(std::memory_order_acquire)) return *r;
-  const ControlGuard guard(rules_lock_);
+  const LockGuard guard(rules_lock_);
   if (!rules_) {
     Diagnostics said;
     // The default file may be missing; one that was named may not.
@@ -91,7 +91,7 @@ const Rules& Stack::rules() {
 
 Carried<Engine*> Stack::engine() {
   if (Engine* e = engine_ptr_.load(std::memory_order_acquire)) return e;
-  const ControlGuard guard(life_lock_);
+  const LockGuard guard(life_lock_);
   if (Engine* e = engine_ptr_.load(std::memory_order_relaxed)) return e;
   if (engine_refusal_) return std::unexpected(*engine_refusal_);
   if (!net_namespace::is_thread_home()) [[unlikely]]
@@ -170,7 +170,7 @@ Carried<Engine*> Stack::make_engine() {
 
 StatsLayout& Stack::stats() {
   if (StatsLayout* s = stats_ptr_.load(std::memory_order_acquire)) return *s;
-  const ControlGuard guard(stats_lock_);
+  const LockGuard guard(stats_lock_);
   if (stats_ == nullptr) map_stats();
   stats_ptr_.store(stats_, std::memory_order_release);
   return *stats_;
@@ -201,7 +201,7 @@ void Stack::map_stats() {
 
 SocketStats& Stack::take_stats(int proto, int family, int fd) {
   StatsLayout& all = stats();
-  const ControlGuard guard(stats_lock_);
+  const LockGuard guard(stats_lock_);
   for (uint32_t i = 0; i < kStatsSockets; ++i) {
     SocketStats& s = all.sockets[(stats_hint_ + i) % kStatsSockets];
     const uint32_t g = s.generation.load(std::memory_order_relaxed);
@@ -221,7 +221,7 @@ SocketStats& Stack::take_stats(int proto, int family, int fd) {
 
 void Stack::put_stats(SocketStats& s) {
   if (&s == &spare_stats_) return;
-  const ControlGuard guard(stats_lock_);
+  const LockGuard guard(stats_lock_);
   const uint32_t g = s.generation.load(std::memory_order_relaxed);
   s.generation.store(g + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);  // pairs with the reader's acquire fence
@@ -238,7 +238,7 @@ void Stack::put_stats(SocketStats& s) {
 Result<int> Stack::place_number(int family, bool cloexec) {
   UniqueFd& place = family == AF_INET6 ? placeholder6_ : placeholder4_;
   {
-    const ControlGuard guard(place_lock_);
+    const LockGuard guard(place_lock_);
     if (!place) {
       if (!net_namespace::is_thread_home()) [[unlikely]]  // for this one alone
         return from_libc(libc().socket(family, SOCK_STREAM | (cloexec ? SOCK_CLOEXEC : 0), 0),

@@ -160,7 +160,7 @@ class Stack {
   /// unconnected socket of the family. Errors: EMFILE and those of socket(2).
   Result<int> place_number(int family, bool cloexec);
 
-  ControlLock& placeholder_lock() { return place_lock_; }
+  Lock& placeholder_lock() { return place_lock_; }
 
   SpareShadows& spare_shadows() { return spare_shadows_; }
 
@@ -217,10 +217,10 @@ class Stack {
   Owner owner_;
   std::atomic<pid_t> ending_thread_{0};  ///< in drain_at_exit()
 
-  ControlLock rules_lock_;  ///< leaf
+  Lock rules_lock_;  ///< leaf
   std::unique_ptr<Rules> rules_ VIREO_GUARDED_BY(rules_lock_);
   std::atomic<const Rules*> rules_ptr_{nullptr};
-  ControlLock life_lock_;  ///< order 3: making engines, choosing one
+  Lock life_lock_;  ///< order 3: making engines, choosing one
   std::unique_ptr<net::Mirror> mirror_;
   std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the will
   std::array<std::unique_ptr<Engine>, Rings::kMost> engines_;  ///< never freed: Files point at them
@@ -231,13 +231,13 @@ class Stack {
   bool said_one_ring_ VIREO_GUARDED_BY(life_lock_) = false;
   tcp::IsnSecret secret_;  ///< of all engines, where there may be several
   std::optional<Refusal> engine_refusal_ VIREO_GUARDED_BY(life_lock_);
-  ControlLock place_lock_;  ///< leaf
+  Lock place_lock_;  ///< leaf
   UniqueFd placeholder4_, placeholder6_;
   SpareShadows spare_shadows_;
   OptionsTable options_table_;
 
-  ControlLock stats_lock_;  ///< leaf
-  int stats_fd_ = -1;       ///< -1: the memfd could not be made, the counters are ours alone
+  Lock stats_lock_;    ///< leaf
+  int stats_fd_ = -1;  ///< -1: the memfd could not be made, the counters are ours alone
   StatsLayout* stats_ VIREO_GUARDED_BY(stats_lock_) = nullptr;
   std::atomic<StatsLayout*> stats_ptr_{nullptr};
   SocketStats spare_stats_;
@@ -248,7 +248,7 @@ class Stack {
   std::atomic<int> members_{0};
 
   SpinPlaces spin_places_;
-  ControlLock waiter_lock_;  ///< leaf
+  Lock waiter_lock_;  ///< leaf
   Waiter* free_waiters_ VIREO_GUARDED_BY(waiter_lock_) = nullptr;
 
   std::unique_ptr<Helper> helper_;

@@ -22,7 +22,7 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
 }
 
 void ReadySource::tell(ReadyBits happened) noexcept {
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   for (Watcher& w : list_)
     if ((happened & (w.interest | EPOLLERR | EPOLLHUP | kModeChanged)) != 0) w.notify(w, happened);
 }

@@ -44,7 +44,7 @@ struct Watcher {
 class ReadySource {
  public:
   void add(Watcher& w) noexcept {
-    const ControlGuard guard(lock_);
+    const LockGuard guard(lock_);
     list_.push_back(w);
     // Pairs with the load in notify(): the adder asks readiness() afterwards, under the engine's
     // lock, so that what this notify() missed is seen there.
@@ -52,7 +52,7 @@ class ReadySource {
   }
   /// When it returns, notify of `w` neither runs nor will run.
   void remove(Watcher& w) noexcept {
-    const ControlGuard guard(lock_);
+    const LockGuard guard(lock_);
     if (!w.hook.is_linked()) return;  // dismissed
     list_.erase(list_.iterator_to(w));
     watched_.store(!list_.empty(), std::memory_order_relaxed);
@@ -64,7 +64,7 @@ class ReadySource {
   }
   /// The file is closed: every watcher is taken off and told kFileClosed.
   void dismiss() noexcept {
-    const ControlGuard guard(lock_);
+    const LockGuard guard(lock_);
     while (!list_.empty()) {
       Watcher& w = list_.front();
       list_.pop_front();
@@ -88,7 +88,7 @@ class ReadySource {
       boost::intrusive::member_hook<Watcher, boost::intrusive::list_member_hook<>, &Watcher::hook>,
       boost::intrusive::constant_time_size<false>>;
   List list_ VIREO_GUARDED_BY(lock_);
-  ControlLock lock_;
+  Lock lock_;
   std::atomic<bool> watched_{false};  // last: File has members of its own in the rest of the word
 };
 

@@ -106,7 +106,7 @@ Carried<Engine*> Stack::place(const Placing& p) {
   Engine& first = **made;
   const auto here = reach(first, p);
   if (!here) return &first;  // it will say why
-  const ControlGuard guard(life_lock_);
+  const LockGuard guard(life_lock_);
   if (!here->reopens) {
     // Several profiles ask for more, wherever they run: no fault, and nothing to be mended.
     if (!std::exchange(said_one_ring_, true))

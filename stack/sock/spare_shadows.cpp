@@ -15,7 +15,7 @@
 namespace vireo {
 
 int SpareShadows::take(int family, bool nonblock, bool cloexec) noexcept {
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   unsigned i = count_;
   while (i > 0 && spares_[i - 1].family != family) --i;
   if (i == 0) return -1;
@@ -31,7 +31,7 @@ int SpareShadows::take(int family, bool nonblock, bool cloexec) noexcept {
 }
 
 bool SpareShadows::put(Handle h) noexcept {
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   const uint8_t made_in = h->made_in.load(std::memory_order_relaxed);
   if ((made_in & ~File::kNoDelay) != age_) return false;
   if (least_ < 0) {
@@ -54,7 +54,7 @@ uint8_t SpareShadows::age() noexcept {
   if (net_namespace::has_anyone_left() || g_users_differ.load(std::memory_order_relaxed))
       [[unlikely]]
     return 0;
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   const uint32_t users = g_users.load(std::memory_order_relaxed);
   if (users != users_) [[unlikely]] {
     begin_age();
@@ -64,7 +64,7 @@ uint8_t SpareShadows::age() noexcept {
 }
 
 void SpareShadows::set_pristine(File& f, uint8_t age) noexcept {
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   if (age == age_) f.made_in.store(age, std::memory_order_relaxed);
 }
 

@@ -58,7 +58,7 @@ class SpareShadows {
   inline static constinit std::atomic<uint32_t> g_users{0};  ///< how often there was another
   inline static constinit std::atomic<bool> g_users_differ{false};
 
-  ControlLock lock_;
+  Lock lock_;
   std::array<Spare, kMost> spares_ VIREO_GUARDED_BY(lock_);
   unsigned count_ VIREO_GUARDED_BY(lock_) = 0;
   static constexpr uint8_t kLastAge = File::kNoDelay - 1;  ///< after it the first comes again

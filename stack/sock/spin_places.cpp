@@ -37,13 +37,13 @@ void SpinPlaces::leave() noexcept {
   // seq_cst pairs with follow(): either we see who waits, or it sees that the place is free.
   spinners_.fetch_sub(1, std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_seq_cst) == 0) return;
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   if (first_ != nullptr) first_->event.signal();
 }
 
 bool SpinPlaces::follow(Waiter& w) noexcept {
   {
-    const ControlGuard guard(lock_);
+    const LockGuard guard(lock_);
     w.next = first_;
     first_ = &w;
   }
@@ -55,7 +55,7 @@ bool SpinPlaces::follow(Waiter& w) noexcept {
 
 void SpinPlaces::forget_follower(Waiter& w) noexcept {
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
-  const ControlGuard guard(lock_);
+  const LockGuard guard(lock_);
   for (Waiter** at = &first_; *at != nullptr; at = &(*at)->next)
     if (*at == &w) {
       *at = w.next;

@@ -78,7 +78,7 @@ class SpinPlaces {
   LostTime shared_{{Duration::ms(5), Duration::ms(1), Duration::ms(2)}};
   LostTime crowded_{{Duration::ms(100), Duration::ms(20), Duration::ms(10)}};
   std::atomic<bool> said_{false};
-  ControlLock lock_;  ///< leaf
+  Lock lock_;  ///< leaf
   Waiter* first_ VIREO_GUARDED_BY(lock_) = nullptr;
 };
 

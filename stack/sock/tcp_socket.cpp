@@ -217,7 +217,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
   FilePin pin;
   bool first = false;
   {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "connect");
     Engine* e = f.engine.load(std::memory_order_relaxed);
     if (f.mode.load(std::memory_order_relaxed) == Mode::kCarried) {
@@ -271,7 +271,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
     }
     if (first) {
       // Now it has a source; EINPROGRESS has one too.
-      const ControlGuard control(f.control);
+      const LockGuard control(f.control);
       if (h.is_alive()) record_address(*f.stats, kernel_name(h.fd).value_or(Endpoint{}), to);
     }
     if (!done) return std::unexpected(done.error());
@@ -290,7 +290,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
 Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
   File& f = *h.file;
   {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "connect");
     Engine* e = f.engine.load(std::memory_order_relaxed);
     if (f.mode.load(std::memory_order_relaxed) == Mode::kCarried) {

@@ -44,7 +44,7 @@ bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& 
 /// @return the destination may be tried by the flow.
 bool first_send(Handle h, const Endpoint& to) {
   File& f = *h.file;
-  const ControlGuard control(f.control);
+  const LockGuard control(f.control);
   if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided)
     return f.is_carried();
   const auto local = kernel_name(h.fd).value_or(Endpoint{});
@@ -228,7 +228,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
 
 void autobind(Handle h) {
   File& f = *h.file;
-  const ControlGuard control(f.control);
+  const LockGuard control(f.control);
   if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided) return;
   const auto local = kernel_name(h.fd);
   if (!local) return;

@@ -117,7 +117,7 @@ void bound(File& f, int fd) {
 
 Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   File& f = *h.file;
-  const ControlGuard control(f.control);
+  const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "connect");
   UdpSocket& s = *f.udp;
   // The kernel first: it filters its own queue, chooses source address and port, and checks.
@@ -235,7 +235,7 @@ Result<void> shutdown(Handle h, int how) {
   File& f = *h.file;
   Result<void> done;
   {
-    const ControlGuard control(f.control);
+    const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "shutdown");
     if (libc().shutdown(h.fd, how) != 0) done = fail_errno("shutdown");
     if (!done && done.error().code != ENOTCONN) return done;

@@ -54,7 +54,7 @@ std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument)
     return std::nullopt;
   if ((command == F_SETOWN_EX || command == F_GETOWN_EX) && ex == nullptr)
     return fail(EFAULT, "fcntl");
-  const ControlGuard control(f.control);
+  const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "fcntl");
   SocketOptions s = *f.tcp.options;
   if (command == F_GETOWN) return s.owner_is_thread ? 0 : static_cast<int>(s.owner);

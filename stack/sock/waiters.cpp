@@ -7,7 +7,7 @@ namespace vireo {
 
 Result<Waiter*> Stack::take_waiter() {
   {
-    const ControlGuard guard(waiter_lock_);
+    const LockGuard guard(waiter_lock_);
     if (Waiter* w = free_waiters_; w != nullptr) {
       free_waiters_ = w->next;
       return w;
@@ -27,7 +27,7 @@ Result<Waiter*> Stack::take_waiter() {
 
 void Stack::put_waiter(Waiter& w) {
   w.event.drain();
-  const ControlGuard guard(waiter_lock_);
+  const LockGuard guard(waiter_lock_);
   w.next = free_waiters_;
   free_waiters_ = &w;
 }

@@ -468,14 +468,4 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
   return taken;
 }
 
-bool append_all(Tcb& t, std::span<const iovec> data, Instant now) {
-  size_t all = 0;
-  for (const iovec& v : data) all += v.iov_len;
-  const uint32_t limit = t.snd_buf;
-  t.snd_buf = UINT32_MAX;
-  const size_t n = append(t, data, false, now);
-  t.snd_buf = limit;
-  return n == all;
-}
-
 }  // namespace vireo::tcp

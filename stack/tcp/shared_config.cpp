@@ -10,7 +10,7 @@ constinit SharedValues<Config> g_values;
 
 constinit const Config SharedConfig::kDefault;
 
-ControlLock& SharedConfig::lock() noexcept { return g_values.lock(); }
+Lock& SharedConfig::lock() noexcept { return g_values.lock(); }
 
 void SharedConfig::set(Config c) noexcept {
   c.rcv_buf = kDefault.rcv_buf;

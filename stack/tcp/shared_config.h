@@ -35,7 +35,7 @@ class SharedConfig {
   }
 
   /// For fork(), whose child must find it free.
-  static ControlLock& lock() noexcept;
+  static Lock& lock() noexcept;
 
  private:
   void drop() noexcept;

@@ -246,9 +246,6 @@ Effects path_shrunk(Tcb& t, uint16_t mss, Instant now);
 /// @return bytes taken, 0 = no room. Requires can_send(). `more`: MSG_MORE, hold a partial segment
 /// back.
 size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now);
-/// As append(), for bytes whose acceptance was promised already: ignores snd_buf. @return false:
-/// the pool is empty.
-bool append_all(Tcb& t, std::span<const iovec> data, Instant now);
 /// In-order bytes waiting for the program. The socket layer reads from it, pops or trims, then
 /// calls consumed().
 inline PacketChain& recv_queue(Tcb& t);

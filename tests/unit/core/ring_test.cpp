@@ -5,8 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "core/lock.h"
-#include "core/mpsc.h"
 #include "core/slab.h"
 #include "core/spsc.h"
 
@@ -45,63 +43,6 @@ TEST(SpscRing, TwoThreadsKeepOrder) {
     ASSERT_EQ(v, i * 3);
   }
   EXPECT_TRUE(r.empty());
-}
-
-TEST(MpscRing, FullAndEmpty) {
-  MpscRing<int> r(4);
-  const auto none = [](int&) { FAIL(); };
-  EXPECT_FALSE(r.pop_with(none));
-  for (int lap = 0; lap < 5; ++lap) {
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(r.push(i));
-    EXPECT_FALSE(r.push(9));
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(r.pop_with([&](int& v) { EXPECT_EQ(v, i); }));
-    EXPECT_FALSE(r.pop_with(none));
-  }
-}
-
-// The inbox as the engine uses it: payload in the ring, a note on the lock, the holder drains.
-// Every producer's items arrive once and in its own order, and none is left when all have gone.
-TEST(MpscRing, InboxUnderTheEngineLock) VIREO_NO_THREAD_ANALYSIS {
-  struct Item {
-    uint32_t producer = 0;
-    uint32_t number = 0;
-    std::array<uint32_t, 30> payload{};
-  };
-  constexpr uint32_t kProducers = 4;
-  constexpr uint32_t kItems = 20000;
-  MpscRing<Item> inbox(16);
-  EngineLock lock;
-  std::array<uint32_t, kProducers> next{};  // guarded by lock
-  bool wrong = false;                       // guarded by lock
-  const auto drain = [&](Work) {
-    while (inbox.pop_with([&](const Item& i) {
-      if (i.number != next[i.producer]++) wrong = true;
-      for (uint32_t w : i.payload)
-        if (w != (i.producer << 24 | i.number)) wrong = true;
-    })) {
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (uint32_t p = 0; p < kProducers; ++p)
-      threads.emplace_back([&, p]() VIREO_NO_THREAD_ANALYSIS {
-        for (uint32_t n = 0; n < kItems; ++n) {
-          while (!inbox.push_with([&](Item& i) {
-            i.producer = p;
-            i.number = n;
-            i.payload.fill(p << 24 | n);
-          }))
-            std::this_thread::yield();
-          if (lock.lock_or_note(Work::kInbox)) {
-            drain(Work::kInbox);
-            lock.unlock(drain);
-          }
-        }
-      });
-  }
-  EXPECT_FALSE(wrong);
-  for (uint32_t n : next) EXPECT_EQ(n, kItems) << "left behind";
-  EXPECT_FALSE(inbox.pop_with([](Item&) {}));
 }
 
 // Readers look objects up by handle while the owner frees and reuses them: memory stays an object,
