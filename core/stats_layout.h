@@ -75,6 +75,7 @@ struct EngineStats {
   Counter polls, empty_polls, rx_packets, rx_bytes, tx_packets, tx_bytes;
   Counter rx_unknown_flow, rx_bad_checksum, rx_malformed, tx_ring_full, pool_empty;
   Counter helper_polls, sleeps, tcp_connections, accepted, udp_flows, time_waits;
+  Counter corks;         ///< times that small writes waited for company
   Counter leased_ports;  ///< connections whose local port was another's before
   Counter pool_free, pool_size, resets_sent, retransmits;
   // As the devices counted them (dev/device.h, QueueLosses), looked up once a second.

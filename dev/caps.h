@@ -28,14 +28,15 @@ struct DeviceCaps {
   uint32_t tso_max_bytes = 0;  ///< largest TCP payload of one TxFrame with mss set; 0 = no TSO
   uint16_t max_body_slices =
       1;  ///< slices a TxFrame may have without a copy; more are gathered by the device
-  uint16_t inline_bytes = 0;  ///< frames up to here are copied into the ring itself
-  bool tags = false;          ///< RxDesc may carry the FlowTag of the rule that matched
-  bool vlan_rules = false;    ///< steer() asks for the VLAN of a key, where it is granted
-  bool stamps = false;        ///< Queue::stamp() makes RX frames bear their time
-  bool multi_frame = false;   ///< an RX packet may span frames (RxFlags::kMore)
-  bool reopens = false;       ///< the interface may be opened again beside this one, also by this
-                              ///< process: each opening has queues and rules of its own
-  uint8_t rss_key[40] = {};   ///< Toeplitz key; all zero = unknown
+  uint16_t inline_bytes = 0;      ///< frames up to here are copied into the ring itself
+  bool tags = false;              ///< RxDesc may carry the FlowTag of the rule that matched
+  bool vlan_rules = false;        ///< steer() asks for the VLAN of a key, where it is granted
+  bool stamps = false;            ///< Queue::stamp() makes RX frames bear their time
+  bool multi_frame = false;       ///< an RX packet may span frames (RxFlags::kMore)
+  bool doorbell_is_call = false;  ///< ringing is a system call: dear
+  bool reopens = false;      ///< the interface may be opened again beside this one, also by this
+                             ///< process: each opening has queues and rules of its own
+  uint8_t rss_key[40] = {};  ///< Toeplitz key; all zero = unknown
   bool rss_known = false;
 };
 

@@ -8,6 +8,7 @@ MemDevice::MemDevice(MemLink& link, MemEnd end, const MemDeviceOptions& options)
   caps_.mode = "virtual time";
   caps_.queues = options.queues;
   caps_.mtu = options.mtu;
+  caps_.doorbell_is_call = options.doorbell_is_call;
   VIREO_ASSERT(options.checksums != Checksum::kOffload);
   caps_.tx_l4 = caps_.rx_l4 = caps_.tx_ip = caps_.rx_ip = options.checksums;
   caps_.max_body_slices = options.inline_head ? options.max_body_slices : 1;

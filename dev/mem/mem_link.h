@@ -39,7 +39,8 @@ struct MemDeviceOptions {
   uint32_t tso_max_bytes = 0;    ///< caps().tso_max_bytes; needs inline_head
   bool promiscuous = false;      ///< frames that match no rule come to queue 0, not to the kernel
   bool tags = true;
-  uint32_t mtu = 1500;  ///< caps().mtu
+  bool doorbell_is_call = false;  ///< says caps()
+  uint32_t mtu = 1500;            ///< caps().mtu
   /// kNotNeeded: RX says that all is well. kOffload is not offered.
   Checksum checksums = Checksum::kSoftware;
 };

@@ -44,6 +44,7 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
   caps_.kind = DeviceKind::kXdp;
   caps_.mode = attached == Attach::kGeneric ? "generic" : "native copy";
   caps_.queues = interface.queues;
+  caps_.doorbell_is_call = true;
   caps_.mtu = interface.mtu;
   // The smallest frames decide: larger ones only need the chaining less often.
   const uint32_t one_frame = rx_room(2048) - kLinkOverhead;

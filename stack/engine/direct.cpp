@@ -56,11 +56,20 @@ namespace vireo {
   return true;
 }
 
+[[gnu::always_inline]] inline bool Engine::may_send_next(TcpFlow& f, size_t n) noexcept {
+  return tcp::may_send_next(f.tcb, n) && has_plain_header(f) &&
+         f.egress.generation == static_cast<uint32_t>(reader_.generation());
+}
+
 [[gnu::hot]] bool Engine::tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept {
+  return f.egress.port->corks ? send_next_or_cork(f, data, now) : send_next(f, data, now);
+}
+
+[[gnu::always_inline]] inline bool Engine::send_next(TcpFlow& f, const iovec& data,
+                                                     Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
   const auto n = static_cast<uint32_t>(data.iov_len);
-  if (!tcp::may_send_next(t, data.iov_len) || !has_plain_header(f) ||
-      f.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
+  if (!may_send_next(f, data.iov_len)) [[unlikely]]
     return false;
   PacketBuf* const b = t.pool->take();
   const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
@@ -79,8 +88,21 @@ namespace vireo {
   return true;
 }
 
+/// Where a doorbell is dear.
+[[gnu::noinline]] bool Engine::send_next_or_cork(TcpFlow& f, const iovec& data,
+                                                 Instant now) noexcept {
+  if (corked_ != nullptr) {
+    if (corked_ == &f) return join_corked(f, data, now);
+    pass_cork(f, data.iov_len, false, now);
+  }
+  if (may_cork(f, data.iov_len, now)) return may_send_next(f, data.iov_len) && cork(f, data, now);
+  if (!send_next(f, data, now)) return false;
+  note_haste(f, now);
+  return true;
+}
+
 [[gnu::hot]] bool Engine::tcp_hold(TcpFlow& f, const iovec& data) noexcept {
-  if (!tcp::may_hold(f.tcb, data.iov_len)) return false;
+  if (f.tcb.autocork || !tcp::may_hold(f.tcb, data.iov_len)) return false;
   tcp::append_held(f.tcb, data.iov_base, data.iov_len);
   return true;
 }

@@ -139,6 +139,8 @@ bool Engine::full_turn(Instant now, unsigned frames) noexcept {
     run_short(now);
   else if (pool_->window_share() != PacketPool::kNoShare) [[unlikely]]
     widen_windows(now);
+  if (corked_ != nullptr) [[unlikely]]
+    uncork();
   const bool is_due = now.ns() >= deadline_.load(std::memory_order_relaxed);
   stats_.polls.add();
   if (!is_worked && !is_due && lull_++ % kLullTurns != 0) [[unlikely]] {

@@ -75,12 +75,14 @@ struct EngineConfig {
   uint32_t frame_bytes = 2048;
   Duration time_wait = Duration::s(60);
   Duration helper_grace = Duration::ms(1);
+  bool autocork = true;               ///< autocork.cpp
   uint32_t max_orphans = 65'536;      ///< net.ipv4.tcp_max_orphans, TIME-WAIT not counted
   uint32_t port_leases = 0;           ///< most local ports kept for the next connection
   std::span<PortStats> port_stats{};  ///< where open interfaces are told; what has no room is not
   LastWill* will = nullptr;           ///< null: nobody reads it
   uint32_t engines = 1;               ///< that share the will, at most: this one has every so
                                       ///< manieth entry, from that of its EngineId on
+  Instant (*clock)() = Clock::now;    ///< of what is not asked by its caller's `now`
   tcp::IsnSecret secret{};            ///< zero: drawn at random, as all but a simulation wants it
 };
 
@@ -107,6 +109,7 @@ struct Port {
   tcp::BurstLimits burst;     ///< what may leave at once
   bool segments = false;      ///< in one frame, for the device cuts it
   bool joins = false;         ///< in one frame, as one segment, where the path takes so long a one
+  bool corks = false;         ///< a doorbell is dear: autocork.cpp
   bool dead = false;
 
   Queue& queue() { return *queues.front(); }
@@ -214,6 +217,23 @@ class Engine {
   Instant last_poll() const noexcept {
     return Instant::from_ns(last_poll_.load(std::memory_order_relaxed));
   }  ///< any thread
+
+  /// What the program writes waits for more of it, until then at most; never: nothing does. Any
+  /// thread.
+  Instant corked_until() const noexcept {
+    return Instant::from_ns(corked_until_.load(std::memory_order_seq_cst));
+  }
+  /// The helper is to look after that: its bell rang. Any thread.
+  bool is_cork_watched() const noexcept {
+    return is_cork_watched_.load(std::memory_order_relaxed);  // ordered by the bell
+  }
+  /// It looks no more, unless something waits. @return false: it does. Any thread.
+  bool end_cork_watch() noexcept {
+    is_cork_watched_.store(false, std::memory_order_seq_cst);
+    const bool is_over = corked_until().is_never();
+    if (!is_over) is_cork_watched_.store(true, std::memory_order_relaxed);
+    return is_over;
+  }
 
   // ---- placement
   /// By which carried interface `request.dst` is reached; opens the device if need be
@@ -458,6 +478,22 @@ class Engine {
   void reap_and_refill() noexcept;
   void publish_deadline(Instant now) noexcept;
   void queue_reap() noexcept;
+
+  bool may_send_next(TcpFlow& f, size_t n) noexcept;
+  bool send_next(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool send_next_or_cork(TcpFlow& f, const iovec& data, Instant now) noexcept;
+
+  // autocork.cpp
+  bool came_at_once(const TcpFlow& f, Instant now) const noexcept;
+  void note_haste(TcpFlow& f, Instant now) noexcept;
+  bool may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept;
+  bool cork(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept;
+  void uncork() noexcept;
+  void forget_cork() noexcept;
+
+  // engine.cpp
   void ring_helper_before(Instant d) noexcept;
   void count_flow() noexcept;
 
@@ -711,6 +747,15 @@ class Engine {
   Instant ride_until_{};              ///< it goes on by itself
   Doorbell bell_ = Doorbell::kNow;    ///< of a segment that nothing of its connection follows
   bool stamps_ = false;               ///< stamp_frames() was asked for
+  TcpFlow* corked_ = nullptr;         ///< its small writes wait for company...
+  Instant uncork_at_{};               ///< ... until then
+  /// The last small segment behind others that rang.
+  struct {
+    const TcpFlow* flow = nullptr;
+    unsigned sends = 0;   ///< in a row that came at once after it
+    Duration doorbell{};  ///< how long it took, with its send
+    Instant rung{};       ///< when that was done
+  } haste_;
   /// An answer whose books are not done. Its flow is as it is afterwards but for what nobody looks
   /// at who sends on it: the acknowledged segment is still in the queue.
   struct {
@@ -735,6 +780,8 @@ class Engine {
   std::atomic<uint32_t> flow_count_{0};
   alignas(64) std::atomic<uint32_t> sleepers_{0};
   std::atomic<int64_t> helper_sleeps_until_{0};  ///< 0: awake
+  std::atomic<int64_t> corked_until_{Instant::never().ns()};
+  std::atomic<bool> is_cork_watched_{false};
   EventFd* helper_bell_ = nullptr;
 
   alignas(64) Demux demux_;

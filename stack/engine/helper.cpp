@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,6 +26,11 @@ constexpr unsigned kRoundsToPark = 64;
 /// late is noticed that it stopped.
 constexpr int64_t kPartOfPolled = 8;
 constexpr int64_t kMostGraces = 10;
+/// For how long after the last cork it is looked whether one is in: who corked a moment ago will
+/// again, and to ring for each would cost it more than our looks. How often: as of who polls.
+constexpr Duration kWatchCorks = Duration::ms(1);
+constexpr Duration kLeastLookAtCork = Duration::us(20);
+constexpr Duration kMostLookAtCork = Duration::us(400);
 /// How often it is asked whether the devices are still there, while there are flows.
 constexpr Duration kLookAfterPorts = Duration::s(1);
 /// How often the mirror is asked to free what readers have let go of meanwhile.
@@ -82,6 +88,7 @@ Helper::~Helper() {
 }
 
 void Helper::run() noexcept {
+  ::prctl(PR_SET_TIMERSLACK, 1000);  // of 50 us by default: as long as a cork may stay
   while (!stop_.load(std::memory_order_relaxed)) {
     const Instant now = Clock::now();
     if (is_mirror_due_ || now - mirrored_ >= kFreeSnapshots) {
@@ -89,7 +96,7 @@ void Helper::run() noexcept {
       mirror_.process();
     }
     Duration d = Duration::max();
-    for (Served& s : served()) d = std::min(d, serve(s, now));
+    for (Served& s : served()) d = std::min({d, serve(s, now), watch_cork(s, now)});
     sleep(now, d);
   }
 }
@@ -141,6 +148,30 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
     return std::max(deadline - Clock::now(), Duration());
   }
   return Duration();
+}
+
+Duration Helper::watch_cork(Served& s, Instant now) noexcept {
+  Engine& e = *s.engine;
+  if (!e.is_cork_watched()) return Duration::max();
+  if (!std::exchange(s.watches_corks, true)) s.corks_since = s.corked = now;
+  const Duration part = Duration::ns((now - s.corks_since).ns() / kPartOfPolled);
+  const Duration look = std::clamp(part, kLeastLookAtCork, kMostLookAtCork);
+  const Instant until = e.corked_until();
+  if (!until.is_never()) {
+    s.corked = now;
+    if (until > now) return std::max(until - now, look);
+  } else if (now - s.corked >= kWatchCorks) {
+    s.watches_corks = !e.end_cork_watch();
+    if (!s.watches_corks) return Duration::max();
+  } else if (now - e.last_poll() < look) {
+    return look;
+  }
+  // It sends no more: what waits leaves, and so does what the ACKs of that let go.
+  if (e.try_acquire()) {
+    e.poll_for_helper(now);
+    e.unlock();
+  }
+  return look;
 }
 
 void Helper::sleep(Instant now, Duration d) noexcept {

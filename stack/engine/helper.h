@@ -50,8 +50,11 @@ class Helper {
   struct Served {
     Engine* engine = nullptr;     ///< constant once it is counted
     Instant looked{};             ///< last look after the ports
+    Instant corked{};             ///< when it was last seen to hold back what the program writes
+    Instant corks_since{};        ///< of a row of such times
     Instant polled_since{};       ///< last look that did not find the program polling
     unsigned quiet_rounds = 0;    ///< looks in a row that found sleepers of the program
+    bool watches_corks = false;   ///< until such a row is over
     bool is_polled = false;       ///< the program polls: nothing needs to ring
     bool watch_devices = false;   ///< while the thread sleeps
     std::vector<int> device_fds;  ///< copied under the engine's lock
@@ -65,6 +68,8 @@ class Helper {
   /// Serves the engine if nobody else does. @return how long to sleep; sets `is_polled` and
   /// `watch_devices`.
   Duration serve(Served& s, Instant now) noexcept;
+  /// Sees to it that what an automatic cork holds leaves in time. @return when to look again.
+  Duration watch_cork(Served& s, Instant now) noexcept;
   void sleep(Instant now, Duration d) noexcept;
 
   std::array<Served, kStatsEngines> served_;

@@ -60,6 +60,7 @@ Carried<void> Engine::open_device(Port& port) {
   const DeviceCaps& caps = port.device->caps();
   port.segments = caps.tso_max_bytes != 0;
   port.burst = {kMostInIp, tcp::Burst::kMostSlices, 0};
+  port.corks = caps.doorbell_is_call && config_.autocork;
   port.joins = caps.multi_frame && !port.segments;
   if (port.segments)
     port.burst = {std::min(caps.tso_max_bytes, kMostInIp), caps.max_body_slices, 0};

@@ -46,6 +46,8 @@ void Engine::free_tcp(TcpFlow& f) noexcept {
 void Engine::end_tcp(TcpFlow& f) noexcept {
   if (heard4_.flow == &f) heard4_.flow = nullptr;
   if (heard6_.flow == &f) heard6_.flow = nullptr;
+  if (corked_ == &f) forget_cork();
+  if (haste_.flow == &f) haste_.flow = nullptr;
   if (owed_.flow == &f) owed_.flow = nullptr;
   if (f.is_orphan()) --orphan_count_;
   if (f.port_holder && !keep_port(f, Clock::now()) && f.port_origin == PortOrigin::kLeased)
@@ -156,8 +158,18 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
 }
 
 size_t Engine::tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
-  if (data.size() == 1 && data[0].iov_len > kPiece) return tcp_send_pieces(f, data[0], more, now);
-  return send_piece(f, data, more, now);
+  const bool is_uncorked =
+      corked_ != nullptr &&
+      pass_cork(f, data.size() == 1 ? data[0].iov_len : SIZE_MAX / 2, more, now);
+  const size_t n = data.size() == 1 && data[0].iov_len > kPiece
+                       ? tcp_send_pieces(f, data[0], more, now)
+                       : send_piece(f, data, more, now);
+  // Whatever this took, it was no pause of the program's.
+  if (haste_.flow == &f) [[unlikely]] {
+    if (is_uncorked) poll(now);
+    haste_.rung = config_.clock();
+  }
+  return n;
 }
 
 /// A long write leaves in pieces: each is on its way while the next is copied, and the frames that

@@ -120,6 +120,7 @@ Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
   config.huge_pages = settings_.mem_alloc_type == MemAlloc::kHuge;
   config.time_wait = settings_.tcp_timewait;
   config.helper_grace = settings_.helper_grace;
+  config.autocork = settings_.autocork;
   config.max_orphans = static_cast<uint32_t>(defaults_.tcp_max_orphans);
   config.port_leases = port_leases(settings_) / rings_.most();
   // An interface is told of once, by the first engine, which opens what another does.

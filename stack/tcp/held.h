@@ -1,7 +1,8 @@
-// A stream of small writes: what Nagle's algorithm holds joins the frame that waits already, and
-// nothing leaves before that is full or what is in flight is acknowledged. The short way of
-// append() and of a look at what may be sent, for all but the first and the last of a segment's.
-// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.7.4, by Minshall's rule.
+// A stream of small writes: what Nagle's algorithm, or an automatic cork, holds joins the frame
+// that waits already, and nothing leaves before that is full or what is in flight is acknowledged.
+// The short way of append() and of a look at what may be sent, for all but the first and the last
+// of a segment's. Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.7.4, by
+// Minshall's rule.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +14,13 @@
 
 namespace vireo::tcp {
 
+/// A small segment waits for the ACK of another that is in flight.
+inline bool is_nagled(const Tcb& t) { return !t.nodelay && t.queue.board().snd_sml > t.snd_una; }
+
 /// Bytes that fit behind the only unsent ones while those stay less than a segment, wait for an ACK
 /// and for nothing else.
 inline uint16_t find_hold_room(Tcb& t) {
-  if (t.snd_nxt >= t.snd_end || t.nodelay || !t.terse || t.queue.board().snd_sml <= t.snd_una)
-    return 0;
+  if (t.snd_nxt >= t.snd_end || !t.terse || !(t.autocork || is_nagled(t))) return 0;
   const SendDesc& d = t.queue.back();
   if (d.packet == nullptr || d.offset != t.snd_max || d.packet->refs != 1) return 0;
   if (t.snd_max != t.snd_nxt || t.more || t.push || t.tlp_due || t.probe_due || t.keep_due ||
@@ -41,10 +44,9 @@ inline bool may_hold(Tcb& t, size_t n) {
   return t.acks_due == 0;
 }
 
-/// The rest of what was written is less than a segment and waits for the ACK of a small one that is
-/// in flight.
+/// The rest of what was written is less than a segment, and waits.
 inline bool is_held_back(const Tcb& t) {
-  return !t.nodelay && t.snd_end - t.snd_nxt < t.mss && t.queue.board().snd_sml > t.snd_una &&
+  return t.snd_end - t.snd_nxt < t.mss && (t.autocork || is_nagled(t)) &&
          t.recovery == Recovery::kOpen && t.rtx_due == 0;
 }
 
@@ -56,6 +58,13 @@ inline void append_held(Tcb& t, const void* data, size_t n) {
   d.length = b.length;
   t.snd_end += n;
   t.hold_room = static_cast<uint16_t>(t.hold_room - n);
+}
+
+/// What is less than a segment waits, or does no more, until it is one: for as long as the engine
+/// says (stack/engine/autocork.cpp).
+inline void set_autocork(Tcb& t, bool on) {
+  t.autocork = on;
+  t.hold_room = 0;
 }
 
 }  // namespace vireo::tcp

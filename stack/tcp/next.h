@@ -37,7 +37,7 @@ inline void queue_next(Tcb& t, PacketBuf* b, uint64_t sum) {
 }
 
 /// The segment of `n` bytes left, with this window field: all that sent() comes to for it.
-inline void sent_next(Tcb& t, uint16_t window, uint32_t n, Instant now) {
+[[gnu::always_inline]] inline void sent_next(Tcb& t, uint16_t window, uint32_t n, Instant now) {
   t.queue.next().sent_at = now;
   t.queue.pass_next();
   book_last(t, window, n, now);

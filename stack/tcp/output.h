@@ -43,7 +43,7 @@ inline uint32_t may_leave(const Tcb& t, const SendDesc& d, StreamOffset at, uint
       t.urgent_mode && t.queue.board().snd_up > t.snd_una;  // goes at once, cork or not (Linux)
   if (at + length == t.snd_end && length < mss && !t.fin_queued && !t.push && !t.probe_due &&
       !urgent) {
-    if (t.cork || t.more) return 0;
+    if (t.cork || t.more || t.autocork) return 0;
     if (!t.nodelay && snd_sml > t.snd_una) return 0;  // Nagle, by Minshall's rule
   }
   return length;

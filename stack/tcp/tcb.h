@@ -146,8 +146,9 @@ struct Tcb {
   bool lone_send : 1 = false;  ///< up to a full segment may leave at once if nothing is in flight
   bool lone_ack : 1 = false;   ///< the ACK of a smaller one says no more than that it arrived
 
+  bool autocork : 1 = false;  ///< as cork, but the engine's for a moment: held.h
   Recovery recovery : 2 = Recovery::kOpen;
-  uint8_t reo_wnd_persist : 6 = 0;  ///< recoveries after which reo_wnd_mult is one again
+  uint8_t reo_wnd_persist : 5 = 0;  ///< recoveries after which reo_wnd_mult is one again
   uint8_t dupacks = 0;
   RtxTimer rtx_timer = RtxTimer::kNone;
   uint8_t backoff = 0;      ///< doublings of the running RTO or probe interval

@@ -32,6 +32,8 @@ Host::Host(const HostOptions& options)
   config.huge_pages = false;
   config.time_wait = options.time_wait;
   config.max_orphans = options.max_orphans;
+  config.autocork = options.autocork;
+  config.clock = options.clock;
   config.secret = {options.seed, ~options.seed};
   DeviceOpener opener = [this](const net::Link&, Arena&) -> Carried<std::unique_ptr<Device>> {
     return link_.release(MemEnd::kA);

@@ -69,7 +69,9 @@ struct HostOptions {
   MemImpairments from_host{};  ///< ... and from it
   MemDeviceOptions device{};
   uint64_t seed = 0;  ///< of the wire's harm; not 0: initial numbers and the clock repeat, too
-  bool knows_router = true;  ///< false: its Ethernet address is still asked for
+  bool autocork = true;
+  Instant (*clock)() = Clock::now;  ///< EngineConfig's
+  bool knows_router = true;         ///< false: its Ethernet address is still asked for
 };
 
 class Host {

@@ -1,0 +1,98 @@
+// Small writes with TCP_NODELAY that come as fast as the doorbell lets them: where that is a system
+// call, each costs microseconds of it. They share segments instead, for no longer than a few such
+// calls take, as Linux's net.ipv4.tcp_autocorking has it while a frame is still in the driver's
+// hands. Who does anything but send, or pauses, finds TCP_NODELAY as it ever was.
+#include <algorithm>
+#include <utility>
+
+#include "core/assert.h"
+#include "stack/engine/engine.h"
+#include "stack/tcp/held.h"
+
+namespace vireo {
+namespace {
+
+/// Sends in a row that came right behind the doorbell of the one before. A short burst leaves
+/// segment by segment.
+constexpr unsigned kHaste = 256;
+/// How long what is written waits for more, in doorbells.
+constexpr int64_t kCorkedDoorbells = 3;
+/// No doorbell counts as longer: another process may have had the processor.
+constexpr Duration kLongestDoorbell = Duration::us(4);
+/// How long it waits where the program comes no more: the helper looks.
+constexpr Duration kLongestCork = Duration::us(20);
+
+}  // namespace
+
+bool Engine::came_at_once(const TcpFlow& f, Instant now) const noexcept {
+  return haste_.flow == &f && now - haste_.rung < Duration::ns(haste_.doorbell.ns() / 2);
+}
+
+/// A segment of `f` behind others has left, and rang.
+void Engine::note_haste(TcpFlow& f, Instant now) noexcept {
+  haste_.sends = came_at_once(f, now) ? std::min(haste_.sends + 1, kHaste) : 0;
+  haste_.flow = &f;
+  haste_.rung = config_.clock();
+  haste_.doorbell = std::min(haste_.rung - now, kLongestDoorbell);
+}
+
+/// `bytes` that might leave at once should wait.
+bool Engine::may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept {
+  return haste_.sends == kHaste && came_at_once(f, now) && 2 * bytes <= f.tcb.mss;
+}
+
+/// They wait. @return false: there is no room for them.
+bool Engine::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
+  tcp::Tcb& t = f.tcb;
+  VIREO_DEBUG_ASSERT(corked_ == nullptr);
+  if (tcp::append(t, {&data, 1}, false, now) != data.iov_len) return false;
+  tcp::set_autocork(t, true);
+  corked_ = &f;
+  uncork_at_ = haste_.rung + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
+  stats_.corks.add();
+  // Any poll sends it.
+  lull_ = 0;
+  deadlines_moved_ = true;
+  deadline_.store(now.ns(), std::memory_order_relaxed);
+  // seq_cst pairs with end_cork_watch(): either the helper sees it, or we that it looks no more.
+  corked_until_.store((now + kLongestCork).ns(), std::memory_order_seq_cst);
+  if (!is_cork_watched_.load(std::memory_order_seq_cst)) [[unlikely]] {
+    is_cork_watched_.store(true, std::memory_order_relaxed);
+    if (helper_bell_ != nullptr) helper_bell_->signal();
+  }
+  return true;
+}
+
+/// A further write of the one that waits. @return false: its time is over, a segment is full,
+/// or this is no small one.
+bool Engine::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
+  if (now >= uncork_at_ || 2 * data.iov_len > f.tcb.mss || !tcp::may_hold(f.tcb, data.iov_len))
+    return false;
+  tcp::append_held(f.tcb, data.iov_base, data.iov_len);
+  return true;
+}
+
+/// `f` sends `bytes`, which do not just join what waits. That goes on waiting if a segment became
+/// full, and ends else: another connection's leaves here, its own with them.
+bool Engine::pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept {
+  TcpFlow& corked = *corked_;
+  if (&corked == &f && !more && now < uncork_at_ && 2 * bytes <= f.tcb.mss) return false;
+  forget_cork();
+  if (&corked != &f) tcp_progress(corked, now);
+  return true;
+}
+
+/// What waits leaves with the turn at hand.
+void Engine::uncork() noexcept {
+  TcpFlow& f = *corked_;
+  forget_cork();
+  want_transmit(f);
+}
+
+void Engine::forget_cork() noexcept {
+  tcp::set_autocork(std::exchange(corked_, nullptr)->tcb, false);
+  corked_until_.store(Instant::never().ns(),
+                      std::memory_order_relaxed);  // at worst the helper polls in vain
+}
+
+}  // namespace vireo

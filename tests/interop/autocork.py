@@ -1,0 +1,62 @@
+#!/usr/bin/python3
+"""A program that sends small messages as fast as it can, with TCP_NODELAY, and then falls silent: what is sent waits for nothing that it does."""
+import json
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from labkit import counters  # noqa: E402
+from labkit.build import program  # noqa: E402
+from labkit.runner import PYTHON, Suite, Test  # noqa: E402
+
+PORT = 5009
+MESSAGES = 30_000
+MOST_LATE = 0.3  # seconds behind the last send, of a second of silence: the machine may be busy
+suite = Suite("autocork")
+
+# How long before the end of the connection its last byte came, and whether each message is the next.
+PEER = """
+import json, socket, struct, sys, time
+l = socket.create_server(("", int(sys.argv[1])))
+c, _ = l.accept()
+data, last = bytearray(), 0
+while got := c.recv(65536):
+    data += got
+    last = time.monotonic()
+silent = time.monotonic() - last
+numbers = struct.unpack(f"{len(data) // 8}Q", data)
+print(json.dumps({"silent": silent, "messages": len(numbers) / 8, "in_order": all(n == i // 8 for i, n in enumerate(numbers))}))
+"""
+
+
+def hurry(t: Test, env: dict[str, str]) -> dict:
+    """@return the counters of the sender's engine."""
+    peer = t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer")
+    t.await_port("B", PORT)
+    sender = t.start("A", str(program("tests/interop/hurried.cpp")), t.lab.address("B"), str(PORT), str(MESSAGES), name="sender", env=env)
+    sender.wait(30)
+    peer.wait(10)
+    heard = json.loads(peer.stdout)
+    t.expect(heard["messages"] == MESSAGES and heard["in_order"], str(heard))
+    t.expect(heard["silent"] > 1 - MOST_LATE, f"the last bytes came {1 - heard['silent']:.3f} s after they were sent")
+    if t.options.dry:
+        return {}
+    return counters.final(sender.stats_file)[0]["engine"]
+
+
+for ends in (("vireo", "vireo"), ("vireo", "kernel")):
+    @suite.case(f"messages share segments, and the last do not wait for the program (to {ends[1]})", ends, seconds=60)
+    def _(t: Test) -> None:
+        engine = hurry(t, {})
+        t.expect(t.options.dry or engine["corks"] > 0, f"none waited for company: {engine}")
+
+
+@suite.case("VIREO_AUTOCORK=0: none waits", ("vireo", "vireo"), seconds=60)
+def _(t: Test) -> None:
+    engine = hurry(t, {"VIREO_AUTOCORK": "0"})
+    t.expect(t.options.dry or engine["corks"] == 0, str(engine))
+
+
+if __name__ == "__main__":
+    suite.main()

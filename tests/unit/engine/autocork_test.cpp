@@ -1,0 +1,207 @@
+// Small writes with TCP_NODELAY: segment by segment, unless they come as fast as a dear doorbell
+// lets them.
+#include "tests/unit/engine/host.h"
+
+namespace vireo::test {
+namespace {
+
+constexpr Duration kDoorbell = Duration::us(2);
+constexpr Duration kAtOnce = Duration::ns(100);
+constexpr size_t kMessage = 64;
+constexpr unsigned kHaste = 256;  ///< sends in a row
+
+Instant g_now;  ///< of the program, which spends it by sending
+Instant after_doorbell() { return g_now = g_now + kDoorbell; }
+
+class Autocork : public testing::Test {
+ protected:
+  explicit Autocork(bool dear = true, bool on = true)
+      : h({.device = {.doorbell_is_call = dear}, .autocork = on, .clock = after_doorbell}) {}
+
+  Host h;
+  Listening& l = h.listen(80);
+  Peer peer{h, "11.0.0.7", 40'000, 80};
+  Conn* c = nullptr;
+  std::string wrote;
+
+  void SetUp() override { c = accept(peer); }
+  Conn* accept(Peer& p) {
+    EXPECT_TRUE(p.connect());
+    Conn* const conn = h.accept(l);
+    VIREO_ASSERT(conn != nullptr);
+    p.hear_all();
+    g_now = std::max(g_now, h.now());
+    tcp::set_nodelay(conn->tcb(), true, g_now);
+    return conn;
+  }
+  /// A message, `pause` after the call before it has returned. @return segments that left.
+  size_t send(Duration pause = kAtOnce, size_t bytes = kMessage) {
+    return send_to(*c, peer, pause, bytes);
+  }
+  size_t send_to(Conn& to, Peer& p, Duration pause = kAtOnce, size_t bytes = kMessage) {
+    g_now = g_now + pause;
+    const std::string text(bytes, static_cast<char>('a' + wrote.size() / kMessage % 26));
+    const iovec v{const_cast<char*>(text.data()), text.size()};
+    EXPECT_EQ(h.engine().tcp_send(*to.flow, {&v, 1}, false, g_now), bytes);
+    if (&to == c) wrote += text;
+    return hear(p);
+  }
+  /// All that was heard: the windows stay open.
+  void acknowledge() {
+    peer.say(kAck, peer.nxt, c->tcb().snd_seq(c->tcb().snd_nxt),
+             {.options = peer.options(), .poll_now = false});
+    poll();
+  }
+  size_t poll() {
+    h.engine().poll(g_now);
+    return hear(peer);
+  }
+  size_t hear(Peer& p) {
+    h.link().step(g_now);
+    const auto heard = p.hear_all();
+    for (const Heard& s : heard)
+      if (&p == &peer) read += s.data;
+    return heard.size();
+  }
+  /// In haste, until a message waits. @return how many left by themselves.
+  unsigned hurry() {
+    for (unsigned i = 0; i < 2 * kHaste; ++i) {
+      if (send() == 0) return i;
+      if (i % 8 == 0) acknowledge();
+    }
+    return 2 * kHaste;
+  }
+  std::string read;
+};
+
+TEST_F(Autocork, AShortBurstLeavesSegmentBySegment) {
+  for (unsigned i = 0; i < kHaste; ++i) {
+    EXPECT_EQ(send(), 1U) << i;
+    if (i % 8 == 0) acknowledge();
+  }
+  EXPECT_EQ(read, wrote);
+  EXPECT_EQ(h.stats().corks.get(), 0U);
+}
+
+TEST_F(Autocork, WhoeverPausesSendsSegmentBySegment) {
+  for (unsigned i = 0; i < 2 * kHaste; ++i) {
+    EXPECT_EQ(send(kDoorbell), 1U) << i;
+    if (i % 8 == 0) acknowledge();
+  }
+  EXPECT_EQ(h.stats().corks.get(), 0U);
+}
+
+TEST_F(Autocork, InHasteTheyShareSegments) {
+  const unsigned alone = hurry();
+  EXPECT_LT(alone, kHaste + kHaste / 4);
+  EXPECT_EQ(h.stats().corks.get(), 1U);
+  size_t segments = 0;
+  unsigned sends = 0;
+  for (; segments == 0 && sends < 200; ++sends) segments += send();
+  EXPECT_EQ(segments, 2U) << "three doorbells' time is over: all leaves";
+  EXPECT_GT(sends, 30U);
+  EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, NoneWaitsLongerThanThreeDoorbells) {
+  hurry();
+  const Instant since = g_now;
+  EXPECT_EQ(send(Duration::us(2)), 0U);
+  EXPECT_EQ(send(Duration::us(2)), 0U);
+  EXPECT_EQ(send(Duration::us(2)), 1U) << (g_now - since).ns();
+  EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, AfterAPauseTheyAreSegmentsOfTheirOwnAgain) {
+  hurry();
+  EXPECT_EQ(send(Duration::us(20)), 1U) << "with what waited";
+  EXPECT_EQ(read, wrote);
+  for (unsigned i = 0; i < 30; ++i) EXPECT_EQ(send(Duration::us(5)), 1U) << i;
+  EXPECT_EQ(h.stats().corks.get(), 1U);
+}
+
+TEST_F(Autocork, AnyPollSendsWhatWaits) {
+  hurry();
+  EXPECT_LE(h.engine().next_deadline(), g_now) << "whoever sleeps must look";
+  EXPECT_EQ(poll(), 1U);
+  EXPECT_EQ(read, wrote);
+  EXPECT_TRUE(h.engine().corked_until().is_never());
+}
+
+TEST_F(Autocork, TheHelperIsToldUntilWhen) {
+  EXPECT_TRUE(h.engine().corked_until().is_never());
+  EXPECT_FALSE(h.engine().is_cork_watched());
+  hurry();
+  EXPECT_EQ(h.engine().corked_until(), g_now + Duration::us(20));
+  EXPECT_TRUE(h.engine().is_cork_watched());
+  EXPECT_FALSE(h.engine().end_cork_watch()) << "something waits";
+  EXPECT_TRUE(h.engine().is_cork_watched());
+  EXPECT_EQ(h.engine().poll_for_helper(g_now), false);
+  EXPECT_EQ(hear(peer), 1U);
+  EXPECT_EQ(read, wrote);
+  EXPECT_TRUE(h.engine().end_cork_watch());
+  EXPECT_FALSE(h.engine().is_cork_watched());
+}
+
+TEST_F(Autocork, WholeSegmentsDoNotWait) {
+  hurry();
+  while (send(kAtOnce, 700) == 0) {
+  }
+  poll();
+  EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, ALargeWriteGoesWithWhatWaits) {
+  hurry();
+  EXPECT_EQ(send(kAtOnce, 1000), 1U);
+  EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, CloseSendsWhatWaits) {
+  hurry();
+  h.close(*c);
+  hear(peer);
+  EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, ResetForgetsIt) {
+  hurry();
+  h.close(*c, true);
+  EXPECT_TRUE(h.engine().corked_until().is_never());
+  Peer other{h, "11.0.0.8", 40'000, 80};
+  c = accept(other);
+  for (unsigned i = 0; i < 33; ++i) EXPECT_EQ(send_to(*c, other), 1U) << i;
+}
+
+TEST_F(Autocork, AnotherConnectionsSendsLetItGo) {
+  Peer other{h, "11.0.0.8", 40'000, 80};
+  Conn* const second = accept(other);
+  hurry();
+  for (unsigned i = 0; i < 3; ++i) EXPECT_EQ(send_to(*second, other), 1U) << i;
+  EXPECT_EQ(hear(peer), 1U);
+  EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, NagleTakesOverWhereNodelayIsTakenBack) {
+  hurry();
+  tcp::set_nodelay(c->tcb(), false, g_now);
+  EXPECT_EQ(poll(), 0U) << "a small one is in flight";
+  peer.say(kAck, peer.nxt, c->tcb().snd_seq(c->tcb().snd_nxt), {.options = peer.options()});
+  hear(peer);
+  EXPECT_EQ(read, wrote);
+}
+
+class WhereDoorbellsAreCheap : public Autocork {
+ protected:
+  WhereDoorbellsAreCheap() : Autocork(false) {}
+};
+TEST_F(WhereDoorbellsAreCheap, NothingWaits) { EXPECT_EQ(hurry(), 2 * kHaste); }
+
+class AutocorkOff : public Autocork {
+ protected:
+  AutocorkOff() : Autocork(true, false) {}
+};
+TEST_F(AutocorkOff, NothingWaits) { EXPECT_EQ(hurry(), 2 * kHaste); }
+
+}  // namespace
+}  // namespace vireo::test
