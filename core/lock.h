@@ -24,13 +24,11 @@ class VIREO_CAPABILITY("lock") Lock {
   Lock& operator=(const Lock&) = delete;
 
   bool try_lock() noexcept VIREO_TRY_ACQUIRE(true) {
-    uint32_t free = 0;
-    // acquire pairs with the release in unlock().
-    return word_.compare_exchange_strong(free, 1, std::memory_order_acquire,
-                                         std::memory_order_relaxed);
+    // A look first (a guess): whoever tries again and again leaves the line with its holder.
+    return word_.load(std::memory_order_relaxed) == 0 && take();
   }
-  void lock() noexcept VIREO_ACQUIRE() {
-    if (!try_lock()) [[unlikely]]
+  void lock() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS {
+    if (!take()) [[unlikely]]
       lock_slow();
   }
   void unlock() noexcept VIREO_RELEASE() {
@@ -41,6 +39,12 @@ class VIREO_CAPABILITY("lock") Lock {
   void reset_after_fork() noexcept { word_.store(0, std::memory_order_seq_cst); }
 
  private:
+  bool take() noexcept {
+    uint32_t free = 0;
+    // acquire pairs with the release in unlock().
+    return word_.compare_exchange_strong(free, 1, std::memory_order_acquire,
+                                         std::memory_order_relaxed);
+  }
   void lock_slow() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS;
   void wake_one() noexcept;
 

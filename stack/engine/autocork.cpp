@@ -78,7 +78,8 @@ bool Engine::pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcep
   TcpFlow& corked = *corked_;
   if (&corked == &f && !more && now < uncork_at_ && 2 * bytes <= f.tcb.mss) return false;
   forget_cork();
-  if (&corked != &f) tcp_progress(corked, now);
+  // MSG_MORE holds back what is written with it, and nothing that was before.
+  if (&corked != &f || more) tcp_progress(corked, now);
   return true;
 }
 

@@ -23,7 +23,7 @@ namespace vireo {
   tcp::Tcb& t = f.tcb;
   const auto n = static_cast<uint32_t>(data.iov_len);
   // Whoever is pending owes no more than an ACK, which rides on it; who is stalled has no way.
-  if (!tcp::may_send_lone(t, data.iov_len, now) ||
+  if (!tcp::may_send_lone(t, data.iov_len, now) || corked_ != nullptr ||
       f.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
     return false;
   PacketBuf* const b = t.pool->take();

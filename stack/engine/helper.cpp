@@ -89,14 +89,20 @@ Helper::~Helper() {
 
 void Helper::run() noexcept {
   ::prctl(PR_SET_TIMERSLACK, 1000);  // of 50 us by default: as long as a cork may stay
+  Instant serve_at{};
   while (!stop_.load(std::memory_order_relaxed)) {
     const Instant now = Clock::now();
     if (is_mirror_due_ || now - mirrored_ >= kFreeSnapshots) {
       mirrored_ = now;
       mirror_.process();
     }
-    Duration d = Duration::max();
-    for (Served& s : served()) d = std::min({d, serve(s, now), watch_cork(s, now)});
+    Duration d = serve_at - now;
+    if (rang_ || d <= Duration()) {  // and not each time that it wakes for a cork
+      d = Duration::max();
+      for (Served& s : served()) d = std::min(d, serve(s, now));
+      serve_at = now + std::min(d, grace_);
+    }
+    for (Served& s : served()) d = std::min(d, watch_cork(s, now));
     sleep(now, d);
   }
 }
@@ -122,7 +128,7 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   }
   if (now - s.looked >= kLookAfterPorts && e.try_acquire()) {
     s.looked = now;
-    e.look_for_helper(now);
+    e.look_for_helper(Clock::now());
     e.unlock();
   }
   const Instant due = e.next_deadline();
@@ -168,7 +174,8 @@ Duration Helper::watch_cork(Served& s, Instant now) noexcept {
   }
   // It sends no more: what waits leaves, and so does what the ACKs of that let go.
   if (e.try_acquire()) {
-    e.poll_for_helper(now);
+    e.poll_for_helper(Clock::now());
+    e.stats().helper_polls.add();
     e.unlock();
   }
   return look;
@@ -199,6 +206,7 @@ void Helper::sleep(Instant now, Duration d) noexcept {
   for (Served& s : all) s.engine->set_helper_sleep(Instant());
   // Nothing is read that is not there: while the program polls, this thread wakes on its processor
   // each grace for nothing but a look at the time.
+  rang_ = std::ranges::any_of(poll_fds_, [](const pollfd& p) { return p.revents != 0; });
   if (poll_fds_[0].revents != 0) bell_.drain();
   is_mirror_due_ = poll_fds_[1].revents != 0;
 }

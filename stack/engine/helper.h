@@ -79,6 +79,7 @@ class Helper {
   EventFd bell_;
   std::atomic<bool> stop_{false};
   Instant mirrored_{};         ///< when the mirror had its turn last
+  bool rang_ = true;           ///< the last sleep ended by a descriptor
   bool is_mirror_due_ = true;  ///< it has something to do
   bool is_running_ = false;
   pthread_t thread_{};

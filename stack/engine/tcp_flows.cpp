@@ -217,6 +217,7 @@ void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {
 }
 
 void Engine::tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now) {
+  if (corked_ == &f) forget_cork();
   f.owner = nullptr;
   f.stats = &spare_stats_;
   if (f.port_origin != PortOrigin::kLeased) f.port_holder = std::move(port_holder);

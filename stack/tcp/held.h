@@ -1,8 +1,8 @@
-// A stream of small writes: what Nagle's algorithm, or an automatic cork, holds joins the frame
-// that waits already, and nothing leaves before that is full or what is in flight is acknowledged.
-// The short way of append() and of a look at what may be sent, for all but the first and the last
-// of a segment's. Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.7.4, by
-// Minshall's rule.
+// A stream of small writes: what Nagle's algorithm holds joins the frame that waits already, and
+// nothing leaves before that is full or what is in flight is acknowledged. (Or what the engine
+// holds, until it says so: Tcb::autocork.) The short way of append() and of a look at what may be
+// sent, for all but the first and the last of a segment's. Owner: a Tcb. Thread: holder of its
+// engine's lock. Source: RFC 9293 §3.7.4, by Minshall's rule.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace vireo::tcp {
 inline bool is_nagled(const Tcb& t) { return !t.nodelay && t.queue.board().snd_sml > t.snd_una; }
 
 /// Bytes that fit behind the only unsent ones while those stay less than a segment, wait for an ACK
-/// and for nothing else.
+/// (or for the engine) and for nothing else.
 inline uint16_t find_hold_room(Tcb& t) {
   if (t.snd_nxt >= t.snd_end || !t.terse || !(t.autocork || is_nagled(t))) return 0;
   const SendDesc& d = t.queue.back();

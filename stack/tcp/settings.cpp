@@ -76,6 +76,8 @@ void set_cork(Tcb& t, bool on, Instant now) {
   if (t.state == State::kClosed || t.reset_due) return;
   refresh_prediction(t);
   if (on) {
+    if (t.autocork) t.push = true;  // what was written before goes
+    t.hold_room = 0;
     // Before the SYN has left, snd_nxt < snd_end without any data.
     if (!t.queue.has_ring() || t.snd_nxt >= t.snd_end) return;
     Scoreboard& b = t.queue.board();

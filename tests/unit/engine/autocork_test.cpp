@@ -1,5 +1,8 @@
 // Small writes with TCP_NODELAY: segment by segment, unless they come as fast as a dear doorbell
 // lets them.
+#include <thread>
+
+#include "stack/engine/helper.h"
 #include "tests/unit/engine/host.h"
 
 namespace vireo::test {
@@ -15,8 +18,11 @@ Instant after_doorbell() { return g_now = g_now + kDoorbell; }
 
 class Autocork : public testing::Test {
  protected:
-  explicit Autocork(bool dear = true, bool on = true)
-      : h({.device = {.doorbell_is_call = dear}, .autocork = on, .clock = after_doorbell}) {}
+  explicit Autocork(bool dear = true, bool on = true, Duration ahead = Duration::s(10))
+      : h({.device = {.doorbell_is_call = dear},
+           .ahead = ahead,
+           .autocork = on,
+           .clock = after_doorbell}) {}
 
   Host h;
   Listening& l = h.listen(80);
@@ -30,7 +36,7 @@ class Autocork : public testing::Test {
     Conn* const conn = h.accept(l);
     VIREO_ASSERT(conn != nullptr);
     p.hear_all();
-    g_now = std::max(g_now, h.now());
+    g_now = h.now();
     tcp::set_nodelay(conn->tcb(), true, g_now);
     return conn;
   }
@@ -38,11 +44,12 @@ class Autocork : public testing::Test {
   size_t send(Duration pause = kAtOnce, size_t bytes = kMessage) {
     return send_to(*c, peer, pause, bytes);
   }
-  size_t send_to(Conn& to, Peer& p, Duration pause = kAtOnce, size_t bytes = kMessage) {
+  size_t send_to(Conn& to, Peer& p, Duration pause = kAtOnce, size_t bytes = kMessage,
+                 bool more = false) {
     g_now = g_now + pause;
     const std::string text(bytes, static_cast<char>('a' + wrote.size() / kMessage % 26));
     const iovec v{const_cast<char*>(text.data()), text.size()};
-    EXPECT_EQ(h.engine().tcp_send(*to.flow, {&v, 1}, false, g_now), bytes);
+    EXPECT_EQ(h.engine().tcp_send(*to.flow, {&v, 1}, more, g_now), bytes);
     if (&to == c) wrote += text;
     return hear(p);
   }
@@ -143,11 +150,40 @@ TEST_F(Autocork, TheHelperIsToldUntilWhen) {
   EXPECT_FALSE(h.engine().is_cork_watched());
 }
 
-TEST_F(Autocork, WholeSegmentsDoNotWait) {
+TEST_F(Autocork, WholeSegmentsAndTheRestShareADoorbell) {
   hurry();
-  while (send(kAtOnce, 700) == 0) {
-  }
-  poll();
+  const uint64_t rung = h.link().stats(MemEnd::kA).doorbells;
+  size_t segments = 0;
+  while (segments == 0) segments = send(kAtOnce, 400);
+  EXPECT_GT(segments, 1U);
+  EXPECT_EQ(h.link().stats(MemEnd::kA).doorbells - rung, 1U);
+  EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, WhatTheProgramCorksItselfIsOnlyWhatFollows) {
+  hurry();
+  const std::string before = wrote;
+  EXPECT_EQ(send_to(*c, peer, kAtOnce, kMessage, true), 1U);
+  EXPECT_EQ(read, before);
+  tcp::set_cork(c->tcb(), false, g_now);
+  EXPECT_EQ(poll(), 0U) << "nobody asked for it";
+  h.engine().tcp_progress(*c->flow, g_now);
+  EXPECT_EQ(hear(peer), 1U);
+  EXPECT_EQ(read, wrote);
+
+  hurry();
+  tcp::set_cork(c->tcb(), true, g_now);
+  EXPECT_EQ(poll(), 1U);
+  EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, WhatElseTheProgramDoesDoesNotHideIt) {
+  Peer other{h, "11.0.0.8", 40'000, 80};
+  Conn* const second = accept(other);
+  hurry();
+  h.engine().tcp_close(*second->flow, UniqueFd(), false, g_now);
+  EXPECT_LE(h.engine().next_deadline(), g_now);
+  EXPECT_EQ(poll(), 1U);
   EXPECT_EQ(read, wrote);
 }
 
@@ -177,7 +213,7 @@ TEST_F(Autocork, AnotherConnectionsSendsLetItGo) {
   Peer other{h, "11.0.0.8", 40'000, 80};
   Conn* const second = accept(other);
   hurry();
-  for (unsigned i = 0; i < 3; ++i) EXPECT_EQ(send_to(*second, other), 1U) << i;
+  EXPECT_EQ(send_to(*second, other), 1U);
   EXPECT_EQ(hear(peer), 1U);
   EXPECT_EQ(read, wrote);
 }
@@ -188,6 +224,28 @@ TEST_F(Autocork, NagleTakesOverWhereNodelayIsTakenBack) {
   EXPECT_EQ(poll(), 0U) << "a small one is in flight";
   peer.say(kAck, peer.nxt, c->tcb().snd_seq(c->tcb().snd_nxt), {.options = peer.options()});
   hear(peer);
+  EXPECT_EQ(read, wrote);
+}
+
+class AutocorkInTime : public Autocork {
+ protected:
+  AutocorkInTime() : Autocork(true, true, Duration::ms(1)) {}
+};
+TEST_F(AutocorkInTime, TheHelperSendsWhatASilentProgramLeft) {
+  hurry();
+  {
+    // By its grace it would look in ten seconds.
+    const auto helper =
+        Helper::start(h.engine(), h.mirror(), {.grace = Duration::s(10), .cpus = {}});
+    ASSERT_TRUE(helper.has_value());
+    const Instant end = Clock::now() + Duration::s(5);
+    while (!h.engine().corked_until().is_never() && Clock::now() < end) std::this_thread::yield();
+    while (h.engine().is_cork_watched() && Clock::now() < end) std::this_thread::yield();
+  }
+  EXPECT_TRUE(h.engine().corked_until().is_never());
+  EXPECT_FALSE(h.engine().is_cork_watched()) << "it looks no more";
+  g_now = std::max(g_now, Clock::now());
+  EXPECT_EQ(hear(peer), 1U);
   EXPECT_EQ(read, wrote);
 }
 

@@ -20,7 +20,7 @@ constexpr Instant kFarAhead = Instant::from_ns(int64_t{10} * 366 * 86'400 * 1'00
 }  // namespace
 
 Host::Host(const HostOptions& options)
-    : clock_(options.seed == 0 ? Clock::now() + Duration::s(10) : kFarAhead),
+    : clock_(options.seed == 0 ? Clock::now() + options.ahead : kFarAhead),
       link_(std::max<uint64_t>(options.seed, 1), options.from_host, options.to_host, clock_,
             options.device) {
   auto mirror = net::Mirror::open();

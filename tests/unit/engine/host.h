@@ -69,6 +69,7 @@ struct HostOptions {
   MemImpairments from_host{};  ///< ... and from it
   MemDeviceOptions device{};
   uint64_t seed = 0;  ///< of the wire's harm; not 0: initial numbers and the clock repeat, too
+  Duration ahead = Duration::s(10);  ///< of this machine's clock
   bool autocork = true;
   Instant (*clock)() = Clock::now;  ///< EngineConfig's
   bool knows_router = true;         ///< false: its Ethernet address is still asked for
@@ -82,6 +83,7 @@ class Host {
   Engine& engine() { return *engine_; }
   EngineStats& stats() { return stats_; }
   MemLink& link() { return link_; }
+  net::Mirror& mirror() { return *mirror_; }
   Instant now() const { return clock_.now(); }
   IpAddr address(bool v6 = false) const { return ip(v6 ? "fd00::1" : "10.0.0.1"); }
 
