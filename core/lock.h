@@ -15,8 +15,8 @@
 
 namespace vireo {
 
-/// A mutex: annotated, fork-resettable, no libc inside. Spins a little, then sleeps until it is
-/// free (pollers try). Not recursive. Unfair: whoever comes first when it is free.
+/// A mutex: annotated, no libc inside; reset_after_fork() in the child, while that has one thread.
+/// Spins a little, then sleeps until it is free (pollers try). Not recursive, not fair.
 class VIREO_CAPABILITY("lock") Lock {
  public:
   Lock() = default;
@@ -32,7 +32,7 @@ class VIREO_CAPABILITY("lock") Lock {
       lock_slow();
   }
   void unlock() noexcept VIREO_RELEASE() {
-    // release pairs with the acquire in try_lock() and lock_slow().
+    // release pairs with the acquire in take() and lock_slow().
     if (word_.exchange(0, std::memory_order_release) == 2) [[unlikely]]
       wake_one();
   }

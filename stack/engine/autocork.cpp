@@ -22,6 +22,8 @@ constexpr Duration kLongestDoorbell = Duration::us(4);
 /// How long it waits where the program comes no more: the helper looks.
 constexpr Duration kLongestCork = Duration::us(20);
 
+bool is_small(const TcpFlow& f, size_t bytes) { return 2 * bytes <= f.tcb.mss; }
+
 }  // namespace
 
 bool Engine::came_at_once(const TcpFlow& f, Instant now) const noexcept {
@@ -38,7 +40,7 @@ void Engine::note_haste(TcpFlow& f, Instant now) noexcept {
 
 /// `bytes` that might leave at once should wait.
 bool Engine::may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept {
-  return haste_.sends == kHaste && came_at_once(f, now) && 2 * bytes <= f.tcb.mss;
+  return haste_.sends == kHaste && came_at_once(f, now) && is_small(f, bytes);
 }
 
 /// They wait. @return false: there is no room for them.
@@ -66,17 +68,17 @@ bool Engine::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
 /// A further write of the one that waits. @return false: its time is over, a segment is full,
 /// or this is no small one.
 bool Engine::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
-  if (now >= uncork_at_ || 2 * data.iov_len > f.tcb.mss || !tcp::may_hold(f.tcb, data.iov_len))
+  if (now >= uncork_at_ || !is_small(f, data.iov_len) || !tcp::may_hold(f.tcb, data.iov_len))
     return false;
   tcp::append_held(f.tcb, data.iov_base, data.iov_len);
   return true;
 }
 
 /// `f` sends `bytes`, which do not just join what waits. That goes on waiting if a segment became
-/// full, and ends else: another connection's leaves here, its own with them.
+/// full, and ends else: another connection's leaves here, its own with them. @return it ends.
 bool Engine::pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept {
   TcpFlow& corked = *corked_;
-  if (&corked == &f && !more && now < uncork_at_ && 2 * bytes <= f.tcb.mss) return false;
+  if (&corked == &f && !more && now < uncork_at_ && is_small(f, bytes)) return false;
   forget_cork();
   // MSG_MORE holds back what is written with it, and nothing that was before.
   if (&corked != &f || more) tcp_progress(corked, now);

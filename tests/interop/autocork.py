@@ -34,9 +34,10 @@ def hurry(t: Test, env: dict[str, str]) -> dict:
     """@return the counters of the sender's engine."""
     peer = t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer")
     t.await_port("B", PORT)
-    sender = t.start("A", str(program("tests/interop/hurried.cpp")), t.lab.address("B"), str(PORT), str(MESSAGES), name="sender", env=env)
-    sender.wait(30)
-    peer.wait(10)
+    with t.proof("tcp", least=100):
+        sender = t.start("A", str(program("tests/interop/hurried.cpp")), t.lab.address("B"), str(PORT), str(MESSAGES), name="sender", env=env)
+        sender.wait(30)
+        peer.wait(10)
     heard = json.loads(peer.stdout)
     t.expect(heard["messages"] == MESSAGES and heard["in_order"], str(heard))
     t.expect(heard["silent"] > 1 - MOST_LATE, f"the last bytes came {1 - heard['silent']:.3f} s after they were sent")
