@@ -14,7 +14,7 @@
 namespace vireo {
 
 inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
-inline constexpr uint32_t kStatsVersion = 9;
+inline constexpr uint32_t kStatsVersion = 10;
 inline constexpr uint32_t kStatsSockets =
     1024;  // slots; sockets beyond them are counted in the engine only
 inline constexpr uint32_t kStatsEngines = 32;
@@ -75,8 +75,9 @@ struct EngineStats {
   Counter polls, empty_polls, rx_packets, rx_bytes, tx_packets, tx_bytes;
   Counter rx_unknown_flow, rx_bad_checksum, rx_malformed, tx_ring_full, pool_empty;
   Counter helper_polls, sleeps, tcp_connections, accepted, udp_flows, time_waits;
-  Counter corks;         ///< times that small writes waited for company
-  Counter leased_ports;  ///< connections whose local port was another's before
+  Counter corks;             ///< times that small writes waited for company
+  Counter shared_doorbells;  ///< frames that left by the doorbell of a later one
+  Counter leased_ports;      ///< connections whose local port was another's before
   Counter pool_free, pool_size, resets_sent, retransmits;
   // As the devices counted them (dev/device.h, QueueLosses), looked up once a second.
   Counter rx_lost_ring_full, rx_lost_no_frame, rx_starved, rx_refused, tx_refused, queue_restarts;

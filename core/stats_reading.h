@@ -64,6 +64,7 @@ inline constexpr std::array kEngineCounters{
     CounterName<EngineStats>{"udp_flows", &EngineStats::udp_flows},
     CounterName<EngineStats>{"time_waits", &EngineStats::time_waits},
     CounterName<EngineStats>{"corks", &EngineStats::corks},
+    CounterName<EngineStats>{"shared_doorbells", &EngineStats::shared_doorbells},
     CounterName<EngineStats>{"leased_ports", &EngineStats::leased_ports},
     CounterName<EngineStats>{"resets_sent", &EngineStats::resets_sent},
     CounterName<EngineStats>{"retransmits", &EngineStats::retransmits},

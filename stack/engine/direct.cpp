@@ -29,13 +29,15 @@ namespace vireo {
   PacketBuf* const b = t.pool->take();
   const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
   const uint16_t window = tcp::window_field(t);
+  const bool is_dear = f.egress.port->corks;
+  const Doorbell bell = is_dear ? bell_of_answer(now) : Doorbell::kNow;
   bool is_sent = false;
   if (has_plain_header(f)) [[likely]] {
-    is_sent = emit_plain(f, b, sum, window, now);
+    is_sent = emit_plain(f, b, sum, window, bell, now);
     if (is_sent) [[likely]]
       count_sent(f, 1, wire::HeaderTemplate::kPlainTcp, n);
   } else {
-    is_sent = emit_lone(f, b, sum, now);
+    is_sent = emit_lone(f, b, sum, bell, now);
   }
   // Only now what it answers.
   if (owed_.flow == &f)
@@ -51,6 +53,7 @@ namespace vireo {
   if (!t.queue.board().answer.is_set() && has_plain_header(f)) [[unlikely]]
     t.queue.board().answer.set({f.key.local, f.key.remote});
   tcp::sent_lone(t, window, n, now);
+  if (is_dear) note_answer(bell, 1, now);
   lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
   arm_timer_by(f, t.rtx_at);
   return true;
@@ -74,7 +77,9 @@ namespace vireo {
   PacketBuf* const b = t.pool->take();
   const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
   const uint16_t window = tcp::window_field(t);
-  const bool is_sent = emit_plain(f, b, sum, window, now);
+  const bool is_dear = f.egress.port->corks;
+  const Doorbell bell = is_dear ? bell_of_answer(now) : Doorbell::kNow;
+  const bool is_sent = emit_plain(f, b, sum, window, bell, now);
   tcp::queue_next(t, b, sum);
   f.pending_hook.unlink();
   if (!is_sent) [[unlikely]] {
@@ -83,6 +88,7 @@ namespace vireo {
   }
   count_sent(f, 1, wire::HeaderTemplate::kPlainTcp, n);
   tcp::sent_next(t, window, n, now);
+  if (is_dear) note_answer(bell, 1, now);
   lull_ = 0;
   arm_timer_by(f, t.rtx_at);
   return true;
@@ -97,7 +103,7 @@ namespace vireo {
   }
   if (may_cork(f, data.iov_len, now)) return may_send_next(f, data.iov_len) && cork(f, data, now);
   if (!send_next(f, data, now)) return false;
-  note_haste(f, now);
+  if (answers_.open <= 1) note_haste(f, now);
   return true;
 }
 
@@ -108,11 +114,12 @@ namespace vireo {
 }
 
 /// A lone segment over IPv6, with a tag or without timestamps. @return false: the ring is full.
-bool Engine::emit_lone(TcpFlow& f, PacketBuf* b, uint64_t sum, Instant now) noexcept {
+bool Engine::emit_lone(TcpFlow& f, PacketBuf* b, uint64_t sum, Doorbell bell,
+                       Instant now) noexcept {
   tcp::Plan plan;
   b->sum = checksum::fold(sum);
   tcp::plan_lone(f.tcb, b, now, plan);
-  return emit(f, plan, Doorbell::kNow);
+  return emit(f, plan, bell);
 }
 
 /// Is it one, whose headers are not those of the one before?

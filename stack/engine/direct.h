@@ -111,7 +111,8 @@ template <class F>
 /// A segment that says no more than its text and an ACK, right before that text, where the device
 /// may leave it. Requires a plain header. @return false: the ring is full.
 [[gnu::always_inline]] inline bool emit_plain(TcpFlow& f, PacketBuf* b, uint64_t sum,
-                                              uint16_t window, Instant now) noexcept {
+                                              uint16_t window, Doorbell bell,
+                                              Instant now) noexcept {
   using Header = wire::HeaderTemplate;
   const tcp::Tcb& t = f.tcb;
   std::byte* const head = b->data() - Header::kPlainTcp;
@@ -123,7 +124,7 @@ template <class F>
                                         .payload_bytes = b->length,
                                         .payload_sum = sum});
   const PacketSlice slice{b, b->data_at, b->length};
-  return f.egress.port->queue().tx({{head, Header::kPlainTcp}, {&slice, 1}, 0}, Doorbell::kNow);
+  return f.egress.port->queue().tx({{head, Header::kPlainTcp}, {&slice, 1}, 0}, bell);
 }
 inline bool has_plain_header(const TcpFlow& f) noexcept {
   return f.tcb.ts_on && f.egress.header.is_plain_tcp() && f.ip.mtu_discover != IP_PMTUDISC_DONT;

@@ -84,8 +84,8 @@ inline unsigned Engine::receive_first(Port& port, Queue& queue, unsigned n, Inst
 }
 
 bool Engine::turn(Instant now) noexcept {
-  if (unrung_ != 0) [[unlikely]]
-    ring_left();
+  if ((unrung_ | answers_.open) != 0) [[unlikely]]
+    ring_due(now);
   unsigned frames = 0;
   size_t done = 0;
   if (only_.queue != nullptr) [[likely]] {
@@ -100,9 +100,9 @@ bool Engine::turn(Instant now) noexcept {
 
 /// turn() of poll_to_return() whose only queue has given the first `n` frames.
 bool Engine::go_on_to_return(Instant now, unsigned n) noexcept {
-  if (unrung_ != 0) [[unlikely]]
-    ring_left();
   poll_of_ = polls_for_;
+  if ((unrung_ | answers_.open) != 0) [[unlikely]]
+    ring_due(now);
   const Polled from = only_;
   unsigned frames = receive_first(*from.port, *from.queue, n, now);
   if (only_.queue == nullptr) [[unlikely]]
@@ -260,6 +260,7 @@ void Engine::tx_flush() noexcept {
 /// What Doorbell::kLater left.
 [[gnu::noinline]] void Engine::ring_left() noexcept {
   unrung_ = 0;
+  if (answers_.open != 0) answers_.open = 1;
   tx_flush();
 }
 
@@ -293,6 +294,7 @@ void Engine::wake_ack_all() noexcept {
 bool Engine::begin_sleep() noexcept {
   lull_ = 0;  // whoever wakes looks at everything
   if (!riding_.empty()) flush_pending(Clock::now());
+  if ((unrung_ | answers_.open) != 0) ring_left();  // another thread's
   if (!arm_all()) return false;
   stats_.sleeps.add();
   sleepers_.fetch_add(1, std::memory_order_relaxed);

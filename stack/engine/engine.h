@@ -210,6 +210,9 @@ class Engine {
   /// The same as a part of the caller, by stack/engine/direct.h.
   template <class F>
   PolledFor poll_for_here(F& f, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
+  /// A wait has told the program of so many events, which it answers now; 0: a wait begins. Any
+  /// thread.
+  void tell(unsigned events) noexcept { told_.store(events, std::memory_order_relaxed); }
   /// Earliest time at which poll() has something to do by itself. Any thread.
   Instant next_deadline() const noexcept {
     return Instant::from_ns(deadline_.load(std::memory_order_relaxed));
@@ -493,6 +496,12 @@ class Engine {
   void uncork() noexcept;
   void forget_cork() noexcept;
 
+  // doorbell.cpp
+  void follow_answer(Instant now) noexcept;
+  Doorbell bell_of_answer(Instant now) noexcept;
+  void note_answer(Doorbell bell, unsigned frames, Instant now) noexcept;
+  void ring_due(Instant now) noexcept;
+
   // engine.cpp
   void ring_helper_before(Instant d) noexcept;
   void count_flow() noexcept;
@@ -576,7 +585,7 @@ class Engine {
   uint32_t take_expected(RxDesc& desc, UdpFlow& u, const iovec& to, Instant now) noexcept;
   static bool begins_row(UdpFlow& u, const std::byte* frame) noexcept;
   bool finish_to_return(Instant now) noexcept VIREO_REQUIRES(lock_);
-  bool emit_lone(TcpFlow& f, PacketBuf* b, uint64_t sum, Instant now) noexcept;
+  bool emit_lone(TcpFlow& f, PacketBuf* b, uint64_t sum, Doorbell bell, Instant now) noexcept;
   void settle_owed() noexcept VIREO_REQUIRES(lock_);
   void settle_answered(TcpFlow& f) noexcept;
 
@@ -646,7 +655,7 @@ class Engine {
 
   // transmit.cpp
   void want_transmit(TcpFlow& f) noexcept;
-  bool transmit(TcpFlow& f, Instant now) noexcept;
+  bool transmit(TcpFlow& f, bool is_answer, Instant now) noexcept;
   bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
   void ring_later(TcpFlow& f, unsigned frames) noexcept;
   void ring_left() noexcept;
@@ -740,7 +749,15 @@ class Engine {
   unsigned lull_ = 0;             ///< turns that found nothing, since something was done
   bool deadlines_moved_ = false;  ///< deadline_ may be late
   unsigned unrung_ = 0;           ///< frames that wait for ring_left()
-  uint64_t sent_at_poll_ = 0;     ///< of tx_bytes, when a send polled last
+  /// What the program answers to the events that it was told of, where doorbells are dear.
+  struct {
+    unsigned open = 0;    ///< 1 and the frames that wait for a doorbell, from the first answer on
+    uint8_t trust = 0;    ///< answers in a row that something followed at once
+    Instant until{};      ///< so long they wait
+    Instant last{};       ///< when the last one had left
+    Duration doorbell{};  ///< how long the last one that rang took
+  } answers_;
+  uint64_t sent_at_poll_ = 0;  ///< of tx_bytes, when a send polled last
   PollOf poll_of_ = PollOf::kNobody;
   PollOf polls_for_ = PollOf::kCall;  ///< whose poll_for_here() is
   uint8_t ride_clock_ = 0;            ///< TcpFlow::rides_from
@@ -777,6 +794,7 @@ class Engine {
   alignas(64) Lock lock_;
   alignas(64) std::atomic<int64_t> deadline_{Instant::never().ns()};
   std::atomic<int64_t> last_poll_{0};
+  std::atomic<uint32_t> told_{0};  ///< tell(); stale is as good
   std::atomic<uint32_t> flow_count_{0};
   alignas(64) std::atomic<uint32_t> sleepers_{0};
   std::atomic<int64_t> helper_sleeps_until_{0};  ///< 0: awake

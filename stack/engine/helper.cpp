@@ -114,6 +114,9 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   const Duration silent = now - e.last_poll();
   const auto look_seldom = [&] {
     s.is_polled = true;
+    // What waits for another's doorbell is ours to ring for, where the program stops amid it.
+    const uint64_t shared = e.stats().shared_doorbells.get();
+    if (std::exchange(s.shared_doorbells, shared) != shared) return grace_ - silent;
     s.polled_since = polled_since;
     const Duration part = Duration::ns((now - polled_since).ns() / kPartOfPolled);
     return std::clamp(part, grace_, Duration::ns(grace_.ns() * kMostGraces)) - silent;

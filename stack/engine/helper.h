@@ -49,16 +49,17 @@ class Helper {
  private:
   /// An engine, and what the thread knows of it.
   struct Served {
-    Engine* engine = nullptr;     ///< constant once it is counted
-    Instant looked{};             ///< last look after the ports
-    Instant corked{};             ///< when it was last seen to hold back what the program writes
-    Instant corks_since{};        ///< of a row of such times
-    Instant polled_since{};       ///< last look that did not find the program polling
-    unsigned quiet_rounds = 0;    ///< looks in a row that found sleepers of the program
-    bool watches_corks = false;   ///< until such a row is over
-    bool is_polled = false;       ///< the program polls: nothing needs to ring
-    bool watch_devices = false;   ///< while the thread sleeps
-    std::vector<int> device_fds;  ///< copied under the engine's lock
+    Engine* engine = nullptr;       ///< constant once it is counted
+    Instant looked{};               ///< last look after the ports
+    Instant corked{};               ///< when it was last seen to hold back what the program writes
+    Instant corks_since{};          ///< of a row of such times
+    Instant polled_since{};         ///< last look that did not find the program polling
+    unsigned quiet_rounds = 0;      ///< looks in a row that found sleepers of the program
+    bool watches_corks = false;     ///< until such a row is over
+    uint64_t shared_doorbells = 0;  ///< of the engine's, at the last look
+    bool is_polled = false;         ///< the program polls: nothing needs to ring
+    bool watch_devices = false;     ///< while the thread sleeps
+    std::vector<int> device_fds;    ///< copied under the engine's lock
   };
 
   Helper(Engine& engine, net::Mirror& mirror, Duration grace, EventFd bell);

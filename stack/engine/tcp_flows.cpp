@@ -214,7 +214,7 @@ void Engine::poll_between_sends(Instant now) noexcept {
 
 void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {
   if (f.pending_hook.is_linked() && tcp::may_ride(f.tcb)) return;  // its turn comes
-  if (!transmit(f, now)) want_transmit(f);
+  if (!transmit(f, true, now)) want_transmit(f);
 }
 
 void Engine::tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now) {

@@ -52,6 +52,12 @@ class EngineHold {
   Engine* held_ = nullptr;
 };
 
+/// What a wait is about to tell its program of, or 0: it begins. @return that.
+inline int tell(const EngineSet& engines, int events) noexcept {
+  for (Engine* e : engines) e->tell(static_cast<unsigned>(events));
+  return events;
+}
+
 /// One poll of each engine that nobody else polls. @return false: none had anything to do.
 inline bool poll_all(const EngineSet& engines) noexcept {
   bool busy = false;
@@ -156,6 +162,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   const Instant spin_until = never_sleeps ? Instant::never() : now + s.select_poll;
   const auto ratio = static_cast<uint32_t>(s.select_poll_os_ratio);
   Instant next_look = now + kBetweenLooks;
+  tell(call.engines, 0);
   MaskScope masked(mask);
   WaiterLoan waiter(stack);
   bool kernel_woke = false;
@@ -168,7 +175,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     size_t taken = 0;
     idle.end(call.poll(now, taken), now);
     if (taken != 0) [[unlikely]]
-      return static_cast<int>(taken);
+      return tell(call.engines, static_cast<int>(taken));
     const bool expired = now >= *deadline;
     const bool shared = polls > SpinPlaces::kLeastPolls &&
                         (never_sleeps ? places.is_crowded(now) : places.is_shared(now));
@@ -182,14 +189,16 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     }
     if (look == Look::kBoth || call.pending()) {
       const auto n = call.harvest(look, now);
-      if (!n || *n != 0) return n;
+      if (!n) return n;
+      if (*n != 0) return tell(call.engines, *n);
     }
     kernel_woke = false;
     if (expired) {
       // Who returns with nothing has always asked the kernel: it may be the program's only call.
       if (look != Look::kBoth) {
         const auto n = call.harvest(Look::kBoth, now);
-        if (!n || *n != 0) return n;
+        if (!n) return n;
+        if (*n != 0) return tell(call.engines, *n);
       }
       return call.at_end();
     }

@@ -54,5 +54,200 @@ TEST_F(Doorbells, OneForEachThatComesAlone) {
   }
 }
 
+// Where a doorbell is a system call.
+
+constexpr Duration kDoorbell = Duration::us(2);
+constexpr Duration kNextAnswer = Duration::ns(500);
+constexpr unsigned kTrusted = 64;   ///< answers without delay
+constexpr unsigned kMostHeld = 16;  ///< frames
+
+Instant g_now;  ///< of the program, whom a doorbell costs time
+Instant after_doorbell() { return g_now = g_now + kDoorbell; }
+
+class DearDoorbells : public testing::Test {
+ protected:
+  explicit DearDoorbells(bool dear = true, bool on = true)
+      : h({.device = {.doorbell_is_call = dear}, .autocork = on, .clock = after_doorbell}) {}
+
+  Host h;
+  Listening& l = h.listen(80, 64);
+  std::vector<std::unique_ptr<Peer>> peers;
+  std::vector<Conn*> conns;
+  size_t next = 0;
+
+  void SetUp() override {
+    for (int i = 0; i < kPeers; ++i) {
+      peers.push_back(std::make_unique<Peer>(h, "11.0.0.7", static_cast<uint16_t>(40'000 + i), 80));
+      ASSERT_TRUE(peers.back()->connect());
+      conns.push_back(h.accept(l));
+      ASSERT_NE(conns.back(), nullptr);
+    }
+    g_now = h.now();
+    hear();
+  }
+  uint64_t rung() { return h.link().stats(MemEnd::kA).doorbells; }
+  /// Segments of all that have left.
+  size_t hear() {
+    h.link().step(g_now);
+    size_t n = 0;
+    for (auto& p : peers) n += p->hear_all().size();
+    return n;
+  }
+  /// A wait of the program's that tells it of so many events.
+  void wait(unsigned events) {
+    h.engine().tell(0);
+    h.engine().poll_to_return(g_now, PollOf::kWait);
+    h.engine().tell(events);
+    next = 0;
+  }
+  /// A byte on each of the next `n` since the last wait.
+  void answer(unsigned n, Duration pause = kNextAnswer) {
+    for (unsigned i = 0; i < n; ++i) {
+      g_now = g_now + pause;
+      const iovec v{const_cast<char*>("a"), 1};
+      ASSERT_EQ(h.engine().tcp_send(*conns[next++]->flow, {&v, 1}, false, g_now), 1U);
+    }
+  }
+  /// The first `n` are heard.
+  void acknowledge(unsigned n) {
+    for (unsigned i = 0; i < n; ++i)
+      peers[i]->say(kAck, peers[i]->nxt, conns[i]->tcb().snd_seq(conns[i]->tcb().snd_nxt),
+                    {.options = peers[i]->options(), .poll_now = false});
+    wait(0);
+    hear();
+  }
+  /// @return doorbells of `n` answers to one wait, and of the wait behind them.
+  uint64_t round(unsigned n, Duration pause = kNextAnswer) {
+    wait(n);
+    const uint64_t before = rung();
+    answer(n, pause);
+    wait(0);
+    const uint64_t n_rung = rung() - before;
+    EXPECT_EQ(hear(), n);
+    acknowledge(n);
+    return n_rung;
+  }
+  void earn_trust() {
+    for (unsigned done = 0; done < kTrusted; done += 4) EXPECT_LE(round(4), 4U);
+  }
+};
+
+TEST_F(DearDoorbells, AnswersToOneWaitShareThem) {
+  EXPECT_EQ(round(4), 4U) << "not yet";
+  earn_trust();
+  EXPECT_EQ(round(4), 2U) << "the first rings, the wait for the others";
+  const uint64_t shared = h.stats().shared_doorbells.get();
+  EXPECT_EQ(round(12), 2U);
+  EXPECT_EQ(h.stats().shared_doorbells.get() - shared, 11U);
+}
+
+TEST_F(DearDoorbells, TheFirstAnswerLeavesAtOnce) {
+  earn_trust();
+  wait(4);
+  answer(1);
+  EXPECT_EQ(hear(), 1U);
+}
+
+TEST_F(DearDoorbells, WhatIsAnsweredAloneLeavesAtOnce) {
+  earn_trust();
+  for (unsigned i = 0; i < 8; ++i) EXPECT_EQ(round(1), 1U);
+  wait(1);
+  answer(4);
+  EXPECT_EQ(hear(), 4U) << "one event, several connections: nothing says that more is to come";
+}
+
+TEST_F(DearDoorbells, ManyRing) {
+  earn_trust();
+  wait(kPeers);
+  answer(1);
+  EXPECT_EQ(hear(), 1U);
+  answer(kMostHeld);
+  EXPECT_EQ(hear(), 0U);
+  answer(1);
+  EXPECT_EQ(hear(), kMostHeld + 1U);
+}
+
+TEST_F(DearDoorbells, TimeRings) {
+  earn_trust();
+  wait(kPeers);
+  answer(3);
+  EXPECT_EQ(hear(), 1U);
+  answer(1, kDoorbell * 9);
+  EXPECT_EQ(hear(), 3U);
+}
+
+TEST_F(DearDoorbells, ACallAmidTheAnswersDoesNotRingBeforeTime) {
+  earn_trust();
+  wait(8);
+  answer(3);
+  EXPECT_EQ(hear(), 1U);
+  h.engine().poll_to_return(g_now, PollOf::kCall);
+  EXPECT_EQ(hear(), 0U);
+  g_now = g_now + kDoorbell * 9;
+  h.engine().poll_to_return(g_now, PollOf::kCall);
+  EXPECT_EQ(hear(), 2U);
+}
+
+TEST_F(DearDoorbells, ABlockedCallRings) {
+  earn_trust();
+  wait(8);
+  answer(3);
+  EXPECT_EQ(hear(), 1U);
+  std::byte room[16];
+  h.engine().poll_for(*conns[5]->flow, iovec{room, sizeof room}, g_now);
+  EXPECT_EQ(hear(), 2U);
+}
+
+TEST_F(DearDoorbells, WhoWaitsElsewhereEndsIt) {
+  earn_trust();
+  wait(8);
+  answer(2);
+  h.engine().tell(0);  // another thread of the program begins a wait
+  answer(1);
+  EXPECT_EQ(hear(), 3U);
+}
+
+TEST_F(DearDoorbells, WhoFallsSilentAmidThemIsNotTrusted) {
+  earn_trust();
+  wait(8);
+  answer(3);
+  EXPECT_EQ(hear(), 1U);
+  g_now = g_now + Duration::ms(2);
+  h.engine().poll_for_helper(g_now);
+  EXPECT_EQ(hear(), 2U);
+  acknowledge(3);
+  EXPECT_EQ(round(4), 4U);
+}
+
+TEST_F(DearDoorbells, SlowAnswersRingEach) {
+  for (unsigned i = 0; i < kTrusted; ++i) EXPECT_EQ(round(4, Duration::us(30)), 4U);
+}
+
+TEST_F(DearDoorbells, AFarewellIsAnAnswer) {
+  earn_trust();
+  wait(4);
+  answer(1);
+  for (unsigned i = 1; i < 4; ++i) h.engine().tcp_close(*conns[i]->flow, UniqueFd(), false, g_now);
+  EXPECT_EQ(hear(), 1U);
+  wait(0);
+  EXPECT_EQ(hear(), 3U);
+}
+
+class CheapDoorbells : public DearDoorbells {
+ protected:
+  CheapDoorbells() : DearDoorbells(false) {}
+};
+TEST_F(CheapDoorbells, NothingWaits) {
+  for (unsigned i = 0; i < kTrusted; ++i) EXPECT_EQ(round(4), 4U);
+}
+
+class DearDoorbellsOff : public DearDoorbells {
+ protected:
+  DearDoorbellsOff() : DearDoorbells(true, false) {}
+};
+TEST_F(DearDoorbellsOff, NothingWaits) {
+  for (unsigned i = 0; i < kTrusted; ++i) EXPECT_EQ(round(4), 4U);
+}
+
 }  // namespace
 }  // namespace vireo::test

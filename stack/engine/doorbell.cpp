@@ -1,0 +1,70 @@
+// Where a doorbell is a system call, it costs about as much as the frame that it is rung for. A
+// program that one wait has told of several events mostly answers one after the other and waits
+// again: the first answer rings, those behind it leave together. Whatever rings takes them along,
+// the next wait does, and any call once there are many, or their time is over.
+// Only who has long gone from one answer to the next without delay has them wait: who falls silent
+// amid them has the helper ring, a millisecond or two later (helper.cpp).
+#include <algorithm>
+
+#include "stack/engine/engine.h"
+
+namespace vireo {
+namespace {
+
+/// Frames that wait at most, and how long, in doorbells.
+constexpr unsigned kMostHeld = 16;
+constexpr int64_t kHeldDoorbells = 8;
+/// What comes so long after the answer before has come without delay.
+constexpr Duration kAtOnce = Duration::us(20);
+/// No doorbell counts as longer: another process may have had the processor.
+constexpr Duration kLongestDoorbell = Duration::us(4);
+/// Answers that something followed without delay, before one waits; as many are counted at most,
+/// and one that nothing followed takes three quarters of them.
+constexpr uint8_t kTrusted = 64;
+constexpr uint8_t kMostTrust = 255;
+
+}  // namespace
+
+/// Something follows the last answer.
+void Engine::follow_answer(Instant now) noexcept {
+  if (now - answers_.last > kAtOnce)
+    answers_.trust /= 4;
+  else if (answers_.trust < kMostTrust)
+    ++answers_.trust;
+}
+
+/// Whether what a call of the program's sends rings, by a port whose doorbells are dear.
+Doorbell Engine::bell_of_answer(Instant now) noexcept {
+  if (told_.load(std::memory_order_relaxed) < 2 || answers_.open == 0) return Doorbell::kNow;
+  follow_answer(now);
+  if (answers_.trust < kTrusted) return Doorbell::kNow;
+  if (answers_.open == 1)
+    answers_.until = now + Duration::ns(kHeldDoorbells * answers_.doorbell.ns());
+  return answers_.open <= kMostHeld && now < answers_.until ? Doorbell::kLater : Doorbell::kNow;
+}
+
+/// `frames` of it have left since the call's `now`.
+void Engine::note_answer(Doorbell bell, unsigned frames, Instant now) noexcept {
+  if (told_.load(std::memory_order_relaxed) < 2) return;
+  if (bell == Doorbell::kLater) {
+    answers_.last = now;
+    answers_.open += frames;
+    stats_.shared_doorbells.add(frames);
+    return;
+  }
+  answers_.last = config_.clock();
+  answers_.doorbell = std::min(answers_.last - now, kLongestDoorbell);
+  // Of several queues another's may still wait.
+  if (answers_.open == 0 || only_.queue != nullptr) answers_.open = 1;
+}
+
+/// A turn begins: with it ends the answering, unless it is a call's amid that.
+void Engine::ring_due(Instant now) noexcept {
+  if (unrung_ == 0 && poll_of_ == PollOf::kCall && (answers_.open <= 1 || now < answers_.until))
+    return;
+  if (answers_.open != 0) follow_answer(now);
+  ring_left();
+  answers_.open = 0;
+}
+
+}  // namespace vireo
