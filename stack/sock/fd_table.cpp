@@ -61,7 +61,7 @@ Result<File*> FdTable::allocate() {
   const LockGuard guard(lock_);
   uint32_t index = free_;
   if (index != 0) {
-    free_ = files_[index].next_free;
+    free_ = files_[index].place.exchange(0, std::memory_order_relaxed);
   } else {
     if (files_used_ > slots_count_) return fail(ENFILE, "file array");
     index = files_used_++;
@@ -120,7 +120,7 @@ uint32_t FdTable::count_names(const File& f) const noexcept {
 void FdTable::free(File& f) {
   const LockGuard guard(lock_);
   f.kind.store(FileKind::kNone, std::memory_order_relaxed);
-  f.next_free = free_;
+  f.place.store(free_, std::memory_order_relaxed);
   free_ = index_of(f);
 }
 

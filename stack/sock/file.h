@@ -79,7 +79,9 @@ struct alignas(64) File {
   /// Changes when the File is freed: a Handle of an older generation is dead. Written under both
   /// locks; acquire/release with fd_table.cpp.
   std::atomic<uint32_t> generation{0};
-  uint32_t next_free = 0;  ///< FdTable's free list
+  /// Of a free File: the next one's (FdTable). Of an open one: that of the kernel's socket beneath
+  /// in SpareShadows, which has lent it and has a second number for it; 0: it has not.
+  std::atomic<uint32_t> place{0};
   /// Descriptors and sleeping calls. Changed by any thread while it holds one.
   std::atomic<uint32_t> refs{0};
   std::atomic<FileKind> kind{FileKind::kNone};
@@ -101,8 +103,8 @@ struct alignas(64) File {
   std::atomic<bool> kernel_hint{false};
   std::atomic<uint8_t> domain{0};  ///< AF_INET, AF_INET6
   /// The kernel's socket beneath is as socket(2) made it, but for O_NONBLOCK and, with kNoDelay,
-  /// TCP_NODELAY, and has this number alone: the SpareShadows::age() it was made in, else 0.
-  /// Whoever does to it what the kernel remembers says so (touch()).
+  /// TCP_NODELAY, and has this number alone in the program: the SpareShadows::age() it was made in,
+  /// else 0. Whoever does to it what the kernel remembers says so (touch()).
   std::atomic<uint8_t> made_in{0};
   static constexpr uint8_t kNoDelay = 0x80;
   LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, reused by the next life
@@ -112,7 +114,11 @@ struct alignas(64) File {
   [[no_unique_address]] ReadySource ready;
   Lock control;  ///< bind, connect, listen, options
 
-  void touch() noexcept { made_in.store(0, std::memory_order_relaxed); }
+  void touch() noexcept {
+    made_in.store(0, std::memory_order_relaxed);
+    if (place.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      end_loan();
+  }
   bool is_pristine() const noexcept {
     return (made_in.load(std::memory_order_relaxed) & ~kNoDelay) != 0;
   }
@@ -124,6 +130,9 @@ struct alignas(64) File {
   TcpFlow& tcp_flow() const { return *static_cast<TcpFlow*>(flow); }
   UdpFlow& udp_flow() const { return *static_cast<UdpFlow*>(flow); }
   Listener& listener() const { return *static_cast<Listener*>(flow); }
+
+ private:
+  void end_loan() noexcept;  // spare_shadows.cpp
 };
 
 static_assert(sizeof(File) == 128);  // of the 1 KiB that an idle connection may take

@@ -4,6 +4,7 @@
 #include "stack/sock/epoll.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/sockets.h"
+#include "stack/sock/uring.h"
 
 namespace vireo {
 namespace {
@@ -53,6 +54,7 @@ void close_file(File& f, UniqueFd port_holder) {
 }  // namespace
 
 void free_sockets(File& f) {
+  if (f.place.load(std::memory_order_relaxed) != 0) f.touch();
   if (f.is_udp()) {
     f.stack->count_membership(-static_cast<int>(f.udp->groups.size()));
     *f.udp = UdpSocket{};
@@ -105,8 +107,11 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   int fd = -1;
   SpareShadows& spares = stack.spare_shadows();
   const bool ours = stack.is_owner();
-  const uint8_t age = tcp && ours ? spares.age() : 0;
-  if (age != 0) fd = spares.take(domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
+  // A ring's calls would come by what the kernel is told of late.
+  const uint8_t age = tcp && ours && !has_ring() ? spares.age() : 0;
+  SpareShadows::Loan loan;
+  if (age != 0) loan = spares.lend(domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
+  fd = loan.number;
   if (fd < 0) fd = libc().socket(domain, type, protocol);
   if (fd < 0 && errno == EMFILE && give_up_leases(stack, 0))
     fd = libc().socket(domain, type, protocol);
@@ -114,14 +119,18 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   if ((!tcp && !udp) || !ours) return fd;
   // No memory or no room in the table: the kernel's socket is as good as before.
   auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
-  if (!f) return fd;
+  if (!f) {
+    if (loan.place != 0) spares.end_loan(loan);
+    return fd;
+  }
   init_options(**f);
   if (net_namespace::has_anyone_left() && !net_namespace::is_of_home(fd)) [[unlikely]]
     (tcp ? (*f)->tcp.forced : (*f)->udp->forced) = Carriage::kNamespace;
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
-  if (age != 0) spares.set_pristine(**f, age);
+  if (age != 0) spares.set_pristine(**f, age, loan);
   forget(fd);  // the number was closed behind our back
   if (!fd_table().install(fd, **f)) {
+    (*f)->touch();
     free_sockets(**f);
     fd_table().free(**f);
   }

@@ -127,6 +127,7 @@ Result<void> listen(Handle h, int backlog) {
       f.listener().backlog = most;
       return {};
     }
+    f.touch();
     const auto carried = carry(f, h.fd, most);
     if (libc().listen(h.fd, backlog) != 0) {
       const Err why = fail_errno("listen").error();

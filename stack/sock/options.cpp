@@ -776,6 +776,10 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   const Mode mode = f.mode.load(std::memory_order_relaxed);
   const bool untold = f.is_tcp() && is_untold(level, name);
   if (untold && mode == Mode::kUndecided) {  // told, for it may become the kernel's
+    if (f.place.load(std::memory_order_relaxed) != 0) {
+      if (auto ok = set_untold(f, h.fd, level, name, value, len); !ok) return ok;
+      if (f.stack->spare_shadows().set_nodelay(f, int_of(value, len) != 0)) return {};
+    }
     if (auto ok = kernel_set(h.fd, level, name, value, len); !ok) return ok;
     f.made_in.fetch_or(File::kNoDelay, std::memory_order_relaxed);
     return set_untold(f, h.fd, level, name, value, len);
@@ -834,6 +838,9 @@ Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* l
     if (!h.is_alive()) return fail(EBADF, "getsockopt");
     if (auto r = get_kept(f, level, name, value, len)) return *r;
   }
+  if (f.is_tcp() && is_untold(level, name))
+    if (const auto on = f.stack->spare_shadows().nodelay(f))
+      return give_int(*on ? 1 : 0, value, len);
   if (libc().getsockopt(h.fd, level, name, value, len) != 0) return fail_errno("getsockopt");
   return {};
 }

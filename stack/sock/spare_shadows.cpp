@@ -11,41 +11,51 @@
 #include "core/high_fd.h"
 #include "stack/sock/libc.h"
 #include "stack/sock/net_namespace.h"
+#include "stack/sock/process.h"
 
 namespace vireo {
 
-int SpareShadows::take(int family, bool nonblock, bool cloexec) noexcept {
+SpareShadows::Loan SpareShadows::lend(int family, bool nonblock, bool cloexec) noexcept {
   const LockGuard guard(lock_);
-  unsigned i = count_;
-  while (i > 0 && spares_[i - 1].family != family) --i;
-  if (i == 0) return -1;
-  Spare& s = spares_[i - 1];
-  const int fd = libc().fcntl(s.fd.get(), cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
-  if (fd < 0) return -1;
-  const int off = 0;
-  if (s.nodelay) (void)libc().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &off, sizeof off);
-  if (s.nonblock != nonblock) (void)libc().fcntl(fd, F_SETFL, nonblock ? O_NONBLOCK : 0);
-  s.fd.reset();
-  std::swap(s, spares_[--count_]);
-  return fd;
+  const auto fits = [&](const Spare& s) { return s.fd && !s.is_lent && s.family == family; };
+  Spare* s = &spares_[last_];  // mostly the one that came last
+  if (!fits(*s)) s = std::ranges::find_if(spares_, fits);
+  if (s == spares_.end()) return {};
+  const int fd = libc().fcntl(s->fd.get(), cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+  if (fd < 0) return {};
+  if (s->nonblock != nonblock) (void)libc().fcntl(fd, F_SETFL, nonblock ? O_NONBLOCK : 0);
+  s->is_lent = true;
+  s->wants_nodelay = false;
+  return {fd, static_cast<uint8_t>(s - spares_.begin() + 1)};
 }
 
 bool SpareShadows::put(Handle h) noexcept {
   const LockGuard guard(lock_);
   const uint8_t made_in = h->made_in.load(std::memory_order_relaxed);
   if ((made_in & ~File::kNoDelay) != age_) return false;
-  if (least_ < 0) {
-    least_ = high_number();
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    most_ = static_cast<unsigned>(std::min<rlim_t>(kMost, limit.rlim_cur / 16));
+  Spare* s = of(*h.file);
+  if (s != nullptr) {
+    h->place.store(0, std::memory_order_relaxed);
+  } else {
+    if (least_ < 0) {
+      least_ = high_number();
+      rlimit limit{};
+      ::getrlimit(RLIMIT_NOFILE, &limit);
+      most_ = static_cast<unsigned>(std::min<rlim_t>(kMost, limit.rlim_cur / 16));
+    }
+    s = std::find_if(spares_.begin(), spares_.begin() + most_,
+                     [](const Spare& place) { return !place.fd; });
+    if (s == spares_.begin() + most_) return false;
+    const int high = libc().fcntl(h.fd, F_DUPFD_CLOEXEC, least_);
+    if (high < 0) return false;
+    s->fd.reset(high);
+    s->family = h->domain.load(std::memory_order_relaxed);
+    s->has_nodelay = (made_in & File::kNoDelay) != 0;
   }
-  if (count_ >= most_) return false;
-  const int high = libc().fcntl(h.fd, F_DUPFD_CLOEXEC, least_);
-  if (high < 0) return false;
-  spares_[count_++] = {UniqueFd(high), h->domain.load(std::memory_order_relaxed),
-                       h->nonblock.load(std::memory_order_relaxed),
-                       (made_in & File::kNoDelay) != 0};
+  s->lent_to = nullptr;
+  s->is_lent = false;
+  s->nonblock = h->nonblock.load(std::memory_order_relaxed);
+  last_ = static_cast<unsigned>(s - spares_.begin());
   kernel::close(h.fd);
   return true;
 }
@@ -63,9 +73,37 @@ uint8_t SpareShadows::age() noexcept {
   return age_;
 }
 
-void SpareShadows::set_pristine(File& f, uint8_t age) noexcept {
+void SpareShadows::set_pristine(File& f, uint8_t age, const Loan& loan) noexcept {
   const LockGuard guard(lock_);
-  if (age == age_) f.made_in.store(age, std::memory_order_relaxed);
+  if (age != age_) return;  // a loan ended with it
+  f.made_in.store(age, std::memory_order_relaxed);
+  if (loan.place == 0) return;
+  spares_[loan.place - 1U].lent_to = &f;
+  f.place.store(loan.place, std::memory_order_relaxed);
+}
+
+void SpareShadows::end_loan(File& f) noexcept {
+  const LockGuard guard(lock_);
+  if (Spare* const s = of(f)) end(*s);
+}
+
+void SpareShadows::end_loan(const Loan& loan) noexcept {
+  const LockGuard guard(lock_);
+  Spare& s = spares_[loan.place - 1U];
+  if (s.is_lent && s.lent_to == nullptr) end(s);
+}
+
+bool SpareShadows::set_nodelay(File& f, bool on) noexcept {
+  const LockGuard guard(lock_);
+  Spare* const s = of(f);
+  if (s != nullptr) s->wants_nodelay = on;
+  return s != nullptr;
+}
+
+std::optional<bool> SpareShadows::nodelay(const File& f) noexcept {
+  const LockGuard guard(lock_);
+  const Spare* const s = of(f);
+  return s != nullptr ? std::optional(s->wants_nodelay) : std::nullopt;
 }
 
 void SpareShadows::fork_prepare() noexcept {
@@ -73,9 +111,21 @@ void SpareShadows::fork_prepare() noexcept {
   begin_age();
 }
 
+void SpareShadows::end(Spare& s) noexcept {
+  if (s.is_lent && s.has_nodelay != s.wants_nodelay) {
+    const int on = s.wants_nodelay ? 1 : 0;
+    (void)libc().setsockopt(s.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  if (s.lent_to != nullptr) s.lent_to->place.store(0, std::memory_order_relaxed);
+  s = Spare();
+}
+
 void SpareShadows::begin_age() noexcept {
-  while (count_ > 0) spares_[--count_].fd.reset();
+  for (Spare& s : spares_)
+    if (s.fd) end(s);
   age_ = age_ == kLastAge ? 1 : static_cast<uint8_t>(age_ + 1);
 }
+
+void File::end_loan() noexcept { stack->spare_shadows().end_loan(*this); }
 
 }  // namespace vireo

@@ -1,14 +1,17 @@
 // Kernel sockets that lay beneath closed connections, for those to come: to make one and to end it
 // costs more than all that Vireo does for a short connection. Each is as socket(2) made it (File::
-// made_in), and has no other number, so that nobody can tell it from a new one; what the kernel
-// looks at in its maker is the same (the user, the network namespace; a child of fork(2) has none
-// of them).
+// made_in), so that nobody can tell it from a new one; what the kernel looks at in its maker is the
+// same (the user, the network namespace; a child of fork(2) has none of them).
+// One that is lent keeps the high number it had here beside the program's, which so comes and goes
+// by a call each, and the kernel is not told of TCP_NODELAY: both until the kernel is to remember
+// something of it (File::touch()), from when on it is the program's alone.
 // Owner: Stack. Thread: any; a leaf lock.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "core/fd.h"
 #include "core/lock.h"
@@ -18,12 +21,17 @@ namespace vireo {
 
 class SpareShadows {
  public:
-  /// TCP sockets of both families, or a sixteenth of RLIMIT_NOFILE. More are closed as ever.
+  /// TCP sockets of both families, lent or not, or a sixteenth of RLIMIT_NOFILE. More are closed as
+  /// ever.
   static constexpr unsigned kMost = 64;
 
-  /// A number, the lowest that is free, for a new TCP socket of the family. @return -1: none is
-  /// there, or no number is.
-  int take(int family, bool nonblock, bool cloexec) noexcept;
+  /// One that was lent to a program, under `number`.
+  struct Loan {
+    int number = -1;  ///< the lowest that was free; negative: none is there, or no number is
+    uint8_t place = 0;
+  };
+  /// For a new TCP socket of the family. The loan is for set_pristine(), or end_loan().
+  Loan lend(int family, bool nonblock, bool cloexec) noexcept;
   /// Takes the socket beneath a number that is closed with it, if it is pristine still and of this
   /// age. @return false: nothing was done.
   bool put(Handle h) noexcept;
@@ -38,8 +46,17 @@ class SpareShadows {
   // it one user's, who may change: with either a new age begins.
   /// Before a socket is made: the age it is of, 1 to kLastAge; 0: it can be no spare.
   uint8_t age() noexcept;
-  /// When its File is in the table: it is pristine, if that is the age still.
-  void set_pristine(File& f, uint8_t age) noexcept;
+  /// When its File is in the table: it is pristine, if that is the age still. `loan`: it was lent.
+  void set_pristine(File& f, uint8_t age, const Loan& loan) noexcept;
+  /// What was lent is the program's alone from now on, and its kernel socket as its options say.
+  /// Harmless where nothing is.
+  void end_loan(File& f) noexcept;
+  void end_loan(const Loan& loan) noexcept;
+
+  /// TCP_NODELAY of one that is lent. @return false: it is not, ask the kernel.
+  bool set_nodelay(File& f, bool on) noexcept;
+  std::optional<bool> nodelay(const File& f) noexcept;
+
   /// Closes them all. Files that are there are touched next.
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS;
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
@@ -47,23 +64,31 @@ class SpareShadows {
 
  private:
   struct Spare {
-    UniqueFd fd;
+    UniqueFd fd;              ///< none: the place is empty
+    File* lent_to = nullptr;  ///< null: to nobody, or its File is still made
     int family = 0;
+    bool is_lent = false;
     bool nonblock = false;
-    bool nodelay = false;
+    bool has_nodelay = false;    ///< the kernel's socket
+    bool wants_nodelay = false;  ///< the program, of one that is lent
   };
 
   void begin_age() noexcept VIREO_REQUIRES(lock_);
+  void end(Spare& s) noexcept VIREO_REQUIRES(lock_);
+  Spare* of(const File& f) noexcept VIREO_REQUIRES(lock_) {
+    const uint32_t place = f.place.load(std::memory_order_relaxed);
+    return place == 0 ? nullptr : &spares_[place - 1U];
+  }
 
   inline static constinit std::atomic<uint32_t> g_users{0};  ///< how often there was another
   inline static constinit std::atomic<bool> g_users_differ{false};
 
   Lock lock_;
   std::array<Spare, kMost> spares_ VIREO_GUARDED_BY(lock_);
-  unsigned count_ VIREO_GUARDED_BY(lock_) = 0;
   static constexpr uint8_t kLastAge = File::kNoDelay - 1;  ///< after it the first comes again
 
   uint8_t age_ VIREO_GUARDED_BY(lock_) = 1;
+  unsigned last_ VIREO_GUARDED_BY(lock_) = 0;  ///< place of the one that came back last
   unsigned most_ VIREO_GUARDED_BY(lock_) = 0;
   uint32_t users_ VIREO_GUARDED_BY(lock_) = 0;  ///< g_users of this age
   int least_ VIREO_GUARDED_BY(lock_) = -1;      ///< number of the first ever kept

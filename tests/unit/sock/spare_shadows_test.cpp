@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "core/own_fds.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/multiplex.h"
 #include "tests/unit/sock/two_hosts.h"
@@ -55,12 +56,29 @@ class SpareShadowsTest : public BothSides {
     EXPECT_EQ(got, "pong");
     a.close(c);
   }
-  /// The kernel's.
-  static int nodelay(int fd) {
+  /// As the program sees it.
+  int nodelay(int fd) {
+    int v = -1;
+    socklen_t n = sizeof v;
+    EXPECT_EQ(a.getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &v, &n), 0);
+    return v;
+  }
+  /// As the kernel does, from now on for good.
+  static int kernels_nodelay(int fd) {
+    fd_table().find(fd)->touch();
     int v = -1;
     socklen_t n = sizeof v;
     EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &v, &n), 0);
     return v;
+  }
+  void set_nodelay(int fd, int on) {
+    EXPECT_EQ(a.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
+  }
+  /// Vireo's own descriptors.
+  static int own() {
+    int n = 0;
+    for (uint32_t i = 0; (i = next_own_fd(i)) < kMaxOwnFds; ++i) ++n;
+    return n;
   }
   static ino_t inode(int fd) {
     struct stat s{};
@@ -95,6 +113,7 @@ class SpareShadowsTest : public BothSides {
       const int next = a.socket(AF_INET, SOCK_STREAM);
       const bool is_same = inode(next) == its;
       EXPECT_EQ(nodelay(next), 0);
+      EXPECT_EQ(kernels_nodelay(next), 0);
       a.close(next);
       if (is_leased) return is_same;
       if (is_same) ADD_FAILURE() << "its port is its own";
@@ -118,13 +137,11 @@ TEST_P(SpareShadowsTest, TheNextSocketHasIt) {
 }
 
 TEST_P(SpareShadowsTest, TcpNodelayIsTakenOff) {
-  const auto set = [&](int c, int on) {
-    EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
-  };
+  const auto set = [&](int c, int on) { set_nodelay(c, on); };
   EXPECT_TRUE(is_reused(
       [&](int c) {
         set(c, 1);
-        EXPECT_EQ(nodelay(c), 1) << "it may become the kernel's";
+        EXPECT_EQ(nodelay(c), 1);
       },
       {}));
   EXPECT_TRUE(is_reused([&](int c) { set(c, 1); }, [&](int c) { set(c, 0); }));
@@ -134,6 +151,64 @@ TEST_P(SpareShadowsTest, TcpNodelayIsTakenOff) {
         set(c, 0);
       },
       [&](int c) { set(c, 1); }));
+}
+
+TEST_P(SpareShadowsTest, TheKernelIsToldOfTcpNodelayWhenItIsToHaveTheSocket) {
+  // The first lies on a socket that the kernel was told for, the next on one that it was not.
+  for (const int before : {1, 0}) {
+    for (const int wanted : {1, 0, -1}) {
+      int c = a.socket(AF_INET, SOCK_STREAM);
+      EXPECT_EQ(kernels_nodelay(c), 0);  // and is no spare any more
+      a.close(c);
+      ASSERT_TRUE(is_reused([&](int fresh) { set_nodelay(fresh, before); }, {}));
+      c = connected_by_lease();
+      end(c);
+      c = a.socket(AF_INET, SOCK_STREAM);
+      if (wanted >= 0) set_nodelay(c, wanted);
+      EXPECT_EQ(nodelay(c), std::max(wanted, 0));
+      ASSERT_EQ(a.bind(c, 0), 0);
+      EXPECT_EQ(kernels_nodelay(c), std::max(wanted, 0)) << before << wanted;
+      EXPECT_EQ(nodelay(c), std::max(wanted, 0));
+      a.close(c);
+    }
+  }
+}
+
+TEST_P(SpareShadowsTest, ALoanEnds) {
+  const auto lent = [&] {
+    end(connected_by_lease());
+    const int c = a.socket(AF_INET, SOCK_STREAM);
+    EXPECT_NE(fd_table().find(c)->place.load(), 0U) << "lent";
+    return c;
+  };
+  int c = lent();
+  int before = own();
+  set_nodelay(c, 1);
+  EXPECT_EQ(own(), before);
+  ASSERT_EQ(a.bind(c, 0), 0);
+  EXPECT_EQ(own(), before - 1) << "with what the kernel remembers";
+  a.close(c);
+  EXPECT_EQ(own(), before - 1);
+
+  c = lent();
+  before = own();
+  a.close(c);
+  EXPECT_EQ(own(), before - 1) << "with the socket that was not used";
+
+  c = lent();
+  before = own();
+  set_nodelay(c, 1);
+  a.host().stack().fork_prepare();
+  a.host().stack().fork_parent();
+  EXPECT_EQ(own(), before - 1) << "with a child, who has all numbers";
+  EXPECT_EQ(kernels_nodelay(c), 1);
+  a.close(c);
+
+  c = lent();
+  before = own();
+  connect(c);
+  end(c);
+  EXPECT_EQ(own(), before) << "it is a spare again";
 }
 
 TEST_P(SpareShadowsTest, AsSocket2MakesIt) {
