@@ -32,6 +32,7 @@ void for_each_key(const Flow& f, F&& fn) {
 }  // namespace
 
 Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
+  bound_to_ = {};
   const Refusal taken{Carriage::kDevice, EADDRINUSE, "local address in use"};
   if (f.kind == FlowKind::kListener) return join_group(key, static_cast<Listener&>(f));
   auto& u = static_cast<UdpFlow&>(f);
@@ -51,6 +52,7 @@ Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
 }
 
 void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
+  bound_to_ = {};
   const Demux::Ref found = demux_.find(key);
   if (found == 0) return;
   if (f.kind == FlowKind::kListener) {

@@ -21,7 +21,7 @@ class DemuxTable {
   /// A flow's name in the table: what kind it is and where. 0 = none.
   using Ref = uint64_t;
 
-  DemuxTable() : hash_key_(FlowHashKey::random()) {}
+  DemuxTable() : hash_key_(FlowHashKey::random()), hashed_(hash_of(hashed_key_)) {}
 
   Ref find(const DemuxKey& key) noexcept {
     if (last_ref_ != 0 && last_key_ == key) [[likely]]
@@ -79,7 +79,12 @@ class DemuxTable {
     uint32_t low = 0;
     uint32_t high = 0;
   };
+  /// Who did not find a key puts it in, and who found one takes it out or puts another there.
   uint32_t hash(const DemuxKey& key) const noexcept {
+    if (hashed_key_ != key) hashed_ = hash_of(key), hashed_key_ = key;
+    return hashed_;
+  }
+  uint32_t hash_of(const DemuxKey& key) const noexcept {
     uint32_t words[4];  // of which the length says that they are all of a key of IPv4
     if (!key.pack_v4(words)) return static_cast<uint32_t>(flow_hash(hash_key_, &key, sizeof key));
     return static_cast<uint32_t>(flow_hash(hash_key_, words, sizeof words));
@@ -92,6 +97,8 @@ class DemuxTable {
   }
 
   FlowHashKey hash_key_;
+  mutable DemuxKey hashed_key_;  ///< the last that was hashed, and its hash
+  mutable uint32_t hashed_;
   TagTable<Slot> table_;
   DemuxKey last_key_;  ///< what find() found, or remember() was told, last
   Ref last_ref_ = 0;   ///< 0 = none

@@ -456,6 +456,13 @@ class Engine {
     net::NextHop hop;
   };
 
+  struct BoundTo {  ///< what find_bound() found, 0: nothing; holds until a key is bound or unbound
+    Demux::Ref ref = 0;
+    IpAddr local;
+    uint16_t port = 0;
+    IpProto proto{};
+  };
+
   struct Asked {  ///< the kernel was, to resolve or confirm that neighbour
     IpAddr via;
     IfIndex ifindex{};
@@ -803,6 +810,7 @@ class Engine {
   EventFd* helper_bell_ = nullptr;
 
   alignas(64) Demux demux_;
+  BoundTo bound_to_;
   ip::PmtuTable pmtu_{FlowHashKey::random()};
   SynTable syns_;
   std::unique_ptr<FastOpenClient> fast_open_client_;  ///< null: nobody wished for it

@@ -184,9 +184,14 @@ bool Engine::may_answer(const Incoming& in) const noexcept {
 }
 
 Demux::Ref Engine::find_bound(IpProto proto, const IpAddr& local, uint16_t port) noexcept {
+  BoundTo& last = bound_to_;
+  if (last.ref != 0 && last.port == port && last.proto == proto && last.local == local)
+    return last.ref;
   const bool v6 = !local.is_v4();
-  const Demux::Ref r = demux_.find(DemuxKey::bound(proto, local, port, v6));
-  return r != 0 ? r : demux_.find(DemuxKey::bound(proto, IpAddr(), port, v6));
+  Demux::Ref r = demux_.find(DemuxKey::bound(proto, local, port, v6));
+  if (r == 0) r = demux_.find(DemuxKey::bound(proto, IpAddr(), port, v6));
+  last = {r, local, port, proto};
+  return r;
 }
 
 /// Answers a frame by its own addresses turned round: needs no route and no neighbour.

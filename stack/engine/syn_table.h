@@ -99,6 +99,11 @@ class SynTable {
     return {r.local, r.remote, r.local_port, r.remote_port};
   }
   uint64_t hash(const SynTuple& t) const noexcept {
+    if (t.local.is_v4() && t.remote.is_v4()) {  // as the length says
+      const uint32_t v4[] = {t.local.as_v4().raw(), t.remote.as_v4().raw(),
+                             uint32_t{t.local_port} << 16 | t.remote_port};
+      return flow_hash(key_, v4, sizeof v4);
+    }
     std::array<uint8_t, 36> k;
     std::memcpy(k.data(), t.local.bytes().data(), 16);
     std::memcpy(k.data() + 16, t.remote.bytes().data(), 16);

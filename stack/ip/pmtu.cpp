@@ -25,6 +25,7 @@ bool PmtuTable::report(const IpAddr& dst, uint32_t mtu, uint32_t link_mtu, Insta
 }
 
 uint32_t PmtuTable::get(const IpAddr& dst, uint32_t link_mtu, Instant now) const noexcept {
+  if (first_expiry_.is_never()) return link_mtu;
   for (const Entry& e : set_of(dst))
     if (e.mtu != 0 && e.dst == dst && now < e.expires) return std::min(e.mtu, link_mtu);
   return link_mtu;
