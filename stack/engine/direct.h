@@ -96,7 +96,7 @@ template <class F>
       first.packet.reset();
       // As end_turn(); the pool is as it was.
       if (now.ns() >= deadline_.load(std::memory_order_relaxed) || deadlines_moved_ ||
-          ++frames_unbooked_ >= kMostUnbooked) [[unlikely]]
+          answers_.open > 1 || ++frames_unbooked_ >= kMostUnbooked) [[unlikely]]
         return {bytes, finish_to_return(now)};
       lull_ = 0;
       stats_.polls.add();

@@ -3,7 +3,7 @@
 // again: the first answer rings, those behind it leave together. Whatever rings takes them along,
 // the next wait does, and any call once there are many, or their time is over.
 // Only who has long gone from one answer to the next without delay has them wait: who falls silent
-// amid them has the helper ring, a millisecond or two later (helper.cpp).
+// amid them has the helper ring, some milliseconds later (helper.cpp).
 #include <algorithm>
 
 #include "stack/engine/engine.h"
@@ -35,7 +35,13 @@ void Engine::follow_answer(Instant now) noexcept {
 
 /// Whether what a call of the program's sends rings, by a port whose doorbells are dear.
 Doorbell Engine::bell_of_answer(Instant now) noexcept {
-  if (told_.load(std::memory_order_relaxed) < 2 || answers_.open == 0) return Doorbell::kNow;
+  const uint32_t left = answers_left_.load(std::memory_order_relaxed);
+  // Who sleeps has the helper sleep, too.
+  answers_.is_one = left != 0 && sleepers_.load(std::memory_order_relaxed) == 0;
+  if (!answers_.is_one) return Doorbell::kNow;
+  // Not by an exchange: at worst a few too many or too few of another thread's count.
+  answers_left_.store(left - 1, std::memory_order_relaxed);
+  if (answers_.open == 0) return Doorbell::kNow;
   follow_answer(now);
   if (answers_.trust < kTrusted) return Doorbell::kNow;
   if (answers_.open == 1)
@@ -45,13 +51,13 @@ Doorbell Engine::bell_of_answer(Instant now) noexcept {
 
 /// `frames` of it have left since the call's `now`.
 void Engine::note_answer(Doorbell bell, unsigned frames, Instant now) noexcept {
-  if (told_.load(std::memory_order_relaxed) < 2) return;
   if (bell == Doorbell::kLater) {
     answers_.last = now;
     answers_.open += frames;
     stats_.shared_doorbells.add(frames);
     return;
   }
+  if (!answers_.is_one) return;
   answers_.last = config_.clock();
   answers_.doorbell = std::min(answers_.last - now, kLongestDoorbell);
   // Of several queues another's may still wait.

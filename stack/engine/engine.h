@@ -210,9 +210,11 @@ class Engine {
   /// The same as a part of the caller, by stack/engine/direct.h.
   template <class F>
   PolledFor poll_for_here(F& f, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
-  /// A wait has told the program of so many events, which it answers now; 0: a wait begins. Any
-  /// thread.
-  void tell(unsigned events) noexcept { told_.store(events, std::memory_order_relaxed); }
+  /// A wait has told the program of so many events, which it answers now, each by one or two
+  /// sends; 0: a wait begins. Any thread.
+  void tell(unsigned events) noexcept {
+    answers_left_.store(events > 1 ? 2 * events : 0, std::memory_order_relaxed);
+  }
   /// Earliest time at which poll() has something to do by itself. Any thread.
   Instant next_deadline() const noexcept {
     return Instant::from_ns(deadline_.load(std::memory_order_relaxed));
@@ -758,6 +760,7 @@ class Engine {
   unsigned unrung_ = 0;           ///< frames that wait for ring_left()
   /// What the program answers to the events that it was told of, where doorbells are dear.
   struct {
+    bool is_one = false;  ///< what is being sent
     unsigned open = 0;    ///< 1 and the frames that wait for a doorbell, from the first answer on
     uint8_t trust = 0;    ///< answers in a row that something followed at once
     Instant until{};      ///< so long they wait
@@ -801,7 +804,7 @@ class Engine {
   alignas(64) Lock lock_;
   alignas(64) std::atomic<int64_t> deadline_{Instant::never().ns()};
   std::atomic<int64_t> last_poll_{0};
-  std::atomic<uint32_t> told_{0};  ///< tell(); stale is as good
+  std::atomic<uint32_t> answers_left_{0};  ///< to what tell() was told of, at most
   std::atomic<uint32_t> flow_count_{0};
   alignas(64) std::atomic<uint32_t> sleepers_{0};
   std::atomic<int64_t> helper_sleeps_until_{0};  ///< 0: awake

@@ -231,6 +231,8 @@ void Engine::tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now
     tcp::close(f.tcb, now);
   if (++orphan_count_ > config_.max_orphans) end_surplus(f);
   tcp_progress(f, now);
+  // A reset is said once, and there may be no flow left for whose sake anyone looks.
+  if (answers_.open > 1 && tcp::state(f.tcb) == tcp::State::kClosed) ring_left();
   publish_deadline(now);
   orphan_effects(f, now);
 }

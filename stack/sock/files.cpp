@@ -110,7 +110,8 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   // A ring's calls would come by what the kernel is told of late.
   const uint8_t age = tcp && ours && !has_ring() ? spares.age() : 0;
   SpareShadows::Loan loan;
-  if (age != 0) loan = spares.lend(domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
+  if (age != 0)
+    loan = spares.lend(age, domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
   fd = loan.number;
   if (fd < 0) fd = libc().socket(domain, type, protocol);
   if (fd < 0 && errno == EMFILE && give_up_leases(stack, 0))
@@ -120,7 +121,7 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   // No memory or no room in the table: the kernel's socket is as good as before.
   auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
   if (!f) {
-    if (loan.place != 0) spares.end_loan(loan);
+    if (loan.place != 0) spares.end_loan(age, loan);
     return fd;
   }
   init_options(**f);

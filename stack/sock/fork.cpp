@@ -43,9 +43,9 @@ int g_forking = 0;
 
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   if (is_owner() && engine_if_any() != nullptr) sock::hand_over_untouched(*this);
-  spare_shadows_.fork_prepare();
   life_lock_.lock();
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.acquire(); });
+  spare_shadows_.fork_prepare();  // an engine's holder may touch a File
   if (g_forking++ == 0) {
     fd_table().lock().lock();
     tcp::SharedConfig::lock().lock();

@@ -15,8 +15,10 @@
 
 namespace vireo {
 
-SpareShadows::Loan SpareShadows::lend(int family, bool nonblock, bool cloexec) noexcept {
+SpareShadows::Loan SpareShadows::lend(uint8_t age, int family, bool nonblock,
+                                      bool cloexec) noexcept {
   const LockGuard guard(lock_);
+  if (age != age_) return {};
   const auto fits = [&](const Spare& s) { return s.fd && !s.is_lent && s.family == family; };
   Spare* s = &spares_[last_];  // mostly the one that came last
   if (!fits(*s)) s = std::ranges::find_if(spares_, fits);
@@ -43,9 +45,15 @@ bool SpareShadows::put(Handle h) noexcept {
       ::getrlimit(RLIMIT_NOFILE, &limit);
       most_ = static_cast<unsigned>(std::min<rlim_t>(kMost, limit.rlim_cur / 16));
     }
-    s = std::find_if(spares_.begin(), spares_.begin() + most_,
-                     [](const Spare& place) { return !place.fd; });
+    const auto find = [&](auto&& is) {
+      return std::find_if(spares_.begin(), spares_.begin() + most_, is);
+    };
+    s = find([](const Spare& place) { return !place.fd; });
+    // Who holds one for long needs no place for it.
+    if (s == spares_.begin() + most_)
+      s = find([](const Spare& place) { return place.lent_to != nullptr; });
     if (s == spares_.begin() + most_) return false;
+    if (s->fd) end(*s);
     const int high = libc().fcntl(h.fd, F_DUPFD_CLOEXEC, least_);
     if (high < 0) return false;
     s->fd.reset(high);
@@ -75,7 +83,7 @@ uint8_t SpareShadows::age() noexcept {
 
 void SpareShadows::set_pristine(File& f, uint8_t age, const Loan& loan) noexcept {
   const LockGuard guard(lock_);
-  if (age != age_) return;  // a loan ended with it
+  if (age != age_) return;  // a loan of that age ended with it
   f.made_in.store(age, std::memory_order_relaxed);
   if (loan.place == 0) return;
   spares_[loan.place - 1U].lent_to = &f;
@@ -87,10 +95,9 @@ void SpareShadows::end_loan(File& f) noexcept {
   if (Spare* const s = of(f)) end(*s);
 }
 
-void SpareShadows::end_loan(const Loan& loan) noexcept {
+void SpareShadows::end_loan(uint8_t age, const Loan& loan) noexcept {
   const LockGuard guard(lock_);
-  Spare& s = spares_[loan.place - 1U];
-  if (s.is_lent && s.lent_to == nullptr) end(s);
+  if (age == age_) end(spares_[loan.place - 1U]);  // else it ended with its age
 }
 
 bool SpareShadows::set_nodelay(File& f, bool on) noexcept {

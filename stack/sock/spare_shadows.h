@@ -4,8 +4,9 @@
 // same (the user, the network namespace; a child of fork(2) has none of them).
 // One that is lent keeps the high number it had here beside the program's, which so comes and goes
 // by a call each, and the kernel is not told of TCP_NODELAY: both until the kernel is to remember
-// something of it (File::touch()), from when on it is the program's alone.
-// Owner: Stack. Thread: any; a leaf lock.
+// something of it (File::touch()), from when on it is the program's alone. (Who is given one that
+// was never used by exec, posix_spawn or vfork finds TCP_NODELAY as the kernel had it.)
+// Owner: Stack. Thread: any; the lock may be taken under an engine's, and takes none.
 #pragma once
 
 #include <array>
@@ -30,8 +31,9 @@ class SpareShadows {
     int number = -1;  ///< the lowest that was free; negative: none is there, or no number is
     uint8_t place = 0;
   };
-  /// For a new TCP socket of the family. The loan is for set_pristine(), or end_loan().
-  Loan lend(int family, bool nonblock, bool cloexec) noexcept;
+  /// For a new TCP socket of the family, of this age(). The loan is for set_pristine(), or
+  /// end_loan().
+  Loan lend(uint8_t age, int family, bool nonblock, bool cloexec) noexcept;
   /// Takes the socket beneath a number that is closed with it, if it is pristine still and of this
   /// age. @return false: nothing was done.
   bool put(Handle h) noexcept;
@@ -51,7 +53,7 @@ class SpareShadows {
   /// What was lent is the program's alone from now on, and its kernel socket as its options say.
   /// Harmless where nothing is.
   void end_loan(File& f) noexcept;
-  void end_loan(const Loan& loan) noexcept;
+  void end_loan(uint8_t age, const Loan& loan) noexcept;
 
   /// TCP_NODELAY of one that is lent. @return false: it is not, ask the kernel.
   bool set_nodelay(File& f, bool on) noexcept;
@@ -76,8 +78,9 @@ class SpareShadows {
   void begin_age() noexcept VIREO_REQUIRES(lock_);
   void end(Spare& s) noexcept VIREO_REQUIRES(lock_);
   Spare* of(const File& f) noexcept VIREO_REQUIRES(lock_) {
-    const uint32_t place = f.place.load(std::memory_order_relaxed);
-    return place == 0 ? nullptr : &spares_[place - 1U];
+    // Of a File that another thread has closed meanwhile it is FdTable's.
+    const uint32_t place = f.place.load(std::memory_order_relaxed) - 1;
+    return place < kMost && spares_[place].lent_to == &f ? &spares_[place] : nullptr;
   }
 
   inline static constinit std::atomic<uint32_t> g_users{0};  ///< how often there was another

@@ -223,6 +223,54 @@ TEST_F(DearDoorbells, SlowAnswersRingEach) {
   for (unsigned i = 0; i < kTrusted; ++i) EXPECT_EQ(round(4, Duration::us(30)), 4U);
 }
 
+TEST_F(DearDoorbells, TwoSendsForEachEventAndNoMore) {
+  earn_trust();
+  wait(2);
+  answer(1);
+  EXPECT_EQ(hear(), 1U);
+  answer(3);
+  EXPECT_EQ(hear(), 0U);
+  answer(1);
+  EXPECT_EQ(hear(), 4U) << "as if nothing had been told";
+  answer(2);
+  EXPECT_EQ(hear(), 2U);
+}
+
+TEST_F(DearDoorbells, NothingWaitsWhileAnotherThreadSleeps) {
+  earn_trust();
+  wait(4);
+  answer(2);
+  ASSERT_TRUE(h.engine().begin_sleep());
+  EXPECT_EQ(hear(), 2U);
+  answer(2);
+  EXPECT_EQ(hear(), 2U);
+  h.engine().end_sleep();
+}
+
+TEST_F(DearDoorbells, AResetRings) {
+  earn_trust();
+  wait(4);
+  answer(2);
+  EXPECT_EQ(hear(), 1U);
+  h.engine().tcp_close(*conns[2]->flow, UniqueFd(), true, g_now);
+  EXPECT_EQ(hear(), 2U);
+}
+
+TEST_F(DearDoorbells, ACallThatFindsItsMessageAtOnceRings) {
+  earn_trust();
+  const auto say = [&](int i) {
+    peers[i]->say(kAck | kPsh, peers[i]->nxt, conns[i]->tcb().snd_seq(conns[i]->tcb().snd_nxt),
+                  {.data = "b", .options = peers[i]->options(), .poll_now = false});
+  };
+  wait(8);
+  answer(3);
+  EXPECT_EQ(hear(), 1U);
+  say(1);
+  std::byte room[16];
+  h.engine().poll_for(*conns[1]->flow, iovec{room, sizeof room}, g_now);
+  EXPECT_EQ(hear(), 2U);
+}
+
 TEST_F(DearDoorbells, AFarewellIsAnAnswer) {
   earn_trust();
   wait(4);

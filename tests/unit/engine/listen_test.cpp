@@ -55,6 +55,34 @@ TEST(Listen, BothFamilies) {
   }
 }
 
+TEST(Listen, WhereAPortIsBoundIsFoundAnew) {
+  Host h;
+  uint16_t from = 4000;
+  const auto knock = [&] {
+    Peer p(h, "11.0.0.7", from++, 80);
+    p.syn();
+    const auto answer = p.hear();
+    return answer ? answer->flags & ~kPsh : SegFlags::kNone;
+  };
+  EXPECT_EQ(knock(), SegFlags::kNone);
+  for (int i = 0; i < 3; ++i) {
+    Listening& l = h.listen(80);
+    EXPECT_EQ(knock(), kSyn | kAck);
+    EXPECT_EQ(knock(), kSyn | kAck);
+    h.close(l);
+    EXPECT_EQ(knock(), SegFlags::kNone) << "and nobody's memory is looked at";
+  }
+  // Several by one key: the last that leaves takes it along.
+  const ListenOptions shared{.reuse_port = true};
+  Listening& one = h.listen(80, 16, {}, false, shared);
+  Listening& two = h.listen(80, 16, {}, false, shared);
+  EXPECT_EQ(knock(), kSyn | kAck);
+  h.close(one);
+  EXPECT_EQ(knock(), kSyn | kAck);
+  h.close(two);
+  EXPECT_EQ(knock(), SegFlags::kNone);
+}
+
 TEST(Listen, WhatWasNegotiatedHolds) {
   Host h;
   Listening& l = h.listen(80);

@@ -211,6 +211,36 @@ TEST_P(SpareShadowsTest, ALoanEnds) {
   EXPECT_EQ(own(), before) << "it is a spare again";
 }
 
+TEST_P(SpareShadowsTest, WhoseFileIsClosedHasNone) {
+  std::vector<int> open;
+  for (unsigned i = 0; i < 2 * SpareShadows::kMost; ++i)
+    open.push_back(a.socket(AF_INET, SOCK_STREAM));
+  std::vector<File*> files;
+  for (const int fd : open) files.push_back(fd_table().find(fd).file);
+  end(connected_by_lease());
+  const int c = a.socket(AF_INET, SOCK_STREAM);
+  ASSERT_NE(fd_table().find(c)->place.load(), 0U) << "lent";
+  for (const int fd : open) a.close(fd);
+  const int before = own();
+  // As a call that another thread's close() has overtaken.
+  for (File* f : files) f->touch();
+  EXPECT_EQ(own(), before);
+  a.close(c);
+}
+
+TEST_P(SpareShadowsTest, WhoHoldsOneForLongKeepsNoPlace) {
+  std::vector<int> fresh;
+  std::vector<int> lent;
+  for (unsigned i = 0; i < SpareShadows::kMost; ++i) fresh.push_back(connected());
+  for (const int c : fresh) end(c);
+  for (unsigned i = 0; i < SpareShadows::kMost; ++i) lent.push_back(a.socket(AF_INET, SOCK_STREAM));
+  ::usleep(20'000);
+  const int most = own();
+  EXPECT_TRUE(is_reused({}, {})) << "one of 64 gave its place up";
+  EXPECT_LE(own(), most);
+  for (const int fd : lent) a.close(fd);
+}
+
 TEST_P(SpareShadowsTest, AsSocket2MakesIt) {
   int c = connected_by_lease();
   const int number = c;
