@@ -17,8 +17,6 @@ namespace {
 constexpr unsigned kHaste = 256;
 /// How long what is written waits for more, in doorbells.
 constexpr int64_t kCorkedDoorbells = 3;
-/// No doorbell counts as longer: another process may have had the processor.
-constexpr Duration kLongestDoorbell = Duration::us(4);
 /// How long it waits where the program comes no more: the helper looks.
 constexpr Duration kLongestCork = Duration::us(20);
 

@@ -131,7 +131,7 @@ bool Engine::begins_row(UdpFlow& u, const std::byte* frame) noexcept {
 bool Engine::finish_to_return(Instant now) noexcept {
   settle();
   poll_of_ = polls_for_;
-  if ((unrung_ | answers_.open) != 0) ring_due(now);
+  ring_if_due(now);
   const bool is_worked = full_turn(now, 1);
   poll_of_ = PollOf::kNobody;
   return is_worked;

@@ -16,8 +16,6 @@ constexpr unsigned kMostHeld = 16;
 constexpr int64_t kHeldDoorbells = 8;
 /// What comes so long after the answer before has come without delay.
 constexpr Duration kAtOnce = Duration::us(20);
-/// No doorbell counts as longer: another process may have had the processor.
-constexpr Duration kLongestDoorbell = Duration::us(4);
 /// Answers that something followed without delay, before one waits; as many are counted at most,
 /// and one that nothing followed takes three quarters of them.
 constexpr uint8_t kTrusted = 64;

@@ -84,8 +84,7 @@ inline unsigned Engine::receive_first(Port& port, Queue& queue, unsigned n, Inst
 }
 
 bool Engine::turn(Instant now) noexcept {
-  if ((unrung_ | answers_.open) != 0) [[unlikely]]
-    ring_due(now);
+  ring_if_due(now);
   unsigned frames = 0;
   size_t done = 0;
   if (only_.queue != nullptr) [[likely]] {
@@ -101,8 +100,7 @@ bool Engine::turn(Instant now) noexcept {
 /// turn() of poll_to_return() whose only queue has given the first `n` frames.
 bool Engine::go_on_to_return(Instant now, unsigned n) noexcept {
   poll_of_ = polls_for_;
-  if ((unrung_ | answers_.open) != 0) [[unlikely]]
-    ring_due(now);
+  ring_if_due(now);
   const Polled from = only_;
   unsigned frames = receive_first(*from.port, *from.queue, n, now);
   if (only_.queue == nullptr) [[unlikely]]

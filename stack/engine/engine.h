@@ -509,6 +509,10 @@ class Engine {
   void follow_answer(Instant now) noexcept;
   Doorbell bell_of_answer(Instant now) noexcept;
   void note_answer(Doorbell bell, unsigned frames, Instant now) noexcept;
+  void ring_if_due(Instant now) noexcept {
+    if ((unrung_ | answers_.open) != 0) [[unlikely]]
+      ring_due(now);
+  }
   void ring_due(Instant now) noexcept;
 
   // engine.cpp
@@ -741,6 +745,8 @@ class Engine {
   static constexpr unsigned kTimersPerPoll = 32;
   /// Frames of one turn, whosever, that leave with one doorbell.
   static constexpr unsigned kMostTogether = 32;
+  /// No doorbell counts as longer: another process may have had the processor.
+  static constexpr Duration kLongestDoorbell = Duration::us(4);
 
   EngineId id_;
   EngineConfig config_;

@@ -8,12 +8,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <vector>
 
 #include "core/flow_hash.h"
 #include "core/tag_table.h"
+#include "core/tuple_bytes.h"
 #include "stack/tcp/syn_record.h"
 
 namespace vireo {
@@ -99,17 +99,8 @@ class SynTable {
     return {r.local, r.remote, r.local_port, r.remote_port};
   }
   uint64_t hash(const SynTuple& t) const noexcept {
-    if (t.local.is_v4() && t.remote.is_v4()) {  // as the length says
-      const uint32_t v4[] = {t.local.as_v4().raw(), t.remote.as_v4().raw(),
-                             uint32_t{t.local_port} << 16 | t.remote_port};
-      return flow_hash(key_, v4, sizeof v4);
-    }
-    std::array<uint8_t, 36> k;
-    std::memcpy(k.data(), t.local.bytes().data(), 16);
-    std::memcpy(k.data() + 16, t.remote.bytes().data(), 16);
-    std::memcpy(k.data() + 32, &t.local_port, 2);
-    std::memcpy(k.data() + 34, &t.remote_port, 2);
-    return flow_hash(key_, k.data(), k.size());
+    const TupleBytes k(t.local, t.local_port, t.remote, t.remote_port);
+    return flow_hash(key_, k.span().data(), k.span().size());
   }
   uint32_t* lookup(uint64_t h, const SynTuple& t) const noexcept {
     return table_.find(h, [&](uint32_t i) { return is_of(at(i), t); });

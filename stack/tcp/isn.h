@@ -4,15 +4,14 @@
 // 2012).
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "core/address.h"
 #include "core/clock.h"
 #include "core/flow_hash.h"
 #include "core/seq.h"
+#include "core/tuple_bytes.h"
 
 namespace vireo::tcp {
 
@@ -26,17 +25,8 @@ inline uint64_t siphash(const IsnSecret& key, std::span<const uint8_t> data) {
 
 /// Keyed hash of the tuple, independent of time.
 inline uint64_t tuple_hash(const IsnSecret& key, const Endpoint& local, const Endpoint& remote) {
-  if (local.addr.is_v4() && remote.addr.is_v4()) {  // as the length says
-    const uint32_t v4[] = {local.addr.as_v4().raw(), remote.addr.as_v4().raw(),
-                           uint32_t{local.port} << 16 | remote.port};
-    return vireo::siphash<2, 4>(key, v4, sizeof v4);
-  }
-  std::array<uint8_t, 36> tuple;
-  std::memcpy(tuple.data(), local.addr.bytes().data(), 16);
-  std::memcpy(tuple.data() + 16, remote.addr.bytes().data(), 16);
-  std::memcpy(tuple.data() + 32, &local.port, 2);
-  std::memcpy(tuple.data() + 34, &remote.port, 2);
-  return siphash(key, tuple);
+  const TupleBytes tuple(local.addr, local.port, remote.addr, remote.port);
+  return siphash(key, tuple.span());
 }
 
 /// ISN = M + F(tuple, secret), of its tuple_hash(); M advances every 64 ns (once round in 275 s:
