@@ -67,7 +67,8 @@ def web(t: Test, family: int, files: dict[str, int], parallel: bool = False, sta
 
 def compare(t: Test, run) -> None:
     """The run's texts against those of the kernel on both ends."""
-    with t.proof("tcp", least=4):
+    # At least SYN, request, FIN and SYN-ACK, answer, FIN: how many ACKs ride, and what body and FIN share, is a matter of time.
+    with t.proof("tcp", least=3):
         got = run(None)
     if t.case.ends == ("kernel", "kernel"):
         return
