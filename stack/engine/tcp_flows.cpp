@@ -209,7 +209,7 @@ void Engine::poll_between_sends(Instant now) noexcept {
   if (sent - sent_at_poll_ < kSentPerPoll) [[likely]]
     return;
   sent_at_poll_ = sent;
-  poll(now);
+  poll_to_return(now);
 }
 
 void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {

@@ -179,6 +179,33 @@ TEST_F(Riding, EndsForOneAndGoesOnForAnother) {
   EXPECT_EQ(other.hear_all().size(), 1u);
 }
 
+// A program that sends much polls between its sends.
+TEST_F(Riding, OutlivesTheSendsOfAnother) {
+  Listening& l = h.listen(81);
+  Peer other(h, "11.0.0.8", 40'000, 81);
+  ASSERT_TRUE(other.connect());
+  Conn* const d = h.accept(l);
+  ASSERT_NE(d, nullptr);
+  d->tcb().cc.cwnd = 1 << 20;
+  EXPECT_TRUE(receive("request").empty());
+  const uint64_t polls = h.stats().polls.get();
+  std::string bytes(1'000, 'x');
+  const iovec v{bytes.data(), bytes.size()};
+  for (int i = 0; i < 50; ++i) {
+    h.engine().lock().lock();
+    EXPECT_EQ(h.engine().tcp_send(*d->flow, {&v, 1}, false, h.now()), bytes.size());
+    h.engine().unlock();
+    h.link().step(h.now());
+  }
+  EXPECT_GT(h.stats().polls.get(), polls);
+  EXPECT_TRUE(peer.hear_all().empty());
+  h.write(*c, "answer");
+  const auto sent = peer.hear_all();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].data, "answer");
+  EXPECT_EQ(sent[0].ack, peer.nxt);
+}
+
 TEST_F(Riding, EndsWithASecondSegment) {
   const std::string segment(1'400, 'x');
   show_full(segment);
