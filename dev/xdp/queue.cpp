@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/log.h"
 #include "dev/xdp/uapi.h"
 
 namespace vireo::xdp {
@@ -34,6 +35,8 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       pool_at_(static_cast<uint64_t>(pool.memory().data() - umem->arena().bytes().data())),
       frame_shift_(static_cast<uint32_t>(std::countr_zero(pool.frame_bytes()))),
       setup_(setup),
+      busy_poll_(setup.busy_poll),
+      is_busy_poll_proved_(xsk.is_zero_copy()),
       xsk_(std::move(xsk)),
       rx_held_(new uint8_t[pool.size()]()),
       tx_held_(new uint16_t[pool.size()]()),
@@ -113,9 +116,28 @@ unsigned XdpQueue::idle() noexcept {
     prefetch(data + kCacheLine);
     prefetch(&packet_at(next));
   }
-  if (setup_.busy_poll) [[unlikely]]
-    sys(SYS_recvfrom, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
+  if (busy_poll_) [[unlikely]]
+    busy_poll();
   return 0;
+}
+
+/// The program's thread runs the driver. The kernel must know which instance of it (NAPI) brings
+/// the frames; where it copies them, some versions learn that from a frame and some (6.13 and
+/// later) never do: the call would be for nothing at each poll.
+void XdpQueue::busy_poll() noexcept {
+  if (!is_busy_poll_proved_ && xsk_.rx.consumed() != 0) {
+    is_busy_poll_proved_ = true;
+    int napi = 0;
+    unsigned length = sizeof napi;
+    if (get_option(xsk_.fd(), SOL_SOCKET, SO_INCOMING_NAPI_ID, &napi, &length) == 0 && napi == 0) {
+      busy_poll_ = false;
+      log<LogLevel::kWarn>(
+          "VIREO_XDP_BUSY_POLL: this kernel runs no driver for a queue that it copies (it does so "
+          "with zero-copy): interrupts go on");
+      return;
+    }
+  }
+  sys(SYS_recvfrom, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
 }
 
 /// Of `ready` descriptors, those that end with the end of a packet; all of them if one packet is

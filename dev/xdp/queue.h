@@ -59,6 +59,7 @@ class XdpQueue final : public Queue {
     return pool_at_ + (uint64_t{p.index} << frame_shift_) + at;
   }
   unsigned idle() noexcept;
+  void busy_poll() noexcept;
   void fit_fill(uint32_t waiting) noexcept;
   uint32_t whole_packets(uint32_t ready) const noexcept;
   FlowTag take_tag(RxDesc& d, std::byte* data) const noexcept;
@@ -82,6 +83,8 @@ class XdpQueue final : public Queue {
   uint32_t in_flight_ = 0;  ///< descriptors from TX to COMPLETION
   bool kick_due_ = false;   ///< frames are published that the kernel has not been told of
   mutable bool dead_ = false;
+  bool busy_poll_;
+  bool is_busy_poll_proved_;
   Xsk xsk_;
 
   std::unique_ptr<uint8_t[]> rx_held_;   ///< by frame index

@@ -18,6 +18,9 @@ inline constexpr uint32_t kMaxDescriptors =
 inline constexpr uint32_t kKernelHeadroom =
     256;  ///< XDP_PACKET_HEADROOM: kept free before a received frame
 
+#ifndef SO_INCOMING_NAPI_ID
+#define SO_INCOMING_NAPI_ID 56
+#endif
 #ifndef SO_PREFER_BUSY_POLL
 #define SO_PREFER_BUSY_POLL 69
 #endif

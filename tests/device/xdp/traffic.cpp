@@ -1,8 +1,13 @@
 // Frames through an AF_XDP queue where the contract's suite does not reach: packets of several
 // frames beside the kernel's sockets, lost frames counted, a link that goes down.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <string>
 
 #include "child.h"
+#include "core/log.h"
 #include "end.h"
 #include "lab.h"
 #include "raw_port.h"
@@ -171,6 +176,47 @@ TEST_P(XdpTraffic, ManyFramesWithOneDoorbell) {
     for (int tries = 0; tries < 1000 && n > 0; ++tries) n -= end.queues[0]->tx_reap();
     ASSERT_EQ(n, 0U);
   }
+}
+
+/// What the log says meanwhile.
+class Logged {
+ public:
+  Logged() : file_(memfd_create("log", MFD_CLOEXEC)), before_(LogSink::fd.exchange(file_.get())) {}
+  Logged(const Logged&) = delete;
+  Logged& operator=(const Logged&) = delete;
+  ~Logged() { LogSink::fd = before_; }
+  std::string text() const {
+    std::string t(4096, '\0');
+    t.resize(static_cast<size_t>(std::max<ssize_t>(0, pread(file_.get(), t.data(), t.size(), 0))));
+    return t;
+  }
+
+ private:
+  UniqueFd file_;
+  int before_;
+};
+
+TEST_P(XdpTraffic, BusyPollingThatTheKernelDoesNotDoIsSaidOnce) {
+  const Veth veth;
+  End end(veth.index(0), {.mode = GetParam(), .busy_poll_us = 20});
+  ASSERT_TRUE(end.device && end.open_queue() && end.steer(kAddress[0]));
+  const RawPort wire(veth.index(1));
+  const Logged log;
+  RxDesc none[1];
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(end.queues[0]->rx_burst(none), 0U);
+  EXPECT_EQ(log.text(), "") << "before the first frame nobody knows";
+  for (uint32_t round = 0; round < 3; ++round) {
+    ASSERT_TRUE(wire.send(udp_frame(1, round)));
+    ASSERT_EQ(next_packet(*end.queues[0]), udp_frame(1, round));
+    ASSERT_EQ(end.queues[0]->rx_burst(none), 0U);
+  }
+  int napi = 0;
+  socklen_t length = sizeof napi;
+  ASSERT_EQ(getsockopt(end.queues[0]->wait_fd(), SOL_SOCKET, SO_INCOMING_NAPI_ID, &napi, &length),
+            0);
+  const std::string said = log.text();
+  EXPECT_EQ(std::ranges::count(said, '\n'), napi == 0 ? 1 : 0) << said;
+  EXPECT_EQ(said.contains("VIREO_XDP_BUSY_POLL"), napi == 0) << said;
 }
 
 INSTANTIATE_TEST_SUITE_P(Mode, XdpTraffic, ::testing::Values(XdpMode::kNative, XdpMode::kGeneric),
