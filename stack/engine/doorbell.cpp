@@ -5,6 +5,7 @@
 // Only who has long gone from one answer to the next without delay has them wait: who falls silent
 // amid them has the helper ring, some milliseconds later (helper.cpp).
 #include <algorithm>
+#include <utility>
 
 #include "stack/engine/engine.h"
 
@@ -41,10 +42,15 @@ Doorbell Engine::bell_of_answer(Instant now) noexcept {
   answers_left_.store(left - 1, std::memory_order_relaxed);
   if (answers_.open == 0) return Doorbell::kNow;
   follow_answer(now);
-  if (answers_.trust < kTrusted) return Doorbell::kNow;
+  return may_hold(now) ? Doorbell::kLater : Doorbell::kNow;
+}
+
+/// Whether what leaves behind the first answer may wait.
+bool Engine::may_hold(Instant now) noexcept {
+  if (answers_.trust < kTrusted) return false;
   if (answers_.open == 1)
     answers_.until = now + Duration::ns(kHeldDoorbells * answers_.doorbell.ns());
-  return answers_.open <= kMostHeld && now < answers_.until ? Doorbell::kLater : Doorbell::kNow;
+  return answers_.open <= kMostHeld && now < answers_.until;
 }
 
 /// `frames` of it have left since the call's `now`.
@@ -60,6 +66,18 @@ void Engine::note_answer(Doorbell bell, unsigned frames, Instant now) noexcept {
   answers_.doorbell = std::min(answers_.last - now, kLongestDoorbell);
   // Of several queues another's may still wait.
   if (answers_.open == 0 || only_.queue != nullptr) answers_.open = 1;
+}
+
+/// A turn has sent what it had to say. That of a call amid the answers leaves with them; the helper
+/// looks after it as long as there are flows.
+void Engine::ring_turn(Instant now) noexcept {
+  if (unrung_ == 0) return;
+  if (is_amid_answers() && answers_left_.load(std::memory_order_relaxed) != 0 &&
+      sleepers_.load(std::memory_order_relaxed) == 0 &&
+      flow_count_.load(std::memory_order_relaxed) != 0 && may_hold(now))
+    note_answer(Doorbell::kLater, std::exchange(unrung_, 0), now);
+  else
+    ring_left();
 }
 
 /// A turn begins: with it ends the answering, unless it is a call's amid that.

@@ -508,7 +508,12 @@ class Engine {
   // doorbell.cpp
   void follow_answer(Instant now) noexcept;
   Doorbell bell_of_answer(Instant now) noexcept;
+  bool may_hold(Instant now) noexcept;
   void note_answer(Doorbell bell, unsigned frames, Instant now) noexcept;
+  bool is_amid_answers() const noexcept {
+    return poll_of_ == PollOf::kCall && answers_.open != 0;
+  }
+  void ring_turn(Instant now) noexcept;
   void ring_if_due(Instant now) noexcept {
     if ((unrung_ | answers_.open) != 0) [[unlikely]]
       ring_due(now);

@@ -68,7 +68,7 @@ unsigned Engine::receive_many(Port& port, Queue& queue, unsigned n, Instant now)
   }
   bell_ = Doorbell::kNow;
   if (unrung_ != 0) [[unlikely]]
-    ring_left();
+    ring_turn(now);
   return frames;
 }
 

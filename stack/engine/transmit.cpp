@@ -137,7 +137,8 @@ bool Engine::transmit(TcpFlow& f, bool is_answer, Instant now) noexcept {
       }
     }
     // The last one rings at once, before the books are done: the reply is a microsecond away.
-    bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length;
+    // Behind a SYN nothing leaves before its answer.
+    bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length || has(plan.flags, tcp::SegFlags::kSyn);
     tcp::Burst burst;
     const bool is_joined = !is_last && f.egress.port->joins && may_join(f, plan, now, burst);
     const bool is_burst = is_joined || (!is_last && may_burst(f, plan, kSendBurst - n, burst));
@@ -404,7 +405,7 @@ void Engine::flush_pending_to_return(Instant now) noexcept {
 /// Those that are not done after their turn wait for the next poll.
 void Engine::transmit_all(TcpPending& flows, Instant now) noexcept {
   if (flows.empty()) return;
-  if (&flows.front() != &flows.back()) bell_ = Doorbell::kLater;
+  if (&flows.front() != &flows.back() || is_amid_answers()) bell_ = Doorbell::kLater;
   while (!flows.empty()) {
     TcpFlow& f = flows.front();
     flows.pop_front();
@@ -415,7 +416,7 @@ void Engine::transmit_all(TcpPending& flows, Instant now) noexcept {
   }
   if (bell_ == Doorbell::kNow) return;
   bell_ = Doorbell::kNow;
-  if (unrung_ != 0) ring_left();
+  ring_turn(now);
 }
 
 /// Neighbours or routes changed, or time passed: whoever waits for them tries again.

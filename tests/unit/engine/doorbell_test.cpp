@@ -297,6 +297,79 @@ TEST_F(DearDoorbells, AFarewellIsAnAnswer) {
   EXPECT_EQ(hear(), 3U);
 }
 
+// What a program does after a farewell: the next connection.
+TEST_F(DearDoorbells, ASynIsAnAnswer) {
+  Conn asks[3];
+  Peer server(h, "11.0.0.9", 80, 50'000);
+  const auto route = h.engine().route({.dst = server.here.addr, .src = {}});
+  ASSERT_TRUE(route);
+  const auto connect = [&](unsigned i) {
+    const Endpoint from{server.there.addr, static_cast<uint16_t>(50'000 + i), 0};
+    const auto f = h.engine().tcp_connect(*route, from, server.here, {.mss = 1460}, {}, &asks[i],
+                                          asks[i].stats, g_now);
+    ASSERT_TRUE(f);
+    asks[i].flow = *f;
+  };
+  uint64_t before = rung();
+  connect(0);
+  EXPECT_EQ(rung() - before, 1U);
+  earn_trust();
+  wait(4);
+  answer(1);
+  before = rung();
+  connect(1);
+  connect(2);
+  EXPECT_EQ(rung() - before, 0U);
+  wait(0);
+  EXPECT_EQ(rung() - before, 1U);
+  for (Conn& c : asks) h.engine().tcp_close(*c.flow, UniqueFd(), true, g_now);
+}
+
+// A call amid the answers finds segments that are to be acknowledged at once, and who knocks.
+TEST_F(DearDoorbells, WhatSuchACallSaysLeavesWithThem) {
+  const auto surprise = [&] {
+    for (unsigned i = 4; i < 7; ++i)
+      peers[i]->say(kAck | kPsh, peers[i]->nxt + 1000, peers[i]->ack,
+                    {.data = "out of order", .options = peers[i]->options(), .poll_now = false});
+    h.engine().poll_to_return(g_now, PollOf::kCall);
+  };
+  wait(8);
+  answer(2);
+  hear();
+  surprise();
+  EXPECT_EQ(hear(), 3U) << "not yet";
+  acknowledge(2);
+  earn_trust();
+  wait(8);
+  answer(2);
+  EXPECT_EQ(hear(), 1U);
+  const uint64_t before = rung();
+  surprise();
+  Peer knocks(h, "11.0.0.9", 40'000, 80);
+  knocks.say(kSyn, knocks.iss, Seq32(0), {.options = knocks.syn_options(), .poll_now = false});
+  knocks.say(kSyn, knocks.iss, Seq32(0), {.options = knocks.syn_options(), .poll_now = false});
+  h.engine().poll_to_return(g_now, PollOf::kCall);
+  EXPECT_EQ(hear(), 0U);
+  EXPECT_EQ(rung(), before);
+  wait(0);
+  EXPECT_EQ(hear(), 4U);
+  EXPECT_EQ(knocks.hear_all().size(), 2U);
+  EXPECT_EQ(rung() - before, 1U);
+}
+
+TEST_F(DearDoorbells, WhatSuchACallSaysRingsWhereAnotherThreadSleeps) {
+  earn_trust();
+  wait(8);
+  answer(2);
+  ASSERT_TRUE(h.engine().begin_sleep());
+  hear();
+  peers[5]->say(kAck | kPsh, peers[5]->nxt + 1000, peers[5]->ack,
+                {.data = "out of order", .options = peers[5]->options(), .poll_now = false});
+  h.engine().poll_to_return(g_now, PollOf::kCall);
+  EXPECT_EQ(hear(), 1U);
+  h.engine().end_sleep();
+}
+
 class CheapDoorbells : public DearDoorbells {
  protected:
   CheapDoorbells() : DearDoorbells(false) {}
