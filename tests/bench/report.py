@@ -61,6 +61,14 @@ def _(_t):
     equal(stats.ratio(doubtful, [{"f": 2.0}], "f").median, 2.0, "all rounds discarded")
 
 
+@pure("contestants of one case have colours of their own, in every plot the same")
+def _(_t):
+    tint = page.colours(Results(cases.all_cases(), dict(CONTESTANTS)))
+    for case in cases.all_cases():
+        own = [tint[name] for name in case.contestants]
+        equal(len(set(own)), len(own), case.name)
+
+
 @pure("a side that waited for its core more than a tenth of what it wanted is discarded")
 def _(_t):
     def share(**times):
