@@ -30,7 +30,7 @@ namespace vireo {
   const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
   const uint16_t window = tcp::window_field(t);
   const bool is_dear = f.egress.port->corks;
-  const Doorbell bell = is_dear ? bell_of_answer(now) : Doorbell::kNow;
+  const Doorbell bell = is_dear ? bell_of_answer(1, now) : Doorbell::kNow;
   bool is_sent = false;
   if (has_plain_header(f)) [[likely]] {
     is_sent = emit_plain(f, b, sum, window, bell, now);
@@ -78,7 +78,7 @@ namespace vireo {
   const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
   const uint16_t window = tcp::window_field(t);
   const bool is_dear = f.egress.port->corks;
-  const Doorbell bell = is_dear ? bell_of_answer(now) : Doorbell::kNow;
+  const Doorbell bell = is_dear ? bell_of_answer(1, now) : Doorbell::kNow;
   const bool is_sent = emit_plain(f, b, sum, window, bell, now);
   tcp::queue_next(t, b, sum);
   f.pending_hook.unlink();

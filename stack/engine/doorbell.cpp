@@ -32,8 +32,9 @@ void Engine::follow_answer(Instant now) noexcept {
     ++answers_.trust;
 }
 
-/// Whether what a call of the program's sends rings, by a port whose doorbells are dear.
-Doorbell Engine::bell_of_answer(Instant now) noexcept {
+/// Whether what a call of the program's sends rings, by a port whose doorbells are dear: so many
+/// frames.
+Doorbell Engine::bell_of_answer(unsigned frames, Instant now) noexcept {
   const uint32_t left = answers_left_.load(std::memory_order_relaxed);
   // Who sleeps has the helper sleep, too.
   answers_.is_one = left != 0 && sleepers_.load(std::memory_order_relaxed) == 0;
@@ -42,15 +43,15 @@ Doorbell Engine::bell_of_answer(Instant now) noexcept {
   answers_left_.store(left - 1, std::memory_order_relaxed);
   if (answers_.open == 0) return Doorbell::kNow;
   follow_answer(now);
-  return may_hold(now) ? Doorbell::kLater : Doorbell::kNow;
+  return may_hold(frames, now) ? Doorbell::kLater : Doorbell::kNow;
 }
 
-/// Whether what leaves behind the first answer may wait.
-bool Engine::may_hold(Instant now) noexcept {
+/// Whether so many frames that leave behind the first answer may wait.
+bool Engine::may_hold(unsigned frames, Instant now) noexcept {
   if (answers_.trust < kTrusted) return false;
   if (answers_.open == 1)
     answers_.until = now + Duration::ns(kHeldDoorbells * answers_.doorbell.ns());
-  return answers_.open <= kMostHeld && now < answers_.until;
+  return answers_.open + frames <= 1 + kMostHeld && now < answers_.until;
 }
 
 /// `frames` of it have left since the call's `now`.
@@ -74,7 +75,8 @@ void Engine::ring_turn(Instant now) noexcept {
   if (unrung_ == 0) return;
   if (is_amid_answers() && answers_left_.load(std::memory_order_relaxed) != 0 &&
       sleepers_.load(std::memory_order_relaxed) == 0 &&
-      flow_count_.load(std::memory_order_relaxed) != 0 && may_hold(now))
+      flow_count_.load(std::memory_order_relaxed) != 0 && now - answers_.last <= kAtOnce &&
+      may_hold(unrung_, now))
     note_answer(Doorbell::kLater, std::exchange(unrung_, 0), now);
   else
     ring_left();

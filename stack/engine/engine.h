@@ -507,11 +507,12 @@ class Engine {
 
   // doorbell.cpp
   void follow_answer(Instant now) noexcept;
-  Doorbell bell_of_answer(Instant now) noexcept;
-  bool may_hold(Instant now) noexcept;
+  Doorbell bell_of_answer(unsigned frames, Instant now) noexcept;
+  bool may_hold(unsigned frames, Instant now) noexcept;
   void note_answer(Doorbell bell, unsigned frames, Instant now) noexcept;
+  /// Of several queues another's doorbell may be cheap.
   bool is_amid_answers() const noexcept {
-    return poll_of_ == PollOf::kCall && answers_.open != 0;
+    return poll_of_ == PollOf::kCall && answers_.open != 0 && only_.queue != nullptr;
   }
   void ring_turn(Instant now) noexcept;
   void ring_if_due(Instant now) noexcept {

@@ -137,16 +137,16 @@ bool Engine::transmit(TcpFlow& f, bool is_answer, Instant now) noexcept {
       }
     }
     // The last one rings at once, before the books are done: the reply is a microsecond away.
-    // Behind a SYN nothing leaves before its answer.
+    // Behind a SYN nothing leaves in the same call.
     bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length || has(plan.flags, tcp::SegFlags::kSyn);
     tcp::Burst burst;
     const bool is_joined = !is_last && f.egress.port->joins && may_join(f, plan, now, burst);
     const bool is_burst = is_joined || (!is_last && may_burst(f, plan, kSendBurst - n, burst));
     if (is_burst) is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
-    if (is_last && may_share) [[unlikely]]
-      last_bell = bell_of_answer(now);
-    const Doorbell bell = is_last ? last_bell : Doorbell::kLater;
     const unsigned all = is_burst && !is_joined ? burst.segments : 1;
+    if (is_last && may_share) [[unlikely]]
+      last_bell = bell_of_answer(n + all, now);
+    const Doorbell bell = is_last ? last_bell : Doorbell::kLater;
     const unsigned left = is_joined  ? send_joined(f, plan, burst, bell, now)
                           : is_burst ? send_burst(f, plan, burst, bell, now)
                                      : static_cast<unsigned>(emit(f, plan, bell));

@@ -167,6 +167,19 @@ TEST_F(DearDoorbells, ManyRing) {
   EXPECT_EQ(hear(), kMostHeld + 1U);
 }
 
+TEST_F(DearDoorbells, ALongAnswerRings) {
+  earn_trust();
+  wait(4);
+  answer(1);
+  EXPECT_EQ(hear(), 1U);
+  Conn& c = *conns[1];
+  c.tcb().cc.cwnd = 1 << 20;
+  const std::string bytes((kMostHeld + 1) * c.tcb().mss, 'x');
+  const iovec v{const_cast<char*>(bytes.data()), bytes.size()};
+  ASSERT_EQ(h.engine().tcp_send(*c.flow, {&v, 1}, false, g_now), bytes.size());
+  EXPECT_EQ(hear(), kMostHeld + 1U);
+}
+
 TEST_F(DearDoorbells, TimeRings) {
   earn_trust();
   wait(kPeers);
@@ -355,6 +368,18 @@ TEST_F(DearDoorbells, WhatSuchACallSaysLeavesWithThem) {
   EXPECT_EQ(hear(), 4U);
   EXPECT_EQ(knocks.hear_all().size(), 2U);
   EXPECT_EQ(rung() - before, 1U);
+}
+
+TEST_F(DearDoorbells, WhatACallSaysAfterAPauseRings) {
+  earn_trust();
+  wait(8);
+  answer(1);
+  EXPECT_EQ(hear(), 1U);
+  g_now = g_now + Duration::us(100);
+  peers[5]->say(kAck | kPsh, peers[5]->nxt + 1000, peers[5]->ack,
+                {.data = "out of order", .options = peers[5]->options(), .poll_now = false});
+  h.engine().poll_to_return(g_now, PollOf::kCall);
+  EXPECT_EQ(hear(), 1U);
 }
 
 TEST_F(DearDoorbells, WhatSuchACallSaysRingsWhereAnotherThreadSleeps) {
