@@ -122,8 +122,8 @@ unsigned XdpQueue::idle() noexcept {
 }
 
 /// The program's thread runs the driver. The kernel must know which instance of it (NAPI) brings
-/// the frames; where it copies them, some versions learn that from a frame and some (6.13 and
-/// later) never do: the call would be for nothing at each poll.
+/// the frames; where it copies them, some versions learn that from a frame, some (6.18 is one)
+/// never do: the call would be for nothing at each poll.
 void XdpQueue::busy_poll() noexcept {
   if (!is_busy_poll_proved_ && xsk_.rx.consumed() != 0) {
     is_busy_poll_proved_ = true;

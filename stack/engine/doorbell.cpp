@@ -32,12 +32,19 @@ void Engine::follow_answer(Instant now) noexcept {
     ++answers_.trust;
 }
 
+/// What may still be sent in answer to the last wait. Who sleeps has the helper sleep, too:
+/// nothing.
+inline uint32_t Engine::answers_left() const noexcept {
+  return sleepers_.load(std::memory_order_relaxed) == 0
+             ? answers_left_.load(std::memory_order_relaxed)
+             : 0;
+}
+
 /// Whether what a call of the program's sends rings, by a port whose doorbells are dear: so many
 /// frames.
 Doorbell Engine::bell_of_answer(unsigned frames, Instant now) noexcept {
-  const uint32_t left = answers_left_.load(std::memory_order_relaxed);
-  // Who sleeps has the helper sleep, too.
-  answers_.is_one = left != 0 && sleepers_.load(std::memory_order_relaxed) == 0;
+  const uint32_t left = answers_left();
+  answers_.is_one = left != 0;
   if (!answers_.is_one) return Doorbell::kNow;
   // Not by an exchange: at worst a few too many or too few of another thread's count.
   answers_left_.store(left - 1, std::memory_order_relaxed);
@@ -72,9 +79,7 @@ void Engine::note_answer(Doorbell bell, unsigned frames, Instant now) noexcept {
 /// A turn has sent what it had to say. That of a call amid the answers leaves with them; the helper
 /// looks after it as long as there are flows.
 void Engine::ring_turn(Instant now) noexcept {
-  if (unrung_ == 0) return;
-  if (is_amid_answers() && answers_left_.load(std::memory_order_relaxed) != 0 &&
-      sleepers_.load(std::memory_order_relaxed) == 0 &&
+  if (is_amid_answers() && answers_left() != 0 &&
       flow_count_.load(std::memory_order_relaxed) != 0 && now - answers_.last <= kAtOnce &&
       may_hold(unrung_, now))
     note_answer(Doorbell::kLater, std::exchange(unrung_, 0), now);

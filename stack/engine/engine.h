@@ -507,6 +507,7 @@ class Engine {
 
   // doorbell.cpp
   void follow_answer(Instant now) noexcept;
+  uint32_t answers_left() const noexcept;
   Doorbell bell_of_answer(unsigned frames, Instant now) noexcept;
   bool may_hold(unsigned frames, Instant now) noexcept;
   void note_answer(Doorbell bell, unsigned frames, Instant now) noexcept;

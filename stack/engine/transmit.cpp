@@ -416,7 +416,7 @@ void Engine::transmit_all(TcpPending& flows, Instant now) noexcept {
   }
   if (bell_ == Doorbell::kNow) return;
   bell_ = Doorbell::kNow;
-  ring_turn(now);
+  if (unrung_ != 0) ring_turn(now);
 }
 
 /// Neighbours or routes changed, or time passed: whoever waits for them tries again.

@@ -116,6 +116,11 @@ class DearDoorbells : public testing::Test {
     wait(0);
     hear();
   }
+  /// That peer says what is to be acknowledged at once.
+  void surprise(unsigned i) {
+    peers[i]->say(kAck | kPsh, peers[i]->nxt + 1000, peers[i]->ack,
+                  {.data = "out of order", .options = peers[i]->options(), .poll_now = false});
+  }
   /// @return doorbells of `n` answers to one wait, and of the wait behind them.
   uint64_t round(unsigned n, Duration pause = kNextAnswer) {
     wait(n);
@@ -340,16 +345,14 @@ TEST_F(DearDoorbells, ASynIsAnAnswer) {
 
 // A call amid the answers finds segments that are to be acknowledged at once, and who knocks.
 TEST_F(DearDoorbells, WhatSuchACallSaysLeavesWithThem) {
-  const auto surprise = [&] {
-    for (unsigned i = 4; i < 7; ++i)
-      peers[i]->say(kAck | kPsh, peers[i]->nxt + 1000, peers[i]->ack,
-                    {.data = "out of order", .options = peers[i]->options(), .poll_now = false});
+  const auto surprise_all = [&] {
+    for (unsigned i = 4; i < 7; ++i) surprise(i);
     h.engine().poll_to_return(g_now, PollOf::kCall);
   };
   wait(8);
   answer(2);
   hear();
-  surprise();
+  surprise_all();
   EXPECT_EQ(hear(), 3U) << "not yet";
   acknowledge(2);
   earn_trust();
@@ -357,7 +360,7 @@ TEST_F(DearDoorbells, WhatSuchACallSaysLeavesWithThem) {
   answer(2);
   EXPECT_EQ(hear(), 1U);
   const uint64_t before = rung();
-  surprise();
+  surprise_all();
   Peer knocks(h, "11.0.0.9", 40'000, 80);
   knocks.say(kSyn, knocks.iss, Seq32(0), {.options = knocks.syn_options(), .poll_now = false});
   knocks.say(kSyn, knocks.iss, Seq32(0), {.options = knocks.syn_options(), .poll_now = false});
@@ -376,8 +379,7 @@ TEST_F(DearDoorbells, WhatACallSaysAfterAPauseRings) {
   answer(1);
   EXPECT_EQ(hear(), 1U);
   g_now = g_now + Duration::us(100);
-  peers[5]->say(kAck | kPsh, peers[5]->nxt + 1000, peers[5]->ack,
-                {.data = "out of order", .options = peers[5]->options(), .poll_now = false});
+  surprise(5);
   h.engine().poll_to_return(g_now, PollOf::kCall);
   EXPECT_EQ(hear(), 1U);
 }
@@ -388,8 +390,7 @@ TEST_F(DearDoorbells, WhatSuchACallSaysRingsWhereAnotherThreadSleeps) {
   answer(2);
   ASSERT_TRUE(h.engine().begin_sleep());
   hear();
-  peers[5]->say(kAck | kPsh, peers[5]->nxt + 1000, peers[5]->ack,
-                {.data = "out of order", .options = peers[5]->options(), .poll_now = false});
+  surprise(5);
   h.engine().poll_to_return(g_now, PollOf::kCall);
   EXPECT_EQ(hear(), 1U);
   h.engine().end_sleep();

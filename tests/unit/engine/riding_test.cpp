@@ -31,6 +31,15 @@ class Riding : public Accepted {
     h.read(*c);
     peer.hear_all();
   }
+  /// Its connection, all heard. Null: there is none.
+  Conn* accept(Peer& other) {
+    Listening& l = h.listen(other.there.port);
+    EXPECT_TRUE(other.connect());
+    Conn* const conn = h.accept(l);
+    h.close(l);
+    other.hear_all();
+    return conn;
+  }
   /// Of such calls that find nothing: the one that sends the ACK, which is all that is sent.
   int turns_to_the_ack(PollOf call) {
     std::vector<Heard> sent;
@@ -160,13 +169,9 @@ TEST_F(Riding, EndsBeforeASleep) {
 
 // Each by its own time, and who has more to say at once.
 TEST_F(Riding, EndsForOneAndGoesOnForAnother) {
-  Listening& l = h.listen(81);
   Peer other(h, "11.0.0.8", 40'000, 81);
-  ASSERT_TRUE(other.connect());
-  Conn* const d = h.accept(l);
+  Conn* const d = accept(other);
   ASSERT_NE(d, nullptr);
-  h.close(l);
-  other.hear_all();
   EXPECT_TRUE(receive("request").empty());
   for (int i = 0; i < 9; ++i) return_with_nothing(PollOf::kWait);  // of which two count
   EXPECT_TRUE(peer.hear_all().empty());
@@ -181,10 +186,8 @@ TEST_F(Riding, EndsForOneAndGoesOnForAnother) {
 
 // A program that sends much polls between its sends.
 TEST_F(Riding, OutlivesTheSendsOfAnother) {
-  Listening& l = h.listen(81);
   Peer other(h, "11.0.0.8", 40'000, 81);
-  ASSERT_TRUE(other.connect());
-  Conn* const d = h.accept(l);
+  Conn* const d = accept(other);
   ASSERT_NE(d, nullptr);
   d->tcb().cc.cwnd = 1 << 20;
   EXPECT_TRUE(receive("request").empty());
