@@ -45,7 +45,8 @@ template <class IsGood>
   const uint32_t ts_val = wire::detail::word(frame + 58);
   // Of its ACK nothing is to be armed that is not.
   if (n - 1 >= board.answer_most || n + kHeaders > p.length || n > to.iov_len ||
-      static_cast<int32_t>(ts_val - t.ts_recent) < 0 || f.deadline() > now + tcp::kLeastDelay)
+      static_cast<int32_t>(ts_val - t.ts_recent) < 0 ||
+      f.deadline() > now + tcp::least_ack_delay(t.ack_patience))
     return 0;
   if (!has(d.flags, RxFlags::kIpOk) && !wire::is_expected_ip_sum_good(frame)) [[unlikely]]
     return 0;

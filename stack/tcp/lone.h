@@ -15,7 +15,6 @@
 namespace vireo::tcp {
 
 constexpr Duration kIdle = Duration::s(5);         ///< of silence, and the send ring is given back
-constexpr Duration kLeastDelay = Duration::ms(1);  ///< of an ACK that may wait, but for delack_max
 
 /// An ACK of `ack`, without SACK blocks, covers the only segment in flight, that is a small one,
 /// and nothing else waits.

@@ -29,7 +29,8 @@ inline void schedule_ack(Tcb& t, Instant now) {
   }
   if (t.delack_at.is_never()) {
     const Duration half = Duration::ns(t.rtt.srtt.ns() >> 1);
-    t.delack_at = now + std::min(std::max(half, kLeastDelay), t.config->delack_max.get());
+    const Duration least = least_ack_delay(t.ack_patience);
+    t.delack_at = now + std::min(std::max(half, least), t.config->delack_max.get());
   }
 }
 

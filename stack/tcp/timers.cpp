@@ -250,6 +250,7 @@ Effects on_deadline(Tcb& t, Instant now) {
   if (t.delack_at <= now) {
     t.delack_at = Instant::never();
     t.interactive = false;  // nothing was said in time to carry it
+    t.ack_patience = 0;
     ack_now(t, false);
   }
   if (t.queue.has_ring()) on_queue_deadline(t, now);

@@ -278,6 +278,81 @@ TEST_P(Receive, AReplyCarriesTheAck) {  // RFC 9293 §3.8.6.3, TCP.md 3.8
   EXPECT_EQ(o[0].ack, 5u);
 }
 
+/// A connection whose program takes its time to answer.
+struct Thoughtful : Peer {
+  using Peer::Peer;
+  uint32_t heard = 1, said = 1;
+  /// The peer says a byte, and some time later our program does. @return segments of ours that had
+  /// no text.
+  size_t exchange(Duration thought) {
+    ask();
+    const size_t alone = after(thought).size();
+    write("a");
+    const auto o = out();
+    EXPECT_EQ(o.size(), 1u);
+    EXPECT_EQ(o.back().ack, heard);
+    in(kAck, heard, ++said);
+    return alone;
+  }
+  void ask() { in(kAck, heard++, said, "q"); }
+};
+
+TEST_P(Receive, TheAckWaitsForAnAnswerThatTakesAsLongAsTheLast) {
+  Thoughtful p(ours(), theirs());
+  p.establish_active();
+  EXPECT_EQ(p.exchange(Duration::ms(5)), 1u);
+  for (const int ms : {5, 7, 1, 0, 5}) EXPECT_EQ(p.exchange(Duration::ms(ms)), 0u) << ms;
+  EXPECT_EQ(p.exchange(Duration::ms(20)), 1u);
+  EXPECT_EQ(p.exchange(Duration::ms(30)), 0u);
+}
+
+TEST_P(Receive, AnAnswerLaterThanTheAckMayBeIsNotWaitedFor) {
+  for (const int ms : {33, 50}) {
+    Thoughtful p(ours(), theirs());
+    p.establish_active();
+    for (int i = 0; i < 3; ++i) {
+      p.ask();
+      EXPECT_EQ(p.after(Duration::us(1100)).size(), 1u) << ms;
+      p.now = p.now + Duration::ms(ms) - Duration::us(1100);
+      p.write("a");
+      EXPECT_EQ(p.out().size(), 1u);
+      p.in(kAck, p.heard, ++p.said);
+    }
+  }
+}
+TEST_P(Receive, PatienceKeepsToWhatAnAckMayWait) {  // TCP_DELACK_MAX_US
+  Thoughtful p(ours(), theirs());
+  p.establish_active();
+  p.exchange(Duration::ms(20));
+  set_delack_max(p.t, Duration::ms(5));
+  p.ask();
+  EXPECT_EQ(p.after(Duration::us(1100)).size(), 1u);
+  p.now = p.now + Duration::ms(2);
+  p.write("a");
+  p.out();
+  p.in(kAck, p.heard, ++p.said);
+  EXPECT_EQ(p.exchange(Duration::us(3900)), 0u);
+}
+
+/// A peer that writes twice and then waits, by Nagle's algorithm with its second write for our ACK
+/// of the first.
+TEST_P(Receive, APeerThatGoesOnOnceItIsAcknowledgedIsNotKeptWaitingAgain) {
+  Thoughtful p(ours(), theirs());
+  p.establish_active();
+  p.exchange(Duration::ms(20));
+  p.ask();
+  EXPECT_TRUE(p.after(Duration::ms(31)).empty());
+  EXPECT_EQ(p.after(Duration::ms(2)).size(), 1u);
+  for (int i = 0; i < 3; ++i) {
+    p.ask();  // the second write
+    p.write("a");
+    EXPECT_EQ(p.out().size(), 1u);
+    p.in(kAck, p.heard, ++p.said);
+    p.ask();  // the first of the next request
+    EXPECT_EQ(p.after(Duration::us(1100)).size(), 1u);
+  }
+}
+
 TEST_P(Receive, TheFirstSixteenSegmentsAreAcknowledgedAtOnce) {
   Peer p(ours(), theirs());
   p.establish_active();
