@@ -44,6 +44,7 @@ class WheelNode {
 
 class Wheel {
  public:
+  static constexpr unsigned kLooksPerFired = 8;
   static constexpr unsigned kTickShift = 12;  ///< nanoseconds per tick, log 2
   static constexpr Duration kTick = Duration::ns(1 << kTickShift);
 
@@ -77,19 +78,18 @@ class Wheel {
   }
 
   /// Moves time to `now` and calls fn(WheelNode&) for nodes that are due, each at most once; the
-  /// node is unlinked when fn runs and may be armed again. No more than `max_fired` fire, and eight
-  /// times as many are looked at: the rest is due in the next call. The order of nodes that become
-  /// due in one call is deterministic but not that of their deadlines.
-  /// @return how many fired.
+  /// node is unlinked when fn runs and may be armed again. No more than `work` are looked at, of
+  /// which one that fires counts as eight, if that many are left: the rest is due in the next call.
+  /// The order of nodes that become due in one call is deterministic but not that of their
+  /// deadlines. @return how many fired.
   template <class F>
-  unsigned advance(Instant now, unsigned max_fired, F&& fn) noexcept {
+  unsigned advance(Instant now, uint64_t work, F&& fn) noexcept {
     const uint64_t t = floor_tick(now);
     if (t > tick_) collect(t);
     if (is_empty(pending_)) [[likely]]
       return 0;
     splice(visiting_, pending_);  // what fn arms overdue goes to pending_: next call's
     unsigned fired = 0;
-    uint64_t work = uint64_t{max_fired} * kLooksPerFired;
     while (work > 0 && !is_empty(visiting_)) {
       WheelNode& n = *visiting_.next_;
       remove(n);
@@ -116,6 +116,11 @@ class Wheel {
     return first_visit_ == kNoVisit ? Instant::never() : from_tick(first_visit_);
   }
 
+  /// How long what advance() left over, if anything, has waited to be looked at.
+  Duration backlog() const noexcept {
+    return is_empty(pending_) ? Duration{} : time() - from_tick(pending_.next_->visit_);
+  }
+
   /// The time advance() was told last, in whole ticks.
   Instant time() const noexcept { return from_tick(tick_); }
 
@@ -125,7 +130,6 @@ class Wheel {
   static constexpr unsigned kSlots = 1U << kSlotBits;
   static constexpr uint64_t kSpan = uint64_t{1} << (kSlotBits * kLevels);
 
-  static constexpr unsigned kLooksPerFired = 8;
   static constexpr uint64_t kNoVisit = ~uint64_t{0};
 
   static uint64_t floor_tick(Instant t) noexcept {

@@ -304,8 +304,12 @@ void Engine::deliver_events(Instant now) noexcept {
   }
 }
 
+/// Of thousands of connections hundreds are to be looked at together, each a miss or two of the
+/// cache, most of them in vain: a few with each turn, so that what a program waits for is not kept
+/// up, unless time runs away.
 void Engine::run_timers(Instant now) noexcept {
-  wheel_.advance(now, kTimersPerPoll, [&](WheelNode& n) {
+  const unsigned looks = wheel_.backlog() > kLongestBacklog ? kMostTimerLooks : kTimerLooks;
+  wheel_.advance(now, looks, [&](WheelNode& n) {
     TcpFlow& f = static_cast<TcpFlow&>(n);
     if (const Instant due = tcp::deadline(f.tcb); due > now) [[likely]] {
       wheel_.arm(f, due);  // it has moved since the node was placed, and nothing else happens

@@ -50,5 +50,59 @@ TEST_F(Timers, OneThatFiresInVainChangesNothing) {
   EXPECT_TRUE(peer.hear_all().empty());
 }
 
+/// Many connections whose time comes at once.
+class ManyTimers : public testing::Test {
+ protected:
+  static constexpr unsigned kPeers = 100;
+  Host h;
+  Listening& l = h.listen(80, kPeers);
+  std::vector<std::unique_ptr<Peer>> peers;
+
+  /// Each owes an ACK, a millisecond from now.
+  void SetUp() override {
+    for (unsigned i = 0; i < kPeers; ++i) {
+      Peer& p = *peers.emplace_back(
+          std::make_unique<Peer>(h, "11.0.0.7", static_cast<uint16_t>(40'000 + i), 80));
+      ASSERT_TRUE(p.connect());
+      Conn* const c = h.accept(l);
+      ASSERT_NE(c, nullptr);
+      p.say(kAck | kPsh, "ask");
+      h.write(*c, "answer");  // it is interactive from here on
+      for (const Heard& s : p.hear_all()) p.ack = p.ack + static_cast<uint32_t>(s.data.size());
+    }
+    for (auto& p : peers) p->say(kAck | kPsh, "ask");
+    h.settle();
+    ASSERT_EQ(said(), 0U);
+  }
+  /// Time goes on, and nobody polls.
+  void miss(Duration d) { h.link().step(h.now() + d); }
+  /// @return ACKs that left since the last look.
+  size_t said() {
+    size_t n = 0;
+    for (auto& p : peers) n += p->hear_all().size();
+    return n;
+  }
+  size_t turn() {
+    h.poll();
+    return said();
+  }
+};
+
+TEST_F(ManyTimers, ATurnLooksAfterAFew) {
+  miss(Duration::us(1100));
+  for (unsigned i = 0; i < 10; ++i) EXPECT_LE(turn(), 1U);
+  h.settle();
+  EXPECT_GE(said(), kPeers - 10U);
+}
+
+TEST_F(ManyTimers, ManyOnceTimeRunsAway) {
+  miss(Duration::us(1100));
+  EXPECT_LE(turn(), 1U);
+  miss(Duration::us(400));
+  size_t most = 0;
+  for (unsigned i = 0; i < 3; ++i) most = std::max(most, turn());
+  EXPECT_EQ(most, 32U);
+}
+
 }  // namespace
 }  // namespace vireo::test
