@@ -119,8 +119,9 @@ TEST(Scale, OutageOfAll) {  // TCP.md 3.10 row 17
     most = std::max(most, frames);
     sent += frames;
     by_ms[(h.now() - start).ms()] += frames;
-    if (frames >= kTimersPerTurn && !is_herd) ++herds;
-    is_herd = frames >= kTimersPerTurn;
+    const bool was_herd =
+        std::exchange(is_herd, frames != 0 && h.engine().next_deadline() <= h.now());
+    if (is_herd && !was_herd) ++herds;  // a turn takes a few, and the rest is due at once
   }
   const auto peak = [&](int64_t first, int64_t last) {  // in any millisecond of [first, last)
     size_t n = 0;
