@@ -14,7 +14,7 @@
 
 namespace vireo::tcp {
 
-constexpr Duration kIdle = Duration::s(5);         ///< of silence, and the send ring is given back
+constexpr Duration kIdle = Duration::s(5);  ///< of silence, and the send ring is given back
 
 /// An ACK of `ack`, without SACK blocks, covers the only segment in flight, that is a small one,
 /// and nothing else waits.
