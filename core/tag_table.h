@@ -17,6 +17,8 @@
 #include <new>
 #include <utility>
 
+#include "core/prefetch.h"
+
 namespace vireo {
 
 template <class Entry>
@@ -36,7 +38,7 @@ class TagTable {
     if (groups_ == 0) return nullptr;
     for (size_t g = hash & (groups_ - 1);; g = (g + 1) & (groups_ - 1)) {
       Group& group = table_[g];
-      prefetch(group);
+      prefetch_rest(group);  // an entry is wanted right behind its tag, in another line mostly
       for (uint32_t hits = match(group, tag_of(hash)); hits != 0; hits &= hits - 1) {
         Entry& e = group.entries[std::countr_zero(hits)];
         if (same(std::as_const(e))) return &e;
@@ -86,11 +88,6 @@ class TagTable {
     Entry entries[kGroup] = {};
   };
 
-  /// The entry is wanted right behind its tag, and lies in another line mostly.
-  static void prefetch(const Group& g) noexcept {
-    const auto* const begin = reinterpret_cast<const std::byte*>(&g);
-    for (size_t line = 64; line < sizeof(Group); line += 64) __builtin_prefetch(begin + line);
-  }
   static uint8_t tag_of(uint64_t hash) { return static_cast<uint8_t>(0x80 | hash >> 57); }
   /// Bit i: group.tags[i] == tag.
   static uint32_t match(const Group& g, uint8_t tag) noexcept {

@@ -749,10 +749,11 @@ class Engine {
   /// Frames after which rings are served although no poll came back empty: where every turn finds
   /// frames, none would, and the device would run out of empty ones.
   static constexpr unsigned kMostUnbooked = 256;
-  static constexpr unsigned kTimersPerPoll = 32;  ///< entries of each list but the wheel
-  static constexpr unsigned kTimerLooks = 3;      ///< work of the wheel in a turn ...
-  static constexpr unsigned kMostTimerLooks = 256;
-  static constexpr Duration kLongestBacklog = Duration::us(256);  ///< ... and behind such a one
+  static constexpr unsigned kTimersPerPoll = 32;
+  /// Work of the wheel in a turn, and in one that has left some of it waiting for so long.
+  static constexpr unsigned kTimerLooks = 3;
+  static constexpr unsigned kMostTimerLooks = kTimersPerPoll * Wheel::kLooksPerFired;
+  static constexpr Duration kLongestBacklog = Duration::us(256);
   /// Frames of one turn, whosever, that leave with one doorbell.
   static constexpr unsigned kMostTogether = 32;
   /// No doorbell counts as longer: another process may have had the processor.

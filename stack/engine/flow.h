@@ -10,6 +10,7 @@
 #include "core/address.h"
 #include "core/fd.h"
 #include "core/packet.h"
+#include "core/prefetch.h"
 #include "core/stats_layout.h"
 #include "core/types.h"
 #include "core/wheel.h"
@@ -228,19 +229,12 @@ inline DemuxKey demux_key(const FlowKey& k) {
   return DemuxKey::exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port);
 }
 
-/// All but its first line: of a connection that was not used for a while each is a miss, and what a
-/// segment asks for is spread over most of them. So they come at once.
-[[gnu::always_inline]] inline void prefetch_rest(const TcpFlow& f) noexcept {
-  const auto* const begin = reinterpret_cast<const std::byte*>(&f);
-#pragma GCC unroll 16
-  for (size_t line = 64; line < sizeof(TcpFlow); line += 64) __builtin_prefetch(begin + line);
-}
-
 struct FlowKeys {
   static DemuxKey key_of(uint64_t ref) {
     switch (kind_of(ref)) {
       case FlowKind::kTcp:
-        prefetch_rest(at<TcpFlow>(ref));  // who asks is about to compare it
+        // Who asks is about to compare it, and what a segment wants is spread over most of it.
+        prefetch_rest(at<TcpFlow>(ref));
         return demux_key(at<TcpFlow>(ref).key);
       case FlowKind::kListener:
         return at<ListenGroup>(ref).key;

@@ -144,7 +144,7 @@ void set_rto_max(Tcb& t, Duration d) {
 }
 void set_delack_max(Tcb& t, Duration d) {
   t.config.change([&](Config& c) { c.delack_max = d; });
-  t.ack_patience = 0;
+  t.ack_patience = 0;  // it may be more than that
 }
 void set_syn_retries(Tcb& t, uint8_t n) {
   t.config.change([&](Config& c) { c.syn_retries = n; });

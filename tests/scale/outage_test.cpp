@@ -98,6 +98,7 @@ TEST(Scale, OutageOfAll) {  // TCP.md 3.10 row 17
   std::map<int64_t, size_t> by_ms;  // frames sent, by millisecond of the outage
   size_t most = 0, sent = 0, herds = 0;
   uint64_t turns = 0;
+  size_t together = 0;  // frames in turns behind each of which more was due at once
   bool is_herd = false;
   while (h.now() < end) {
     // Amid a herd, somebody who can be heard speaks: not so often that an ACK may be delayed.
@@ -119,9 +120,10 @@ TEST(Scale, OutageOfAll) {  // TCP.md 3.10 row 17
     most = std::max(most, frames);
     sent += frames;
     by_ms[(h.now() - start).ms()] += frames;
-    const bool was_herd =
-        std::exchange(is_herd, frames != 0 && h.engine().next_deadline() <= h.now());
-    if (is_herd && !was_herd) ++herds;  // a turn takes a few, and the rest is due at once
+    // A turn takes a few, and what is left is due at once.
+    together = h.engine().next_deadline() <= h.now() ? together + frames : 0;
+    const bool was_herd = std::exchange(is_herd, together >= kTimersPerTurn);
+    if (is_herd && !was_herd) ++herds;
   }
   const auto peak = [&](int64_t first, int64_t last) {  // in any millisecond of [first, last)
     size_t n = 0;

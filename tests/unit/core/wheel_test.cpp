@@ -247,7 +247,7 @@ TEST(Wheel, EqualsTheModel) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     run_model(seed, kAll);
     if (HasFatalFailure()) return;
-    run_model(seed + 100, 8 * (1 + seed));
+    run_model(seed + 100, Wheel::kLooksPerFired * (1 + seed));
     if (HasFatalFailure()) return;
     run_model(seed + 200, 1 + seed % 8);
     if (HasFatalFailure()) return;

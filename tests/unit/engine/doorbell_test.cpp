@@ -5,18 +5,14 @@
 namespace vireo::test {
 namespace {
 
-constexpr int kPeers = 40;  // 32 leave together
+constexpr unsigned kPeers = 40;  // 32 leave together
 
 class Doorbells : public testing::Test {
  protected:
   Host h;
   Listening& l = h.listen(80, 64);
-  std::vector<std::unique_ptr<Peer>> peers;
+  std::vector<std::unique_ptr<Peer>> peers = make_peers(h, kPeers);
 
-  void SetUp() override {
-    for (int i = 0; i < kPeers; ++i)
-      peers.push_back(std::make_unique<Peer>(h, "11.0.0.7", static_cast<uint16_t>(40'000 + i), 80));
-  }
   uint64_t rung() { return h.link().stats(MemEnd::kA).doorbells; }
   /// @return how many were rung in one turn.
   uint64_t turn() {
@@ -71,14 +67,13 @@ class DearDoorbells : public testing::Test {
 
   Host h;
   Listening& l = h.listen(80, 64);
-  std::vector<std::unique_ptr<Peer>> peers;
+  std::vector<std::unique_ptr<Peer>> peers = make_peers(h, kPeers);
   std::vector<Conn*> conns;
   size_t next = 0;
 
   void SetUp() override {
-    for (int i = 0; i < kPeers; ++i) {
-      peers.push_back(std::make_unique<Peer>(h, "11.0.0.7", static_cast<uint16_t>(40'000 + i), 80));
-      ASSERT_TRUE(peers.back()->connect());
+    for (auto& p : peers) {
+      ASSERT_TRUE(p->connect());
       conns.push_back(h.accept(l));
       ASSERT_NE(conns.back(), nullptr);
     }

@@ -181,6 +181,14 @@ class Peer {
   std::vector<uint8_t> more_options;  ///< appended to the SYN's
 };
 
+/// As many, on a port each, who speak to port 80.
+inline std::vector<std::unique_ptr<Peer>> make_peers(Host& h, unsigned count) {
+  std::vector<std::unique_ptr<Peer>> all;
+  for (unsigned i = 0; i < count; ++i)
+    all.push_back(std::make_unique<Peer>(h, "11.0.0.7", static_cast<uint16_t>(40'000 + i), 80));
+  return all;
+}
+
 /// A connection that a peer made and the host has accepted.
 class Accepted : public testing::Test {
  protected:

@@ -320,6 +320,7 @@ TEST_P(Receive, AnAnswerLaterThanTheAckMayBeIsNotWaitedFor) {
     }
   }
 }
+
 TEST_P(Receive, PatienceKeepsToWhatAnAckMayWait) {  // TCP_DELACK_MAX_US
   Thoughtful p(ours(), theirs());
   p.establish_active();
