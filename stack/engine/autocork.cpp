@@ -1,7 +1,8 @@
-// Small writes with TCP_NODELAY that come as fast as the doorbell lets them: where that is a system
-// call, each costs microseconds of it. They share segments instead, for no longer than a few such
+// Writes that come as fast as the doorbell lets them: where that is a system call, each costs
+// microseconds of it. Small ones with TCP_NODELAY share segments instead, for no longer than a few such
 // calls take, as Linux's net.ipv4.tcp_autocorking has it while a frame is still in the driver's
-// hands. Who does anything but send, or pauses, finds TCP_NODELAY as it ever was.
+// hands; larger ones share a call. Who does anything but send, or pauses, finds
+// TCP_NODELAY as it ever was.
 #include <algorithm>
 #include <utility>
 
@@ -17,28 +18,47 @@ namespace {
 constexpr unsigned kHaste = 256;
 /// How long what is written waits for more, in doorbells.
 constexpr int64_t kCorkedDoorbells = 3;
+/// Segments that wait for a doorbell at most.
+constexpr unsigned kMostHeld = 16;
 /// How long it waits where the program comes no more: the helper looks.
 constexpr Duration kLongestCork = Duration::us(20);
-
-bool is_small(const TcpFlow& f, size_t bytes) { return 2 * bytes <= f.tcb.mss; }
 
 }  // namespace
 
 bool Engine::came_at_once(const TcpFlow& f, Instant now) const noexcept {
-  return haste_.flow == &f && now - haste_.rung < Duration::ns(haste_.doorbell.ns() / 2);
+  return haste_.flow == &f && now - haste_.done < Duration::ns(haste_.doorbell.ns() / 2);
 }
 
-/// A segment of `f` behind others has left, and rang.
+/// What `f` has written has left, and rang.
 void Engine::note_haste(TcpFlow& f, Instant now) noexcept {
   haste_.sends = came_at_once(f, now) ? std::min(haste_.sends + 1, kHaste) : 0;
   haste_.flow = &f;
-  haste_.rung = config_.clock();
-  haste_.doorbell = std::min(haste_.rung - now, kLongestDoorbell);
+  haste_.done = config_.clock();
+  if (unrung_ == 0)
+    haste_.doorbell = std::min(haste_.done - now, kLongestDoorbell);
+  else
+    ring_left();  // those before it are on their way too: what other queues have
+}
+
+/// What `f` has written, and leaves now, may wait for the doorbell of what it writes next.
+bool Engine::may_hold_in_haste(const TcpFlow& f, unsigned frames, Instant now) const noexcept {
+  return haste_.sends == kHaste && came_at_once(f, now) && unrung_ + frames <= kMostHeld &&
+         (corked_until().is_never() || now < haste_.ring_at);
+}
+
+/// It has left, and does.
+void Engine::hold_in_haste(unsigned frames, Instant now) noexcept {
+  haste_.done = now;
+  stats_.shared_doorbells.add(frames);
+  unrung_ += frames;
+  if (!corked_until().is_never()) return;
+  haste_.ring_at = now + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
+  watch_until(now + kLongestCork, now);
 }
 
 /// `bytes` that might leave at once should wait.
 bool Engine::may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept {
-  return haste_.sends == kHaste && came_at_once(f, now) && is_small(f, bytes);
+  return haste_.sends == kHaste && came_at_once(f, now) && is_small(f.tcb, bytes);
 }
 
 /// They wait. @return false: there is no room for them.
@@ -48,25 +68,16 @@ bool Engine::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
   if (tcp::append(t, {&data, 1}, false, now) != data.iov_len) return false;
   tcp::set_autocork(t, true);
   corked_ = &f;
-  uncork_at_ = haste_.rung + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
+  uncork_at_ = haste_.done + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
   stats_.corks.add();
-  // Any poll sends it.
-  lull_ = 0;
-  deadlines_moved_ = true;
-  deadline_.store(now.ns(), std::memory_order_relaxed);
-  // seq_cst pairs with end_cork_watch(): either the helper sees it, or we that it looks no more.
-  corked_until_.store((now + kLongestCork).ns(), std::memory_order_seq_cst);
-  if (!is_cork_watched_.load(std::memory_order_seq_cst)) [[unlikely]] {
-    is_cork_watched_.store(true, std::memory_order_relaxed);
-    if (helper_bell_ != nullptr) helper_bell_->signal();
-  }
+  watch_until(now + kLongestCork, now);
   return true;
 }
 
 /// A further write of the one that waits. @return false: its time is over, a segment is full,
 /// or this is no small one.
 bool Engine::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
-  if (now >= uncork_at_ || !is_small(f, data.iov_len) || !tcp::may_hold(f.tcb, data.iov_len))
+  if (now >= uncork_at_ || !is_small(f.tcb, data.iov_len) || !tcp::may_hold(f.tcb, data.iov_len))
     return false;
   tcp::append_held(f.tcb, data.iov_base, data.iov_len);
   return true;
@@ -76,7 +87,7 @@ bool Engine::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
 /// full, and ends else: another connection's leaves here, its own with them. @return it ends.
 bool Engine::pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept {
   TcpFlow& corked = *corked_;
-  if (&corked == &f && !more && now < uncork_at_ && is_small(f, bytes)) return false;
+  if (&corked == &f && !more && now < uncork_at_ && is_small(f.tcb, bytes)) return false;
   forget_cork();
   // MSG_MORE holds back what is written with it, and nothing that was before.
   if (&corked != &f || more) tcp_progress(corked, now);
@@ -92,8 +103,25 @@ void Engine::uncork() noexcept {
 
 void Engine::forget_cork() noexcept {
   tcp::set_autocork(std::exchange(corked_, nullptr)->tcb, false);
-  corked_until_.store(Instant::never().ns(),
-                      std::memory_order_relaxed);  // at worst the helper polls in vain
+  if (unrung_ == 0) end_watch();
+}
+
+/// Any poll sends what waits from `now` on; the helper polls, if nobody has until then.
+void Engine::watch_until(Instant until, Instant now) noexcept {
+  lull_ = 0;
+  deadlines_moved_ = true;
+  deadline_.store(now.ns(), std::memory_order_relaxed);
+  // seq_cst pairs with end_cork_watch(): either the helper sees it, or we that it looks no more.
+  corked_until_.store(until.ns(), std::memory_order_seq_cst);
+  if (!is_cork_watched_.load(std::memory_order_seq_cst)) [[unlikely]] {
+    is_cork_watched_.store(true, std::memory_order_relaxed);
+    if (helper_bell_ != nullptr) helper_bell_->signal();
+  }
+}
+
+/// At worst the helper polls in vain.
+void Engine::end_watch() noexcept {
+  corked_until_.store(Instant::never().ns(), std::memory_order_relaxed);
 }
 
 }  // namespace vireo

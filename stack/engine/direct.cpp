@@ -65,45 +65,50 @@ namespace vireo {
 }
 
 [[gnu::hot]] bool Engine::tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept {
-  return f.egress.port->corks ? send_next_or_cork(f, data, now) : send_next(f, data, now);
+  if (f.egress.port->corks) {
+    if (!send_next_or_wait(f, data, now)) return false;
+  } else {
+    if (!may_send_next(f, data.iov_len)) [[unlikely]]
+      return false;
+    send_next(f, data, Doorbell::kNow, now);
+  }
+  poll_between_sends(now);
+  return true;
 }
 
-[[gnu::always_inline]] inline bool Engine::send_next(TcpFlow& f, const iovec& data,
+/// Requires may_send_next(). @return false: the ring is full, it waits.
+[[gnu::always_inline]] inline bool Engine::send_next(TcpFlow& f, const iovec& data, Doorbell bell,
                                                      Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
   const auto n = static_cast<uint32_t>(data.iov_len);
-  if (!may_send_next(f, data.iov_len)) [[unlikely]]
-    return false;
   PacketBuf* const b = t.pool->take();
   const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
   const uint16_t window = tcp::window_field(t);
-  const bool is_dear = f.egress.port->corks;
-  const Doorbell bell = is_dear ? bell_of_answer(1, now) : Doorbell::kNow;
   const bool is_sent = emit_plain(f, b, sum, window, bell, now);
   tcp::queue_next(t, b, sum);
   f.pending_hook.unlink();
   if (!is_sent) [[unlikely]] {
     tcp_progress(f, now);
-    return true;
+    return false;
   }
   count_sent(f, 1, wire::HeaderTemplate::kPlainTcp, n);
   tcp::sent_next(t, window, n, now);
-  if (is_dear) note_answer(bell, 1, now);
   lull_ = 0;
   arm_timer_by(f, t.rtx_at);
   return true;
 }
 
 /// Where a doorbell is dear.
-[[gnu::noinline]] bool Engine::send_next_or_cork(TcpFlow& f, const iovec& data,
+[[gnu::noinline]] bool Engine::send_next_or_wait(TcpFlow& f, const iovec& data,
                                                  Instant now) noexcept {
   if (corked_ != nullptr) {
     if (corked_ == &f) return join_corked(f, data, now);
     pass_cork(f, data.iov_len, false, now);
   }
-  if (may_cork(f, data.iov_len, now)) return may_send_next(f, data.iov_len) && cork(f, data, now);
-  if (!send_next(f, data, now)) return false;
-  if (answers_.open <= 1) note_haste(f, now);
+  if (!may_send_next(f, data.iov_len)) return false;
+  if (may_cork(f, data.iov_len, now)) return cork(f, data, now);
+  const Doorbell bell = bell_of_call(f, SendBy::kWrite, 1, now);
+  if (send_next(f, data, bell, now)) note_call(f, SendBy::kWrite, bell, 1, now);
   return true;
 }
 

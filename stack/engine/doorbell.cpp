@@ -24,6 +24,23 @@ constexpr uint8_t kMostTrust = 255;
 
 }  // namespace
 
+/// Whether what a call of the program's sends on `f` rings, by a port whose doorbells are dear: so
+/// many frames.
+Doorbell Engine::bell_of_call(const TcpFlow& f, SendBy by, unsigned frames, Instant now) noexcept {
+  const Doorbell bell = bell_of_answer(frames, now);
+  const bool may_wait =
+      by == SendBy::kWrite && !answers_.is_one && may_hold_in_haste(f, frames, now);
+  return may_wait ? Doorbell::kLater : bell;
+}
+
+/// `frames` of it have left since the call's `now`.
+void Engine::note_call(TcpFlow& f, SendBy by, Doorbell bell, unsigned frames,
+                       Instant now) noexcept {
+  if (bell == Doorbell::kLater && !answers_.is_one) return hold_in_haste(frames, now);
+  note_answer(bell, frames, now);
+  if (by == SendBy::kWrite && answers_.open <= 1) note_haste(f, now);
+}
+
 /// Something follows the last answer.
 void Engine::follow_answer(Instant now) noexcept {
   if (now - answers_.last > kAtOnce)
@@ -40,8 +57,7 @@ inline uint32_t Engine::answers_left() const noexcept {
              : 0;
 }
 
-/// Whether what a call of the program's sends rings, by a port whose doorbells are dear: so many
-/// frames.
+/// bell_of_call() of what answers the last wait.
 Doorbell Engine::bell_of_answer(unsigned frames, Instant now) noexcept {
   const uint32_t left = answers_left();
   answers_.is_one = left != 0;
@@ -61,7 +77,7 @@ bool Engine::may_hold(unsigned frames, Instant now) noexcept {
   return answers_.open + frames <= 1 + kMostHeld && now < answers_.until;
 }
 
-/// `frames` of it have left since the call's `now`.
+/// note_call() of it.
 void Engine::note_answer(Doorbell bell, unsigned frames, Instant now) noexcept {
   if (bell == Doorbell::kLater) {
     answers_.last = now;

@@ -259,6 +259,7 @@ void Engine::tx_flush() noexcept {
 [[gnu::noinline]] void Engine::ring_left() noexcept {
   unrung_ = 0;
   if (answers_.open != 0) answers_.open = 1;
+  if (corked_ == nullptr) end_watch();
   tx_flush();
 }
 

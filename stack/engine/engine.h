@@ -150,6 +150,13 @@ enum class PollOf : uint8_t {
   kWait,    ///< epoll_wait, poll, select, or whoever blocks: it is done with that
 };
 
+/// What has a connection send.
+enum class SendBy : uint8_t {
+  kTurn,   ///< none of the program's calls
+  kCall,   ///< one of them
+  kWrite,  ///< one that writes, and what it wrote waits for no more of it
+};
+
 struct Sleeper;
 
 class Engine {
@@ -223,8 +230,8 @@ class Engine {
     return Instant::from_ns(last_poll_.load(std::memory_order_relaxed));
   }  ///< any thread
 
-  /// What the program writes waits for more of it, until then at most; never: nothing does. Any
-  /// thread.
+  /// What the program writes waits for more of it, or for a doorbell, until then at most; never:
+  /// nothing does. Any thread.
   Instant corked_until() const noexcept {
     return Instant::from_ns(corked_until_.load(std::memory_order_seq_cst));
   }
@@ -305,7 +312,11 @@ class Engine {
   size_t tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
   /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
-  void tcp_progress(TcpFlow& f, Instant now) noexcept;
+  void tcp_progress(TcpFlow& f, Instant now) noexcept { progress(f, SendBy::kCall, now); }
+  /// The program waited within a call for room to write more: that was no pause of its own.
+  void tcp_waited_for_room(const TcpFlow& f) noexcept {
+    if (haste_.flow == &f) haste_.done = config_.clock();
+  }
   /// The program closed it: the engine keeps it until the protocol is done, then frees it.
   /// `port_holder` keeps the port meanwhile; it may be empty, and of a leased port it is not
   /// wanted. `reset`: SO_LINGER 0.
@@ -492,22 +503,28 @@ class Engine {
   void queue_reap() noexcept;
 
   bool may_send_next(TcpFlow& f, size_t n) noexcept;
-  bool send_next(TcpFlow& f, const iovec& data, Instant now) noexcept;
-  bool send_next_or_cork(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool send_next(TcpFlow& f, const iovec& data, Doorbell bell, Instant now) noexcept;
+  bool send_next_or_wait(TcpFlow& f, const iovec& data, Instant now) noexcept;
 
   // autocork.cpp
   bool came_at_once(const TcpFlow& f, Instant now) const noexcept;
   void note_haste(TcpFlow& f, Instant now) noexcept;
+  bool may_hold_in_haste(const TcpFlow& f, unsigned frames, Instant now) const noexcept;
+  void hold_in_haste(unsigned frames, Instant now) noexcept;
   bool may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept;
   bool cork(TcpFlow& f, const iovec& data, Instant now) noexcept;
   bool join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept;
   bool pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept;
   void uncork() noexcept;
   void forget_cork() noexcept;
+  void watch_until(Instant until, Instant now) noexcept;
+  void end_watch() noexcept;
 
   // doorbell.cpp
   void follow_answer(Instant now) noexcept;
   uint32_t answers_left() const noexcept;
+  Doorbell bell_of_call(const TcpFlow& f, SendBy by, unsigned frames, Instant now) noexcept;
+  void note_call(TcpFlow& f, SendBy by, Doorbell bell, unsigned frames, Instant now) noexcept;
   Doorbell bell_of_answer(unsigned frames, Instant now) noexcept;
   bool may_hold(unsigned frames, Instant now) noexcept;
   void note_answer(Doorbell bell, unsigned frames, Instant now) noexcept;
@@ -618,8 +635,10 @@ class Engine {
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
   void end_surplus(TcpFlow& f) noexcept;
   void poll_between_sends(Instant now) noexcept;
-  size_t tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept;
-  size_t send_piece(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
+  size_t tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, SendBy by, Instant now) noexcept;
+  size_t send_piece(TcpFlow& f, std::span<const iovec> data, bool more, SendBy by,
+                    Instant now) noexcept;
+  void progress(TcpFlow& f, SendBy by, Instant now) noexcept;
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;
   void arm_timer(TcpFlow& f) noexcept;
@@ -675,7 +694,7 @@ class Engine {
 
   // transmit.cpp
   void want_transmit(TcpFlow& f) noexcept;
-  bool transmit(TcpFlow& f, bool is_answer, Instant now) noexcept;
+  bool transmit(TcpFlow& f, SendBy by, Instant now) noexcept;
   bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
   void ring_later(TcpFlow& f, unsigned frames) noexcept;
   void ring_left() noexcept;
@@ -793,12 +812,13 @@ class Engine {
   bool stamps_ = false;               ///< stamp_frames() was asked for
   TcpFlow* corked_ = nullptr;         ///< its small writes wait for company...
   Instant uncork_at_{};               ///< ... until then
-  /// The last small segment behind others that rang.
+  /// The last segment behind others.
   struct {
     const TcpFlow* flow = nullptr;
     unsigned sends = 0;   ///< in a row that came at once after it
-    Duration doorbell{};  ///< how long it took, with its send
-    Instant rung{};       ///< when that was done
+    Duration doorbell{};  ///< how long the last one that rang for itself alone took, with its send
+    Instant done{};       ///< when that was over, or since when it waits for another's
+    Instant ring_at{};    ///< so long those wait that do
   } haste_;
   /// An answer whose books are not done. Its flow is as it is afterwards but for what nobody looks
   /// at who sends on it: the acknowledged segment is still in the queue.

@@ -4,6 +4,7 @@
 
 #include "stack/engine/direct.h"
 #include "stack/engine/mss.h"
+#include "stack/tcp/held.h"
 #include "stack/wire/parse.h"
 
 namespace vireo {
@@ -148,10 +149,7 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
     if (tcp_send_lone(f, v, now)) [[likely]]
       return v.iov_len;
     settle();
-    if (tcp_send_next(f, v, now)) {
-      poll_between_sends(now);
-      return v.iov_len;
-    }
+    if (tcp_send_next(f, v, now)) return v.iov_len;
     if (tcp_hold(f, v)) return v.iov_len;
   }
   return tcp_queue(f, data, more, now);
@@ -159,16 +157,20 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
 
 size_t Engine::tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
   // Several pieces count as a large one.
-  const bool is_uncorked =
-      corked_ != nullptr && pass_cork(f, data.size() == 1 ? data[0].iov_len : f.tcb.mss, more, now);
-  const size_t n = data.size() == 1 && data[0].iov_len > kPiece
-                       ? tcp_send_pieces(f, data[0], more, now)
-                       : send_piece(f, data, more, now);
+  const size_t bytes = data.size() == 1 ? data[0].iov_len : f.tcb.mss;
+  const bool is_corked = corked_ != nullptr;
+  const SendBy by = is_corked || more || is_small(f.tcb, bytes) ? SendBy::kCall : SendBy::kWrite;
+  const bool is_uncorked = is_corked && pass_cork(f, bytes, more, now);
+  const size_t n = bytes > kPiece ? tcp_send_pieces(f, data[0], more, by, now)
+                                  : send_piece(f, data, more, by, now);
   // Whatever this took, it was no pause of the program's. With each doorbell of one that only sends
   // comes a look at its ACKs: it fills the window many times sooner than by segments of its own.
   if (haste_.flow == &f) [[unlikely]] {
-    if (is_uncorked) poll(now);
-    haste_.rung = config_.clock();
+    if (is_uncorked) {
+      sent_at_poll_ = stats_.tx_bytes.get();
+      poll(now);
+    }
+    haste_.done = config_.clock();
   }
   return n;
 }
@@ -176,7 +178,8 @@ size_t Engine::tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Ins
 /// A long write leaves in pieces: each is on its way while the next is copied, and the frames that
 /// the ACKs of the first have freed, which are in the cache, hold the last. A piece ends where a
 /// segment does.
-size_t Engine::tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept {
+size_t Engine::tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, SendBy by,
+                               Instant now) noexcept {
   const tcp::Tcb& t = f.tcb;
   size_t done = 0;
   while (done < all.iov_len && (done == 0 || tcp::can_send(t))) {
@@ -184,18 +187,18 @@ size_t Engine::tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant 
     const size_t whole = most - most % t.mss - (t.snd_end - t.snd_nxt) % t.mss;
     const iovec piece{static_cast<std::byte*>(all.iov_base) + done,
                       std::min(all.iov_len - done, whole)};
-    const size_t n = send_piece(f, {&piece, 1}, more, now);
+    const size_t n = send_piece(f, {&piece, 1}, more, by, now);
     done += n;
     if (n != piece.iov_len) break;
   }
   return done;
 }
 
-size_t Engine::send_piece(TcpFlow& f, std::span<const iovec> data, bool more,
+size_t Engine::send_piece(TcpFlow& f, std::span<const iovec> data, bool more, SendBy by,
                           Instant now) noexcept {
   const size_t n = tcp::append(f.tcb, data, more, now);
   if (n != 0) {
-    tcp_progress(f, now);
+    progress(f, by, now);
     poll_between_sends(now);
   }
   return n;
@@ -210,11 +213,12 @@ void Engine::poll_between_sends(Instant now) noexcept {
     return;
   sent_at_poll_ = sent;
   poll_to_return(now);
+  if (haste_.flow != nullptr) haste_.done = config_.clock();  // no pause of the program's
 }
 
-void Engine::tcp_progress(TcpFlow& f, Instant now) noexcept {
+void Engine::progress(TcpFlow& f, SendBy by, Instant now) noexcept {
   if (f.pending_hook.is_linked() && tcp::may_ride(f.tcb)) return;  // its turn comes
-  if (!transmit(f, true, now)) want_transmit(f);
+  if (!transmit(f, by, now)) want_transmit(f);
 }
 
 void Engine::tcp_close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now) {

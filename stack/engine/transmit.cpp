@@ -112,9 +112,8 @@ void Engine::want_transmit(TcpFlow& f) noexcept {
   pending_.push_back(f);
 }
 
-/// `is_answer`: a call of the program's asks for it. @return false: the ring is full or the burst
-/// is over, and the flow has more to send.
-bool Engine::transmit(TcpFlow& f, bool is_answer, Instant now) noexcept {
+/// @return false: the ring is full or the burst is over, and the flow has more to send.
+bool Engine::transmit(TcpFlow& f, SendBy by, Instant now) noexcept {
   if (f.is_stalled) [[unlikely]]
     return true;
   f.pending_hook.unlink();
@@ -124,7 +123,7 @@ bool Engine::transmit(TcpFlow& f, bool is_answer, Instant now) noexcept {
   bool is_unrung = false;
   unsigned frames = 0;
   Doorbell last_bell = bell_;
-  const bool may_share = is_answer && bell_ == Doorbell::kNow && f.egress.port->corks;
+  const bool may_share = by != SendBy::kTurn && bell_ == Doorbell::kNow && f.egress.port->corks;
   for (unsigned n = 0; tcp::has_output(f.tcb) && tcp::next_segment(f.tcb, now, plan);) {
     if (n == kSendBurst) {
       is_done = false;
@@ -145,7 +144,7 @@ bool Engine::transmit(TcpFlow& f, bool is_answer, Instant now) noexcept {
     if (is_burst) is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
     const unsigned all = is_burst && !is_joined ? burst.segments : 1;
     if (is_last && may_share) [[unlikely]]
-      last_bell = bell_of_answer(n + all, now);
+      last_bell = bell_of_call(f, by, n + all, now);
     const Doorbell bell = is_last ? last_bell : Doorbell::kLater;
     const unsigned left = is_joined  ? send_joined(f, plan, burst, bell, now)
                           : is_burst ? send_burst(f, plan, burst, bell, now)
@@ -167,7 +166,7 @@ bool Engine::transmit(TcpFlow& f, bool is_answer, Instant now) noexcept {
   else if (bell_ == Doorbell::kLater)
     unrung_ += frames;
   else if (frames != 0 && may_share) [[unlikely]]
-    note_answer(last_bell, frames, now);
+    note_call(f, by, last_bell, frames, now);
   arm_timer(f);
   return is_done;
 }
@@ -409,7 +408,7 @@ void Engine::transmit_all(TcpPending& flows, Instant now) noexcept {
   while (!flows.empty()) {
     TcpFlow& f = flows.front();
     flows.pop_front();
-    if (!transmit(f, false, now)) want_transmit(f);
+    if (!transmit(f, SendBy::kTurn, now)) want_transmit(f);
     if (f.owner == nullptr && f.listener == kNoListener && !f.notify_hook.is_linked()) [[unlikely]]
       orphan_effects(f, now);
     if (unrung_ >= kMostTogether) ring_left();

@@ -60,6 +60,9 @@ inline void append_held(Tcb& t, const void* data, size_t n) {
   t.hold_room = static_cast<uint16_t>(t.hold_room - n);
 }
 
+/// Two writes of so many bytes share a segment.
+inline bool is_small(const Tcb& t, size_t bytes) { return 2 * bytes <= t.mss; }
+
 /// What is less than a segment waits, or does no more, until it is one: for as long as the engine
 /// says (stack/engine/autocork.cpp).
 inline void set_autocork(Tcb& t, bool on) {

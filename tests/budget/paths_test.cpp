@@ -189,6 +189,8 @@ TEST_F(Paths, Datagrams) {
     pass(kHop);
     recv(b, theirs, 64);
   });
+  EXPECT_EQ(a.close(ours), 0);
+  EXPECT_EQ(b.close(theirs), 0);
 }
 
 TEST_F(Paths, AnswerOfOneByte) {
@@ -281,6 +283,8 @@ TEST_F(Paths, AnsweredDatagram) {
         recv(b, theirs, 64);
       },
       Books::kLeftOut);
+  EXPECT_EQ(a.close(ours), 0);
+  EXPECT_EQ(b.close(theirs), 0);
 }
 
 TEST_F(Paths, EpollWait) {

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A program that sends small messages as fast as it can, with TCP_NODELAY, and then falls silent: what is sent waits for nothing that it does."""
+"""A program that sends messages as fast as it can, with TCP_NODELAY, and then falls silent: what is sent waits for nothing that it does."""
 import json
 import sys
 from pathlib import Path
@@ -12,13 +12,15 @@ from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
 PORT = 5009
 MESSAGES = 30_000
+SMALL, LARGE = 8, 150  # words of 8 bytes: some, or one, to a segment
 MOST_LATE = 0.3  # seconds behind the last send, of a second of silence: the machine may be busy
 suite = Suite("autocork")
 
 # How long before the end of the connection its last byte came, and whether each message is the next.
 PEER = """
 import json, socket, struct, sys, time
-l = socket.create_server(("", int(sys.argv[1])))
+port, words = map(int, sys.argv[1:])
+l = socket.create_server(("", port))
 c, _ = l.accept()
 data, last = bytearray(), 0
 while got := c.recv(65536):
@@ -26,16 +28,16 @@ while got := c.recv(65536):
     last = time.monotonic()
 silent = time.monotonic() - last
 numbers = struct.unpack(f"{len(data) // 8}Q", data)
-print(json.dumps({"silent": silent, "messages": len(numbers) / 8, "in_order": all(n == i // 8 for i, n in enumerate(numbers))}))
+print(json.dumps({"silent": silent, "messages": len(numbers) / words, "in_order": all(n == i // words for i, n in enumerate(numbers))}))
 """
 
 
-def hurry(t: Test, env: dict[str, str]) -> dict:
+def hurry(t: Test, words: int, env: dict[str, str]) -> dict:
     """@return the counters of the sender's engine."""
-    peer = t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer")
+    peer = t.start("B", PYTHON, "-c", PEER, str(PORT), str(words), name="peer")
     t.await_port("B", PORT)
     with t.proof("tcp", least=100):
-        sender = t.start("A", str(program("tests/interop/hurried.cpp")), t.lab.address("B"), str(PORT), str(MESSAGES), name="sender", env=env)
+        sender = t.start("A", str(program("tests/interop/hurried.cpp")), t.lab.address("B"), str(PORT), str(MESSAGES), str(words), name="sender", env=env)
         sender.wait(30)
         peer.wait(10)
     heard = json.loads(peer.stdout)
@@ -47,16 +49,18 @@ def hurry(t: Test, env: dict[str, str]) -> dict:
 
 
 for ends in (("vireo", "vireo"), ("vireo", "kernel")):
-    @suite.case(f"messages share segments, and the last do not wait for the program (to {ends[1]})", ends, seconds=60)
-    def _(t: Test) -> None:
-        engine = hurry(t, {})
-        t.expect(t.options.dry or engine["corks"] > 0, f"none waited for company: {engine}")
+    for words, name, counter in ((SMALL, "small messages share segments", "corks"), (LARGE, "segments share doorbells", "shared_doorbells")):
+        @suite.case(f"{name}, and the last do not wait for the program (to {ends[1]})", ends, seconds=60)
+        def _(t: Test, words: int = words, counter: str = counter) -> None:
+            engine = hurry(t, words, {})
+            t.expect(t.options.dry or engine[counter] > 0, f"none waited for company: {engine}")
 
 
 @suite.case("VIREO_AUTOCORK=0: none waits", ("vireo", "vireo"), seconds=60)
 def _(t: Test) -> None:
-    engine = hurry(t, {"VIREO_AUTOCORK": "0"})
-    t.expect(t.options.dry or engine["corks"] == 0, str(engine))
+    for words in (SMALL, LARGE):
+        engine = hurry(t, words, {"VIREO_AUTOCORK": "0"})
+        t.expect(t.options.dry or engine["corks"] + engine["shared_doorbells"] == 0, str(engine))
 
 
 if __name__ == "__main__":
