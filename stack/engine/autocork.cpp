@@ -1,7 +1,7 @@
 // Writes that come as fast as the doorbell lets them: where that is a system call, each costs
-// microseconds of it. Small ones with TCP_NODELAY share segments instead, for no longer than a few such
-// calls take, as Linux's net.ipv4.tcp_autocorking has it while a frame is still in the driver's
-// hands; larger ones share a call. Who does anything but send, or pauses, finds
+// microseconds of it. Small ones with TCP_NODELAY share segments instead, for no longer than a few
+// such calls take, as Linux's net.ipv4.tcp_autocorking has it while a frame is still in the
+// driver's hands; larger ones share a call. Who does anything but send, or pauses, finds
 // TCP_NODELAY as it ever was.
 #include <algorithm>
 #include <utility>
