@@ -27,6 +27,7 @@ while got := c.recv(65536):
     data += got
     last = time.monotonic()
 silent = time.monotonic() - last
+c.close()  # while the sender is there to hear of it
 numbers = struct.unpack(f"{len(data) // 8}Q", data)
 print(json.dumps({"silent": silent, "messages": len(numbers) / words, "in_order": all(n == i // words for i, n in enumerate(numbers))}))
 """
