@@ -37,7 +37,7 @@ def hurry(t: Test, words: int, env: dict[str, str]) -> dict:
     """@return the counters of the sender's engine."""
     peer = t.start("B", PYTHON, "-c", PEER, str(PORT), str(words), name="peer")
     t.await_port("B", PORT)
-    with t.proof("tcp", least=100):
+    with t.proof("tcp", least=40):
         sender = t.start("A", str(program("tests/interop/hurried.cpp")), t.lab.address("B"), str(PORT), str(MESSAGES), str(words), name="sender", env=env)
         sender.wait(30)
         peer.wait(10)
