@@ -1,8 +1,8 @@
 // Writes that come as fast as the doorbell lets them: where that is a system call, each costs
 // microseconds of it. Small ones with TCP_NODELAY share segments instead, for no longer than a few
 // such calls take, as Linux's net.ipv4.tcp_autocorking has it while a frame is still in the
-// driver's hands; larger ones share a call. Who does anything but send, or pauses, finds
-// TCP_NODELAY as it ever was.
+// driver's hands; larger ones share a call. Who pauses finds TCP_NODELAY as it ever was, and who
+// waits for what comes has all leave.
 #include <algorithm>
 #include <utility>
 
@@ -58,7 +58,7 @@ void Engine::hold_in_haste(unsigned frames, Instant now) noexcept {
 
 /// `bytes` that might leave at once should wait.
 bool Engine::may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept {
-  return haste_.sends == kHaste && came_at_once(f, now) && is_small(f.tcb, bytes);
+  return haste_.sends == kHaste && came_at_once(f, now) && is_small(f.tcb, bytes) && unrung_ == 0;
 }
 
 /// They wait. @return false: there is no room for them.
@@ -99,6 +99,15 @@ void Engine::uncork() noexcept {
   TcpFlow& f = *corked_;
   forget_cork();
   want_transmit(f);
+}
+
+void Engine::release_held(Instant now) noexcept {
+  if (corked_ != nullptr) {
+    TcpFlow& f = *corked_;
+    forget_cork();
+    tcp_progress(f, now);
+  }
+  if (unrung_ != 0) ring_left();
 }
 
 void Engine::forget_cork() noexcept {

@@ -72,7 +72,7 @@ namespace vireo {
       return false;
     send_next(f, data, Doorbell::kNow, now);
   }
-  poll_between_sends(now);
+  poll_between_sends(f, now);
   return true;
 }
 

@@ -199,7 +199,9 @@ void Engine::publish_deadline(Instant now) noexcept {
   d = std::min(d, syns_.next_deadline());
   if (!stalled_.empty() || !held_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);
   if (!riding_.empty()) d = std::min(d, now + config_.helper_grace);
-  if (!pending_.empty() || !notify_.empty() || !notify_udp_.empty() || corked_ != nullptr) d = now;
+  if (!pending_.empty() || !notify_.empty() || !notify_udp_.empty() || corked_ != nullptr ||
+      unrung_ != 0)
+    d = now;
   // Relaxed: a reader that sees the old one is woken by what made the new one, or looks within its
   // grace.
   if (d.ns() != deadline_.load(std::memory_order_relaxed)) {

@@ -313,8 +313,9 @@ class Engine {
   /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
   void tcp_progress(TcpFlow& f, Instant now) noexcept { progress(f, SendBy::kCall, now); }
-  /// The program waited within a call for room to write more: that was no pause of its own.
-  void tcp_waited_for_room(const TcpFlow& f) noexcept {
+  /// A call that sends on `f` waited, for room or while the engine was at work: that was no pause
+  /// of the program's.
+  void tcp_waited(const TcpFlow& f) noexcept {
     if (haste_.flow == &f) haste_.done = config_.clock();
   }
   /// The program closed it: the engine keeps it until the protocol is done, then frees it.
@@ -362,6 +363,9 @@ class Engine {
   static void udp_received(UdpFlow& f, const PacketBuf& p) noexcept {
     f.queue_truesize -= std::min(f.queue_truesize, truesize(p));
   }
+
+  /// What was sent and waits for company or for a doorbell leaves: nobody will look for a while.
+  void release_held(Instant now) noexcept;
 
   // ---- sleeping
   /// Before a thread of the program sleeps: arms all queues and counts the sleeper. @return false:
@@ -634,8 +638,8 @@ class Engine {
   void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
   void end_surplus(TcpFlow& f) noexcept;
-  void poll_between_sends(Instant now) noexcept;
-  size_t tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, SendBy by, Instant now) noexcept;
+  void poll_between_sends(const TcpFlow& f, Instant now) noexcept;
+  size_t tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept;
   size_t send_piece(TcpFlow& f, std::span<const iovec> data, bool more, SendBy by,
                     Instant now) noexcept;
   void progress(TcpFlow& f, SendBy by, Instant now) noexcept;

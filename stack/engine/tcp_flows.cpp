@@ -156,13 +156,14 @@ size_t Engine::tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Inst
 }
 
 size_t Engine::tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
-  // Several pieces count as a large one.
+  // Several pieces count as a large one; a long write's pieces are no writes that follow each
+  // other.
   const size_t bytes = data.size() == 1 ? data[0].iov_len : f.tcb.mss;
   const bool is_corked = corked_ != nullptr;
   const SendBy by = is_corked || more || is_small(f.tcb, bytes) ? SendBy::kCall : SendBy::kWrite;
   const bool is_uncorked = is_corked && pass_cork(f, bytes, more, now);
-  const size_t n = bytes > kPiece ? tcp_send_pieces(f, data[0], more, by, now)
-                                  : send_piece(f, data, more, by, now);
+  const size_t n =
+      bytes > kPiece ? tcp_send_pieces(f, data[0], more, now) : send_piece(f, data, more, by, now);
   // Whatever this took, it was no pause of the program's. With each doorbell of one that only sends
   // comes a look at its ACKs: it fills the window many times sooner than by segments of its own.
   if (haste_.flow == &f) [[unlikely]] {
@@ -178,8 +179,7 @@ size_t Engine::tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Ins
 /// A long write leaves in pieces: each is on its way while the next is copied, and the frames that
 /// the ACKs of the first have freed, which are in the cache, hold the last. A piece ends where a
 /// segment does.
-size_t Engine::tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, SendBy by,
-                               Instant now) noexcept {
+size_t Engine::tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept {
   const tcp::Tcb& t = f.tcb;
   size_t done = 0;
   while (done < all.iov_len && (done == 0 || tcp::can_send(t))) {
@@ -187,7 +187,7 @@ size_t Engine::tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, SendBy b
     const size_t whole = most - most % t.mss - (t.snd_end - t.snd_nxt) % t.mss;
     const iovec piece{static_cast<std::byte*>(all.iov_base) + done,
                       std::min(all.iov_len - done, whole)};
-    const size_t n = send_piece(f, {&piece, 1}, more, by, now);
+    const size_t n = send_piece(f, {&piece, 1}, more, SendBy::kCall, now);
     done += n;
     if (n != piece.iov_len) break;
   }
@@ -199,7 +199,7 @@ size_t Engine::send_piece(TcpFlow& f, std::span<const iovec> data, bool more, Se
   const size_t n = tcp::append(f.tcb, data, more, now);
   if (n != 0) {
     progress(f, by, now);
-    poll_between_sends(now);
+    poll_between_sends(f, now);
   }
   return n;
 }
@@ -207,13 +207,13 @@ size_t Engine::send_piece(TcpFlow& f, std::span<const iovec> data, bool more, Se
 /// A program that only sends comes to poll when its buffer is full, which may be megabytes later:
 /// the ACKs of what it sent free frames that are still in the cache, and nobody else needs to wake
 /// for them.
-void Engine::poll_between_sends(Instant now) noexcept {
+void Engine::poll_between_sends(const TcpFlow& f, Instant now) noexcept {
   const uint64_t sent = stats_.tx_bytes.get();
   if (sent - sent_at_poll_ < kSentPerPoll) [[likely]]
     return;
   sent_at_poll_ = sent;
   poll_to_return(now);
-  if (haste_.flow != nullptr) haste_.done = config_.clock();  // no pause of the program's
+  tcp_waited(f);
 }
 
 void Engine::progress(TcpFlow& f, SendBy by, Instant now) noexcept {

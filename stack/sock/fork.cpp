@@ -44,7 +44,11 @@ int g_forking = 0;
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   if (is_owner() && engine_if_any() != nullptr) sock::hand_over_untouched(*this);
   life_lock_.lock();
-  for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.acquire(); });
+  // The lock is held for as long as the kernel copies the process.
+  for_each_engine([is_ours = is_owner()](Engine& e) VIREO_NO_THREAD_ANALYSIS {
+    e.acquire();
+    if (is_ours) e.release_held(Clock::now());
+  });
   spare_shadows_.fork_prepare();  // an engine's holder may touch a File
   if (g_forking++ == 0) {
     fd_table().lock().lock();

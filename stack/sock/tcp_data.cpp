@@ -400,7 +400,7 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
       if (done != 0) break;
       return std::unexpected(woken.error());
     }
-    e.tcp_waited_for_room(flow);
+    e.tcp_waited(flow);
   }
   if (f.stack->settings().rx_poll_on_tx_tcp) [[unlikely]]
     e.poll(Clock::now());
