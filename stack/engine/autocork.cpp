@@ -18,8 +18,6 @@ namespace {
 constexpr unsigned kHaste = 256;
 /// How long what is written waits for more, in doorbells.
 constexpr int64_t kCorkedDoorbells = 3;
-/// Segments that wait for a doorbell at most.
-constexpr unsigned kMostHeld = 16;
 /// How long it waits where the program comes no more: the helper looks.
 constexpr Duration kLongestCork = Duration::us(20);
 
@@ -42,7 +40,7 @@ void Engine::note_haste(TcpFlow& f, Instant now) noexcept {
 
 /// What `f` has written, and leaves now, may wait for the doorbell of what it writes next.
 bool Engine::may_hold_in_haste(const TcpFlow& f, unsigned frames, Instant now) const noexcept {
-  return haste_.sends == kHaste && came_at_once(f, now) && unrung_ + frames <= kMostHeld &&
+  return haste_.sends == kHaste && came_at_once(f, now) && unrung_ + frames <= kMostUnrung &&
          (corked_until().is_never() || now < haste_.ring_at);
 }
 
@@ -53,7 +51,7 @@ void Engine::hold_in_haste(unsigned frames, Instant now) noexcept {
   unrung_ += frames;
   if (!corked_until().is_never()) return;
   haste_.ring_at = now + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
-  watch_until(now + kLongestCork, now);
+  watch_held(now);
 }
 
 /// `bytes` that might leave at once should wait.
@@ -70,7 +68,7 @@ bool Engine::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
   corked_ = &f;
   uncork_at_ = haste_.done + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
   stats_.corks.add();
-  watch_until(now + kLongestCork, now);
+  watch_held(now);
   return true;
 }
 
@@ -115,13 +113,13 @@ void Engine::forget_cork() noexcept {
   if (unrung_ == 0) end_watch();
 }
 
-/// Any poll sends what waits from `now` on; the helper polls, if nobody has until then.
-void Engine::watch_until(Instant until, Instant now) noexcept {
+/// Any poll sends what waits from `now` on; the helper polls, if nobody has for so long.
+void Engine::watch_held(Instant now) noexcept {
   lull_ = 0;
   deadlines_moved_ = true;
   deadline_.store(now.ns(), std::memory_order_relaxed);
   // seq_cst pairs with end_cork_watch(): either the helper sees it, or we that it looks no more.
-  corked_until_.store(until.ns(), std::memory_order_seq_cst);
+  corked_until_.store((now + kLongestCork).ns(), std::memory_order_seq_cst);
   if (!is_cork_watched_.load(std::memory_order_seq_cst)) [[unlikely]] {
     is_cork_watched_.store(true, std::memory_order_relaxed);
     if (helper_bell_ != nullptr) helper_bell_->signal();

@@ -72,7 +72,8 @@ namespace vireo {
       return false;
     send_next(f, data, Doorbell::kNow, now);
   }
-  poll_between_sends(f, now);
+  if (has_sent_much()) [[unlikely]]
+    look_for_acks(f, now);
   return true;
 }
 

@@ -12,8 +12,7 @@
 namespace vireo {
 namespace {
 
-/// Frames that wait at most, and how long, in doorbells.
-constexpr unsigned kMostHeld = 16;
+/// How long frames wait at most, in doorbells.
 constexpr int64_t kHeldDoorbells = 8;
 /// What comes so long after the answer before has come without delay.
 constexpr Duration kAtOnce = Duration::us(20);
@@ -74,7 +73,7 @@ bool Engine::may_hold(unsigned frames, Instant now) noexcept {
   if (answers_.trust < kTrusted) return false;
   if (answers_.open == 1)
     answers_.until = now + Duration::ns(kHeldDoorbells * answers_.doorbell.ns());
-  return answers_.open + frames <= 1 + kMostHeld && now < answers_.until;
+  return answers_.open + frames <= 1 + kMostUnrung && now < answers_.until;
 }
 
 /// note_call() of it.

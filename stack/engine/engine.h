@@ -521,7 +521,7 @@ class Engine {
   bool pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept;
   void uncork() noexcept;
   void forget_cork() noexcept;
-  void watch_until(Instant until, Instant now) noexcept;
+  void watch_held(Instant now) noexcept;
   void end_watch() noexcept;
 
   // doorbell.cpp
@@ -638,7 +638,10 @@ class Engine {
   void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
   void end_surplus(TcpFlow& f) noexcept;
-  void poll_between_sends(const TcpFlow& f, Instant now) noexcept;
+  bool has_sent_much() const noexcept {
+    return stats_.tx_bytes.get() - sent_at_poll_ >= kSentPerPoll;
+  }
+  void look_for_acks(const TcpFlow& f, Instant now) noexcept;
   size_t tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept;
   size_t send_piece(TcpFlow& f, std::span<const iovec> data, bool more, SendBy by,
                     Instant now) noexcept;
@@ -769,6 +772,8 @@ class Engine {
   void send_held(UdpFlow& u, Instant now) noexcept;
 
   static constexpr unsigned kBurst = 16;
+  /// Bytes that leave before a program that sends is taken to look for what came.
+  static constexpr uint64_t kSentPerPoll = 32768;
   /// Frames after which rings are served although no poll came back empty: where every turn finds
   /// frames, none would, and the device would run out of empty ones.
   static constexpr unsigned kMostUnbooked = 256;
@@ -777,6 +782,8 @@ class Engine {
   static constexpr unsigned kTimerLooks = 3;
   static constexpr unsigned kMostTimerLooks = kTimersPerPoll * Wheel::kLooksPerFired;
   static constexpr Duration kLongestBacklog = Duration::us(256);
+  /// Frames of the program's calls that wait for the doorbell of another.
+  static constexpr unsigned kMostUnrung = 16;
   /// Frames of one turn, whosever, that leave with one doorbell.
   static constexpr unsigned kMostTogether = 32;
   /// No doorbell counts as longer: another process may have had the processor.
@@ -816,7 +823,7 @@ class Engine {
   bool stamps_ = false;               ///< stamp_frames() was asked for
   TcpFlow* corked_ = nullptr;         ///< its small writes wait for company...
   Instant uncork_at_{};               ///< ... until then
-  /// The last segment behind others.
+  /// The last write that left at once behind others.
   struct {
     const TcpFlow* flow = nullptr;
     unsigned sends = 0;   ///< in a row that came at once after it

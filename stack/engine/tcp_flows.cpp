@@ -16,9 +16,6 @@ using tcp::Effects;
 /// segments.
 constexpr size_t kPiece = size_t{64} * 1460;
 
-/// Bytes that leave before a program that sends is taken to look for what came.
-constexpr uint64_t kSentPerPoll = 32768;
-
 }  // namespace
 
 // ---- life
@@ -166,13 +163,11 @@ size_t Engine::tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Ins
       bytes > kPiece ? tcp_send_pieces(f, data[0], more, now) : send_piece(f, data, more, by, now);
   // Whatever this took, it was no pause of the program's. With each doorbell of one that only sends
   // comes a look at its ACKs: it fills the window many times sooner than by segments of its own.
-  if (haste_.flow == &f) [[unlikely]] {
-    if (is_uncorked) {
-      sent_at_poll_ = stats_.tx_bytes.get();
-      poll(now);
-    }
-    haste_.done = config_.clock();
+  if (is_uncorked && haste_.flow == &f) {
+    sent_at_poll_ = stats_.tx_bytes.get();
+    poll(now);
   }
+  tcp_waited(f);
   return n;
 }
 
@@ -199,19 +194,17 @@ size_t Engine::send_piece(TcpFlow& f, std::span<const iovec> data, bool more, Se
   const size_t n = tcp::append(f.tcb, data, more, now);
   if (n != 0) {
     progress(f, by, now);
-    poll_between_sends(f, now);
+    // Where a segment waits for the window, they may have opened that.
+    if (has_sent_much() || tcp::unsent_bytes(f.tcb) >= f.tcb.mss) look_for_acks(f, now);
   }
   return n;
 }
 
-/// A program that only sends comes to poll when its buffer is full, which may be megabytes later:
-/// the ACKs of what it sent free frames that are still in the cache, and nobody else needs to wake
-/// for them.
-void Engine::poll_between_sends(const TcpFlow& f, Instant now) noexcept {
-  const uint64_t sent = stats_.tx_bytes.get();
-  if (sent - sent_at_poll_ < kSentPerPoll) [[likely]]
-    return;
-  sent_at_poll_ = sent;
+/// Between two sends, so that who only sends comes to poll before its buffer is full, which may be
+/// megabytes later: the ACKs of what it sent free frames that are still in the cache, and nobody
+/// else needs to wake for them.
+[[gnu::noinline]] void Engine::look_for_acks(const TcpFlow& f, Instant now) noexcept {
+  sent_at_poll_ = stats_.tx_bytes.get();
   poll_to_return(now);
   tcp_waited(f);
 }

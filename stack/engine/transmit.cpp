@@ -13,8 +13,6 @@ namespace {
 
 /// Frames one connection may send before the others have their turn.
 constexpr unsigned kSendBurst = 64;
-/// Frames that wait for the doorbell of another.
-constexpr unsigned kMostUnrung = 16;
 /// How long an ACK may wait before it goes by itself, in steps of Engine::ride_clock_: it leaves
 /// with the next. Accept until there is none, then epoll_wait and recv, is two.
 constexpr uint8_t kLongestRide = 2;

@@ -346,7 +346,8 @@ TEST_F(Autocork, TheHelperIsToldUntilWhenTheyWait) {
 
 TEST_F(Autocork, SmallAndLargeOnesStayInOrder) {
   hurry(kLarge);
-  EXPECT_EQ(send(), 0U) << "it waits for company, and the segment before for a doorbell";
+  EXPECT_EQ(send(), 0U) << "it waits for a doorbell as the one before, and for no company besides";
+  EXPECT_EQ(h.stats().corks.get(), 0U);
   EXPECT_FALSE(h.engine().corked_until().is_never());
   EXPECT_GE(send(kAtOnce, kLarge) + send(kAtOnce, kLarge) + poll(), 3U);
   EXPECT_EQ(read, wrote);
@@ -377,25 +378,44 @@ TEST_F(Autocork, AnotherConnectionsSendRingsForThem) {
   EXPECT_EQ(read, wrote);
 }
 
-class AutocorkInTime : public Autocork, public testing::WithParamInterface<size_t> {
+TEST_F(Autocork, AForkWaitsForNoneOfThem) {
+  for (const size_t bytes : {kMessage, kLarge}) {
+    hurry(bytes);
+    h.engine().release_held(g_now);
+    EXPECT_EQ(hear(peer), 1U) << bytes;
+    EXPECT_EQ(read, wrote);
+    EXPECT_TRUE(h.engine().corked_until().is_never());
+  }
+}
+
+class AutocorkInTime : public Autocork {
  protected:
   AutocorkInTime() : Autocork(true, true, Duration::ms(1)) {}
-};
-INSTANTIATE_TEST_SUITE_P(SmallAndLarge, AutocorkInTime, testing::Values(kMessage, kLarge));
-TEST_P(AutocorkInTime, TheHelperSendsWhatASilentProgramLeft) {
-  hurry(GetParam());
-  {
-    // By its grace it would look in ten seconds.
-    const auto helper =
-        Helper::start(h.engine(), h.mirror(), {.grace = Duration::s(10), .cpus = {}});
-    ASSERT_TRUE(helper.has_value());
-    const Instant end = Clock::now() + Duration::s(5);
-    while (!h.engine().corked_until().is_never() && Clock::now() < end) std::this_thread::yield();
-    while (h.engine().is_cork_watched() && Clock::now() < end) std::this_thread::yield();
+  /// The program is silent, until the helper has looked and looks no more.
+  void be_silent() {
+    {
+      // By its grace it would look in ten seconds.
+      const auto helper =
+          Helper::start(h.engine(), h.mirror(), {.grace = Duration::s(10), .cpus = {}});
+      ASSERT_TRUE(helper.has_value());
+      const Instant end = Clock::now() + Duration::s(5);
+      while (!h.engine().corked_until().is_never() && Clock::now() < end) std::this_thread::yield();
+      while (h.engine().is_cork_watched() && Clock::now() < end) std::this_thread::yield();
+    }
+    EXPECT_TRUE(h.engine().corked_until().is_never());
+    EXPECT_FALSE(h.engine().is_cork_watched()) << "it looks no more";
+    g_now = std::max(g_now, Clock::now());
   }
-  EXPECT_TRUE(h.engine().corked_until().is_never());
-  EXPECT_FALSE(h.engine().is_cork_watched()) << "it looks no more";
-  g_now = std::max(g_now, Clock::now());
+};
+TEST_F(AutocorkInTime, TheHelperSendsWhatASilentProgramLeft) {
+  hurry();
+  be_silent();
+  EXPECT_EQ(hear(peer), 1U);
+  EXPECT_EQ(read, wrote);
+}
+TEST_F(AutocorkInTime, TheHelperRingsForWhatASilentProgramLeft) {
+  hurry(kLarge);
+  be_silent();
   EXPECT_GE(hear(peer), 1U) << "a tail loss probe may follow";
   EXPECT_EQ(read.substr(0, wrote.size()), wrote);
 }
