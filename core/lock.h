@@ -3,6 +3,7 @@
 //   1 fork / process life   2 fd allocation   3 device registry and open   4 port registry
 //   5 a File's control lock (options, epoll sets)   6 an engine's, lower EngineId first
 //   7 leaves (log, stats)
+// An engine's and an epoll's list are BiasedLocks (core/biased_lock.h).
 // A thread that holds one takes only locks of a higher number. Nothing blocks under an engine's
 // but a leaf.
 #pragma once
@@ -51,16 +52,17 @@ class VIREO_CAPABILITY("lock") Lock {
   std::atomic<uint32_t> word_{0};  ///< 0 free, 1 taken, 2 taken and perhaps awaited
 };
 
-/// Holds a Lock for a scope.
+/// Holds a Lock, or a BiasedLock, for a scope.
+template <class L>
 class VIREO_SCOPED_CAPABILITY LockGuard {
  public:
-  explicit LockGuard(Lock& l) noexcept VIREO_ACQUIRE(l) : lock_(l) { lock_.lock(); }
+  explicit LockGuard(L& l) noexcept VIREO_ACQUIRE(l) : lock_(l) { lock_.lock(); }
   LockGuard(const LockGuard&) = delete;
   LockGuard& operator=(const LockGuard&) = delete;
   ~LockGuard() VIREO_RELEASE() { lock_.unlock(); }
 
  private:
-  Lock& lock_;
+  L& lock_;
 };
 
 }  // namespace vireo

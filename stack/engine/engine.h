@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/biased_lock.h"
 #include "core/carriage.h"
 #include "core/clock.h"
-#include "core/lock.h"
 #include "core/slab.h"
 #include "core/sleep.h"
 #include "core/stats_layout.h"
@@ -173,7 +173,7 @@ class Engine {
                                                 const EngineEvents& events, EngineStats& stats);
   ~Engine();
 
-  Lock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread
+  BiasedLock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread
   /// Takes the lock, and does the books that a receiving call left to whoever comes next. Who takes
   /// it by lock() leaves them, and does nothing but what allows for that. Any thread.
   void acquire() noexcept VIREO_ACQUIRE(lock_) {
@@ -849,7 +849,7 @@ class Engine {
   Instant shared_at_;  ///< when windows were last bounded or widened (crowd.cpp)
 
   // Shared with other threads, each on a line of its own.
-  alignas(64) Lock lock_;
+  alignas(64) BiasedLock lock_;
   alignas(64) std::atomic<int64_t> deadline_{Instant::never().ns()};
   std::atomic<int64_t> last_poll_{0};
   std::atomic<uint32_t> answers_left_{0};  ///< to what tell() was told of, at most

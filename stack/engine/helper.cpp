@@ -88,6 +88,7 @@ Helper::~Helper() {
 }
 
 void Helper::run() noexcept {
+  BiasedLock::visit_only();
   ::prctl(PR_SET_TIMERSLACK, 1000);  // of 50 us by default: as long as a cork may stay
   Instant serve_at{};
   while (!stop_.load(std::memory_order_relaxed)) {

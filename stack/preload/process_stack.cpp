@@ -45,12 +45,21 @@ Stack* make_stack() {
                                           .want_mourner = true,
                                           .may_have_rings = may_have_rings(settings())});
   if (stack == nullptr) return nullptr;
-  pthread_atfork([] { process_stack()->fork_prepare(); }, [] { process_stack()->fork_parent(); },
-                 [] {
-                   g_lock.reset_after_fork();
-                   reset_signals_after_fork();
-                   process_stack()->fork_child();
-                 });
+  pthread_atfork(
+      [] {
+        begin_fork();
+        process_stack()->fork_prepare();
+      },
+      [] {
+        process_stack()->fork_parent();
+        end_fork(false);
+      },
+      [] {
+        g_lock.reset_after_fork();
+        reset_signals_after_fork();
+        process_stack()->fork_child();
+        end_fork(true);
+      });
   install_stack(stack);
   return stack;
 }

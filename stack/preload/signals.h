@@ -51,6 +51,11 @@ class Inside {
   uint32_t no_restart_before_;
 };
 
+/// From before a fork(2) to behind it the thread is inside, too: it holds the library's locks. What
+/// was put off meanwhile is the parent's.
+void begin_fork() noexcept;
+void end_fork(bool is_child) noexcept;
+
 /// sigaction(2) as the program sees it. @return 0 or -1 with errno.
 int set_action(int signo, const struct sigaction* action, struct sigaction* old) noexcept;
 /// This thread is in a call of ours, perhaps with locks held: a handler asks, before it ends the

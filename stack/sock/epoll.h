@@ -28,6 +28,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/biased_lock.h"
 #include "core/fd.h"
 #include "core/result.h"
 #include "stack/sock/fd_table.h"
@@ -177,7 +178,7 @@ class Epoll {
   bool rebuild_ = false;    ///< hybrid reports an item that is gone
   bool raw_first_ = false;  ///< whose turn it is when both have events
 
-  Lock ready_lock_;
+  BiasedLock ready_lock_;
   List<Item, &Item::ready_hook> ready_ VIREO_GUARDED_BY(ready_lock_);
   uint32_t ready_count_ VIREO_GUARDED_BY(ready_lock_) = 0;
   List<Item, &Item::dirty_hook> dirty_ VIREO_GUARDED_BY(ready_lock_);

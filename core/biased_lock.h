@@ -1,0 +1,104 @@
+// A lock that one thread takes again and again for next to nothing.
+//
+// An engine's lock is taken twice in each round trip, nearly always by the same thread; its two
+// atomic operations a time are a good part of what a small write costs. Who takes it some ten
+// thousand times in a row gets it biased: from then on it says in a word of its own that it is
+// inside, by plain stores. Another that comes takes the bias away: it claims the lock's word, makes
+// every thread of the process pass a barrier (membarrier(2)), so that the owner has either seen
+// that or has been seen, and waits until it is outside. That costs microseconds, on virtual
+// machines tens of them, so that a lock which threads of the program share soon stays a plain one;
+// the helper, which comes once a second, is not held against it.
+//
+// A lock is ever biased to one thread alone. Else one that was about to say that it is inside, and
+// lost its processor there for as long as it takes another to get the bias, would say so in that
+// one's place.
+//
+// Owner: whoever has it as a member. Thread: any.
+// Source: membarrier(2), MEMBARRIER_CMD_PRIVATE_EXPEDITED; the idea: Kawachiya, Koseki, Onodera,
+// Lock Reservation (OOPSLA 2002), and Dice, Moir, Scherer, Quickly Reacquirable Locks (2003).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/annotations.h"
+
+namespace vireo {
+
+/// A mutex as Lock (core/lock.h): not fair; reset_after_fork() in the child. Not recursive, but its
+/// owner is let in twice: whoever may be interrupted by itself must not hold it.
+class VIREO_CAPABILITY("lock") BiasedLock {
+ public:
+  /// So many holds in a row by one thread, and it is the thread's: more than who only makes the
+  /// connections that others serve has of it.
+  static constexpr uint32_t kRow = 1 << 16;
+  /// To have it back after a visit.
+  static constexpr uint32_t kRowAgain = 1 << 12;
+
+  BiasedLock() = default;
+  BiasedLock(const BiasedLock&) = delete;
+  BiasedLock& operator=(const BiasedLock&) = delete;
+
+  /// Lets locks of this process be biased from now on; until then they are plain. Best while it has
+  /// one thread: later the kernel takes milliseconds for it. @return false: the kernel cannot.
+  static bool allow() noexcept;
+  /// The calling thread only looks in: it gets no bias, and to have been there is not held against
+  /// who has it.
+  static void visit_only() noexcept;
+
+  bool try_lock() noexcept VIREO_TRY_ACQUIRE(true) { return enter() || try_shared(); }
+  void lock() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS {
+    if (!enter()) [[unlikely]]
+      lock_shared();
+  }
+  void unlock() noexcept VIREO_RELEASE() {
+    if (inside_.load(std::memory_order_relaxed) == t_name) [[likely]]
+      inside_.store(kFree, std::memory_order_release);  // pairs with the acquire in is_inside()
+    else
+      unlock_shared();
+  }
+  void reset_after_fork() noexcept;
+  bool is_biased() const noexcept { return word_.load(std::memory_order_relaxed) > kAwaited; }
+
+ private:
+  static constexpr uint32_t kFree = 0, kTaken = 1, kAwaited = 2;  ///< the last: and perhaps awaited
+  static constexpr uint32_t kNobody = ~uint32_t{0};  ///< of a thread that never had a bias
+
+  /// The owner's way in.
+  bool enter() noexcept {
+    const uint32_t me = t_name;
+    if (word_.load(std::memory_order_relaxed) != me) return false;
+    inside_.store(me, std::memory_order_relaxed);
+    // The compiler keeps the order; the processor need not: who claims the word sees to that.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    // acquire pairs with the release in unlock_shared() and give().
+    if (word_.load(std::memory_order_acquire) == me) [[likely]]
+      return true;
+    inside_.store(kFree, std::memory_order_release);
+    return false;
+  }
+  bool try_shared() noexcept;
+  void lock_shared() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS;
+  void unlock_shared() noexcept;
+  void note_holder() noexcept;
+  void give() noexcept;
+  bool is_inside(uint32_t owner) const noexcept {
+    // acquire pairs with the release in unlock().
+    return inside_.load(std::memory_order_acquire) == owner && owner != t_name;
+  }
+  void take_from(uint32_t owner) noexcept;
+
+  /// Never used twice: a thread that has ended cannot be taken for another.
+  [[gnu::tls_model("initial-exec")]] static inline thread_local constinit uint32_t t_name = kNobody;
+  [[gnu::tls_model("initial-exec")]] static inline thread_local constinit bool t_visits = false;
+
+  std::atomic<uint32_t> word_{kFree};    ///< one of those above, else whose it is
+  std::atomic<uint32_t> inside_{kFree};  ///< the owner while it is; written by it alone, for good
+  // ---- guarded by the lock itself
+  uint32_t last_ = 0;         ///< who held it last, as good as certain
+  uint32_t row_ = 0;          ///< how often in a row
+  uint32_t need_ = kRow;      ///< to be given away
+  uint32_t owner_ = kNobody;  ///< who had it: no other gets it
+};
+
+}  // namespace vireo
