@@ -16,6 +16,9 @@ namespace {
 /// Sends in a row that came right behind the doorbell of the one before. A short burst leaves
 /// segment by segment.
 constexpr unsigned kHaste = 256;
+/// A pause that may be none of the program's, but an interrupt: it costs so many, and twice as many
+/// are counted at most.
+constexpr Duration kInterrupted = Duration::us(100);
 /// How long what is written waits for more, in doorbells.
 constexpr int64_t kCorkedDoorbells = 3;
 /// How long it waits where the program comes no more: the helper looks.
@@ -29,7 +32,12 @@ bool Engine::came_at_once(const TcpFlow& f, Instant now) const noexcept {
 
 /// What `f` has written has left, and rang.
 void Engine::note_haste(TcpFlow& f, Instant now) noexcept {
-  haste_.sends = came_at_once(f, now) ? std::min(haste_.sends + 1, kHaste) : 0;
+  if (came_at_once(f, now))
+    haste_.sends = std::min(haste_.sends + 1, 2 * kHaste);
+  else if (haste_.flow == &f && now - haste_.done < kInterrupted)
+    haste_.sends -= std::min(haste_.sends, kHaste);
+  else
+    haste_.sends = 0;
   haste_.flow = &f;
   haste_.done = config_.clock();
   if (unrung_ == 0)
@@ -40,23 +48,27 @@ void Engine::note_haste(TcpFlow& f, Instant now) noexcept {
 
 /// What `f` has written, and leaves now, may wait for the doorbell of what it writes next.
 bool Engine::may_hold_in_haste(const TcpFlow& f, unsigned frames, Instant now) const noexcept {
-  return haste_.sends == kHaste && came_at_once(f, now) && unrung_ + frames <= kMostUnrung &&
+  return haste_.sends >= kHaste && came_at_once(f, now) && unrung_ + frames <= kMostUnrung &&
          (corked_until().is_never() || now < haste_.ring_at);
 }
 
 /// It has left, and does.
 void Engine::hold_in_haste(unsigned frames, Instant now) noexcept {
+  haste_.sends = std::min(haste_.sends + 1, 2 * kHaste);
   haste_.done = now;
   stats_.shared_doorbells.add(frames);
   unrung_ += frames;
-  if (!corked_until().is_never()) return;
+  if (!corked_until().is_never()) {
+    corked_until_.store((now + kLongestCork).ns(), std::memory_order_relaxed);
+    return;
+  }
   haste_.ring_at = now + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
   watch_held(now);
 }
 
 /// `bytes` that might leave at once should wait.
 bool Engine::may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept {
-  return haste_.sends == kHaste && came_at_once(f, now) && is_small(f.tcb, bytes) && unrung_ == 0;
+  return haste_.sends >= kHaste && came_at_once(f, now) && is_small(f.tcb, bytes) && unrung_ == 0;
 }
 
 /// They wait. @return false: there is no room for them.

@@ -783,7 +783,7 @@ class Engine {
   static constexpr unsigned kMostTimerLooks = kTimersPerPoll * Wheel::kLooksPerFired;
   static constexpr Duration kLongestBacklog = Duration::us(256);
   /// Frames of the program's calls that wait for the doorbell of another.
-  static constexpr unsigned kMostUnrung = 16;
+  static constexpr unsigned kMostUnrung = 20;
   /// Frames of one turn, whosever, that leave with one doorbell.
   static constexpr unsigned kMostTogether = 32;
   /// No doorbell counts as longer: another process may have had the processor.
@@ -826,7 +826,7 @@ class Engine {
   /// The last write that left at once behind others.
   struct {
     const TcpFlow* flow = nullptr;
-    unsigned sends = 0;   ///< in a row that came at once after it
+    unsigned sends = 0;   ///< in a row that came at once, less what interruptions cost
     Duration doorbell{};  ///< how long the last one that rang for itself alone took, with its send
     Instant done{};       ///< when that was over, or since when it waits for another's
     Instant ring_at{};    ///< so long those wait that do

@@ -166,6 +166,8 @@ Duration Helper::watch_cork(Served& s, Instant now) noexcept {
   if (!std::exchange(s.watches_corks, true)) s.corks_since = s.corked = now;
   const Duration part = Duration::ns((now - s.corks_since).ns() / kPartOfPolled);
   const Duration look = std::clamp(part, kLeastLookAtCork, kMostLookAtCork);
+  const uint64_t sent = e.stats().tx_packets.get();
+  const bool is_sending = std::exchange(s.sent, sent) != sent;
   const Instant until = e.corked_until();
   if (!until.is_never()) {
     s.corked = now;
@@ -173,13 +175,14 @@ Duration Helper::watch_cork(Served& s, Instant now) noexcept {
   } else if (now - s.corked >= kWatchCorks) {
     s.watches_corks = !e.end_cork_watch();
     if (!s.watches_corks) return Duration::max();
-  } else if (now - e.last_poll() < look) {
+  } else if (is_sending || now - e.last_poll() < look) {
     return look;
   }
   // It sends no more: what waits leaves, and so does what the ACKs of that let go.
   if (e.try_acquire()) {
     e.poll_for_helper(Clock::now());
     e.stats().helper_polls.add();
+    s.sent = e.stats().tx_packets.get();  // not the program's
     e.unlock();
   }
   return look;

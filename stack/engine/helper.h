@@ -57,6 +57,7 @@ class Helper {
     unsigned quiet_rounds = 0;      ///< looks in a row that found sleepers of the program
     bool watches_corks = false;     ///< until such a row is over
     uint64_t shared_doorbells = 0;  ///< of the engine's, at the last look
+    uint64_t sent = 0;              ///< frames of the engine's, at the last look after its corks
     bool is_polled = false;         ///< the program polls: nothing needs to ring
     bool watch_devices = false;     ///< while the thread sleeps
     std::vector<int> device_fds;    ///< copied under the engine's lock

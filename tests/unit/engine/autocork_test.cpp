@@ -12,7 +12,7 @@ constexpr Duration kDoorbell = Duration::us(2);
 constexpr Duration kAtOnce = Duration::ns(100);
 constexpr size_t kMessage = 64;
 constexpr size_t kLarge = 1000;     ///< no two of them share a segment
-constexpr unsigned kMostHeld = 16;  ///< segments
+constexpr unsigned kMostHeld = 20;  ///< segments
 constexpr unsigned kHaste = 256;    ///< sends in a row
 
 Instant g_now;  ///< of the program, which spends it by sending
@@ -309,6 +309,41 @@ TEST_F(Autocork, AfterAPauseALargeOneRingsForWhatWaited) {
     if (i % 8 == 0) acknowledge();
   }
   EXPECT_EQ(read, wrote);
+}
+
+TEST_F(Autocork, AnInterruptCostsARowOfHaste) {
+  c->tcb().cc.cwnd = 1 << 20;
+  const auto go_on = [&](unsigned sends) {
+    unsigned held = 0;
+    for (unsigned i = 0; i < sends; ++i) {
+      const size_t left = send(kAtOnce, kLarge);
+      held += left == 0 ? 1 : 0;
+      if (left > 1) acknowledge();
+    }
+    return held;
+  };
+  hurry(kLarge);
+  EXPECT_GT(go_on(2 * kHaste), kHaste);
+  EXPECT_GE(send(Duration::us(50), kLarge), 1U) << "with what waited";
+  EXPECT_GT(go_on(20), 15U) << "still in haste";
+  EXPECT_GE(send(Duration::us(50), kLarge), 1U);
+  EXPECT_EQ(go_on(20), 0U) << "one such in a row of haste";
+}
+
+TEST_F(Autocork, APauseEndsTheHaste) {
+  hurry(kLarge);
+  for (unsigned i = 0; i < 2 * kHaste; ++i)
+    if (send(kAtOnce, kLarge) != 0) acknowledge();
+  EXPECT_GE(send(Duration::us(200), kLarge), 1U) << "with what waited";
+  acknowledge();
+  EXPECT_GE(hurry(kLarge), kHaste) << "and a whole row is asked for";
+}
+
+TEST_F(Autocork, TheHelperLeavesThemToWhoGoesOn) {
+  hurry(kLarge);
+  const Duration patience = h.engine().corked_until() - g_now;
+  EXPECT_EQ(send(Duration::ns(900), kLarge), 0U);
+  EXPECT_EQ((h.engine().corked_until() - g_now).ns(), patience.ns()) << "of its silence";
 }
 
 TEST_F(Autocork, AnyPollRingsForThem) {
