@@ -67,30 +67,51 @@ void BiasedLock::reset_after_fork() noexcept {
   owner_ = kNobody;  // no other thread is here that might yet come in by it
 }
 
-bool BiasedLock::try_shared() noexcept {
+/// The way of a plain lock, for whoever has no bias.
+inline bool BiasedLock::take_free() noexcept {
+  // A look first (a guess): whoever tries again and again leaves the line with its holder.
   uint32_t w = word_.load(std::memory_order_relaxed);
-  if (w == kTaken || w == kAwaited) return false;
-  // A look, as of a plain lock: who tries again and again does not take it from an owner at work.
-  if (w != kFree && inside_.load(std::memory_order_relaxed) == w) return false;
-  // acquire pairs with the release in unlock_shared() and give().
+  if (w != kFree) return false;
+  // acquire pairs with the release in unlock_plain().
   if (!word_.compare_exchange_strong(w, kTaken, std::memory_order_acquire,
                                      std::memory_order_relaxed))
     return false;
-  if (w != kFree) [[unlikely]] {
-    // It came in just before. Who tries does not wait for it: it gets its bias back, unless someone
-    // sleeps on the word by now.
-    uint32_t taken = kTaken;
-    make_seen();
-    if (is_inside(w) && word_.compare_exchange_strong(taken, w, std::memory_order_release,
-                                                      std::memory_order_relaxed))
-      return false;
-    take_from(w);
+  const auto me = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(&t_name) >> 4);
+  if (last_ != me) {
+    last_ = me;
+    row_ = 0;
+  } else if (++row_ >= need_) [[unlikely]] {
+    give();
   }
-  note_holder();
   return true;
 }
 
-void BiasedLock::lock_shared() noexcept {
+/// It was not free: perhaps its owner is elsewhere.
+bool BiasedLock::try_claim() noexcept {
+  uint32_t w = word_.load(std::memory_order_relaxed);
+  if (w <= kAwaited) return false;
+  // Likewise: who tries again and again does not take it from an owner at work.
+  if (inside_.load(std::memory_order_relaxed) == w) return false;
+  // acquire pairs with the release in give().
+  if (!word_.compare_exchange_strong(w, kTaken, std::memory_order_acquire,
+                                     std::memory_order_relaxed))
+    return false;
+  // It came in just before? Who tries does not wait for it: it gets its bias back, unless someone
+  // sleeps on the word by now.
+  uint32_t taken = kTaken;
+  make_seen();
+  if (is_inside(w) &&
+      word_.compare_exchange_strong(taken, w, std::memory_order_release, std::memory_order_relaxed))
+    return false;
+  take_from(w);
+  return true;
+}
+
+bool BiasedLock::try_plain() noexcept { return take_free() || try_claim(); }
+
+void BiasedLock::lock_plain() noexcept {
+  if (take_free()) [[likely]]
+    return;
   for (int i = 0; i < kSpins; ++i) {
     if (try_lock()) return;
     cpu_relax();
@@ -107,27 +128,16 @@ void BiasedLock::lock_shared() noexcept {
   }
 }
 
-void BiasedLock::unlock_shared() noexcept {
+void BiasedLock::unlock_plain() noexcept {
   // release pairs with the acquire of who takes it.
   if (word_.exchange(kFree, std::memory_order_release) == kAwaited) [[unlikely]]
     futex_wake(word_, 1);
 }
 
-void BiasedLock::note_holder() noexcept {
-  if (t_visits) return;
-  const auto me = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(&t_name) >> 4);
-  if (last_ != me) {
-    last_ = me;
-    row_ = 0;
-  } else if (++row_ >= need_) [[unlikely]] {
-    give();
-  }
-}
-
 /// To the caller, which holds it.
 void BiasedLock::give() noexcept {
   row_ = 0;
-  if (need_ == kNobody || !g_is_allowed.load(std::memory_order_relaxed)) return;
+  if (t_visits || need_ == kNobody || !g_is_allowed.load(std::memory_order_relaxed)) return;
   if (t_name == kNobody) {
     uint32_t last = g_last_name.load(std::memory_order_relaxed);
     do

@@ -46,16 +46,34 @@ class VIREO_CAPABILITY("lock") BiasedLock {
   /// who has it.
   static void visit_only() noexcept;
 
-  bool try_lock() noexcept VIREO_TRY_ACQUIRE(true) { return enter() || try_shared(); }
+  bool try_lock() noexcept VIREO_TRY_ACQUIRE(true) { return enter() || try_plain(); }
   void lock() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS {
     if (!enter()) [[unlikely]]
-      lock_shared();
+      lock_plain();
   }
-  void unlock() noexcept VIREO_RELEASE() {
-    if (inside_.load(std::memory_order_relaxed) == t_name) [[likely]]
-      inside_.store(kFree, std::memory_order_release);  // pairs with the acquire in is_inside()
-    else
-      unlock_shared();
+  void unlock() noexcept VIREO_RELEASE() VIREO_NO_THREAD_ANALYSIS {
+    if (!leave()) [[unlikely]]
+      unlock_plain();
+  }
+  /// lock() and unlock() of the thread that it is biased to. @return false: go the full way. For
+  /// who counts instructions, and has the full way elsewhere.
+  bool enter() noexcept VIREO_TRY_ACQUIRE(true) {
+    const uint32_t me = t_name;
+    if (!is(word_, me)) [[unlikely]]
+      return false;
+    inside_.store(me, std::memory_order_relaxed);
+    // The compiler keeps the order; the processor need not: who claims the word sees to that.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (is(word_, me)) [[likely]]  // pairs with the release in unlock_plain() and give()
+      return true;
+    inside_.store(kFree, std::memory_order_release);
+    return false;
+  }
+  bool leave() noexcept VIREO_NO_THREAD_ANALYSIS {
+    if (!is(inside_, t_name)) [[unlikely]]
+      return false;
+    inside_.store(kFree, std::memory_order_release);  // pairs with the acquire in is_inside()
+    return true;
   }
   void reset_after_fork() noexcept;
   bool is_biased() const noexcept { return word_.load(std::memory_order_relaxed) > kAwaited; }
@@ -64,23 +82,22 @@ class VIREO_CAPABILITY("lock") BiasedLock {
   static constexpr uint32_t kFree = 0, kTaken = 1, kAwaited = 2;  ///< the last: and perhaps awaited
   static constexpr uint32_t kNobody = ~uint32_t{0};  ///< of a thread that never had a bias
 
-  /// The owner's way in.
-  bool enter() noexcept {
-    const uint32_t me = t_name;
-    if (word_.load(std::memory_order_relaxed) != me) return false;
-    inside_.store(me, std::memory_order_relaxed);
-    // The compiler keeps the order; the processor need not: who claims the word sees to that.
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    // acquire pairs with the release in unlock_shared() and give().
-    if (word_.load(std::memory_order_acquire) == me) [[likely]]
-      return true;
-    inside_.store(kFree, std::memory_order_release);
-    return false;
+  /// Does it hold the name? Acquires. By one instruction: compilers load what is atomic into a
+  /// register first.
+  static bool is(const std::atomic<uint32_t>& word, uint32_t name) noexcept {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    bool same;
+    asm volatile("cmpl %2, %1" : "=@cce"(same) : "m"(word), "r"(name) : "memory");
+    return same;
+#else
+    return word.load(std::memory_order_acquire) == name;
+#endif
   }
-  bool try_shared() noexcept;
-  void lock_shared() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS;
-  void unlock_shared() noexcept;
-  void note_holder() noexcept;
+  bool try_plain() noexcept;
+  void lock_plain() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS;
+  bool take_free() noexcept;
+  bool try_claim() noexcept;
+  void unlock_plain() noexcept;
   void give() noexcept;
   bool is_inside(uint32_t owner) const noexcept {
     // acquire pairs with the release in unlock().

@@ -83,6 +83,10 @@ inline unsigned Engine::receive_first(Port& port, Queue& queue, unsigned n, Inst
   return frames;
 }
 
+// Out of line with the address of the lock, which is else made for each call, taken or not.
+[[gnu::noinline]] void Engine::take_lock_plain() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
+[[gnu::noinline]] void Engine::unlock_plain() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
+
 bool Engine::turn(Instant now) noexcept {
   ring_if_due(now);
   unsigned frames = 0;

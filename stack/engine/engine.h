@@ -177,8 +177,13 @@ class Engine {
   /// Takes the lock, and does the books that a receiving call left to whoever comes next. Who takes
   /// it by lock() leaves them, and does nothing but what allows for that. Any thread.
   void acquire() noexcept VIREO_ACQUIRE(lock_) {
-    lock_.lock();
+    take_lock();
     settle();
+  }
+  /// lock().lock(): no books are done.
+  void take_lock() noexcept VIREO_ACQUIRE(lock_) VIREO_NO_THREAD_ANALYSIS {
+    if (!lock_.enter()) [[unlikely]]
+      take_lock_plain();
   }
   bool try_acquire() noexcept VIREO_TRY_ACQUIRE(true, lock_) {
     if (!lock_.try_lock()) return false;
@@ -190,7 +195,10 @@ class Engine {
     if (owed_.flow != nullptr) [[unlikely]]
       settle_owed();
   }
-  void unlock() noexcept VIREO_RELEASE(lock_) { lock_.unlock(); }
+  void unlock() noexcept VIREO_RELEASE(lock_) VIREO_NO_THREAD_ANALYSIS {
+    if (!lock_.leave()) [[unlikely]]
+      unlock_plain();
+  }
 
   // ---- progress
   /// One burst from every queue, due timers, pending sends. @return true if a frame was handled.
@@ -490,6 +498,8 @@ class Engine {
          const EngineEvents& events, EngineStats& stats, Arena arena);
 
   // engine.cpp
+  void take_lock_plain() noexcept;
+  void unlock_plain() noexcept;
   bool turn(Instant now) noexcept VIREO_REQUIRES(lock_);
   /// Beside frames nothing is to be done. Who has something to send or to tell has moved the
   /// deadline, too: want_transmit(), note_effects(), note_udp(), and publish_deadline() of what is

@@ -416,7 +416,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
     return fail(EBADF, "send");  // closed by another thread
   Engine& e = *engine;
   size_t done = 0;
-  e.lock().lock();  // and no acquire(): the answer first
+  e.take_lock();  // and no acquire(): the answer first
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
       iov[0].iov_base != nullptr && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
     // Where a lone segment may leave or a held one grow, so may data: tcp::can_send().

@@ -101,7 +101,7 @@ template <class IsSame>
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) [[unlikely]]
     return false;
-  e->lock().lock();  // and no acquire(): books of connections can wait
+  e->take_lock();  // and no acquire(): books of connections can wait
   const bool is_sent =
       h.is_alive() && f.flow != nullptr && f.udp->shut == 0 && f.udp_flow().soft_error == 0 &&
       is_same(f) &&

@@ -1,6 +1,8 @@
 // One script of socket calls, each line of whose output says what the calls answered: the same on
 // the kernel's sockets and on Vireo's. semantics ADDRESS PORT; semantics.py is at the address, and
 // does to a connection what its first line asks for.
+#include <pthread.h>
+
 #include "semantics.h"
 
 namespace {
@@ -289,7 +291,37 @@ void reading() {
   close(s);
 }
 
+int g_said_amid_fork = -1;  ///< on which the handler speaks
+
+/// One that comes while the program's threads are being stopped for a fork: registered before the
+/// first socket is made, so that it runs last.
+void signal_amid_fork() {
+  if (g_said_amid_fork >= 0) raise(SIGUSR1);
+}
+[[gnu::constructor]] void register_early() { pthread_atfork(signal_amid_fork, nullptr, nullptr); }
+
+void forking_amid_signals() {
+  struct sigaction a{};
+  a.sa_handler = [](int) {
+    g_signals = g_signals + 1;
+    if (send(g_said_amid_fork, "amid", 4, 0) != 4) g_signals = 100;
+  };
+  sigaction(SIGUSR1, &a, nullptr);
+  g_signals = 0;
+  const int s = asked("echo\n");
+  char b[10];
+  g_said_amid_fork = s;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  g_said_amid_fork = -1;
+  waitpid(child, nullptr, 0);
+  say("a handler amid a fork", g_signals);
+  tried("its answer", [&] { return recv(s, b, 4, MSG_WAITALL); });
+  close(s);
+}
+
 void signals() {
+  forking_amid_signals();
   const auto arm = [](bool restart, int ms) {
     struct sigaction a{};
     a.sa_handler = count;

@@ -109,7 +109,7 @@ TEST_F(Biased, WhoSharesItIsSoonLeftAlone) {
 TEST_F(Biased, AVisitIsNotHeldAgainstIt) {
   hold(l, BiasedLock::kRow);
   for (int i = 0; i < 5; ++i) {
-    hold(l, BiasedLock::kRowAgain);
+    hold(l, BiasedLock::kRowAgain + 1);
     EXPECT_TRUE(l.is_biased()) << i;
     elsewhere([&] {
       BiasedLock::visit_only();
