@@ -327,7 +327,7 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   from.advance(done);
   bool polled = false;
   std::optional<Deadline> deadline;
-  const auto elsewhere = [&]() -> Result<ssize_t> {
+  const auto elsewhere = [&]() VIREO_NO_THREAD_ANALYSIS -> Result<ssize_t> {
     if (!is_kernels(f)) return fail(EPIPE, "send");  // another thread disconnected it
     guard.unlock();
     return send_to_kernel(h, from, done, flags);

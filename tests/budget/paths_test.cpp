@@ -7,6 +7,8 @@
 
 #include <cstdio>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "tests/budget/repeatable.h"
 #include "tests/unit/sock/mux.h"
@@ -93,6 +95,7 @@ class Paths : public testing::Test {
   Api a{hosts().a, Side::kVireo};
   Api b{hosts().b, Side::kVireo};
   char bytes_[4096] = {};
+  std::vector<std::pair<Api*, int>> opened_;
 
   static std::optional<Counted> counted_if(bool counts) {
     return counts ? std::optional<Counted>(std::in_place) : std::nullopt;
@@ -127,7 +130,12 @@ class Paths : public testing::Test {
     const int ours = a.accept(l);
     EXPECT_TRUE(ours >= 0 && a.is_carried(ours) && b.is_carried(theirs));
     EXPECT_EQ(a.close(l), 0);
+    opened_.insert(opened_.end(), {{&a, ours}, {&b, theirs}});
     return {ours, theirs};
+  }
+  /// What a path has left open: what the table keeps for it is not the heap's to find.
+  void TearDown() override {
+    for (const auto& [by, fd] : opened_) EXPECT_EQ(by->close(fd), 0);
   }
   void send(Api& by, int fd, size_t n) {
     ASSERT_EQ(by.send(fd, bytes_, n, 0), static_cast<ssize_t>(n));
@@ -316,6 +324,7 @@ TEST_F(Paths, EpollWait) {
         recv(b, theirs, 1);
       },
       Books::kCounted, kWarm);
+  EXPECT_EQ(mux.close(epoll), 0);
 }
 
 /// The ACKs of the SYN-ACK and of the answer ride on what the program does next.
@@ -362,6 +371,7 @@ TEST_F(Paths, ConnectAndClose) {
     pass(Duration::s(2));  // TIME-WAIT is over
     turn(b.host());
   });
+  EXPECT_EQ(b.close(l), 0);
 }
 
 TEST_F(Paths, AcceptAndClose) {
@@ -395,6 +405,7 @@ TEST_F(Paths, AcceptAndClose) {
     turn(b.host());
     turn(a.host());
   });
+  EXPECT_EQ(a.close(l), 0);
 }
 
 }  // namespace

@@ -29,8 +29,9 @@ void elsewhere(F f) {
 bool is_free(BiasedLock& l) {
   bool got = false;
   elsewhere([&] {
-    got = l.try_lock();
-    if (got) l.unlock();
+    if (!l.try_lock()) return;
+    got = true;
+    l.unlock();
   });
   return got;
 }
