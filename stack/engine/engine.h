@@ -302,7 +302,8 @@ class Engine {
   void tcp_close_listener(Listener& l, Instant now);
   /// Copies into send buffers and sends what may go. @return bytes taken; 0 = no room: wait for
   /// Effects::kWritable.
-  size_t tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
+  size_t tcp_send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept
+      VIREO_REQUIRES(lock_);
   /// The program took `bytes` out of recv_queue(f.tcb): may send a window update.
   void tcp_received(TcpFlow& f, uint32_t bytes, Instant now) noexcept {
     // Of what it may change only a window to be told has to leave.
@@ -311,13 +312,14 @@ class Engine {
   }
   /// One piece that leaves at once as a segment, the only one in flight. @return false: nothing was
   /// done, ask tcp_send(). Needs no settle().
-  bool tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool tcp_send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept VIREO_REQUIRES(lock_);
   /// The same behind others in flight (TCP_NODELAY), where no books are owed.
-  bool tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept VIREO_REQUIRES(lock_);
   /// One piece that joins what Nagle's algorithm holds back. As tcp_send_lone().
   bool tcp_hold(TcpFlow& f, const iovec& data) noexcept;
   /// tcp_send() by none of these three.
-  size_t tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
+  size_t tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept
+      VIREO_REQUIRES(lock_);
   /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
   void tcp_progress(TcpFlow& f, Instant now) noexcept { progress(f, SendBy::kCall, now); }
@@ -651,10 +653,11 @@ class Engine {
   bool has_sent_much() const noexcept {
     return stats_.tx_bytes.get() - sent_at_poll_ >= kSentPerPoll;
   }
-  void look_for_acks(const TcpFlow& f, Instant now) noexcept;
-  size_t tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept;
+  void look_for_acks(const TcpFlow& f, Instant now) noexcept VIREO_REQUIRES(lock_);
+  size_t tcp_send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept
+      VIREO_REQUIRES(lock_);
   size_t send_piece(TcpFlow& f, std::span<const iovec> data, bool more, SendBy by,
-                    Instant now) noexcept;
+                    Instant now) noexcept VIREO_REQUIRES(lock_);
   void progress(TcpFlow& f, SendBy by, Instant now) noexcept;
   void deliver_events(Instant now) noexcept;
   void run_timers(Instant now) noexcept;

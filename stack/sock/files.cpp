@@ -12,7 +12,7 @@ namespace {
 uint8_t proto_of(FileKind k) { return k == FileKind::kTcp ? IPPROTO_TCP : IPPROTO_UDP; }
 
 /// The last reference is gone: ends the flow, gives everything back.
-void close_file(File& f, UniqueFd port_holder) {
+void close_file(File& f, UniqueFd port_holder) VIREO_NO_THREAD_ANALYSIS {
   {
     const LockGuard control(f.control);
     Engine* e = f.engine.load(std::memory_order_acquire);

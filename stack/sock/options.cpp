@@ -434,7 +434,7 @@ bool is_kernel_only(int level, int name, const void* value, socklen_t len, bool 
   }
 }
 
-Result<void> replace_options(File& f, const SocketOptions& o) {
+Result<void> replace_options(File& f, const SocketOptions& o) VIREO_NO_THREAD_ANALYSIS {
   if (f.is_udp()) {
     f.udp->options = o;
     return {};

@@ -205,7 +205,7 @@ class Stack {
   Engine* home_of(const Placing& p) VIREO_REQUIRES(life_lock_);
   bool make_ring(const Placing& p, const Reach& wanted) VIREO_REQUIRES(life_lock_);
   void say_one_ring(const char* why) VIREO_REQUIRES(life_lock_);
-  void map_stats();
+  void map_stats() VIREO_REQUIRES(stats_lock_);
 
   Settings settings_;
   KernelDefaults defaults_;

@@ -45,7 +45,7 @@ bool SpareShadows::put(Handle h) noexcept {
       ::getrlimit(RLIMIT_NOFILE, &limit);
       most_ = static_cast<unsigned>(std::min<rlim_t>(kMost, limit.rlim_cur / 16));
     }
-    const auto find = [&](auto&& is) {
+    const auto find = [&](auto&& is) VIREO_NO_THREAD_ANALYSIS {
       return std::find_if(spares_.begin(), spares_.begin() + most_, is);
     };
     s = find([](const Spare& place) { return !place.fd; });

@@ -291,7 +291,8 @@ void push(Handle h) {
 namespace {
 
 /// Appends and sends. @return bytes taken.
-size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags) noexcept {
+size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags) noexcept
+    VIREO_REQUIRES(e.lock()) {
   const Instant now = Clock::now();
   const bool more = (flags & MSG_MORE) != 0;
   if ((flags & MSG_OOB) == 0) [[likely]]

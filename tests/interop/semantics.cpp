@@ -535,7 +535,9 @@ void options() {
   tried("a bad time", [&] { return setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t); });
   t = {-1, 0};
   tried("a negative time", [&] { return setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t); });
+  note("at once", read_some(s));
   send(s, "goes on", 7, 0);
+  note("events", polled_until(s, POLLIN));
   note("echo", read_some(s));
   close(s);
 }
