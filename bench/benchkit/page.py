@@ -15,7 +15,7 @@ h1{font-size:26px;margin:0 0 4px}h2{font-size:20px;margin:42px 0 4px}h3{font-siz
 p{margin:6px 0;max-width:860px}.small{color:#555;font-size:13px}
 table{border-collapse:collapse;font-size:13px;margin:10px 0}td,th{padding:3px 9px;text-align:right;border-bottom:1px solid #ddd}
 td:first-child,th:first-child{text-align:left}th{font-weight:600;vertical-align:bottom}.scroll{overflow-x:auto}
-.holds{color:#006d4a}.short{color:#b00020;font-weight:600}
+.holds{color:#006d4a}.short{white-space:nowrap;color:#b00020;font-weight:600}
 svg{max-width:100%;height:auto;display:block;margin:8px 0;font:12px system-ui,"DejaVu Sans",sans-serif}
 svg .grid{stroke:#e4e4e4}svg .axis{fill:none;stroke:#333}svg .tick{stroke:#333}svg .title{font-size:13px}
 svg .whisker{fill:none;stroke:#333;stroke-width:1}
