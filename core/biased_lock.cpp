@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/sleep.h"
@@ -15,8 +14,8 @@ namespace {
 constexpr int kSpins = 64;
 /// An owner that has not left by then has lost its processor.
 constexpr int kSpinsForOwner = 1024;
-constexpr timespec kNapForOwner{0, 50'000};
-constexpr timespec kRefused{0, 1'000'000};
+constexpr Duration kNapForOwner = Duration::us(50);
+constexpr Duration kRefused = Duration::ms(1);
 /// How much longer the row must be each time that threads of the program turn out to share the
 /// lock: the third time it is never.
 constexpr unsigned kShiftIfShared = 8;
@@ -31,14 +30,6 @@ int64_t membarrier(int command) noexcept {
   return r;
 }
 
-/// The raw call: libc's may be the interposed one.
-void nap(const timespec& t) noexcept {
-  const int saved = errno;
-  while (::syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &t, nullptr) != 0 && errno == EINTR) {
-  }
-  errno = saved;
-}
-
 /// What this thread has written, others see in what they read from now on, and it what they wrote.
 /// Registered for, as a bias proves; but a sandbox may have closed in since. Then: far longer than
 /// a processor keeps a store to itself, and never again.
@@ -46,7 +37,9 @@ void make_seen() noexcept {
   if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) [[likely]]
     return;
   g_is_allowed.store(false, std::memory_order_relaxed);
-  nap(kRefused);
+  const std::atomic<uint32_t> nothing{0};
+  while (futex_wait(nothing, 0, kRefused) != Wake::kTimeout) {
+  }
 }
 
 }  // namespace
@@ -165,7 +158,7 @@ void BiasedLock::take_from(uint32_t owner) noexcept {
     if (i < kSpinsForOwner)
       cpu_relax();
     else
-      nap(kNapForOwner);
+      futex_wait(inside_, owner, kNapForOwner);  // it wakes nobody: for so long at most
   }
   row_ = 0;
   if (!t_visits && owner != t_name)

@@ -1,11 +1,11 @@
 // A lock that one thread takes again and again for next to nothing.
 //
 // An engine's lock is taken twice in each round trip, nearly always by the same thread; its two
-// atomic operations a time are a good part of what a small write costs. Who takes it some ten
-// thousand times in a row gets it biased: from then on it says in a word of its own that it is
-// inside, by plain stores. Another that comes takes the bias away: it claims the lock's word, makes
-// every thread of the process pass a barrier (membarrier(2)), so that the owner has either seen
-// that or has been seen, and waits until it is outside. That costs microseconds, on virtual
+// atomic operations a time are a good part of what a small write costs. Who takes it tens
+// of thousands of times in a row gets it biased: from then on it says in a word of its own that it
+// is inside, by plain stores. Another that comes takes the bias away: it claims the lock's word,
+// makes every thread of the process pass a barrier (membarrier(2)), so that the owner has either
+// seen that or has been seen, and waits until it is outside. That costs microseconds, on virtual
 // machines tens of them, so that a lock which threads of the program share soon stays a plain one;
 // the helper, which comes once a second, is not held against it.
 //

@@ -3,7 +3,7 @@
 //   1 fork / process life   2 fd allocation   3 device registry and open   4 port registry
 //   5 a File's control lock (options, epoll sets)   6 an engine's, lower EngineId first
 //   7 leaves (log, stats)
-// An engine's and an epoll's list are BiasedLocks (core/biased_lock.h).
+// An engine's, and that of an epoll's ready list, are BiasedLocks (core/biased_lock.h).
 // A thread that holds one takes only locks of a higher number. Nothing blocks under an engine's
 // but a leaf.
 #pragma once

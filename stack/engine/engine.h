@@ -175,12 +175,12 @@ class Engine {
 
   BiasedLock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread
   /// Takes the lock, and does the books that a receiving call left to whoever comes next. Who takes
-  /// it by lock() leaves them, and does nothing but what allows for that. Any thread.
+  /// it by take_lock() leaves them, and does nothing but what allows for that. Any thread.
   void acquire() noexcept VIREO_ACQUIRE(lock_) {
     take_lock();
     settle();
   }
-  /// lock().lock(): no books are done.
+  /// Takes the lock, and no books are done.
   void take_lock() noexcept VIREO_ACQUIRE(lock_) VIREO_NO_THREAD_ANALYSIS {
     if (!lock_.enter()) [[unlikely]]
       take_lock_plain();
@@ -795,7 +795,8 @@ class Engine {
   static constexpr unsigned kTimerLooks = 3;
   static constexpr unsigned kMostTimerLooks = kTimersPerPoll * Wheel::kLooksPerFired;
   static constexpr Duration kLongestBacklog = Duration::us(256);
-  /// Frames of the program's calls that wait for the doorbell of another.
+  /// Frames of the program's calls that wait for the doorbell of another. More make each cheaper,
+  /// but a look at what came, once in 32 KiB, rings soon after.
   static constexpr unsigned kMostUnrung = 20;
   /// Frames of one turn, whosever, that leave with one doorbell.
   static constexpr unsigned kMostTogether = 32;

@@ -45,20 +45,21 @@ Stack* make_stack() {
                                           .want_mourner = true,
                                           .may_have_rings = may_have_rings(settings())});
   if (stack == nullptr) return nullptr;
+  // From before a fork to behind it the thread is inside, too: it holds the library's locks.
   pthread_atfork(
       [] {
-        begin_fork();
+        go_in();
         process_stack()->fork_prepare();
       },
       [] {
         process_stack()->fork_parent();
-        end_fork(false);
+        go_out();
       },
       [] {
         g_lock.reset_after_fork();
         reset_signals_after_fork();
         process_stack()->fork_child();
-        end_fork(true);
+        go_out();
       });
   install_stack(stack);
   return stack;

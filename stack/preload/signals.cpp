@@ -136,14 +136,6 @@ void run_deferred() noexcept {
   errno = saved;
 }
 
-void begin_fork() noexcept { t_state.depth = t_state.depth + 1; }
-
-void end_fork(bool is_child) noexcept {
-  t_state.depth = t_state.depth - 1;
-  if (is_child) t_signals.deferred = 0;
-  if (t_signals.deferred != 0 && t_state.depth == 0) run_deferred();
-}
-
 int set_action(int signo, const struct sigaction* action, struct sigaction* old) noexcept {
   if (signo <= 0 || signo >= NSIG || is_fault(signo)) return real().sigaction(signo, action, old);
   // A handler may call us too (sigaction is async-signal-safe): none runs while the table changes.
@@ -179,7 +171,10 @@ int set_action(int signo, const struct sigaction* action, struct sigaction* old)
 
 bool is_inside() noexcept { return t_state.depth != 0; }
 
-void reset_signals_after_fork() noexcept { g_lock.reset_after_fork(); }
+void reset_signals_after_fork() noexcept {
+  g_lock.reset_after_fork();
+  t_signals.deferred = 0;
+}
 
 int set_interrupt(int signo, bool interrupts) noexcept {
   struct sigaction a;

@@ -26,11 +26,20 @@ struct ThreadSignals {
 /// Runs the handlers that were put off.
 [[gnu::cold]] void run_deferred() noexcept;
 
+/// The thread goes into the library, and comes out of it: of the outermost call, handlers that were
+/// put off run.
+inline void go_in() noexcept { t_state.depth = t_state.depth + 1; }
+inline void go_out() noexcept {
+  t_state.depth = t_state.depth - 1;
+  if (t_signals.deferred != 0 && t_state.depth == 0) [[unlikely]]
+    run_deferred();
+}
+
 /// Marks that the thread is inside the library; on the way out of the outermost one, handlers that
 /// were put off run.
 class Inside {
  public:
-  Inside() noexcept : no_restart_before_(t_state.no_restart) { t_state.depth = t_state.depth + 1; }
+  Inside() noexcept : no_restart_before_(t_state.no_restart) { go_in(); }
   ~Inside() {
     if (!left_) leave();
   }
@@ -40,9 +49,7 @@ class Inside {
   /// and all of them have SA_RESTART, so that an interrupted call is to be made again.
   bool leave() noexcept {
     left_ = true;
-    t_state.depth = t_state.depth - 1;
-    if (t_signals.deferred != 0 && t_state.depth == 0) [[unlikely]]
-      run_deferred();
+    go_out();
     return t_state.no_restart == no_restart_before_;
   }
 
@@ -51,17 +58,13 @@ class Inside {
   uint32_t no_restart_before_;
 };
 
-/// From before a fork(2) to behind it the thread is inside, too: it holds the library's locks. What
-/// was put off meanwhile is the parent's.
-void begin_fork() noexcept;
-void end_fork(bool is_child) noexcept;
-
 /// sigaction(2) as the program sees it. @return 0 or -1 with errno.
 int set_action(int signo, const struct sigaction* action, struct sigaction* old) noexcept;
 /// This thread is in a call of ours, perhaps with locks held: a handler asks, before it ends the
 /// process.
 bool is_inside() noexcept;
-/// The child of a fork: whoever held the table's lock is not here.
+/// The child of a fork: whoever held the table's lock is not here, and what was put off amid the
+/// fork is the parent's.
 void reset_signals_after_fork() noexcept;
 /// siginterrupt(3)'s flag. Future and present action of `signo` restart calls, or do not.
 int set_interrupt(int signo, bool interrupts) noexcept;
