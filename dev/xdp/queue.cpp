@@ -27,6 +27,13 @@ constexpr size_t kCacheLine = 64;
 
 void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
+xdp_statistics statistics_of(int fd) {
+  xdp_statistics s{};
+  unsigned length = sizeof s;
+  (void)get_option(fd, SOL_XDP, XDP_STATISTICS, &s, &length);
+  return s;
+}
+
 }  // namespace
 
 XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
@@ -342,7 +349,7 @@ bool XdpQueue::kick() noexcept {
   }
   uint32_t waiting = 0;
   for (unsigned round = 0; round < kKickRounds; ++round) {
-    const long r = sys(SYS_sendto, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
+    const long r = sys(SYS_sendto, xsk_.tx_fd(), 0, 0, MSG_DONTWAIT, 0, 0);
     if (r >= 0) [[likely]] {
       kick_due_ = false;
       return true;
@@ -401,14 +408,12 @@ bool XdpQueue::alive() noexcept {
 /// XDP_STATISTICS. Left out: tx_ring_empty_descs, times the kernel found nothing to send, which is
 /// no loss. A kernel before 5.9 does not fill the last three.
 QueueLosses XdpQueue::losses() const noexcept {
-  xdp_statistics s{};
-  unsigned length = sizeof s;
-  if (get_option(xsk_.fd(), SOL_XDP, XDP_STATISTICS, &s, &length) != 0) return {};
-  return {.rx_ring_full = s.rx_ring_full,
-          .rx_no_frame = s.rx_dropped,
-          .rx_starved = s.rx_fill_ring_empty_descs,
-          .rx_refused = s.rx_invalid_descs,
-          .tx_refused = s.tx_invalid_descs};
+  const xdp_statistics received = statistics_of(xsk_.fd());
+  return {.rx_ring_full = received.rx_ring_full,
+          .rx_no_frame = received.rx_dropped,
+          .rx_starved = received.rx_fill_ring_empty_descs,
+          .rx_refused = received.rx_invalid_descs,
+          .tx_refused = statistics_of(xsk_.tx_fd()).tx_invalid_descs};
 }
 
 }  // namespace vireo::xdp

@@ -2,9 +2,11 @@
 
 #include <sys/mman.h>
 
+#include <cstring>
 #include <ctime>
 
 #include "core/high_fd.h"
+#include "core/log.h"
 #include "dev/xdp/uapi.h"
 
 namespace vireo::xdp {
@@ -12,6 +14,8 @@ namespace {
 
 /// Milliseconds, about, to wait for a queue that is being freed.
 constexpr int kBindTries = 200;
+/// Of the TX ring, in the order of map_rings().
+constexpr size_t kTxMap = 2;
 
 std::unexpected<Err> refused(long result, const char* where) {
   return fail(static_cast<int>(-result), where);
@@ -22,6 +26,15 @@ Result<Mapping> map_ring(int fd, uint64_t page_offset, size_t length) {
                       MAP_SHARED | MAP_POPULATE, fd, static_cast<long>(page_offset));
   if (at < 0 && at > -4096) return refused(at, "mmap of an AF_XDP ring");
   return Mapping(reinterpret_cast<void*>(at), length);
+}
+
+Result<xdp_mmap_offsets> ring_offsets(int fd) {
+  xdp_mmap_offsets at{};
+  unsigned length = sizeof at;
+  if (const long r = get_option(fd, SOL_XDP, XDP_MMAP_OFFSETS, &at, &length); r < 0)
+    return refused(r, "XDP_MMAP_OFFSETS");
+  if (length != sizeof at) return fail(ENOTSUP, "AF_XDP of a kernel before 5.4");
+  return at;
 }
 
 Result<UniqueFd> xdp_socket() {
@@ -76,18 +89,28 @@ Result<Xsk> Xsk::open_registering(std::span<std::byte> memory, uint32_t chunk_by
   if (r == -ENOBUFS)
     return fail(ENOMEM, "RLIMIT_MEMLOCK is below the packet memory (XDP_UMEM_REG)");
   if (r < 0) return refused(r, "registration of the packet memory (XDP_UMEM_REG)");
-  if (auto ok = x->map_rings(sizes); !ok) return std::unexpected(ok.error());
-  if (auto ok = x->bind(ifindex, queue, bind_flags, -1); !ok) return std::unexpected(ok.error());
+  if (auto ok = x->start(ifindex, queue, bind_flags, -1, sizes); !ok)
+    return std::unexpected(ok.error());
   return x;
 }
 
 Result<Xsk> Xsk::open_shared(int other, IfIndex ifindex, QueueId queue, const RingSizes& sizes) {
   auto x = make();
   if (!x) return x;
-  if (auto ok = x->map_rings(sizes); !ok) return std::unexpected(ok.error());
-  if (auto ok = x->bind(ifindex, queue, XDP_SHARED_UMEM, other); !ok)
+  if (auto ok = x->start(ifindex, queue, XDP_SHARED_UMEM, other, sizes); !ok)
     return std::unexpected(ok.error());
   return x;
+}
+
+Result<void> Xsk::start(IfIndex ifindex, QueueId queue, uint16_t flags, int other,
+                        const RingSizes& sizes) {
+  if (auto ok = map_rings(sizes); !ok) return ok;
+  if (auto ok = bind(ifindex, queue, flags, other); !ok) return ok;
+  if (zero_copy_) return {};
+  if (auto ok = part_sending(ifindex, queue, sizes.tx); !ok)
+    log<LogLevel::kInfo>("one AF_XDP socket sends and receives, which is slower: {}: {}",
+                         ok.error().where, std::strerror(ok.error().code));
+  return {};
 }
 
 Result<void> Xsk::map_rings(const RingSizes& sizes) {
@@ -102,12 +125,9 @@ Result<void> Xsk::map_rings(const RingSizes& sizes) {
     if (const long r = set_option(fd(), SOL_XDP, m.option, &m.entries, sizeof m.entries); r < 0)
       return refused(r, "size of an AF_XDP ring");
   }
-  xdp_mmap_offsets at{};
-  unsigned length = sizeof at;
-  if (const long r = get_option(fd(), SOL_XDP, XDP_MMAP_OFFSETS, &at, &length); r < 0)
-    return refused(r, "XDP_MMAP_OFFSETS");
-  if (length != sizeof at) return fail(ENOTSUP, "AF_XDP of a kernel before 5.4");
-
+  const auto offsets = ring_offsets(fd());
+  if (!offsets) return std::unexpected(offsets.error());
+  const xdp_mmap_offsets& at = *offsets;
   const struct {
     uint64_t page_offset;
     xdp_ring_offset at;
@@ -156,6 +176,27 @@ Result<void> Xsk::bind(IfIndex ifindex, QueueId queue, uint16_t flags, int other
   unsigned length = sizeof options;
   if (get_option(fd(), SOL_XDP, XDP_OPTIONS, &options, &length) == 0)
     zero_copy_ = (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
+  return {};
+}
+
+/// Where the kernel copies, the peer's processor often runs our receiving side (veth's does, RPS
+/// may) and writes to the socket at each frame, while ours sends by it: its cache lines went to and
+/// fro, a tenth of a round trip and of a stream's frame. A second socket of the same queue has TX
+/// to itself, the first one's stays empty.
+Result<void> Xsk::part_sending(IfIndex ifindex, QueueId queue, uint32_t entries) {
+  auto sender = make();
+  if (!sender) return std::unexpected(sender.error());
+  const int fd = sender->fd();
+  if (const long r = set_option(fd, SOL_XDP, XDP_TX_RING, &entries, sizeof entries); r < 0)
+    return refused(r, "size of an AF_XDP ring");
+  const auto at = ring_offsets(fd);
+  if (!at) return std::unexpected(at.error());
+  auto map = map_ring(fd, XDP_PGOFF_TX_RING, at->tx.desc + entries * sizeof(xdp_desc));
+  if (!map) return std::unexpected(map.error());
+  if (auto ok = sender->bind(ifindex, queue, XDP_SHARED_UMEM, fd_.get()); !ok) return ok;
+  maps_[kTxMap] = std::move(*map);
+  tx = ProducerRing<xdp_desc>({maps_[kTxMap].base(), maps_[kTxMap].length(), at->tx, entries});
+  tx_fd_ = std::move(sender->fd_);
   return {};
 }
 

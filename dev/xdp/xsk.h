@@ -1,6 +1,6 @@
-// One AF_XDP socket: bound to a queue of an interface, its four rings mapped.
-// Owner: an XdpQueue. Thread: as the queue.
-// Source: af_xdp.rst; errors as net/xdp/xsk.c and xdp_umem.c of Linux 6.1 to 6.18 give them.
+// An AF_XDP socket, bound to a queue of an interface, its four rings mapped; where the kernel
+// copies frames, with a second one that sends. Owner: an XdpQueue. Thread: as the queue. Source:
+// af_xdp.rst; errors as net/xdp/xsk.c and xdp_umem.c of Linux 6.1 to 6.18 give them.
 #pragma once
 
 #include <sys/types.h>
@@ -60,6 +60,8 @@ class Xsk {
   static Result<Xsk> open_shared(int other, IfIndex ifindex, QueueId queue, const RingSizes& sizes);
 
   int fd() const { return fd_.get(); }
+  /// The socket that TX is of, to be called for what is in it: fd() or the second one.
+  int tx_fd() const { return tx_fd_ ? tx_fd_.get() : fd(); }
   bool is_zero_copy() const { return zero_copy_; }
 
   ConsumerRing<xdp_desc> rx;
@@ -69,10 +71,14 @@ class Xsk {
 
  private:
   static Result<Xsk> make();
+  Result<void> start(IfIndex ifindex, QueueId queue, uint16_t flags, int other,
+                     const RingSizes& sizes);
   Result<void> map_rings(const RingSizes& sizes);
   Result<void> bind(IfIndex ifindex, QueueId queue, uint16_t flags, int other);
+  Result<void> part_sending(IfIndex ifindex, QueueId queue, uint32_t entries);
 
   UniqueFd fd_;
+  UniqueFd tx_fd_;  ///< none: fd_ sends, too
   Mapping maps_[4];
   bool zero_copy_ = false;
 };

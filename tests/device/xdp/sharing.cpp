@@ -96,6 +96,65 @@ TEST_F(XdpSharing, AQueueIsOpenedOnce) {
   EXPECT_TRUE(end.open_queue()) << end.error.where;
 }
 
+uint32_t count_own_fds() {
+  uint32_t n = 0;
+  for (uint32_t fd = next_own_fd(0); fd < kMaxOwnFds; fd = next_own_fd(fd + 1)) ++n;
+  return n;
+}
+
+/// The process may open one descriptor more, while this lives.
+class OneDescriptorLeft {
+ public:
+  OneDescriptorLeft() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{256, before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int fd; (fd = dup(STDERR_FILENO)) >= 0;) taken_.emplace_back(fd);
+    taken_.pop_back();
+  }
+  ~OneDescriptorLeft() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<UniqueFd> taken_;
+};
+
+bool sends(End& from, Queue& to) {
+  const PacketRef p(from.pool->take());
+  const Bytes frame = udp_frame(0, 1);
+  std::memcpy(p->data(), frame.data(), frame.size());
+  p->length = static_cast<uint16_t>(frame.size());
+  const PacketSlice body{p.get(), p->data_at, p->length};
+  return from.queues[0]->tx({{}, {&body, 1}, 0}, Doorbell::kNow) && next_packet(to) == frame;
+}
+
+TEST_F(XdpSharing, WhereFramesAreCopiedASecondSocketSends) {
+  const Veth veth;
+  End a(veth.index(0));
+  End b(veth.index(1));
+  ASSERT_TRUE(a.device && b.device && b.open_queue() && b.steer(kAddress[1]));
+  const uint32_t before = count_own_fds();
+  ASSERT_TRUE(a.open_queue());
+  EXPECT_EQ(count_own_fds(), before + 2);
+  EXPECT_TRUE(sends(a, *b.queues[0]));
+  a.queues.clear();
+  EXPECT_EQ(count_own_fds(), before);
+}
+
+TEST_F(XdpSharing, WithoutRoomForASecondDescriptorOneSocketDoesBoth) {
+  const Veth veth;
+  End a(veth.index(0));
+  End b(veth.index(1));
+  ASSERT_TRUE(a.device && b.device && b.open_queue() && b.steer(kAddress[1]));
+  const uint32_t before = count_own_fds();
+  {
+    const OneDescriptorLeft tight;
+    ASSERT_TRUE(a.open_queue()) << a.error.where;
+  }
+  EXPECT_EQ(count_own_fds(), before + 1);
+  EXPECT_TRUE(sends(a, *b.queues[0]));
+}
+
 TEST_F(XdpSharing, AQueueTakenByAnotherSocketIsBusy) {
   const Veth veth;
   auto memory = Arena::create(1, false);
