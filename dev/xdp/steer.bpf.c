@@ -2,7 +2,7 @@
 // on, everything else to the kernel untouched. Exact 5-tuple first, then local address and port,
 // then port alone; an ICMP error goes where the flow it quotes goes. Fragments, IPv6 extension
 // headers and malformed frames are the kernel's. Runs in the driver (native) or in the stack
-// (generic), once a frame: two hash look-ups at most for an exact hit.
+// (generic), once a frame: no hash look-up where the port has a single rule, one for an exact hit.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -55,8 +55,9 @@ struct {
   __type(value, __u32);
 } sockets SEC(".maps");
 
-__u8 port_kinds[STEER_PORTS];   /* enum steer_kind bits */
-const volatile __u8 own_mac[6]; /* of the interface */
+__u8 port_kinds[STEER_PORTS];          /* enum steer_kind bits */
+struct steer_lone4 lone4[STEER_PORTS]; /* by the same slot */
+const volatile __u8 own_mac[6];        /* of the interface */
 const volatile __u8 write_tags;
 
 /* The part of TCP, UDP and of a quoted header that steering reads. */
@@ -90,10 +91,23 @@ static __always_inline int is_for_us(const struct ethhdr* eth) {
          d[4] == own_mac[4] && d[5] == own_mac[5];
 }
 
-static __always_inline const __u32* find4(const struct ethhdr* eth, __u8 proto, __be32 local,
-                                          __be32 remote, __be16 local_port, __be16 remote_port) {
+/* What a look-up says: no rule, or the rule's tag. */
+#define NO_RULE (-1LL)
+static __always_inline __s64 tag_at(const __u32* tag) { return tag ? (__s64)*tag : NO_RULE; }
+
+static __always_inline int is_lone4(const struct steer_lone4* rule, const struct ethhdr* eth,
+                                    __be32 local, __be32 remote, __be16 remote_port) {
+  if (rule->local ? rule->local != local : !is_for_us(eth)) return 0;
+  return !rule->remote || (rule->remote == remote && rule->remote_port == remote_port);
+}
+
+static __always_inline __s64 find4(const struct ethhdr* eth, __u8 proto, __be32 local,
+                                   __be32 remote, __be16 local_port, __be16 remote_port) {
   const __u32* tag;
-  const __u8 kinds = port_kinds[STEER_PORT_SLOT(proto == IPPROTO_UDP, local_port)];
+  const __u32 slot = STEER_PORT_SLOT(proto == IPPROTO_UDP, local_port);
+  const __u8 kinds = port_kinds[slot];
+  if (kinds & STEER_LONE4)
+    return is_lone4(&lone4[slot], eth, local, remote, remote_port) ? 0 : NO_RULE;
   if (kinds & STEER_EXACT4) {
     struct steer_exact4 k = {.local = local,
                              .remote = remote,
@@ -101,26 +115,25 @@ static __always_inline const __u32* find4(const struct ethhdr* eth, __u8 proto, 
                              .remote_port = remote_port,
                              .proto = proto};
     tag = bpf_map_lookup_elem(&exact4, &k);
-    if (tag) return *tag == STEER_SPARED ? 0 : tag;
+    if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
   }
   if (kinds & (STEER_LOCAL4 | STEER_WILD4)) {
     struct steer_local4 k = {.local = local, .local_port = local_port, .proto = proto};
     if (kinds & STEER_LOCAL4) {
       tag = bpf_map_lookup_elem(&local4, &k);
-      if (tag) return tag;
+      if (tag) return *tag;
     }
     if ((kinds & STEER_WILD4) && is_for_us(eth)) {
       k.local = 0;
-      return bpf_map_lookup_elem(&local4, &k);
+      return tag_at(bpf_map_lookup_elem(&local4, &k));
     }
   }
-  return 0;
+  return NO_RULE;
 }
 
-static __always_inline const __u32* find6(const struct ethhdr* eth, __u8 proto,
-                                          const struct in6_addr* local,
-                                          const struct in6_addr* remote, __be16 local_port,
-                                          __be16 remote_port) {
+static __always_inline __s64 find6(const struct ethhdr* eth, __u8 proto,
+                                   const struct in6_addr* local, const struct in6_addr* remote,
+                                   __be16 local_port, __be16 remote_port) {
   const __u32* tag;
   const __u8 kinds = port_kinds[STEER_PORT_SLOT(proto == IPPROTO_UDP, local_port)];
   if (kinds & STEER_EXACT6) {
@@ -128,21 +141,21 @@ static __always_inline const __u32* find6(const struct ethhdr* eth, __u8 proto,
     __builtin_memcpy(k.local, local, 16);
     __builtin_memcpy(k.remote, remote, 16);
     tag = bpf_map_lookup_elem(&exact6, &k);
-    if (tag) return *tag == STEER_SPARED ? 0 : tag;
+    if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
   }
   if (kinds & (STEER_LOCAL6 | STEER_WILD6)) {
     struct steer_local6 k = {.local_port = local_port, .proto = proto};
     if (kinds & STEER_LOCAL6) {
       __builtin_memcpy(k.local, local, 16);
       tag = bpf_map_lookup_elem(&local6, &k);
-      if (tag) return tag;
+      if (tag) return *tag;
     }
     if ((kinds & STEER_WILD6) && is_for_us(eth)) {
       __builtin_memset(k.local, 0, 16);
-      return bpf_map_lookup_elem(&local6, &k);
+      return tag_at(bpf_map_lookup_elem(&local6, &k));
     }
   }
-  return 0;
+  return NO_RULE;
 }
 
 /* To the socket of this queue; a queue nobody opened is the kernel's. */
@@ -168,7 +181,7 @@ static __always_inline int is_quoted4_carried(const struct ethhdr* eth, const vo
     return 0;
   const struct ports* p = (const void*)ip + ip->ihl * 4;
   if ((const void*)(p + 1) > end) return 0;
-  return find4(eth, ip->protocol, ip->saddr, ip->daddr, p->source, p->dest) != 0;
+  return find4(eth, ip->protocol, ip->saddr, ip->daddr, p->source, p->dest) != NO_RULE;
 }
 
 /* RFC 4443 §2.1: types below 128 are errors; 1 to 4 are assigned. */
@@ -179,7 +192,7 @@ static __always_inline int is_quoted6_carried(const struct ethhdr* eth, const vo
   const struct ports* p = (const void*)(ip + 1);
   if ((const void*)(p + 1) > end) return 0;
   if (icmp->type < 1 || icmp->type > 4 || ip->version != 6 || !is_carried(ip->nexthdr)) return 0;
-  return find6(eth, ip->nexthdr, &ip->saddr, &ip->daddr, p->source, p->dest) != 0;
+  return find6(eth, ip->nexthdr, &ip->saddr, &ip->daddr, p->source, p->dest) != NO_RULE;
 }
 
 SEC("xdp.frags")
@@ -208,8 +221,8 @@ int vireo_steer(struct xdp_md* ctx) {
     if (is_carried(ip->protocol)) {
       const struct ports* p = at;
       if ((const void*)(p + 1) > end) return XDP_PASS;
-      const __u32* tag = find4(eth, ip->protocol, ip->daddr, ip->saddr, p->dest, p->source);
-      return tag ? to_socket(ctx, *tag) : XDP_PASS;
+      const __s64 tag = find4(eth, ip->protocol, ip->daddr, ip->saddr, p->dest, p->source);
+      return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
     if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(eth, at, end)) return to_socket(ctx, 0);
     return XDP_PASS;
@@ -222,8 +235,8 @@ int vireo_steer(struct xdp_md* ctx) {
     if (is_carried(ip->nexthdr)) {
       const struct ports* p = at;
       if ((const void*)(p + 1) > end) return XDP_PASS;
-      const __u32* tag = find6(eth, ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
-      return tag ? to_socket(ctx, *tag) : XDP_PASS;
+      const __s64 tag = find6(eth, ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
+      return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
     if (ip->nexthdr == IPPROTO_ICMPV6 && is_quoted6_carried(eth, at, end)) return to_socket(ctx, 0);
   }

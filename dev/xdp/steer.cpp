@@ -61,6 +61,12 @@ uint64_t port_key(uint32_t port_slot, steer_kind kind) {
   return uint64_t{port_slot} << 8 | static_cast<uint64_t>(kind);
 }
 
+bool is_v4(steer_kind kind) {
+  return kind == STEER_EXACT4 || kind == STEER_LOCAL4 || kind == STEER_WILD4;
+}
+
+using Arrays = steer_bpf::steer_bpf__bss;
+
 template <class Bytes>
 void copy_address(Bytes& to, const IpAddr& from) {
   std::memcpy(to, from.bytes().data(), sizeof to);
@@ -88,7 +94,7 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   if (r == -ENOMEM || r == -E2BIG) return fail(ENOMEM, "maps of the steering program");
   if (r < 0) return fail(ENOTSUP, "load of the steering program");
   // libbpf's own descriptors have low numbers, and it lets nobody move them: ours stay, it goes.
-  std::shared_ptr<Steering> made(new Steering);
+  std::shared_ptr<Steering> made(new Steering(tags));
   made->program_ = copy_of(bpf_program__fd(skeleton->progs.vireo_steer));
   made->exact4_ = copy_of(bpf_map__fd(skeleton->maps.exact4));
   made->exact6_ = copy_of(bpf_map__fd(skeleton->maps.exact6));
@@ -98,12 +104,10 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   for (const UniqueFd* fd : {&made->program_, &made->exact4_, &made->exact6_, &made->local4_,
                              &made->local6_, &made->sockets_})
     if (!*fd) return fail_errno("descriptors of the steering program");
-  constexpr size_t kBytes = sizeof(steer_bpf::steer_bpf__bss::port_kinds);
-  static_assert(sizeof(steer_bpf::steer_bpf__bss) == kBytes);
-  void* at =
-      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(skeleton->maps.bss), 0);
+  void* at = mmap(nullptr, sizeof(Arrays), PROT_READ | PROT_WRITE, MAP_SHARED,
+                  bpf_map__fd(skeleton->maps.bss), 0);
   if (at == MAP_FAILED) return fail_errno("memory of the steering program");
-  made->port_kinds_ = Mapping(at, kBytes);
+  made->arrays_ = Mapping(at, sizeof(Arrays));
   return made;
 }
 
@@ -211,11 +215,16 @@ int Steering::map_of(steer_kind kind) const {
   return local6_.get();
 }
 
+uint32_t Steering::rules_at(uint32_t port_slot, steer_kind kind) const noexcept {
+  const auto it = per_port_.find(port_key(port_slot, kind));
+  return it == per_port_.end() ? 0 : it->second;
+}
+
 /// Keeps the port filter true: a bit is set while any rule of its kind has the port.
 void Steering::note_kind(const Entry& e, bool added) noexcept {
   uint32_t& rules = per_port_[port_key(e.port_slot, e.kind)];
   rules += added ? 1U : ~0U;
-  std::atomic_ref<uint8_t> bits(static_cast<uint8_t*>(port_kinds_.base())[e.port_slot]);
+  std::atomic_ref<uint8_t> bits(static_cast<Arrays*>(arrays_.base())->port_kinds[e.port_slot]);
   const auto bit = static_cast<uint8_t>(e.kind);
   if (rules != 0) {
     bits.fetch_or(bit, std::memory_order_relaxed);
@@ -223,6 +232,25 @@ void Steering::note_kind(const Entry& e, bool added) noexcept {
     bits.fetch_and(static_cast<uint8_t>(~bit), std::memory_order_relaxed);
     per_port_.erase(port_key(e.port_slot, e.kind));
   }
+}
+
+/// Behind note_kind() of an IPv4 rule: the port's only one goes into the array, and with a second
+/// the tables are asked. Which is left when that goes again is not looked for. A frame that comes
+/// amid this finds the rules as they were before or are behind it.
+void Steering::note_lone(const Entry& e, bool may_be_lone) noexcept {
+  Arrays& arrays = *static_cast<Arrays*>(arrays_.base());
+  std::atomic_ref<uint8_t> bits(arrays.port_kinds[e.port_slot]);
+  bits.fetch_and(static_cast<uint8_t>(~STEER_LONE4), std::memory_order_relaxed);
+  uint32_t rules = 0;
+  for (const steer_kind kind : {STEER_EXACT4, STEER_LOCAL4, STEER_WILD4})
+    rules += rules_at(e.port_slot, kind);
+  if (rules != 1 || !may_be_lone) return;
+  const bool exact = e.kind == STEER_EXACT4;
+  arrays.lone4[e.port_slot] = {.local = exact ? e.exact4.local : e.local4.local,
+                               .remote = exact ? e.exact4.remote : 0,
+                               .remote_port = exact ? e.exact4.remote_port : uint16_t{0},
+                               .pad = 0};
+  bits.fetch_or(STEER_LONE4, std::memory_order_release);  // the rule is there before it is found
 }
 
 Result<uint64_t> Steering::add(const FlowKey& key, FlowTag tag) {
@@ -237,6 +265,7 @@ Result<uint64_t> Steering::add(const FlowKey& key, FlowTag tag) {
     return fail(code, "steering table");
   }
   note_kind(*e, true);
+  if (is_v4(e->kind)) note_lone(*e, !tags_ && value != STEER_SPARED);
   rules_.emplace(++last_id_, *e);
   return last_id_;
 }
@@ -247,6 +276,7 @@ void Steering::remove(uint64_t id) noexcept {
   if (it == rules_.end()) return;
   bpf_map_delete_elem(map_of(it->second.kind), &it->second.exact4);
   note_kind(it->second, false);
+  if (is_v4(it->second.kind)) note_lone(it->second, false);
   rules_.erase(it);
 }
 

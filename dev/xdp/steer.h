@@ -52,7 +52,7 @@ class Steering {
   int program_fd() const { return program_.get(); }
 
  private:
-  Steering() = default;
+  explicit Steering(bool tags) : tags_(tags) {}
 
   /// A rule as the maps hold it.
   struct Entry {
@@ -67,11 +67,14 @@ class Steering {
   };
   static Result<Entry> entry_of(const FlowKey& key);
   int map_of(steer_kind kind) const;
+  uint32_t rules_at(uint32_t port_slot, steer_kind kind) const noexcept;
   void note_kind(const Entry& e, bool added) noexcept;
+  void note_lone(const Entry& e, bool may_be_lone) noexcept;
 
   UniqueFd program_, exact4_, exact6_, local4_, local6_, sockets_;
-  Mapping port_kinds_;  ///< the program's array of that name
+  Mapping arrays_;  ///< the program's, see Arrays
   UniqueFd link_;
+  const bool tags_;  ///< the program writes them
   std::mutex lock_;
   std::unordered_map<uint64_t, Entry> rules_;
   std::unordered_map<uint64_t, uint32_t> per_port_;  ///< (port slot, kind) -> rules

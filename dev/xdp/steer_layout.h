@@ -34,6 +34,14 @@ struct steer_local6 {
   __u8 proto, pad;
 };
 
+/* The rule of a port that has one IPv4 rule and no more, as most have: an array is a cache line
+   where a hash table is three. An all-zero address is a wildcard here, too; the remote port is then
+   none. Its tag is 0: where tags are written the tables are asked. */
+struct steer_lone4 {
+  __be32 local, remote;
+  __be16 remote_port, pad;
+};
+
 /* Which kinds of key exist for a local port: one byte per (protocol, port), so that a frame pays
    only for look-ups that can hit and a frame of the kernel's pays for none. */
 enum steer_kind {
@@ -44,6 +52,8 @@ enum steer_kind {
   STEER_LOCAL6 = 16,
   STEER_WILD6 = 32,
 };
+/* In the same byte: the port's IPv4 rule is in the array, and the tables need not be asked. */
+#define STEER_LONE4 64U
 #define STEER_PORTS 131072U
 #define STEER_PORT_SLOT(is_udp, port_as_on_wire) (((is_udp) ? 65536U : 0U) | (port_as_on_wire))
 

@@ -229,6 +229,13 @@ const Case kCases[] = {
     {"icmp6_quote_too_short", {kExactTcp6}, error6(kSentTcp6, 2, 42), To::kKernel},
 };
 
+/// A flow at the same port that no case's frame is of.
+FlowKey of_a_stranger(FlowKey k) {
+  k.local.addr = k.v6 ? kOurs6 : kOurs4;
+  k.remote = {k.v6 ? *IpAddr::parse("fd76::77") : *IpAddr::parse("203.0.113.77"), 7777, 0};
+  return k;
+}
+
 class Steering : public ::testing::TestWithParam<std::tuple<XdpMode, Case>> {};
 
 TEST_P(Steering, EveryFrameGoesToOneSide) {
@@ -286,6 +293,17 @@ TEST_P(Steering, EveryFrameGoesToOneSide) {
     rules.push_back(std::move(*rule));
   }
   EXPECT_EQ(outcome(), c.to);
+  {
+    // A port's only rule is found another way than one of several.
+    std::vector<FlowRule> others;
+    for (const FlowKey& k : c.keys) {
+      auto rule = (*device)->steer(of_a_stranger(k), FlowTag(4), **queue);
+      if (rule) others.push_back(std::move(*rule));  // else an earlier key's stranger is the same
+    }
+    EXPECT_EQ(others.empty(), c.keys.empty());
+    EXPECT_EQ(outcome(), c.to) << "among other rules of the same ports";
+  }
+  EXPECT_EQ(outcome(), c.to) << "after the other rules ended";
   rules.clear();
   EXPECT_EQ(outcome(), To::kKernel) << "after the rules ended";
 }
