@@ -31,7 +31,8 @@ struct Options {
   double seconds = 0;  ///< of a stream, or of a ping-pong in the place of `count`
   uint32_t batch = 1;  ///< frames of a stream for each doorbell
   int cpu = -1;
-  int peer_cpu = -1;  ///< of the server that `pair` starts
+  int peer_cpu = -1;   ///< of the server that `pair` starts
+  bool reads = false;  ///< the sink looks at all bytes of a frame, as who copies them would
   bool json = false;
   XdpOptions xdp{.rx_frames = 256, .tx_frames = 256};
 };
@@ -53,7 +54,7 @@ static_assert(sizeof(Frame) == 46);
 inline constexpr std::string_view kDeviceOptions =
     "  [--if NAME | --shm NAME] [--local IP] [--remote IP] [--peer-mac MAC]\n"
     "  [--size BYTES] [--seconds S] [--batch N] [--cpu N] [--mode auto|zerocopy|native|generic]\n"
-    "  [--tags] [--busy-poll US] [--json]\n";
+    "  [--tags] [--busy-poll US] [--read] [--json]\n";
 /// Of argv[1], the command, and kDeviceOptions. Errors: `usage`, which does not return, or die().
 Options parse(int argc, char** argv, void (*usage)());
 

@@ -80,6 +80,8 @@ Options parse(int argc, char** argv, void (*usage)()) {
       o.xdp.tags = true;
     } else if (name == "--busy-poll") {
       o.xdp.busy_poll_us = number(value());
+    } else if (name == "--read") {
+      o.reads = true;
     } else if (name == "--json") {
       o.json = true;
     } else {

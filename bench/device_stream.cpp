@@ -36,6 +36,13 @@ Body body_of(PacketPool& pool, uint32_t bytes) {
   return body;
 }
 
+/// A byte of each cache line.
+void look_at(const PacketBuf& p) {
+  constexpr size_t kLine = 64;
+  for (size_t at = 0; at < p.length; at += kLine)
+    (void)*reinterpret_cast<const volatile std::byte*>(p.bytes().data() + at);
+}
+
 }  // namespace
 
 void source(const Options& o) {
@@ -109,6 +116,7 @@ void sink(const Options& o) {
     uint64_t burst_bytes = 0, burst_frames = 0;
     for (RxDesc& d : std::span(in).first(n)) {
       burst_bytes += d.packet->length;
+      if (o.reads) look_at(*d.packet);
       burst_frames += (d.flags & RxFlags::kMore) == RxFlags::kNone ? 1 : 0;
       d.packet.reset();
     }
