@@ -147,6 +147,15 @@ class Queue {
   virtual bool alive() noexcept { return true; }
   /// May cost a system call.
   virtual QueueLosses losses() const noexcept { return {}; }
+
+  /// Where the device would copy the head of the next frame to, with room for any head: one written
+  /// there and given to the next tx() need not be copied. A copy reads in wide loads what was just
+  /// written in small stores, and so waits until all that were before them have left the core.
+  /// Null: nowhere, write it elsewhere. Valid until the next call of tx().
+  std::byte* head_place() const noexcept { return head_place_; }
+
+ protected:
+  std::byte* head_place_ = nullptr;
 };
 
 /// An open network interface. Closing it removes all its rules and queues.

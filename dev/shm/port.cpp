@@ -124,7 +124,7 @@ bool ShmQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   std::byte* to = slot->bytes();
   const std::byte* const end = to + sender_.capacity();
   VIREO_ASSERT(frame.head.size() <= sender_.capacity());
-  std::memcpy(to, frame.head.data(), frame.head.size());
+  if (frame.head.data() != to) std::memcpy(to, frame.head.data(), frame.head.size());
   to += frame.head.size();
   for (const PacketSlice& s : frame.body) {
     VIREO_ASSERT(s.length <= end - to);  // longer than the MTU the caps told
@@ -135,11 +135,12 @@ bool ShmQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   if (bell == Doorbell::kLater) {
     sender_.publish();
     unrung_ = true;
-    return true;
+  } else {
+    unrung_ = false;
+    if (sender_.publish_and_look()) [[unlikely]]
+      device_.bell_.ring();
   }
-  unrung_ = false;
-  if (sender_.publish_and_look()) [[unlikely]]
-    device_.bell_.ring();
+  head_place_ = sender_.next_place();
   return true;
 }
 

@@ -56,6 +56,11 @@ class RingSender {
   }
   /// For frames given to publish(): as above.
   uint32_t look() noexcept { return next_ != 0 ? store_and_look(ring_.slot(next_ - 1), next_) : 0; }
+  /// The bytes of the slot that reserve() would give, as far as is known without a look at the
+  /// receiver's count; or nullptr.
+  std::byte* next_place() noexcept {
+    return next_ - taken_ > ring_.mask ? nullptr : ring_.slot(next_).bytes();
+  }
   const std::atomic<uint32_t>& word() const noexcept { return ring_.control->armed; }
   uint32_t capacity() const { return ring_.capacity(); }
 

@@ -88,10 +88,12 @@ checksum::Sum sum_of(const tcp::Burst& burst) {
 
 /// Where the header goes, and the payload's sum: right before the payload, where the device may
 /// leave it, unless it still reads that.
-std::pair<std::byte*, checksum::Sum> place(const tcp::Plan& plan, size_t head_bytes, Room& room) {
+std::pair<std::byte*, checksum::Sum> place(const tcp::Plan& plan, size_t head_bytes, Room& room,
+                                           const Queue& queue) {
   PacketBuf& b = *plan.packet;
   const checksum::Sum sum =
       plan.sum_known ? plan.sum : checksum::sum(b.frame + plan.at, plan.length);
+  if (std::byte* const there = queue.head_place(); there != nullptr) return {there, sum};
   if (plan.at == b.data_at && b.device_refs == 0 && b.data_at >= sizeof room) [[likely]]
     return {b.data() - head_bytes, sum};
   return {room, sum};
@@ -184,7 +186,7 @@ bool Engine::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept {
   std::byte* head = room;
   if (plan.length != 0)
     std::tie(head, what.payload_sum) =
-        place(plan, f.egress.header.size() + plan.options_length, room);
+        place(plan, f.egress.header.size() + plan.options_length, room, f.egress.port->queue());
   const size_t n = f.egress.header.emit_tcp(head, what);
   if (f.ip.mtu_discover == IP_PMTUDISC_DONT) [[unlikely]]
     ++f.next_ip_id;
@@ -254,7 +256,7 @@ unsigned Engine::emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& b
       if (!emit(f, p, bell)) return false;
     } else {
       alignas(16) Room room;
-      const auto [head, sum] = place(p, run.size(), room);
+      const auto [head, sum] = place(p, run.size(), room, queue);
       run.emit(head, p.seq.value(), sum);
       const PacketSlice slice{p.packet, p.at, p.length};
       if (!queue.tx({{head, run.size()}, {&slice, 1}, 0}, Doorbell::kLater)) return false;

@@ -80,7 +80,10 @@ class HeaderTemplate {
         f.seq, f.ack,
         static_cast<uint32_t>(5 + options / 4) << 28 | uint32_t{f.flags} << 16 | f.window};
     std::byte* const tcp = out + l4_at_;
-    std::memcpy(tcp + offsetof(TcpHeader, seq_raw), words, sizeof words);
+    // One by one: a wider load of what was just written would wait for the store buffer.
+    std::memcpy(tcp + offsetof(TcpHeader, seq_raw), &words[0], 4);
+    std::memcpy(tcp + offsetof(TcpHeader, seq_raw) + 4, &words[1], 4);
+    std::memcpy(tcp + offsetof(TcpHeader, seq_raw) + 8, &words[2], 4);
     checksum::Sum options_sum = 0;
     if (options == kTimestampBytes) [[likely]]  // a constant length is three loads
       options_sum =

@@ -51,6 +51,38 @@ TEST_P(DeviceContract, FullRingTakesNothingAndLosesNothing) {
   for (uint32_t i = 0; i < total; ++i) ASSERT_EQ(got[i].bytes, frame(0, i)) << i;
 }
 
+/// Round the ring and into a full one; every other head is written where the device would copy it.
+TEST_P(DeviceContract, AHeadWrittenInPlaceArrivesAsOneThatIsCopied) {
+  const uint32_t total = std::min(3 * idle_free_[0], 1000U);
+  std::vector<Received> got;
+  uint32_t sent = 0, in_place = 0;
+  const auto end = SteadyClock::now() + Milliseconds(10'000);
+  while (got.size() < total && SteadyClock::now() < end) {
+    if (sent < total) {
+      const Bytes bytes = frame(0, sent);
+      std::byte* const there = sent % 2 == 0 ? queue(0).head_place() : nullptr;
+      if (there != nullptr) std::memcpy(there, bytes.data(), kHeader);
+      const PacketRef body = body_of(pool(0), std::span(bytes).subspan(kHeader));
+      if (body) {
+        const PacketSlice slice{body.get(), body->data_at, body->length};
+        const std::byte* const head = there != nullptr ? there : bytes.data();
+        if (queue(0).tx({{head, kHeader}, {&slice, 1}}, Doorbell::kNow)) {
+          in_place += there != nullptr;
+          ++sent;
+          continue;
+        }
+      }
+    }
+    queue(0).tx_reap();
+    pair_->progress();
+    while (receive_burst(1, got) > 0) {
+    }
+  }
+  ASSERT_EQ(got.size(), total);
+  for (uint32_t i = 0; i < total; ++i) ASSERT_EQ(got[i].bytes, frame(0, i)) << i;
+  EXPECT_GE(in_place, pair_->device(0).caps().kind == DeviceKind::kShm ? total / 4 : 0);
+}
+
 TEST_P(DeviceContract, FlushRingsForWhatWasQueued) {
   for (uint32_t i = 0; i < 5; ++i) ASSERT_TRUE(send(0, frame(0, i), Doorbell::kLater));
   queue(0).tx_flush();
