@@ -86,8 +86,8 @@ checksum::Sum sum_of(const tcp::Burst& burst) {
   return sum;
 }
 
-/// Where the header goes, and the payload's sum: right before the payload, where the device may
-/// leave it, unless it still reads that.
+/// Where the header goes, and the payload's sum: where the device would copy it, or right before
+/// the payload, where the device may leave it, unless it still reads that.
 std::pair<std::byte*, checksum::Sum> place(const tcp::Plan& plan, size_t head_bytes, Room& room,
                                            const Queue& queue) {
   PacketBuf& b = *plan.packet;

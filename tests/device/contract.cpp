@@ -133,6 +133,23 @@ std::vector<Received> DeviceContract::receive(int side, size_t count) {
   return out;
 }
 
+void DeviceContract::carry(std::vector<Received>& got, uint32_t sent, uint32_t total,
+                           const std::function<bool(uint32_t)>& send_number) {
+  const auto end = SteadyClock::now() + Milliseconds(10'000);
+  while (got.size() < total && SteadyClock::now() < end) {
+    if (sent < total && send_number(sent)) {
+      ++sent;
+      continue;
+    }
+    queue(0).tx_reap();
+    pair_->progress();
+    while (receive_burst(1, got) > 0) {
+    }
+  }
+  ASSERT_EQ(got.size(), total);
+  for (uint32_t i = 0; i < total; ++i) ASSERT_EQ(got[i].bytes, frame(0, i)) << i;
+}
+
 bool DeviceContract::stays_quiet(int side) {
   std::vector<Received> out;
   const auto end = SteadyClock::now() + pair_->quiet();

@@ -107,6 +107,10 @@ class DeviceContract : public ::testing::TestWithParam<ContractBackend> {
   unsigned receive_burst(int side, std::vector<Received>& out, size_t limit = 16);
   /// Receives until `count` frames are there or nothing comes for a while.
   std::vector<Received> receive(int side, size_t count);
+  /// Sends frames `sent` to `total` of 0 by `send_number`, which says false where there is no room,
+  /// and receives at 1 meanwhile. `got` then holds all, in order, or the test has failed.
+  void carry(std::vector<Received>& got, uint32_t sent, uint32_t total,
+             const std::function<bool(uint32_t)>& send_number);
   /// True if nothing comes for quiet().
   bool stays_quiet(int side);
   /// Reaps until no frame is under way any more, or time is up. @return how many were reaped.

@@ -36,50 +36,26 @@ TEST_P(DeviceContract, FullRingTakesNothingAndLosesNothing) {
   reap_until_idle(0);
   // The ring is usable again, for more than its size.
   const uint32_t total = sent + 3 * sent + 7;
-  const auto end = SteadyClock::now() + Milliseconds(10'000);
-  while (got.size() < total && SteadyClock::now() < end) {
-    if (sent < total && send(0, frame(0, sent))) {
-      ++sent;
-      continue;
-    }
-    queue(0).tx_reap();
-    pair_->progress();
-    while (receive_burst(1, got) > 0) {
-    }
-  }
-  ASSERT_EQ(got.size(), total);
-  for (uint32_t i = 0; i < total; ++i) ASSERT_EQ(got[i].bytes, frame(0, i)) << i;
+  carry(got, sent, total, [&](uint32_t i) { return send(0, frame(0, i)); });
 }
 
 /// Round the ring and into a full one; every other head is written where the device would copy it.
 TEST_P(DeviceContract, AHeadWrittenInPlaceArrivesAsOneThatIsCopied) {
   const uint32_t total = std::min(3 * idle_free_[0], 1000U);
   std::vector<Received> got;
-  uint32_t sent = 0, in_place = 0;
-  const auto end = SteadyClock::now() + Milliseconds(10'000);
-  while (got.size() < total && SteadyClock::now() < end) {
-    if (sent < total) {
-      const Bytes bytes = frame(0, sent);
-      std::byte* const there = sent % 2 == 0 ? queue(0).head_place() : nullptr;
-      if (there != nullptr) std::memcpy(there, bytes.data(), kHeader);
-      const PacketRef body = body_of(pool(0), std::span(bytes).subspan(kHeader));
-      if (body) {
-        const PacketSlice slice{body.get(), body->data_at, body->length};
-        const std::byte* const head = there != nullptr ? there : bytes.data();
-        if (queue(0).tx({{head, kHeader}, {&slice, 1}}, Doorbell::kNow)) {
-          in_place += there != nullptr;
-          ++sent;
-          continue;
-        }
-      }
-    }
-    queue(0).tx_reap();
-    pair_->progress();
-    while (receive_burst(1, got) > 0) {
-    }
-  }
-  ASSERT_EQ(got.size(), total);
-  for (uint32_t i = 0; i < total; ++i) ASSERT_EQ(got[i].bytes, frame(0, i)) << i;
+  uint32_t in_place = 0;
+  carry(got, 0, total, [&](uint32_t i) {
+    const Bytes bytes = frame(0, i);
+    std::byte* const there = i % 2 == 0 ? queue(0).head_place() : nullptr;
+    if (there == nullptr) return send(0, bytes);
+    const PacketRef body = body_of(pool(0), std::span(bytes).subspan(kHeader));
+    if (!body) return false;
+    std::memcpy(there, bytes.data(), kHeader);
+    const PacketSlice slice{body.get(), body->data_at, body->length};
+    const bool left = queue(0).tx({{there, kHeader}, {&slice, 1}}, Doorbell::kNow);
+    in_place += left;
+    return left;
+  });
   EXPECT_GE(in_place, pair_->device(0).caps().kind == DeviceKind::kShm ? total / 4 : 0);
 }
 
