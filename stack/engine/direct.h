@@ -117,13 +117,15 @@ template <class F>
   using Header = wire::HeaderTemplate;
   const tcp::Tcb& t = f.tcb;
   std::byte* const head = b->data() - Header::kPlainTcp;
-  f.egress.header.emit_plain_tcp(head, {.seq = t.snd_seq(t.snd_end).value(),
-                                        .ack = t.rcv_seq(t.rcv_nxt).value(),
-                                        .window = window,
-                                        .ts_val = tcp::timestamp(t, now),
-                                        .ts_echo = t.ts_recent,
-                                        .payload_bytes = b->length,
-                                        .payload_sum = sum});
+  f.egress.header.emit_plain_tcp(
+      head, {.seq = t.snd_seq(t.snd_end).value(),
+             .ack = t.rcv_seq(t.rcv_nxt).value(),
+             .flags = static_cast<uint8_t>(wire::TcpFlags::kAck | wire::TcpFlags::kPsh),
+             .window = window,
+             .ts_val = tcp::timestamp(t, now),
+             .ts_echo = t.ts_recent,
+             .payload_bytes = b->length,
+             .payload_sum = sum});
   const PacketSlice slice{b, b->data_at, b->length};
   return f.egress.port->queue().tx({{head, Header::kPlainTcp}, {&slice, 1}, 0}, bell);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "stack/tcp/output.h"
+#include "stack/tcp/recovery.h"
 #include "stack/tcp/unsent.h"
 
 namespace vireo::tcp {
@@ -74,8 +75,49 @@ bool plan_burst(Tcb& t, const Plan& p, const BurstLimits& most, Burst& b) {
   return b.segments > 1;
 }
 
-void sent_burst(Tcb& t, const Plan& plan, const Burst& b, Instant now) {
-  b.for_each(plan, [&](const Plan& p) { return sent(t, p, now), true; });
+Plan Burst::plan(const Plan& first, const Segment& s) const {
+  Plan p = first;
+  p.seq = first.seq + s.from;
+  p.offset = first.offset + s.from;
+  p.flags = s.flags;
+  p.packet = s.text.packet;
+  p.at = s.text.at;
+  p.length = s.text.length;
+  return p;
+}
+
+void sent_burst(Tcb& t, const Plan& plan, const Burst& b, unsigned segments, Instant now) {
+  forget_lone(t);
+  const bool is_all = segments == b.segments;
+  const uint32_t bytes = is_all ? b.bytes : segments * plan.length;
+  StreamOffset end = plan.offset;
+  uint32_t length = 0;
+  for (uint32_t left = bytes; left != 0; left -= length) {
+    length = std::min<uint32_t>(left, plan.length);
+    if (t.paced) [[unlikely]]
+      t.queue.board().pacer.spend(length, t.config->max_pacing_rate, now);
+    SendDesc& d = t.queue.next();
+    if (d.marks != 0) [[unlikely]]
+      count_more(t, d, length);
+    d.sent_at = now;
+    end += length;
+    if (end >= d.end()) t.queue.pass_next();
+  }
+  if (length < current_mss(t)) t.queue.board().snd_sml = end;
+  if (has(plan.flags, SegFlags::kCwr)) t.ecn_cwr_due = false;
+  if (is_all && has(b.last_flags, SegFlags::kFin)) [[unlikely]] {
+    fin_sent(t, now);
+    ++end;
+  }
+  t.segs_out += segments;
+  t.data_segs_out += segments;
+  t.bytes_sent += bytes;
+  t.last_sent = now;
+  note_answer(t, now);
+  sent_up_to(t, end, plan);
+  if (t.recovery == Recovery::kFast) [[unlikely]]
+    t.queue.board().prr_out += bytes;
+  data_sent_timer(t, now);
 }
 
 }  // namespace vireo::tcp

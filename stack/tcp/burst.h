@@ -36,45 +36,50 @@ struct Burst {
   SegFlags last_flags;  ///< of the last segment
   PacketSlice slices[kMostSlices];
 
+  /// What one of them has of its own; the rest is as the first Plan says.
+  struct Segment {
+    PacketSlice text;
+    uint32_t from;  ///< bytes of the burst before it
+    SegFlags flags;
+  };
+
   /// What all of them say together: PSH and FIN are for the last, CWR for the first.
   SegFlags flags(const Plan& first) const { return first.flags | last_flags; }
 
-  /// Calls fn(const Plan&) for each segment of the burst that `first` leads, as on the wire, until
-  /// it says false.
+  /// Calls fn(const Segment&) for each segment of the burst that `first` leads, as on the wire,
+  /// until it says false.
   template <class F>
   void for_each(const Plan& first, F&& fn) const;
+  /// As next_segment() would have said it.
+  Plan plan(const Plan& first, const Segment& s) const;
 };
 
 /// `plan` is what next_segment() just gave. @return true: more segments may leave behind it now,
 /// and the burst of them is `b`; then sent_burst() commits it instead of sent(). False: it goes
 /// alone. Changes nothing.
 bool plan_burst(Tcb& t, const Plan& plan, const BurstLimits& most, Burst& b);
-/// As sent() for one after the other.
-void sent_burst(Tcb& t, const Plan& plan, const Burst& b, Instant now);
+/// The first `segments` of it left: as sent() for one after the other.
+void sent_burst(Tcb& t, const Plan& plan, const Burst& b, unsigned segments, Instant now);
 
 template <class F>
 void Burst::for_each(const Plan& first, F&& fn) const {
-  Plan p = first;
-  const PacketSlice* slice = slices;
-  unsigned of_slice = 0;
-  for (uint32_t done = 0;;) {
-    if (!fn(std::as_const(p))) return;
-    done += p.length;
-    if (done >= bytes) return;
-    p.seq = p.seq + p.length;
-    p.offset += p.length;
-    p.at = static_cast<uint16_t>(p.at + p.length);
-    of_slice += p.length;
+  Segment s{slices[0], 0, first.flags};
+  uint32_t of_slice = 0;
+  for (const PacketSlice* slice = slices;;) {
+    s.text.length = static_cast<uint16_t>(std::min<uint32_t>(first.length, bytes - s.from));
+    const uint32_t end = s.from + s.text.length;
+    if (end == bytes) s.flags |= last_flags;
+    if (!fn(std::as_const(s)) || end == bytes) return;
+    s.from = end;
+    s.flags &= ~SegFlags::kCwr;
+    of_slice += s.text.length;
     if (of_slice == slice->length) {  // a segment never lies in two
-      p.packet = (++slice)->packet;
-      p.at = slice->at;
+      s.text.packet = (++slice)->packet;
+      s.text.at = slice->at;
       of_slice = 0;
+    } else {
+      s.text.at = static_cast<uint16_t>(s.text.at + s.text.length);
     }
-    p.length = static_cast<uint16_t>(std::min<uint32_t>(first.length, bytes - done));
-    p.sum = p.packet->sum;
-    p.sum_known = p.length == p.packet->length;
-    p.flags &= ~SegFlags::kCwr;
-    if (done + p.length == bytes) p.flags |= last_flags;
   }
 }
 

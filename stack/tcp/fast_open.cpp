@@ -71,8 +71,6 @@ void plan_fast_open(Tcb& t, Plan& p) {
   p.packet = packet;
   p.at = packet->data_at;
   p.length = packet->length;
-  p.sum = packet->sum;
-  p.sum_known = true;
 }
 
 void syn_data_sent(Tcb& t, const Plan& p, Instant now) {

@@ -23,7 +23,7 @@ void sent_joined(Tcb& t, const Plan& plan, const Burst& b, Instant now) {
     watch.begin = plan.offset;
     watch.end = plan.offset + b.bytes;
   }
-  sent_burst(t, plan, b, now);
+  sent_burst(t, plan, b, b.segments, now);
   t.segs_out -= b.segments - 1U;
   t.data_segs_out -= b.segments - 1U;
 }

@@ -238,15 +238,14 @@ void plan_probe(Tcb& t, Instant now, Plan& p) {
   return false;
 }
 
-/// Data went out: the timer starts, or the probe waits anew for the last of it (RFC 8985 §7.2).
+}  // namespace
+
 void data_sent_timer(Tcb& t, Instant now) {
   if (t.rtx_timer == RtxTimer::kProbe)
     t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
   else if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist)
     restart_timer(t, now);
 }
-
-}  // namespace
 
 [[gnu::cold]] uint32_t mss_beside_blocks(const Tcb& t) {
   if (!t.sack_on) return t.mss;
@@ -316,12 +315,8 @@ void sent(Tcb& t, const Plan& p, Instant now) {
         text_sent(t, p, current_mss(t), now);
         if (has(p.flags, SegFlags::kCwr)) t.ecn_cwr_due = false;
       }
-      if (has(p.flags, SegFlags::kFin)) [[unlikely]] {
-        SendDesc& fin = t.queue.next();
-        fin.sent_at = now;
-        if (t.snd_max > t.snd_end) ++fin.retransmits;
-        t.queue.pass_next();
-      }
+      if (has(p.flags, SegFlags::kFin)) [[unlikely]]
+        fin_sent(t, now);
       sent_up_to(t, end, p);
       if (t.recovery == Recovery::kFast) [[unlikely]]
         t.queue.board().prr_out += p.length;

@@ -75,8 +75,6 @@ inline void plan_plain(const Tcb& t, Instant now, StreamOffset offset, Plan& p) 
   p.packet = nullptr;
   p.at = 0;
   p.length = 0;
-  p.sum = 0;
-  p.sum_known = false;
   p.retransmission = false;
   p.offset = offset;
 }
@@ -86,8 +84,6 @@ inline void attach(PacketBuf* b, uint64_t skip, uint32_t length, Plan& p) {
   p.packet = b;
   p.at = static_cast<uint16_t>(b->data_at + skip);
   p.length = static_cast<uint16_t>(length);
-  p.sum = b->sum;
-  p.sum_known = length == b->length;
 }
 
 // ---- after: it left
@@ -134,6 +130,17 @@ inline void ack_sent(Tcb& t, uint16_t window, unsigned shift) {
   t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt + (uint64_t{window} << shift));
   t.delack_at = Instant::never();
 }
+
+/// The FIN, the descriptor next().
+inline void fin_sent(Tcb& t, Instant now) {
+  SendDesc& fin = t.queue.next();
+  fin.sent_at = now;
+  if (t.snd_max > t.snd_end) ++fin.retransmits;
+  t.queue.pass_next();
+}
+
+/// Data went out: the timer starts, or the probe waits anew for the last of it (RFC 8985 §7.2).
+void data_sent_timer(Tcb& t, Instant now);
 
 /// The books of one segment that left: `n` bytes, never sent before and the last there are, with
 /// this window field, an ACK and nothing else.

@@ -108,8 +108,6 @@ struct Plan {
   PacketBuf* packet = nullptr;  ///< payload buffer, null = none; stays the Tcb's
   uint16_t at = 0;              ///< payload offset from packet->frame
   uint16_t length = 0;          ///< payload bytes
-  uint32_t sum = 0;             ///< folded ones' complement sum of the payload if sum_known
-  bool sum_known = false;
   bool retransmission = false;
   wire::Ecn ecn = wire::Ecn::kNotEct;  ///< for its IP header
   uint8_t kind = 0;                    ///< private to TCP between next_segment() and sent()

@@ -75,4 +75,34 @@ HeaderTemplate HeaderTemplate::build(const Params& p) noexcept {
   return t;
 }
 
+size_t HeaderTemplate::emit_tcp(std::byte* out, const TcpFields& f, L4Sum mode) const noexcept {
+  copy_fixed(out);
+  const size_t options = f.options.size();
+  const auto l4_bytes = static_cast<uint32_t>(sizeof(TcpHeader) + options + f.payload_bytes);
+  const be32 words[3] = {
+      f.seq, f.ack,
+      static_cast<uint32_t>(5 + options / 4) << 28 | uint32_t{f.flags} << 16 | f.window};
+  std::byte* const tcp = out + l4_at_;
+  // One by one: a wider load of what was just written would wait for the store buffer.
+  std::memcpy(tcp + offsetof(TcpHeader, seq_raw), &words[0], 4);
+  std::memcpy(tcp + offsetof(TcpHeader, seq_raw) + 4, &words[1], 4);
+  std::memcpy(tcp + offsetof(TcpHeader, seq_raw) + 8, &words[2], 4);
+  checksum::Sum options_sum = 0;
+  if (options == kTimestampBytes) [[likely]]  // a constant length is three loads
+    options_sum =
+        checksum::copy_and_sum(tcp + sizeof(TcpHeader), f.options.data(), kTimestampBytes);
+  else if (options != 0)
+    options_sum = checksum::copy_and_sum(tcp + sizeof(TcpHeader), f.options.data(), options);
+  const uint16_t urgent = std::byteswap(f.urgent);
+  std::memcpy(tcp + offsetof(TcpHeader, urgent), &urgent, 2);
+  uint64_t sum = uint64_t{l4_sum_} + checksum::word(static_cast<uint16_t>(l4_bytes));
+  if (mode == L4Sum::kFull) {
+    sum += uint64_t{words[0].raw()} + words[1].raw() + words[2].raw() + ports_ + urgent +
+           f.payload_sum + options_sum;
+  }
+  put_sum(tcp + offsetof(TcpHeader, checksum), sum, mode, false);
+  patch_ip(out, l4_bytes, f.ip_id, static_cast<uint8_t>(f.ecn));
+  return size_ + options;
+}
+
 }  // namespace vireo::wire

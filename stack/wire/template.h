@@ -72,70 +72,7 @@ class HeaderTemplate {
   };
   /// Writes the complete header: size() bytes and those of the options, none behind them.
   /// @return how many.
-  size_t emit_tcp(std::byte* out, const TcpFields& f, L4Sum mode = L4Sum::kFull) const noexcept {
-    copy_fixed(out);
-    const size_t options = f.options.size();
-    const auto l4_bytes = static_cast<uint32_t>(sizeof(TcpHeader) + options + f.payload_bytes);
-    const be32 words[3] = {
-        f.seq, f.ack,
-        static_cast<uint32_t>(5 + options / 4) << 28 | uint32_t{f.flags} << 16 | f.window};
-    std::byte* const tcp = out + l4_at_;
-    // One by one: a wider load of what was just written would wait for the store buffer.
-    std::memcpy(tcp + offsetof(TcpHeader, seq_raw), &words[0], 4);
-    std::memcpy(tcp + offsetof(TcpHeader, seq_raw) + 4, &words[1], 4);
-    std::memcpy(tcp + offsetof(TcpHeader, seq_raw) + 8, &words[2], 4);
-    checksum::Sum options_sum = 0;
-    if (options == kTimestampBytes) [[likely]]  // a constant length is three loads
-      options_sum =
-          checksum::copy_and_sum(tcp + sizeof(TcpHeader), f.options.data(), kTimestampBytes);
-    else if (options != 0)
-      options_sum = checksum::copy_and_sum(tcp + sizeof(TcpHeader), f.options.data(), options);
-    const uint16_t urgent = std::byteswap(f.urgent);
-    std::memcpy(tcp + offsetof(TcpHeader, urgent), &urgent, 2);
-    uint64_t sum = uint64_t{l4_sum_} + checksum::word(static_cast<uint16_t>(l4_bytes));
-    if (mode == L4Sum::kFull) {
-      sum += uint64_t{words[0].raw()} + words[1].raw() + words[2].raw() + ports_ + urgent +
-             f.payload_sum + options_sum;
-    }
-    put_sum(tcp + offsetof(TcpHeader, checksum), sum, mode, false);
-    patch_ip(out, l4_bytes, f.ip_id, static_cast<uint8_t>(f.ecn));
-    return size_ + options;
-  }
-
-  /// The headers of TCP segments that differ in nothing but their number and their bytes, of which
-  /// each has as many: written once, then copied and patched.
-  class TcpRun {
-   public:
-    /// `f` without number and sum: those of each segment come with it.
-    TcpRun(const HeaderTemplate& t, TcpFields f) noexcept : tcp_at_(t.l4_at_) {
-      f.seq = 0;
-      f.payload_sum = 0;
-      size_ = t.emit_tcp(bytes_, f);
-      VIREO_ASSERT(size_ >= 32 && size_ <= 96);  // the pieces of emit()
-      uint16_t field;
-      std::memcpy(&field, bytes_ + tcp_at_ + offsetof(TcpHeader, checksum), 2);
-      sum_ = static_cast<uint16_t>(~field);
-    }
-    /// As emit_tcp() with these, to the bit.
-    void emit(std::byte* out, uint32_t seq, checksum::Sum payload_sum) const noexcept {
-      const size_t last = size_ - 32;
-      const size_t middle = std::min<size_t>(last, 32);
-      std::memcpy(out, bytes_, 32);
-      std::memcpy(out + middle, bytes_ + middle, 32);
-      std::memcpy(out + last, bytes_ + last, 32);
-      const be32 number(seq);
-      std::memcpy(out + tcp_at_ + offsetof(TcpHeader, seq_raw), &number, 4);
-      const be16 sum = checksum::finish(uint64_t{sum_} + number.raw() + payload_sum);
-      std::memcpy(out + tcp_at_ + offsetof(TcpHeader, checksum), &sum, 2);
-    }
-    size_t size() const { return size_; }
-
-   private:
-    alignas(32) std::byte bytes_[kMaxBytes];
-    size_t size_;
-    uint16_t sum_;
-    uint8_t tcp_at_;
-  };
+  size_t emit_tcp(std::byte* out, const TcpFields& f, L4Sum mode = L4Sum::kFull) const noexcept;
 
   struct UdpFields {
     uint32_t payload_bytes = 0;     ///< at most 65527
@@ -163,10 +100,11 @@ class HeaderTemplate {
   bool is_plain_tcp() const { return size_ == kPlainTcp - kTimestampBytes; }
   bool is_plain_udp() const { return size_ == kPlainUdp; }
 
-  /// A segment that says ACK and PSH, with timestamps and no identification.
+  /// A segment with timestamps, and no identification.
   struct PlainFields {
     uint32_t seq;
     uint32_t ack;
+    uint8_t flags;
     uint16_t window;
     uint32_t ts_val;
     uint32_t ts_echo;
@@ -178,7 +116,7 @@ class HeaderTemplate {
     const auto l4_bytes = static_cast<uint32_t>(kPlainTcp - kPlainL4 + f.payload_bytes);
     emit_plain_ip(out, l4_bytes);
     const uint64_t numbers = segment_numbers(Seq32(f.seq), Seq32(f.ack));
-    const uint32_t word = 0x1880U | uint32_t{std::byteswap(f.window)} << 16;
+    const uint32_t word = 0x80U | uint32_t{f.flags} << 8 | uint32_t{std::byteswap(f.window)} << 16;
     const uint32_t kind = be32(kTimestampsWord).raw();
     const uint64_t stamps = uint64_t{std::byteswap(f.ts_echo)} << 32 | std::byteswap(f.ts_val);
     const uint64_t rest =

@@ -208,8 +208,9 @@ void Host::pump() {
       tcp::add_fast_open(p, fast_open_.granted.front());
     tcp::Burst burst;
     if (bursts_.bytes != 0 && tcp::plan_burst(*tcb_, p, bursts_, burst)) {
-      burst.for_each(p, [this](const Plan& segment) { return emit(segment, false), true; });
-      tcp::sent_burst(*tcb_, p, burst, now_);
+      burst.for_each(
+          p, [&](const tcp::Burst::Segment& s) { return emit(burst.plan(p, s), false), true; });
+      tcp::sent_burst(*tcb_, p, burst, burst.segments, now_);
       continue;
     }
     emit(p, false);

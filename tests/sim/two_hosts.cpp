@@ -100,14 +100,14 @@ bool TwoHosts::send_burst(int side, const Plan& p, bool& is_full) {
   if (is_full) return true;
   ++outcome_.bursts;
   uint32_t bytes = 0, segments = 0;
-  burst.for_each(p, [&](const Plan& segment) {
-    bytes += segment.length;
+  burst.for_each(p, [&](const tcp::Burst::Segment& s) {
+    bytes += s.text.length;
     ++segments;
-    put(side, segment);
+    put(side, burst.plan(p, s));
     return true;
   });
   if (bytes != burst.bytes || segments != burst.segments) fail("a burst of other segments");
-  tcp::sent_burst(*h.tcb, p, burst, now_);
+  tcp::sent_burst(*h.tcb, p, burst, burst.segments, now_);
   return true;
 }
 
@@ -126,7 +126,8 @@ void TwoHosts::put(int side, const Plan& p) {
     f->payload.assign(data, data + p.length);
     if (p.length + p.options_length > s_.config[side].mss) fail("segment above the path's MSS");
     if (p.length + p.options_length > s_.config[1 - side].mss) fail("segment above the peer's MSS");
-    if (p.sum_known && checksum::fold(p.sum) % 0xffff != checksum::sum(data, p.length) % 0xffff)
+    if (p.length == p.packet->length &&
+        checksum::fold(p.packet->sum) % 0xffff != checksum::sum(data, p.length) % 0xffff)
       fail("wrong payload sum");
     const StreamOffset first = has(p.flags, SegFlags::kSyn) ? 0 : p.offset - 1;
     for (uint16_t i = 0; i < p.length; ++i)

@@ -23,12 +23,13 @@ class BurstTest : public TcpTest {
     std::vector<Plan> all;
     Plan first;
     if (!next_segment(p.t, p.now, first) || !plan_burst(p.t, first, most, b)) return all;
-    b.for_each(first, [&](const Plan& s) { return all.push_back(s), true; });
+    b.for_each(first,
+               [&](const Burst::Segment& s) { return all.push_back(b.plan(first, s)), true; });
     EXPECT_EQ(all.size(), b.segments);
     EXPECT_LE(b.bytes, most.bytes);
     EXPECT_LE(b.slice_count, most.slices);
     EXPECT_LE(b.segments, most.segments);
-    sent_burst(p.t, first, b, p.now);
+    sent_burst(p.t, first, b, b.segments, p.now);
     return all;
   }
   Burst b;
@@ -44,7 +45,7 @@ TEST_P(BurstTest, WholeSegmentsAndARest) {
     EXPECT_EQ(all[i].seq.value() - p.iss.value(), 1 + 1460 * i);
     EXPECT_EQ(all[i].length, i < 10 ? 1460 : 7);
     EXPECT_EQ(has(all[i].flags, kPsh), i == 10);
-    EXPECT_TRUE(all[i].sum_known);
+    EXPECT_EQ(all[i].length, all[i].packet->length);  // its sum is known
     EXPECT_EQ(all[i].packet->frame[all[i].at],
               std::byte{static_cast<uint8_t>('a' + 1460 * i % 26)});
   }
@@ -73,6 +74,47 @@ TEST_P(BurstTest, NoMoreThanTheWindows) {  // RFC 9293 §3.8.6, RFC 5681 §3.1
   p.t.max_wnd = 1 << 20;
   p.t.snd_edge = p.t.snd_nxt + 5 * 1460 + 100;
   EXPECT_EQ(burst(p).size(), 5u);
+}
+
+/// However many of it left before the ring was full.
+TEST_P(BurstTest, BooksAreThoseOfOneByOne) {
+  for (unsigned left = 1; left <= 6; ++left) {
+    SCOPED_TRACE(left);
+    Peer one(ours(), theirs());
+    Peer all(ours(), theirs());
+    for (Peer* p : {&one, &all}) {
+      fill(*p, 5 * 1460 + 7);
+      shutdown_write(p->t, p->now);
+      p->t.ecn_on = p->t.ecn_cwr_due = true;
+      p->t.recovery = Recovery::kFast;
+    }
+    Plan p;
+    for (unsigned i = 0; i < left; ++i) {
+      ASSERT_TRUE(next_segment(one.t, one.now, p));
+      sent(one.t, p, one.now);
+    }
+    ASSERT_TRUE(next_segment(all.t, all.now, p));
+    ASSERT_TRUE(plan_burst(all.t, p, kWide, b));
+    ASSERT_EQ(b.segments, 6);
+    sent_burst(all.t, p, b, left, all.now);
+    EXPECT_EQ(all.t.snd_nxt, one.t.snd_nxt);
+    EXPECT_EQ(all.t.snd_max, one.t.snd_max);
+    EXPECT_EQ(all.t.segs_out, one.t.segs_out);
+    EXPECT_EQ(all.t.data_segs_out, one.t.data_segs_out);
+    EXPECT_EQ(all.t.bytes_sent, one.t.bytes_sent);
+    EXPECT_EQ(all.t.push, one.t.push);
+    EXPECT_EQ(all.t.ecn_cwr_due, one.t.ecn_cwr_due);
+    EXPECT_EQ(all.t.rcv_acked, one.t.rcv_acked);
+    EXPECT_EQ(all.t.last_sent - all.now, one.t.last_sent - one.now);
+    EXPECT_EQ(all.t.rtx_timer, one.t.rtx_timer);
+    EXPECT_EQ(all.t.rtx_at - all.now, one.t.rtx_at - one.now);
+    EXPECT_EQ(all.t.rto_at - all.now, one.t.rto_at - one.now);
+    EXPECT_EQ(all.t.queue.next_index(), one.t.queue.next_index());
+    EXPECT_EQ(all.t.queue.board().snd_sml, one.t.queue.board().snd_sml);
+    EXPECT_EQ(all.t.queue.board().prr_out, one.t.queue.board().prr_out);
+    for (uint32_t i = 0; i < all.t.queue.count(); ++i)
+      EXPECT_EQ(all.t.queue.at(i).sent_at == all.now, one.t.queue.at(i).sent_at == one.now) << i;
+  }
 }
 
 TEST_P(BurstTest, NagleAndCorkHoldTheRest) {
