@@ -7,6 +7,7 @@
 
 #include "stack/engine/direct.h"
 #include "stack/sock/sockets.h"
+#include "stack/tcp/held.h"
 
 namespace vireo::tcp_socket {
 namespace {
@@ -424,6 +425,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
     TcpFlow& flow = f.tcp_flow();
     if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp_hold(flow, iov[0])) {
       e.unlock();
+      sock::t_held = &f;
       return static_cast<ssize_t>(iov[0].iov_len);
     }
     const Instant now = Clock::now();
@@ -447,3 +449,29 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
 }
 
 }  // namespace vireo::tcp_socket
+
+namespace vireo {
+
+[[gnu::hot]] bool sock::send_held(Handle h, const void* data, size_t n,
+                                  int flags) noexcept VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  Engine* const e = f.engine.load(std::memory_order_acquire);
+  t_held = nullptr;
+  if (e == nullptr || (flags & ~tcp_socket::kPlainFlags) != 0 || data == nullptr) [[unlikely]]
+    return false;
+  e->take_lock();
+  bool is_held = false;
+  // Even the description that the thread remembers may be another by now.
+  if (h.is_alive() && f.is_tcp() && f.is_carried() && f.flow != nullptr) [[likely]] {
+    tcp::Tcb& t = f.tcp_flow().tcb;
+    is_held = !t.autocork && tcp::fits_held(t, n);
+    if (is_held) [[likely]] {
+      tcp::append_held(t, data, n);
+      t_held = &f;
+    }
+  }
+  e->unlock();
+  return is_held;
+}
+
+}  // namespace vireo

@@ -33,15 +33,18 @@ inline uint16_t find_hold_room(Tcb& t) {
       std::clamp<int64_t>(std::min({frame, window, buffer}), 0, UINT16_MAX));
 }
 
-/// True if `n` bytes are to join those, and no ACK is due that a look at what may be sent would
-/// send.
-inline bool may_hold(Tcb& t, size_t n) {
-  if (n - 1 >= t.hold_room) [[unlikely]] {  // none at all is too many
-    t.hold_room = find_hold_room(t);
-    if (n - 1 >= t.hold_room) return false;
-  }
+/// True if it is known that `n` bytes are to join those, and no ACK is due that a look at what may
+/// be sent would send.
+inline bool fits_held(Tcb& t, size_t n) {
+  if (n - 1 >= t.hold_room) return false;  // none at all is too many
   VIREO_DEBUG_ASSERT(t.hold_room <= find_hold_room(t));
   return t.acks_due == 0;
+}
+/// As fits_held(), after a look where it is not known.
+inline bool may_hold(Tcb& t, size_t n) {
+  if (n - 1 >= t.hold_room) [[unlikely]]
+    t.hold_room = find_hold_room(t);
+  return fits_held(t, n);
 }
 
 /// The rest of what was written is less than a segment, and waits.

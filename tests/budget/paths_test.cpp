@@ -140,6 +140,11 @@ class Paths : public testing::Test {
   void send(Api& by, int fd, size_t n) {
     ASSERT_EQ(by.send(fd, bytes_, n, 0), static_cast<ssize_t>(n));
   }
+  /// The way of send() that stack/preload/calls_io.cpp tries first.
+  bool joins_held(int fd, size_t n) {
+    const Handle h = fd_table().find(fd);
+    return sock::may_join_held(h) && sock::send_held(h, bytes_, n, 0);
+  }
   void recv(Api& by, int fd, size_t n) {
     ASSERT_EQ(by.recv(fd, bytes_, sizeof bytes_, 0), static_cast<ssize_t>(n));
   }
@@ -263,7 +268,8 @@ TEST_F(Paths, StreamThatNagleHolds) {
       [&] {
         {
           const Counted counted;
-          for (int i = 0; i < kSends; ++i) send(a, ours, 64);
+          for (int i = 0; i < kSends; ++i)
+            if (!joins_held(ours, 64)) send(a, ours, 64);
         }
         for (ssize_t left = kSends * 64; left > 0;) {
           pass(kHop);
