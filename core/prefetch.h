@@ -1,4 +1,5 @@
-// What was not used for a while is a miss of the cache for each of its lines: they come at once.
+// What was not used for a while, or by another core, is a miss of the cache for each of its lines:
+// they come at once.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,16 @@ template <class T>
   const auto* const begin = reinterpret_cast<const std::byte*>(&t);
 #pragma GCC unroll 16
   for (size_t line = 64; line < sizeof(T); line += 64) __builtin_prefetch(begin + line);
+}
+
+/// The line at `p`, out of another core's cache: it is about to be written.
+[[gnu::always_inline]] inline void prefetch_for_writing(std::byte* p) noexcept {
+#ifdef __x86_64__
+  // By hand: without -mprfchw the builtin fetches it for reading, a transfer that is done twice.
+  asm volatile("prefetchw %0" : : "m"(*p));
+#else
+  __builtin_prefetch(p, 1);
+#endif
 }
 
 }  // namespace vireo

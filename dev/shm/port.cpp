@@ -131,7 +131,8 @@ bool ShmQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
     std::memcpy(to, s.packet->frame + s.at, s.length);
     to += s.length;
   }
-  slot->length = static_cast<uint32_t>(to - slot->bytes());
+  const auto length = static_cast<uint32_t>(to - slot->bytes());
+  slot->length = length;
   if (bell == Doorbell::kLater) {
     sender_.publish();
     unrung_ = true;
@@ -141,6 +142,7 @@ bool ShmQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
       device_.bell_.ring();
   }
   head_place_ = sender_.next_place();
+  sender_.claim_ahead(length);
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/prefetch.h"
 #include "dev/shm/wire.h"
 
 namespace vireo {
@@ -56,6 +57,16 @@ class RingSender {
   }
   /// For frames given to publish(): as above.
   uint32_t look() noexcept { return next_ != 0 ? store_and_look(ring_.slot(next_ - 1), next_) : 0; }
+  /// Fetches, for writing, the lines that a frame as long as the one just sent will fill in the
+  /// slot after the next: the receiver has them, and a store waits for each, in order. But for the
+  /// first, where the receiver may be looking for it: that would come back once more. A short frame
+  /// has too few to wait for.
+  void claim_ahead(uint32_t length) noexcept {
+    if (length <= kShort) return;
+    std::byte* const slot = reinterpret_cast<std::byte*>(&ring_.slot(next_ + 1));
+    for (uint32_t at = kLine; at < sizeof(WireSlot) + length; at += kLine)
+      prefetch_for_writing(slot + at);
+  }
   /// The bytes of the slot that reserve() would give, as far as is known without a look at the
   /// receiver's count; or nullptr.
   std::byte* next_place() noexcept {
@@ -73,6 +84,8 @@ class RingSender {
       return 0;
     return ring_.control->armed.exchange(0, std::memory_order_acq_rel);  // one wakes for one arm()
   }
+  static constexpr uint32_t kLine = 64, kShort = 256;
+
   RingView ring_;
   uint64_t next_ = 0;   ///< number of the next frame
   uint64_t taken_ = 0;  ///< the receiver's count, as last seen

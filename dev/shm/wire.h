@@ -9,6 +9,7 @@
 // Thread: one at each end.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -57,13 +58,13 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
 inline constexpr size_t kRingsAt = 64;
 inline constexpr size_t kSlotsAt = 512;
 
-/// Slot size for an MTU: frame with two VLAN tags. An odd number of line pairs, so that slots
-/// spread over cache sets.
+/// Slot size for an MTU: frame with two VLAN tags, and any head (Queue::head_place). An odd number
+/// of line pairs, so that slots spread over cache sets.
 constexpr uint32_t slot_stride(uint32_t mtu) {
-  constexpr uint32_t kPair = 128, kFraming = 22;
+  constexpr uint32_t kPair = 128, kFraming = 22, kLeast = 2;
   const uint32_t pairs =
       (static_cast<uint32_t>(sizeof(WireSlot)) + kFraming + mtu + kPair - 1) / kPair;
-  return (pairs | 1) * kPair;
+  return (std::max(pairs, kLeast) | 1) * kPair;
 }
 
 constexpr size_t wire_bytes(uint32_t slots, uint32_t stride) {

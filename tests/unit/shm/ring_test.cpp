@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <semaphore>
@@ -48,6 +49,12 @@ uint64_t number_in(WireSlot& slot) {
   std::memcpy(&last, slot.bytes() + 600, sizeof last);
   EXPECT_EQ(first, last);
   return first;
+}
+
+TEST(ShmWire, ASlotOfTheSmallestMtuHoldsAnyHead) {
+  constexpr uint32_t kMostOfHead = 14 + 8 + 60 + 60;  // Ethernet, two tags, IPv4, TCP
+  for (uint32_t mtu : {68U, 100U, 256U, 1500U, 9000U})
+    EXPECT_GE(slot_stride(mtu) - sizeof(WireSlot), std::max(kMostOfHead, mtu + 22)) << mtu;
 }
 
 TEST(ShmRing, FullMeansFullAndReleaseMakesRoom) {
