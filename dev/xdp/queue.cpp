@@ -218,7 +218,7 @@ void XdpQueue::post_with_head(const TxFrame& frame, bool more) noexcept {
   const PacketSlice& s = frame.body[0];
   const auto head = static_cast<uint32_t>(frame.head.size());
   std::byte* const to = s.packet->frame + s.at - head;
-  if (frame.head.data() != to) std::memcpy(to, frame.head.data(), head);
+  if (frame.head.data() != to && head != 0) std::memcpy(to, frame.head.data(), head);
   ++s.packet->refs;
   post(0, *s.packet, s.at - head, head + s.length, more);
 }
