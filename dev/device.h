@@ -11,6 +11,7 @@
 
 #include "core/address.h"
 #include "core/packet.h"
+#include "core/prefetch.h"
 #include "core/result.h"
 #include "core/types.h"
 #include "dev/caps.h"
@@ -153,8 +154,17 @@ class Queue {
   /// written in small stores, and so waits until all that were before them have left the core.
   /// Null: nowhere, write it elsewhere. Valid until the next call of tx().
   std::byte* head_place() const noexcept { return head_place_; }
+  /// A frame of so many bytes is about to be given to tx(). Where it would be copied behind its
+  /// head, another core has read the frame that was there before: those lines come back before they
+  /// are written to, but for the first, which that core may be looking at. Too early they would be
+  /// taken away again, by its prefetcher, which runs ahead.
+  void expect_frame(uint32_t bytes) const noexcept {
+    if (head_place_ == nullptr) return;
+    for (uint32_t at = kLine; at < bytes; at += kLine) prefetch_for_writing(head_place_ + at);
+  }
 
  protected:
+  static constexpr uint32_t kLine = 64;
   std::byte* head_place_ = nullptr;
 };
 

@@ -119,6 +119,11 @@ namespace vireo {
   return true;
 }
 
+[[gnu::noinline]] void Engine::expect_segment(const TcpFlow& f) noexcept {
+  constexpr uint32_t kHead = 14 + 20 + 32;
+  f.egress.port->queue().expect_frame(kHead + f.tcb.mss);
+}
+
 /// A lone segment over IPv6, with a tag or without timestamps. @return false: the ring is full.
 bool Engine::emit_lone(TcpFlow& f, PacketBuf* b, uint64_t sum, Doorbell bell,
                        Instant now) noexcept {

@@ -317,6 +317,8 @@ class Engine {
   bool tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept VIREO_REQUIRES(lock_);
   /// One piece that joins what Nagle's algorithm holds back. As tcp_send_lone().
   bool tcp_hold(TcpFlow& f, const iovec& data) noexcept;
+  /// What `f` holds is nearly a segment.
+  static void expect_segment(const TcpFlow& f) noexcept;
   /// tcp_send() by none of these three.
   size_t tcp_queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept
       VIREO_REQUIRES(lock_);

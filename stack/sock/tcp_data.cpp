@@ -468,6 +468,8 @@ namespace vireo {
     if (is_held) [[likely]] {
       tcp::append_held(t, data, n);
       t_held = &f;
+      if (tcp::is_nearly_full(t, n)) [[unlikely]]
+        e->expect_segment(f.tcp_flow());
     }
   }
   e->unlock();

@@ -88,6 +88,29 @@ TEST_P(Send, SmallWritesJoinWhatNagleHolds) {
   EXPECT_EQ(rest[0].data, all.substr(7 + 1460, 14 * 101 + 100 - 1460));
 }
 
+// Once for each segment, and not long before it leaves.
+TEST_P(Send, WhatIsHeldIsNearlyFullOnce) {
+  for (const size_t each : {1, 64, 100, 128, 300}) {
+    Peer p(ours(), theirs());
+    p.config.sack = p.config.tlp = true;
+    p.config.nodelay = false;
+    p.establish_active();
+    p.write("a");
+    p.out();
+    p.write("b");
+    unsigned times = 0;
+    size_t held = 1;
+    while (may_hold(p.t, each)) {
+      append_held(p.t, text(each).data(), each);
+      held += each;
+      if (!is_nearly_full(p.t, each)) continue;
+      ++times;
+      EXPECT_GT(held + 128, 1459u);
+    }
+    EXPECT_EQ(times, each <= 128) << each;  // a longer one may fill what is left of it
+  }
+}
+
 TEST_P(Send, NothingJoinsWhatHasToGo) {
   for (const bool by_nodelay : {true, false}) {
     Peer p(ours(), theirs());
