@@ -19,6 +19,7 @@
 // holder of its engine's lock. Source: RFC 2018 §8, RFC 6675 §3, RFC 8985 §5.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -292,7 +293,10 @@ class SendQueue {
   bool has_ring() const { return board_ != &kNoScoreboard; }
 
  private:
-  static constexpr uint32_t kFirstCapacity = 16;
+  // What requests and answers need, in a block of those that malloc keeps at hand; then what a
+  // burst needs.
+  static constexpr uint32_t kFirstCapacity = 2;
+  static constexpr uint32_t kSecondCapacity = 16;
 
   // One block: Scoreboard, descriptors, FIFO.
   static constexpr size_t kBoardBytes = (sizeof(Scoreboard) + 63) / 64 * 64;
@@ -306,7 +310,8 @@ class SendQueue {
   }
 
   bool grow() {
-    const uint32_t capacity = has_ring() ? 2 * (board_->mask + 1) : kFirstCapacity;
+    const uint32_t capacity =
+        has_ring() ? std::max(2 * (board_->mask + 1), kSecondCapacity) : kFirstCapacity;
     void* block = std::malloc(kBoardBytes + capacity * (sizeof(SendDesc) + sizeof(uint32_t)));
     if (block == nullptr) return false;
     SendQueue bigger;
