@@ -12,7 +12,7 @@
 //
 // Positions are running indices (they wrap at 2^32 and are compared by distance), so that a cursor
 // stays right when the head moves or the ring grows.
-// The ring is taken from the heap at the first append, doubled when full, given back when idle.
+// The ring is taken from the heap at the first append, grows when full, is given back when idle.
 // With it come the Scoreboard, all that means something only while something is queued or was until
 // a moment ago, and the FIFO of retransmissions. An idle connection has none of it: the queue is
 // one pointer, to an empty Scoreboard that all share and nobody writes. Owner: a Tcb. Thread:
