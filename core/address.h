@@ -31,7 +31,11 @@ class IpAddr {
   }
   static IpAddr v6(const uint8_t (&bytes)[16]);
   static IpAddr v6(const in6_addr& a) { return v6(a.s6_addr); }
-  static IpAddr any_v4() { return v4(be32(0)); }
+  static constexpr IpAddr any_v4() {
+    IpAddr r;
+    r.b_[10] = r.b_[11] = 0xff;
+    return r;
+  }
   /// Parses dotted or colon notation (inet_pton(3)); nullopt if neither.
   static std::optional<IpAddr> parse(std::string_view text);
 

@@ -1,37 +1,44 @@
 // Values of which many holders have the same: not changed but replaced, and kept once. A value is
 // found again as far as a look at the few that were found last tells; two equal ones are no harm.
-// Owner: the table's; a holder has a reference. Thread: any; the lock is a leaf.
+// Of those that nobody has any more the last stays: who opens and closes one connection after the
+// other finds the same again. Owner: the table's; a holder has a reference. Thread: any; the lock
+// is a leaf.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 #include "core/lock.h"
 
 namespace vireo {
 
-template <class T>
+/// Of T, which is told from others by its base Key.
+template <class T, class Key = T>
 class SharedValues {
  public:
   constexpr SharedValues() = default;
   SharedValues(const SharedValues&) = delete;
   SharedValues& operator=(const SharedValues&) = delete;
 
-  /// Equal to `value`, with a reference for the caller; nullptr: no memory.
-  const T* find_or_make(const T& value) noexcept {
+  /// Equal to `key`, with a reference for the caller; nullptr: no memory. A new one is made of
+  /// `key` and of `more`.
+  template <class... More>
+  const T* find_or_make(const Key& key, const More&... more) noexcept {
     const LockGuard guard(lock_);
     unsigned looks = 0;
     for (Block* b = first_; b != nullptr && looks < kLooks; b = b->next, ++looks) {
-      if (static_cast<const T&>(*b) != value) continue;
+      if (static_cast<const Key&>(*b) != key) continue;
       b->refs.fetch_add(1, std::memory_order_relaxed);
+      if (b == unused_) unused_ = nullptr;
       if (b != first_) {
         unlink(*b);
         push_front(*b);
       }
       return b;
     }
-    auto* b = new (std::nothrow) Block(value, *this);
+    auto* b = new (std::nothrow) Block(*this, key, more...);
     if (b != nullptr) push_front(*b);
     return b;
   }
@@ -43,13 +50,19 @@ class SharedValues {
     Block& b = block_of(value);
     b.home.drop(b);
   }
+  /// The end of its owner's life, when nobody has a value any more.
+  void clear() noexcept {
+    const LockGuard guard(lock_);
+    end_unused();
+  }
   Lock& lock() noexcept { return lock_; }  ///< for fork(), whose child must find it free
 
  private:
   static constexpr unsigned kLooks = 8;
 
   struct Block : T {
-    Block(const T& value, SharedValues& table) : T(value), home(table) {}
+    template <class... Made>
+    explicit Block(SharedValues& table, const Made&... of) : T(of...), home(table) {}
     SharedValues& home;
     std::atomic<uint32_t> refs{1};  ///< becomes 0, and leaves 0, under the table's lock only
     Block* next = nullptr;
@@ -62,8 +75,13 @@ class SharedValues {
   void drop(Block& b) noexcept {
     const LockGuard guard(lock_);
     if (b.refs.fetch_sub(1, std::memory_order_relaxed) != 1) return;  // the lock orders it
-    unlink(b);
-    delete &b;
+    end_unused();
+    unused_ = &b;
+  }
+  void end_unused() noexcept VIREO_REQUIRES(lock_) {
+    if (unused_ == nullptr) return;
+    unlink(*unused_);
+    delete std::exchange(unused_, nullptr);
   }
   void push_front(Block& b) noexcept VIREO_REQUIRES(lock_) {
     b.previous = nullptr;
@@ -77,7 +95,8 @@ class SharedValues {
   }
 
   Lock lock_;
-  Block* first_ VIREO_GUARDED_BY(lock_) = nullptr;  ///< the one found last
+  Block* first_ VIREO_GUARDED_BY(lock_) = nullptr;   ///< the one found last
+  Block* unused_ VIREO_GUARDED_BY(lock_) = nullptr;  ///< in the list, too
 };
 
 }  // namespace vireo

@@ -44,8 +44,8 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   Engine& e = **engine;
   const ListenOptions options = listen_options(f, fd);
   const EngineGuard guard(e);
-  auto l = e.tcp_listen(*name, f.tcp.options->v6only != 0, backlog,
-                        tcp_config(*f.stack, *f.tcp.options), &f, *f.stats, options);
+  auto l = e.tcp_listen(*name, f.tcp.options->v6only != 0, backlog, f.tcp.options.config(), &f,
+                        *f.stats, options);
   if (!l) return std::unexpected(l.error());
   f.flow = *l;
   f.engine.store(&e, std::memory_order_release);
@@ -173,7 +173,7 @@ SharedOptions inherited(const File& listener) {
   o.priority = 0;
   o.owner = 0;
   o.owner_is_thread = false;
-  return SharedOptions::share(listener.stack->options_table(), o).value_or(listener.tcp.options);
+  return SharedOptions::share(*listener.stack, o).value_or(listener.tcp.options);
 }
 
 /// A connection that the kernel accepted: its File says why it is not ours.

@@ -225,7 +225,7 @@ void keep(File& f, SocketOptions& o, int fd, int level, int name, const void* va
 
 /// The options that a live connection takes from its configuration. Engine's lock held.
 void apply_tcp_limits(File& f, tcp::Tcb& t, int name) {
-  const tcp::Config c = tcp_config(*f.stack, *f.tcp.options);
+  const tcp::Config& c = f.tcp.options.config();
   switch (name) {
     case TCP_USER_TIMEOUT:
       return tcp::set_user_timeout(t, c.user_timeout);
@@ -260,7 +260,7 @@ void apply_tcp(File& f, int fd, int level, int name) {
   if (f.flow == nullptr) return;
   if (listens) {
     const uint16_t mss = f.listener().config.mss;
-    f.listener().config = tcp_config(*f.stack, o);
+    f.listener().config = f.tcp.options.config();
     f.listener().config.mss = std::min(mss, f.listener().config.mss);
     f.listener().options = of_listener;
     return;
@@ -269,9 +269,9 @@ void apply_tcp(File& f, int fd, int level, int name) {
   tcp::Tcb& t = flow.tcb;
   const Instant now = Clock::now();
   if (level == SOL_SOCKET) {
-    if (read_name(level, name) == SO_RCVBUF) tcp::set_rcv_buf(t, tcp_config(*f.stack, o).rcv_buf);
+    if (read_name(level, name) == SO_RCVBUF) tcp::set_rcv_buf(t, f.tcp.options.config().rcv_buf);
     if (name == SO_MAX_PACING_RATE) tcp::set_max_pacing_rate(t, o.max_pacing_rate);
-    if (read_name(level, name) == SO_SNDBUF) tcp::set_snd_buf(t, tcp_config(*f.stack, o).snd_buf);
+    if (read_name(level, name) == SO_SNDBUF) tcp::set_snd_buf(t, f.tcp.options.config().snd_buf);
     if (name == SO_OOBINLINE) tcp::set_oob_inline(t, o.oobinline != 0);
     if (name == SO_RCVLOWAT) {  // as Linux: the buffer must hold it, and it may be there already
       if (!o.rcvbuf_set) tcp::set_rcv_buf(t, std::max(t.rcv_buf, uint32_t(o.rcvlowat)));
@@ -439,7 +439,7 @@ Result<void> replace_options(File& f, const SocketOptions& o) VIREO_NO_THREAD_AN
     f.udp->options = o;
     return {};
   }
-  auto shared = SharedOptions::share(f.stack->options_table(), o);
+  auto shared = SharedOptions::share(*f.stack, o);
   if (!shared) return fail(ENOMEM, "options");
   Engine* const e = f.engine.load(std::memory_order_relaxed);
   if (e != nullptr) e->acquire();
@@ -451,25 +451,29 @@ Result<void> replace_options(File& f, const SocketOptions& o) VIREO_NO_THREAD_AN
 void leave_name(File& f) {
   SocketOptions o = *f.tcp.options;
   o.void_name = f.flow->key.local;
-  f.tcp.options = SharedOptions::share(f.stack->options_table(), o).value_or(f.tcp.options);
+  f.tcp.options = SharedOptions::share(*f.stack, o).value_or(f.tcp.options);
 }
 
 void init_options(File& f) {
-  const Settings& s = f.stack->settings();
   if (f.is_tcp()) {
-    const KernelDefaults& d = f.stack->defaults();
-    SocketOptions o;
-    o.nodelay = s.tcp_nodelay;
-    o.keepidle = static_cast<int>(d.tcp_keepalive_time.ms() / 1000);
-    o.keepintvl = static_cast<int>(d.tcp_keepalive_intvl.ms() / 1000);
-    o.keepcnt = d.tcp_keepalive_probes;
-    o.syncnt = d.tcp_syn_retries;
-    o.linger2 = static_cast<int>(d.tcp_fin_timeout.ms() / 1000);
-    (void)replace_options(f, o);  // without memory it has the ordinary ones
+    f.tcp.options = f.stack->first_options();
     return;
   }
+  const Settings& s = f.stack->settings();
   f.udp->options.ip_mc_loop = s.tx_mc_loopback;
   f.udp->options.v6_mc_loop = s.tx_mc_loopback;
+}
+
+SharedOptions first_options(Stack& stack) {
+  const KernelDefaults& d = stack.defaults();
+  SocketOptions o;
+  o.nodelay = stack.settings().tcp_nodelay;
+  o.keepidle = static_cast<int>(d.tcp_keepalive_time.ms() / 1000);
+  o.keepintvl = static_cast<int>(d.tcp_keepalive_intvl.ms() / 1000);
+  o.keepcnt = d.tcp_keepalive_probes;
+  o.syncnt = d.tcp_syn_retries;
+  o.linger2 = static_cast<int>(d.tcp_fin_timeout.ms() / 1000);
+  return SharedOptions::share(stack, o).value_or(SharedOptions());
 }
 
 void give_options(const SocketOptions& o, int domain, int fd) {

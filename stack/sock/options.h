@@ -103,11 +103,21 @@ void leave_name(File& f);
 
 /// What a connection starts with: settings, kernel defaults, then the program's options.
 tcp::Config tcp_config(const Stack& stack, const SocketOptions& o);
+
+/// Options as sockets share them, with what follows from them.
+struct OptionsWithConfig : SocketOptions {
+  constexpr OptionsWithConfig() = default;
+  OptionsWithConfig(const SocketOptions& o, const Stack& stack)
+      : SocketOptions(o), config(tcp_config(stack, o)) {}
+  tcp::Config config;
+};
 /// What the flow of a socket asks of IP.
 IpSettings ip_settings(const SocketOptions& o, bool v6);
 
 /// A new socket: reads the kernel's starting values, applies VMA_TCP_NODELAY and others.
 void init_options(File& f);
+/// Those of a TCP socket of which nothing was set yet. Without memory: the ordinary ones.
+SharedOptions first_options(Stack& stack);
 
 /// Sets on the kernel's socket `fd` what the program has set on one of its family.
 void give_options(const SocketOptions& o, int domain, int fd);

@@ -56,6 +56,7 @@ Stack::Stack(Parts parts)
       program_(program_invocation_short_name),
       rings_(settings_) {
   (void)fd_table().init();
+  first_options_ = vireo::first_options(*this);
   // Before the helper is started. Where the kernel cannot, locks cost what they always did.
   (void)BiasedLock::allow();
 }
@@ -75,6 +76,8 @@ Stack::~Stack() {
   } else {
     delete stats_;
   }
+  first_options_ = SharedOptions();
+  options_table_.clear();
 }
 
 const Rules& Stack::rules() {

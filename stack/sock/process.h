@@ -165,6 +165,7 @@ class Stack {
   SpareShadows& spare_shadows() { return spare_shadows_; }
 
   OptionsTable& options_table() { return options_table_; }
+  const SharedOptions& first_options() const { return first_options_; }  ///< a TCP socket's
 
   // ---- multicast
   void count_membership(int n) { members_.fetch_add(n, std::memory_order_relaxed); }
@@ -235,6 +236,7 @@ class Stack {
   UniqueFd placeholder4_, placeholder6_;
   SpareShadows spare_shadows_;
   OptionsTable options_table_;
+  SharedOptions first_options_;
 
   Lock stats_lock_;    ///< leaf
   int stats_fd_ = -1;  ///< -1: the memfd could not be made, the counters are ours alone

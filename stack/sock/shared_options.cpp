@@ -1,31 +1,33 @@
 #include "stack/sock/shared_options.h"
 
 #include "stack/sock/options.h"
+#include "stack/sock/process.h"
 
 namespace vireo {
 namespace {
 
-const SocketOptions& default_options() {
-  static const SocketOptions options;
-  return options;
-}
+constinit const OptionsWithConfig kDefault;
 
 }  // namespace
 
-SharedOptions::SharedOptions() noexcept : options_(&default_options()) {}
+SharedOptions::SharedOptions() noexcept : options_(&kDefault) {}
 
 SharedOptions::SharedOptions(const SharedOptions& o) noexcept : options_(o.options_) {
-  if (options_ != &default_options()) OptionsTable::hold(options_);
+  if (options_ != &kDefault) OptionsTable::hold(static_cast<const OptionsWithConfig*>(options_));
 }
 
 SharedOptions::~SharedOptions() {
-  if (options_ != &default_options()) OptionsTable::drop(options_);
+  if (options_ != &kDefault) OptionsTable::drop(static_cast<const OptionsWithConfig*>(options_));
 }
 
-std::optional<SharedOptions> SharedOptions::share(OptionsTable& table, const SocketOptions& o) {
-  const SocketOptions* shared = table.find_or_make(o);
+std::optional<SharedOptions> SharedOptions::share(Stack& stack, const SocketOptions& o) {
+  const SocketOptions* shared = stack.options_table().find_or_make(o, stack);
   if (shared == nullptr) return std::nullopt;
   return SharedOptions(*shared);
+}
+
+const tcp::Config& SharedOptions::config() const noexcept {
+  return static_cast<const OptionsWithConfig*>(options_)->config;
 }
 
 }  // namespace vireo

@@ -14,12 +14,17 @@
 
 namespace vireo {
 
-struct SocketOptions;  // stack/sock/options.h
-using OptionsTable = SharedValues<SocketOptions>;
+class Stack;               // stack/sock/process.h
+struct SocketOptions;      // stack/sock/options.h
+struct OptionsWithConfig;  // stack/sock/options.h
+using OptionsTable = SharedValues<OptionsWithConfig, SocketOptions>;
+namespace tcp {
+struct Config;
+}
 
 class SharedOptions {
  public:
-  SharedOptions() noexcept;  ///< SocketOptions{}
+  SharedOptions() noexcept;  ///< SocketOptions{} and tcp::Config{}
   SharedOptions(const SharedOptions& o) noexcept;
   SharedOptions(SharedOptions&& o) noexcept : SharedOptions() { std::swap(options_, o.options_); }
   SharedOptions& operator=(SharedOptions o) noexcept {
@@ -28,10 +33,12 @@ class SharedOptions {
   }
   ~SharedOptions();
   /// Equal to `o`. nullopt: no memory.
-  static std::optional<SharedOptions> share(OptionsTable& table, const SocketOptions& o);
+  static std::optional<SharedOptions> share(Stack& stack, const SocketOptions& o);
 
   const SocketOptions& operator*() const noexcept { return *options_; }
   const SocketOptions* operator->() const noexcept { return options_; }
+  /// What a connection with these starts with (tcp_config()).
+  const tcp::Config& config() const noexcept;
 
  private:
   explicit SharedOptions(const SocketOptions& o) noexcept : options_(&o) {}
