@@ -64,7 +64,7 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
   auto& binding = at<UdpBinding>(found);
   if (std::erase(binding.flows, &u) == 0) return;
   if (binding.flows.empty()) {
-    demux_.erase(key);
+    demux_.erase(key, found);
     delete &binding;
     return;
   }
@@ -99,7 +99,7 @@ void Engine::leave_group(const DemuxKey& key, Listener& l) noexcept {
   auto& group = at<ListenGroup>(demux_.find(key));
   if (std::erase(group.members, &l) == 0) return;
   if (group.members.empty()) {
-    demux_.erase(key);
+    demux_.erase(key, ref(group));
     delete &group;
     return;
   }

@@ -49,10 +49,11 @@ class DemuxTable {
     ++version_;
     if (Slot* s = slot_of(key)) *s = Slot(ref, s->hash);
   }
-  void erase(const DemuxKey& key) noexcept {
+  /// `ref` has the key no more; nothing happens if another has it by now.
+  void erase(const DemuxKey& key, Ref ref) noexcept {
     last_ref_ = 0;
     ++version_;
-    if (Slot* s = slot_of(key)) table_.erase(s);
+    if (Slot* s = slot_of(key); s != nullptr && s->ref() == ref) table_.erase(s);
   }
   /// Another one after each change of the table: what find() said before may be wrong.
   uint32_t version() const noexcept { return version_; }

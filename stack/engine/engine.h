@@ -648,6 +648,11 @@ class Engine {
   TcpFlow* new_tcp(const FlowKey& key);
   void free_tcp(TcpFlow& f) noexcept;
   void end_tcp(TcpFlow& f) noexcept;
+  bool make_way(TcpFlow& f, const tcp::Segment& syn) noexcept;
+  void forget_heard(const TcpFlow& f) noexcept {
+    if (heard4_.flow == &f) heard4_.flow = nullptr;
+    if (heard6_.flow == &f) heard6_.flow = nullptr;
+  }
   bool keep_port(TcpFlow& f, Instant now);
   void note_effects(TcpFlow& f, tcp::Effects e) noexcept;
   void orphan_effects(TcpFlow& f, Instant now) noexcept;

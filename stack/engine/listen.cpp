@@ -101,6 +101,7 @@ void Engine::tcp_close_listener(Listener& l, Instant now) {
   if (!l.rules.empty())
     tcp_.for_each([&](TcpFlow& f) {
       if (f.rule || f.egress.port == nullptr || f.key.local.port != l.key.local.port) return;
+      if (tcp::state(f.tcb) == tcp::State::kClosed) return;  // the tuple may be another's by now
       if (auto rule = steer(*f.egress.port, f.key, f.tag)) f.rule = std::move(*rule);
     });
   delete &l;

@@ -131,8 +131,10 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
     s.payload = std::move(packet);  // else the buffer lives to the end of this call
   const IpAddr dst = f.dst();
   const IpAddr src = f.src();
-  const Demux::Ref found =
-      demux_.find(DemuxKey::exact(IpProto::kTcp, dst, f.dst_port, src, f.src_port));
+  Demux::Ref found = demux_.find(DemuxKey::exact(IpProto::kTcp, dst, f.dst_port, src, f.src_port));
+  if (has(s.flags, tcp::SegFlags::kSyn) && kind_of(found) == FlowKind::kTcp &&
+      make_way(at<TcpFlow>(found), s)) [[unlikely]]
+    found = 0;
   if (kind_of(found) == FlowKind::kTcp) [[likely]] {
     auto& t = at<TcpFlow>(found);
     t.stats->rx_packets.add();

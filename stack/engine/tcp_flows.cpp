@@ -36,14 +36,30 @@ TcpFlow* Engine::new_tcp(const FlowKey& key) {
 }
 
 void Engine::free_tcp(TcpFlow& f) noexcept {
-  demux_.erase(demux_key(f.key));
+  demux_.erase(demux_key(f.key), ref(f));
   end_tcp(f);
+}
+
+/// A SYN of its addresses and ports, and somebody listens: what is over and still here, because
+/// nobody has seen it yet or its program has the socket, stands in no way (RFC 9293 §3.10.7.1).
+/// @return the tuple is free.
+bool Engine::make_way(TcpFlow& f, const tcp::Segment& syn) noexcept {
+  if (tcp::state(f.tcb) != tcp::State::kClosed || f.tcb.reset_due) return false;
+  if (has(syn.flags, tcp::SegFlags::kAck | tcp::SegFlags::kRst)) return false;
+  if (find_bound(IpProto::kTcp, f.key.local.addr, f.key.local.port) == 0) return false;
+  if (f.is_orphan()) {
+    free_tcp(f);
+    return true;
+  }
+  forget_heard(f);
+  demux_.erase(demux_key(f.key), ref(f));
+  f.rule = FlowRule();
+  return true;
 }
 
 /// free_tcp() of one whose key is another's in the demux.
 void Engine::end_tcp(TcpFlow& f) noexcept {
-  if (heard4_.flow == &f) heard4_.flow = nullptr;
-  if (heard6_.flow == &f) heard6_.flow = nullptr;
+  forget_heard(f);
   if (corked_ == &f) forget_cork();
   if (haste_.flow == &f) haste_.flow = nullptr;
   if (owed_.flow == &f) owed_.flow = nullptr;

@@ -36,7 +36,7 @@ void Engine::enter_time_wait(TcpFlow& f, Instant now) {
 }
 
 void Engine::drop_time_wait(TimeWaitEntry& e) noexcept {
-  demux_.erase(e.key);
+  demux_.erase(e.key, ref(e));
   flow_count_.fetch_sub(1, std::memory_order_relaxed);
   time_waits_.free(e);
 }
