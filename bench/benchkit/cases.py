@@ -135,7 +135,10 @@ def counted_losses(processes: list[dict]) -> int:
 
 # ---- connections
 def connects(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
-    outcome = _plain(hosts, contestant, "connects", ["--count", point["count"], "--ports", 8, *_way(contestant)], seconds)
+    if contestant.stack == "lwip":
+        outcome = _lwip(hosts, contestant, ("connect-server", "connect-client"), ["--batch", point["count"]], seconds)
+    else:
+        outcome = _plain(hosts, contestant, "connects", ["--count", point["count"], "--ports", 8, *_way(contestant)], seconds)
     printed = outcome.client_json()
     row = _latency(outcome, printed, "connection")
     slots, each = printed["slots"], printed["slot_s"]
@@ -296,9 +299,9 @@ def all_cases() -> list[Case]:
              ("device", "vireo", "lwip", "kernel", "device-shm", "vireo-shm", "lwip-shm"),
              (Point("send", 0, (("batch", 1),)), Point("sendmmsg", 1, (("batch", 32),))), datagrams, "bars", seconds=0.8),
         Case("connects", "Connect, exchange a byte, close", "One at a time by blocking calls, and 64 at a time by epoll; the client closes first, so "
-             "its TIME_WAIT entries gather. Last quarter: connections of the run's last quarter for 100 of its first.",
+             "its TIME_WAIT entries gather (lwIP's keeps none). Last quarter: connections of the run's last quarter for 100 of its first.",
              (Figure("thousand", "connections", "k/s"), Figure("late_percent", "last quarter", "%", 0), Figure("median_us", "median", "us"),
-              Figure("p99_us", "p99", "us")), False, ("vireo", "kernel", "kernel-spin", "vireo-shm"),
+              Figure("p99_us", "p99", "us")), False, ("vireo", "lwip", "kernel", "kernel-spin", "vireo-shm", "lwip-shm"),
              (Point("1 at a time", 1, (("count", 1),)), Point("64 at a time", 64, (("count", 64),))), connects, "bars"),
         Case("echo", "Echo over open connections", "All connections are watched by one epoll on each side; one byte goes there and back on one of "
              "them, chosen at random.", (*LATENCY, Figure("open_thousand", "opened", "k/s", 1)), True, both,

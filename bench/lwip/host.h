@@ -19,6 +19,8 @@ class Host {
   Host(const Options& o, IpProto proto);
   Host(const Host&) = delete;
 
+  /// The flows from the peer's kPort to these local ports, too.
+  void steer(uint16_t first, uint16_t last);
   /// Takes in what has arrived, runs timers that are due, and sends what lwIP said to all of it.
   void turn();
   /// Rings for what was written outside of a turn.
@@ -40,7 +42,10 @@ class Host {
   static void give_back(pbuf* p);
   void take(RxDesc& d);
 
+  IpProto proto_;
+  IpAddr own_, peer_;
   End end_;
+  std::vector<FlowRule> rules_;
   eth_addr peer_mac_{};
   netif netif_{};
   std::vector<std::unique_ptr<Received>> all_;
@@ -52,6 +57,8 @@ class Host {
 // ---- the programs, by role
 void tcp_server(const Options& o);
 void tcp_client(const Options& o);
+void connect_server(const Options& o);
+void connect_client(const Options& o);
 void udp_server(const Options& o);
 void udp_client(const Options& o);
 void tcp_sink(const Options& o);

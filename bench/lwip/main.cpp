@@ -2,7 +2,8 @@
 // its raw API, which is a library's and no socket's. Prints one line of JSON at its end.
 //
 //   lwip_end tcp-server|tcp-client|udp-server|udp-client     one message there and back
-//   lwip_end tcp-sink|tcp-source|udp-sink|udp-source         one way
+//   lwip_end connect-server|connect-client                   connect, one message there and back,
+//   close lwip_end tcp-sink|tcp-source|udp-sink|udp-source         one way
 #include <fmt/format.h>
 
 #include <csignal>
@@ -16,10 +17,16 @@ namespace {
 using vireo::bench::Options;
 
 constexpr std::pair<std::string_view, void (*)(const Options&)> kRoles[] = {
-    {"tcp-server", vireo::bench::tcp_server}, {"tcp-client", vireo::bench::tcp_client},
-    {"udp-server", vireo::bench::udp_server}, {"udp-client", vireo::bench::udp_client},
-    {"tcp-sink", vireo::bench::tcp_sink},     {"tcp-source", vireo::bench::tcp_source},
-    {"udp-sink", vireo::bench::udp_sink},     {"udp-source", vireo::bench::udp_source},
+    {"tcp-server", vireo::bench::tcp_server},
+    {"tcp-client", vireo::bench::tcp_client},
+    {"udp-server", vireo::bench::udp_server},
+    {"udp-client", vireo::bench::udp_client},
+    {"tcp-sink", vireo::bench::tcp_sink},
+    {"tcp-source", vireo::bench::tcp_source},
+    {"connect-server", vireo::bench::connect_server},
+    {"connect-client", vireo::bench::connect_client},
+    {"udp-sink", vireo::bench::udp_sink},
+    {"udp-source", vireo::bench::udp_source},
 };
 
 [[noreturn]] void usage() {

@@ -1,54 +1,18 @@
 // Connect, one byte there and back, close; one at a time by blocking calls, or `count` at a time by
-// epoll. The client closes first, so the TIME_WAIT entries are its own. What was done in each
-// twentieth of the time tells whether the rate falls as they gather.
+// epoll. The client closes first, so the TIME_WAIT entries are its own.
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <vector>
 
+#include "connect_tally.h"
 #include "echo.h"
-#include "histogram.h"
 
 namespace plain {
 namespace {
-
-constexpr size_t kSlots = 20;
-
-struct Tally {
-  explicit Tally(const Options& o)
-      : begin(ticks()), slot(std::max<uint64_t>(1, rate.of_seconds(o.seconds / kSlots))) {}
-  /// One connection, opened at `start`, is closed.
-  void add(uint64_t start) {
-    const uint64_t now = ticks();
-    const uint64_t i = (now - begin) / slot;
-    if (i < kSlots) ++slots[i];
-    took.add(now - start);
-  }
-  bool is_over() const { return ticks() - begin >= slot * kSlots; }
-  void print() const {
-    std::printf("{\"slot_s\":%.6f,\"slots\":[",
-                static_cast<double>(slot) * rate.ns_per_tick() / 1e9);
-    uint64_t all = 0;
-    for (size_t i = 0; i < kSlots; ++i) {
-      std::printf("%s%llu", i == 0 ? "" : ",", static_cast<unsigned long long>(slots[i]));
-      all += slots[i];
-    }
-    std::printf("],\"connections\":%llu,", static_cast<unsigned long long>(all));
-    took.print("connection", rate.ns_per_tick());
-    std::printf("}\n");
-  }
-
-  TickRate rate;
-  uint64_t begin;
-  uint64_t slot;
-  std::array<uint64_t, kSlots> slots{};
-  Histogram took;
-};
 
 void once(const Options& o, uint32_t more_port) {
   const int fd = connected(o, true, more_port);
@@ -59,7 +23,7 @@ void once(const Options& o, uint32_t more_port) {
 }
 
 void one_by_one(const Options& o) {
-  Tally tally(o);
+  ConnectTally tally(o.seconds);
   for (uint32_t i = 0; !tally.is_over() && g_stop == 0; ++i) {
     const uint64_t start = ticks();
     once(o, i % o.ports);
@@ -75,7 +39,7 @@ class Crowd {
       : o_(o), epoll_(must(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")), members_(o.count) {}
 
   void run() {
-    Tally tally(o_);
+    ConnectTally tally(o_.seconds);
     for (uint32_t i = 0; i < o_.count; ++i) open(i);
     std::array<epoll_event, 256> events;
     const int timeout = o_.way == Way::kSpin ? 0 : -1;
@@ -106,7 +70,7 @@ class Crowd {
     watch(epoll_, m.fd, EPOLLOUT, i);
   }
 
-  void step(uint32_t i, Tally& tally) {
+  void step(uint32_t i, ConnectTally& tally) {
     Member& m = members_[i];
     char byte = 'c';
     if (!m.has_asked) {
