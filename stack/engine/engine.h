@@ -648,7 +648,8 @@ class Engine {
   TcpFlow* new_tcp(const FlowKey& key);
   void free_tcp(TcpFlow& f) noexcept;
   void end_tcp(TcpFlow& f) noexcept;
-  bool make_way(TcpFlow& f, const tcp::Segment& syn) noexcept;
+  bool make_way(TcpFlow& f, const tcp::Segment& syn, std::optional<tcp::TimeWait>& before,
+                Instant now) noexcept;
   void forget_heard(const TcpFlow& f) noexcept {
     if (heard4_.flow == &f) heard4_.flow = nullptr;
     if (heard6_.flow == &f) heard6_.flow = nullptr;

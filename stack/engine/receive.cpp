@@ -131,9 +131,10 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
     s.payload = std::move(packet);  // else the buffer lives to the end of this call
   const IpAddr dst = f.dst();
   const IpAddr src = f.src();
+  std::optional<tcp::TimeWait> before;
   Demux::Ref found = demux_.find(DemuxKey::exact(IpProto::kTcp, dst, f.dst_port, src, f.src_port));
   if (has(s.flags, tcp::SegFlags::kSyn) && kind_of(found) == FlowKind::kTcp &&
-      make_way(at<TcpFlow>(found), s)) [[unlikely]]
+      make_way(at<TcpFlow>(found), s, before, now)) [[unlikely]]
     found = 0;
   if (kind_of(found) == FlowKind::kTcp) [[likely]] {
     auto& t = at<TcpFlow>(found);
@@ -157,7 +158,7 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
   const Incoming in{port, f, eth};
   if (kind_of(found) == FlowKind::kTimeWait)
     time_wait_segment(at<TimeWaitEntry>(found), in, s, now);
-  else if (!listen_segment(in, s, nullptr, now))
+  else if (!listen_segment(in, s, before ? &*before : nullptr, now))
     receive_stranger(in, s, now);
 }
 

@@ -42,11 +42,23 @@ void Engine::free_tcp(TcpFlow& f) noexcept {
 
 /// A SYN of its addresses and ports, and somebody listens: what is over and still here, because
 /// nobody has seen it yet or its program has the socket, stands in no way (RFC 9293 §3.10.7.1).
-/// @return the tuple is free.
-bool Engine::make_way(TcpFlow& f, const tcp::Segment& syn) noexcept {
-  if (tcp::state(f.tcb) != tcp::State::kClosed || f.tcb.reset_due) return false;
+/// A connection in TIME-WAIT makes way to what an entry would: `before`. @return the tuple is free.
+bool Engine::make_way(TcpFlow& f, const tcp::Segment& syn, std::optional<tcp::TimeWait>& before,
+                      Instant now) noexcept {
+  const tcp::State state = tcp::state(f.tcb);
+  const bool waits = state == tcp::State::kTimeWait && !f.pending_hook.is_linked();
+  if ((state != tcp::State::kClosed && !waits) || f.tcb.reset_due) return false;
   if (has(syn.flags, tcp::SegFlags::kAck | tcp::SegFlags::kRst)) return false;
   if (find_bound(IpProto::kTcp, f.key.local.addr, f.key.local.port) == 0) return false;
+  if (waits) {
+    tcp::TimeWait wait = tcp::make_time_wait(f.tcb);
+    tcp::Plan none;
+    if (tcp::time_wait_input(wait, syn, now, none) != tcp::TimeWaitVerdict::kNewConnection)
+      return false;
+    before = wait;
+    note_effects(f, tcp::finish(f.tcb, 0));
+    arm_timer(f);
+  }
   if (f.is_orphan()) {
     free_tcp(f);
     return true;

@@ -102,6 +102,44 @@ TEST_F(Reborn, WhileTheOldOneWaitsToBeAccepted) {
   EXPECT_EQ(h.read(*c), "again");
 }
 
+// Who has said its last and heard the peer's, and still has the socket, waits as Linux's does that
+// has none: a later SYN opens, with a number above.
+TEST_F(Reborn, WhileTheOldOneWaitsForItsProgram) {
+  Conn* const old = accepted();
+  ASSERT_NE(old, nullptr);
+  tcp::shutdown_write(old->tcb(), h.now());
+  h.engine().tcp_progress(*old->flow, h.now());
+  const auto fin = p.hear();
+  ASSERT_TRUE(fin && has(fin->flags, kFin));
+  p.ack = fin->seq + 1;
+  p.say(kAck | kFin);
+  const auto last = p.hear();
+  ASSERT_TRUE(last && last->is(kAck));
+  ASSERT_EQ(old->state(), tcp::State::kTimeWait);
+  const Seq32 before = p.ack;
+
+  const Seq32 nxt = p.nxt;  // an older one: as ever
+  p.iss = p.nxt - 5000;
+  p.ts_val -= 1;
+  p.syn();
+  const auto refused = p.hear();
+  ASSERT_TRUE(refused && refused->is(kAck));
+  p.nxt = nxt;
+  p.ts_val += 1;
+
+  knock_again();
+  ASSERT_NO_FATAL_FAILURE(expect_welcome());
+  EXPECT_GE(p.irs - before, 65'537);
+  EXPECT_EQ(old->state(), tcp::State::kClosed);
+  EXPECT_EQ(tcp::error(old->tcb()), 0);
+  const uint32_t flows = h.engine().live_flows();
+  h.close(*old);
+  EXPECT_EQ(h.engine().live_flows(), flows - 1);
+  EXPECT_EQ(h.stats().time_waits.get(), 0u);
+  p.say(kAck | kPsh, "more");
+  for (const Heard& heard : p.hear_all()) EXPECT_FALSE(has(heard.flags, kRst));
+}
+
 TEST_F(Reborn, OftenLeavesNothing) {
   const uint32_t flows = h.engine().live_flows();
   std::vector<Conn*> old;
