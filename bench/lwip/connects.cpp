@@ -5,7 +5,6 @@
 
 #include <ctime>
 #include <deque>
-#include <memory>
 #include <vector>
 
 #include "bench/plain/clock.h"
@@ -110,7 +109,7 @@ void connect_server(const Options& o) {
 
 void connect_client(const Options& o) {
   Host host(o, IpProto::kTcp);
-  host.steer(kFirstLocalPort, kLastLocalPort);
+  host.steer(o, kFirstLocalPort, kLastLocalPort);
   // A queue that was just opened may lose a frame, and lwIP waits 3 s for a SYN's answer.
   const timespec opening{0, 50'000'000};
   nanosleep(&opening, nullptr);

@@ -13,10 +13,10 @@ namespace {
 constexpr uint32_t kTurnsPerLookAtTimers = 256;  // asking for the time costs as much as a turn
 constexpr uint32_t kMostFrameBytes = 2048;
 
-FlowKey flows_of(const IpAddr& local, IpProto proto, uint16_t port) {
+FlowKey flows_of(const Options& o, IpProto proto, uint16_t port) {
   FlowKey key;
   key.proto = proto;
-  key.local = {local, port, 0};
+  key.local = {o.local, port, 0};
   return key;
 }
 
@@ -32,9 +32,7 @@ Host::Host(const Options& o, IpProto proto)
     : local(address(o.local)),
       remote(address(o.remote)),
       proto_(proto),
-      own_(o.local),
-      peer_(o.remote),
-      end_(o, flows_of(o.local, proto, kPort)) {
+      end_(o, flows_of(o, proto, kPort)) {
   std::memcpy(peer_mac_.addr, o.peer_mac.data(), sizeof peer_mac_.addr);
   lwip_init();
   ip4_addr_t mask, none{};
@@ -48,10 +46,10 @@ Host::Host(const Options& o, IpProto proto)
   netif_.flags |= NETIF_FLAG_ETHARP;
 }
 
-void Host::steer(uint16_t first, uint16_t last) {
+void Host::steer(const Options& o, uint16_t first, uint16_t last) {
   for (uint32_t port = first; port <= last; ++port) {
-    FlowKey key = flows_of(own_, proto_, static_cast<uint16_t>(port));
-    key.remote = {peer_, kPort, 0};
+    FlowKey key = flows_of(o, proto_, static_cast<uint16_t>(port));
+    key.remote = {o.remote, kPort, 0};
     auto rule = end_.device->steer(key, FlowTag(1), *end_.queue);
     if (!rule) die("steering of a local port");
     rules_.push_back(std::move(*rule));

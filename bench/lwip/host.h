@@ -20,7 +20,7 @@ class Host {
   Host(const Host&) = delete;
 
   /// The flows from the peer's kPort to these local ports, too.
-  void steer(uint16_t first, uint16_t last);
+  void steer(const Options& o, uint16_t first, uint16_t last);
   /// Takes in what has arrived, runs timers that are due, and sends what lwIP said to all of it.
   void turn();
   /// Rings for what was written outside of a turn.
@@ -43,7 +43,6 @@ class Host {
   void take(RxDesc& d);
 
   IpProto proto_;
-  IpAddr own_, peer_;
   End end_;
   std::vector<FlowRule> rules_;
   eth_addr peer_mac_{};

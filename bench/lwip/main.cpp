@@ -2,8 +2,8 @@
 // its raw API, which is a library's and no socket's. Prints one line of JSON at its end.
 //
 //   lwip_end tcp-server|tcp-client|udp-server|udp-client     one message there and back
-//   lwip_end connect-server|connect-client                   connect, one message there and back,
-//   close lwip_end tcp-sink|tcp-source|udp-sink|udp-source         one way
+//   lwip_end connect-server|connect-client                   connect, exchange, close
+//   lwip_end tcp-sink|tcp-source|udp-sink|udp-source         one way
 #include <fmt/format.h>
 
 #include <csignal>

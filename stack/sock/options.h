@@ -111,6 +111,7 @@ struct OptionsWithConfig : SocketOptions {
       : SocketOptions(o), config(tcp_config(stack, o)) {}
   tcp::Config config;
 };
+
 /// What the flow of a socket asks of IP.
 IpSettings ip_settings(const SocketOptions& o, bool v6);
 
