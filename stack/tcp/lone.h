@@ -42,17 +42,17 @@ inline bool is_lone(Tcb& t, StreamOffset ack) {
 }
 
 /// Looks whether the short ways are open, where nothing is in flight: sets Tcb::lone_send and
-/// lone_ack, which hold until forget_lone(). @return lone_send.
+/// lone_ack, which hold until forget_lone(). The first segment of all finds its ring here. @return
+/// lone_send.
 bool prepare_lone(Tcb& t);
 
 /// True if `n` bytes would leave at once as one segment, the only one in flight, and nothing else
 /// waits to be said but an ACK, which rides on it.
 inline bool may_send_lone(Tcb& t, size_t n, Instant now) {
-  if (t.snd_una != t.snd_end || !(t.lone_send || prepare_lone(t))) return false;
+  if (t.snd_una != t.snd_end || n - 1 >= t.mss || !(t.lone_send || prepare_lone(t))) return false;
   VIREO_DEBUG_ASSERT(t.terse && !t.ack_bare && !t.tlp_due && t.queue.has_ring() && t.backoff == 0 &&
                      t.mss <= t.cc.cwnd && t.mss <= t.snd_buf);
-  return n - 1 < t.mss && t.snd_nxt + n <= t.snd_edge && now - t.last_sent <= t.rtt.rto &&
-         t.pool->may_send(true);
+  return t.snd_nxt + n <= t.snd_edge && now - t.last_sent <= t.rtt.rto && t.pool->may_send(true);
 }
 
 /// True if an ACK of `acked` bytes, not none, is that of the lone segment in flight.

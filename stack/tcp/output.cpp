@@ -399,9 +399,9 @@ void sent(Tcb& t, const Plan& p, Instant now) {
 }
 
 bool prepare_lone(Tcb& t) {
-  t.lone_send = t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() && t.queue.has_ring() &&
-                t.backoff == 0 && t.mss <= t.cc.cwnd && t.mss <= t.snd_buf &&
-                t.mss <= t.pool->frame_bytes() - PacketPool::kHeadroom;
+  t.lone_send = t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() && t.backoff == 0 &&
+                t.mss <= t.cc.cwnd && t.mss <= t.snd_buf &&
+                t.mss <= t.pool->frame_bytes() - PacketPool::kHeadroom && t.queue.want_ring();
   t.lone_ack = t.lone_send && t.snd_una != 0 && t.is_orderly() && !t.ecn_on && !t.write_blocked &&
                t.cc.kind != CcKind::kDctcp && 2U * t.mss <= t.cc.cwnd && 2U * t.mss <= t.snd_buf &&
                2ULL * t.cc.cwnd <= t.snd_buf && t.dupacks == 0 && t.retransmits == 0 &&

@@ -291,6 +291,8 @@ class SendQueue {
     if (board_->count == 0) free_ring();
   }
   bool has_ring() const { return board_ != &kNoScoreboard; }
+  /// False: no memory for it.
+  bool want_ring() { return has_ring() || grow(); }
 
  private:
   // What requests and answers need, in a block of those that malloc keeps at hand; then what a

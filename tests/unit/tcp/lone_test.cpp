@@ -177,6 +177,28 @@ TEST_P(Lone, WaysComeToTheSame) {
   EXPECT_GT(answers_, 50);
 }
 
+/// The first segment of a connection finds the send ring, and so does the first after that was
+/// given back.
+TEST_P(Lone, FirstSegmentIsOne) {
+  Peer p(ours(), theirs());
+  p.config.sack = p.config.tlp = true;
+  p.establish_active();
+  ASSERT_FALSE(p.t.queue.has_ring());
+  EXPECT_FALSE(may_send_lone(p.t, 0, p.now) || may_send_lone(p.t, p.t.mss + 1U, p.now));
+  EXPECT_FALSE(p.t.queue.has_ring()) << "for what does not leave so";
+  for (const char* const what : {"first", "given back"}) {
+    ASSERT_TRUE(may_send_lone(p.t, 1, p.now)) << what;
+    EXPECT_TRUE(p.t.queue.has_ring() && p.t.lone_send && p.t.lone_ack) << what;
+    ASSERT_EQ(send_short(p, "x").size(), 1U) << what;
+    p.in(kAck, static_cast<uint32_t>(p.t.rcv_nxt), static_cast<uint32_t>(p.t.snd_max));
+    ASSERT_TRUE(p.t.queue.empty() && p.t.queue.has_ring()) << what;
+    p.now = p.now + kIdle;
+    on_deadline(p.t, p.now);
+    EXPECT_FALSE(p.t.queue.has_ring()) << what;
+    p.t.last_sent = p.now;  // else RFC 5681 §4.1 sends it the full way
+  }
+}
+
 /// What was found out does not outlive what it depends on.
 TEST_P(Lone, IsForgottenWhenAnythingElseHappens) {
   const auto ready = [](Peer& p) {
