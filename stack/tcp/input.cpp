@@ -364,7 +364,7 @@ Effects in_syn_sent(Tcb& t, Arrival& a) {
   }
   if (a.is(SegFlags::kRst)) return acked ? finish(t, ECONNREFUSED) : Effects::kNone;
   if (!a.is(SegFlags::kSyn)) return Effects::kNone;
-  adopt_syn(t, s, a.now);
+  adopt_syn(t, s, a.options, a.now);
   if (!acked) {  // simultaneous open
     if (t.syn_data) take_back_syn_data(t);
     t.state = State::kSynReceived;

@@ -63,7 +63,7 @@ void open_passive(Tcb& t, const Config& c, PacketPool& pool, const Segment& syn,
   t.state = State::kSynReceived;
   t.passive = true;
   ++t.segs_in;
-  adopt_syn(t, syn, now);
+  adopt_syn(t, syn, wire::parse_tcp_options(syn.options, true), now);
   t.syn_due = true;
   t.last_sent = now;
 }
@@ -107,8 +107,7 @@ void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord
   t.total_retrans = static_cast<uint32_t>(r.timeouts);
 }
 
-void adopt_syn(Tcb& t, const Segment& syn, Instant now) {
-  const wire::TcpOptions o = wire::parse_tcp_options(syn.options, true);
+void adopt_syn(Tcb& t, const Segment& syn, const wire::TcpOptions& o, Instant now) {
   const Config& c = *t.config;
   expect_from(t, syn.seq);
   t.snd_wl1 = syn.seq;

@@ -42,6 +42,7 @@
 #include "stack/tcp/send_queue.h"
 #include "stack/tcp/shared_config.h"
 #include "stack/tcp/tcp.h"
+#include "stack/wire/tcp_options.h"
 
 namespace vireo::tcp {
 
@@ -372,8 +373,8 @@ void plan_fast_open(Tcb& t, Plan& p);
 void syn_data_sent(Tcb& t, const Plan& p, Instant now);
 /// What of the SYN's data was not acknowledged with it counts as never sent.
 void take_back_syn_data(Tcb& t);
-/// Negotiates options from the peer's SYN (RFC 7323 §2.2, §3.2; RFC 2018 §2).
-void adopt_syn(Tcb& t, const Segment& syn, Instant now);
+/// Negotiates options, `o`, from the peer's SYN (RFC 7323 §2.2, §3.2; RFC 2018 §2).
+void adopt_syn(Tcb& t, const Segment& syn, const wire::TcpOptions& o, Instant now);
 /// The urgent pointer of an acceptable segment, in `t` as offset of the marked byte (step six).
 Effects note_urgent(Tcb& t, int64_t mark);
 /// Text [at, ...) arrived, in order or not: takes the marked byte if it is in it.

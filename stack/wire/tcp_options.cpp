@@ -56,6 +56,25 @@ void take(TcpOptions& o, const uint8_t* p, unsigned n, bool syn) {
 
 }  // namespace
 
+bool parse_usual_syn(std::span<const uint8_t> options, TcpOptions& o) noexcept {
+  constexpr uint16_t kMss = 0x0204;
+  constexpr uint32_t kSackPermittedTimestamps = 0x0402080a;
+  constexpr uint32_t kNopWindowScale = 0x010303;
+  if (options.size() != 20) return false;
+  const uint8_t* const p = options.data();
+  const auto mss = read<uint16_t>(p + 2);
+  const auto scale = read<uint32_t>(p + 16);
+  if (read<uint16_t>(p) != kMss || mss == 0 || read<uint32_t>(p + 4) != kSackPermittedTimestamps ||
+      scale >> 8 != kNopWindowScale)
+    return false;
+  o.has_mss = o.sack_permitted = o.has_timestamps = o.has_window_scale = true;
+  o.mss = mss;
+  o.ts_val = read<uint32_t>(p + 8);
+  o.ts_ecr = read<uint32_t>(p + 12);
+  o.window_scale = std::min(static_cast<uint8_t>(scale), kMaxWindowScale);
+  return true;
+}
+
 TcpOptions parse_tcp_options_slow(std::span<const uint8_t> options, bool syn) noexcept {
   TcpOptions o;
   size_t at = 0;

@@ -66,6 +66,10 @@ inline bool parse_aligned_timestamps(std::span<const uint8_t> options, uint32_t&
   return true;
 }
 
+/// The SYN of Linux, and ours: MSS, SACK permitted and timestamps, NOP and window scale, nothing
+/// else. @return false: another layout, and nothing is set.
+bool parse_usual_syn(std::span<const uint8_t> options, TcpOptions& o) noexcept;
+
 /// Any layout. `syn`: the segment has SYN, so that the options of the handshake count.
 TcpOptions parse_tcp_options_slow(std::span<const uint8_t> options, bool syn) noexcept;
 
@@ -76,6 +80,8 @@ inline TcpOptions parse_tcp_options(std::span<const uint8_t> options, bool syn) 
     o.has_timestamps = true;
     return o;
   }
+  if (syn && parse_usual_syn(options, o)) [[likely]]
+    return o;
   return parse_tcp_options_slow(options, syn);
 }
 

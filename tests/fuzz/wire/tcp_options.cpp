@@ -13,6 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const wire::TcpOptions slow = wire::parse_tcp_options_slow(in, syn);
   VIREO_ASSERT(o.has_timestamps == slow.has_timestamps && o.ts_val == slow.ts_val &&
                o.ts_ecr == slow.ts_ecr && o.mss == slow.mss && o.sack == slow.sack);
+  VIREO_ASSERT(o.has_mss == slow.has_mss && o.sack_permitted == slow.sack_permitted &&
+               o.has_window_scale == slow.has_window_scale && o.window_scale == slow.window_scale);
   VIREO_ASSERT(o.window_scale <= wire::kMaxWindowScale);
   VIREO_ASSERT(o.sack_count <= o.sack.size());
   VIREO_ASSERT(o.has_mss == (o.mss != 0));

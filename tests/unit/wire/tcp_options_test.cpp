@@ -45,6 +45,27 @@ TEST(TcpOptions, SynOfLinux) {
   EXPECT_TRUE(late.has_timestamps);
 }
 
+// Each byte of it changed to each value: read at once or option by option, it says the same.
+TEST(TcpOptions, UsualSynIsWhatItsOptionsSay) {
+  for (size_t at = 0; at < kLinuxSyn.size(); ++at)
+    for (unsigned v = 0; v < 256; ++v) {
+      Bytes b = kLinuxSyn;
+      b[at] = static_cast<uint8_t>(v);
+      const TcpOptions o = parse(b, true);
+      const TcpOptions slow = parse_tcp_options_slow(b, true);
+      EXPECT_EQ(o.has_mss, slow.has_mss) << at << ' ' << v;
+      EXPECT_EQ(o.mss, slow.mss) << at << ' ' << v;
+      EXPECT_EQ(o.sack_permitted, slow.sack_permitted) << at << ' ' << v;
+      EXPECT_EQ(o.has_timestamps, slow.has_timestamps) << at << ' ' << v;
+      EXPECT_EQ(o.ts_val, slow.ts_val) << at << ' ' << v;
+      EXPECT_EQ(o.ts_ecr, slow.ts_ecr) << at << ' ' << v;
+      EXPECT_EQ(o.has_window_scale, slow.has_window_scale) << at << ' ' << v;
+      EXPECT_EQ(o.window_scale, slow.window_scale) << at << ' ' << v;
+    }
+  TcpOptions o;
+  EXPECT_TRUE(parse_usual_syn(kLinuxSyn, o));
+}
+
 TEST(TcpOptions, EveryTruncationKeepsWhatWasWhole) {
   for (size_t n = 0; n <= kLinuxSyn.size(); ++n) {
     const TcpOptions o =
