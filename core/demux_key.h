@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/address.h"
+#include "core/flow_hash.h"
 
 namespace vireo {
 
@@ -64,6 +65,12 @@ struct DemuxKey {
     out[2] = uint32_t{remote_port} << 16 | local_port;
     out[3] = uint32_t{vlan} << 16 | uint32_t{v6} << 8 | proto;
     return true;
+  }
+  /// For a table of keys that strangers choose.
+  uint64_t hash(const FlowHashKey& secret) const noexcept {
+    uint32_t words[4];  // of which the length says that they are all of a key of IPv4
+    if (!pack_v4(words)) return flow_hash(secret, this, sizeof *this);
+    return flow_hash(secret, words, sizeof words);
   }
   bool operator==(const DemuxKey& o) const {  // inline, which memcmp() of 40 bytes is not
     uint64_t a[5], b[5];

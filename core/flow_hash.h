@@ -58,7 +58,14 @@ inline uint64_t siphash(const FlowHashKey& key, const void* data, size_t n) noex
     v0 ^= m;
   }
   uint64_t last = static_cast<uint64_t>(n) << 56;
-  for (size_t i = 0; i < left; ++i) last |= uint64_t{p[i]} << (8 * i);
+  size_t i = 0;
+  if (left >= 4) {  // all that keys of whole words leave
+    uint32_t word;
+    std::memcpy(&word, p, 4);
+    last |= word;
+    i = 4;
+  }
+  for (; i < left; ++i) last |= uint64_t{p[i]} << (8 * i);
   v3 ^= last;
   rounds(kRounds);
   v0 ^= last;

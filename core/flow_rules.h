@@ -78,9 +78,7 @@ class FlowRules {
     [[no_unique_address]] Value value{};
   };
 
-  uint64_t hash(const DemuxKey& key) const noexcept {
-    return flow_hash(hash_key_, &key, sizeof key);
-  }
+  uint64_t hash(const DemuxKey& key) const noexcept { return key.hash(hash_key_); }
   uint64_t id(uint32_t i) const noexcept { return uint64_t{rules_[i].life} << 32 | i; }
   uint32_t* index_of(const DemuxKey& key, uint64_t h) const noexcept {
     return index_.find(h, [&](uint32_t i) { return rules_[i].key == key; });

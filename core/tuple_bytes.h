@@ -14,22 +14,26 @@ namespace vireo {
 class TupleBytes {
  public:
   TupleBytes(const IpAddr& local, uint16_t local_port, const IpAddr& remote, uint16_t remote_port) {
-    const size_t n = local.is_v4() && remote.is_v4() ? 4 : 16;
-    put(local.bytes().data() + 16 - n, n);
-    put(remote.bytes().data() + 16 - n, n);
-    put(&local_port, 2);
-    put(&remote_port, 2);
+    if (local.is_v4() && remote.is_v4())
+      put<4>(local, local_port, remote, remote_port);
+    else
+      put<16>(local, local_port, remote, remote_port);
   }
   std::span<const uint8_t> span() const { return {bytes_.data(), size_}; }
 
  private:
-  void put(const void* from, size_t n) {
-    std::memcpy(bytes_.data() + size_, from, n);
-    size_ += n;
+  /// The last `kBytes` of each address.
+  template <size_t kBytes>
+  void put(const IpAddr& local, uint16_t local_port, const IpAddr& remote, uint16_t remote_port) {
+    std::memcpy(&bytes_[0], local.bytes().data() + 16 - kBytes, kBytes);
+    std::memcpy(&bytes_[kBytes], remote.bytes().data() + 16 - kBytes, kBytes);
+    std::memcpy(&bytes_[2 * kBytes], &local_port, 2);
+    std::memcpy(&bytes_[2 * kBytes + 2], &remote_port, 2);
+    size_ = 2 * kBytes + 4;
   }
 
   std::array<uint8_t, 36> bytes_;
-  size_t size_ = 0;
+  size_t size_;
 };
 
 }  // namespace vireo

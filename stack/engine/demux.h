@@ -86,9 +86,7 @@ class DemuxTable {
     return hashed_;
   }
   uint32_t hash_of(const DemuxKey& key) const noexcept {
-    uint32_t words[4];  // of which the length says that they are all of a key of IPv4
-    if (!key.pack_v4(words)) return static_cast<uint32_t>(flow_hash(hash_key_, &key, sizeof key));
-    return static_cast<uint32_t>(flow_hash(hash_key_, words, sizeof words));
+    return static_cast<uint32_t>(key.hash(hash_key_));
   }
   /// The table takes the group from the low bits and the tag from the top ones.
   static uint64_t spread(uint32_t h) { return uint64_t{h} << 32 | h; }
