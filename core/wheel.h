@@ -192,6 +192,7 @@ class Wheel {
     first_visit_ = std::min(first_visit_, n.visit_);
     push_back(slots_[slot], n);
     occupied_[slot / 64] |= uint64_t{1} << (slot % 64);
+    words_ |= 1U << slot / 64;
   }
 
   void unlink(WheelNode& n) noexcept {
@@ -201,9 +202,14 @@ class Wheel {
     // The one neighbour of a last node is the head; only heads of slots have a bit.
     if (was_last && head >= slots_.data() && head < slots_.data() + slots_.size()) {
       const auto slot = static_cast<unsigned>(head - slots_.data());
-      occupied_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
+      note_empty(slot);
       if (n.visit_ == first_visit_) first_visit_ = find_first_visit();
     }
+  }
+
+  void note_empty(unsigned slot) noexcept {
+    occupied_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
+    if (occupied_[slot / 64] == 0) words_ &= ~(1U << slot / 64);
   }
 
   uint64_t find_first_visit() const noexcept {
@@ -219,13 +225,15 @@ class Wheel {
   /// Distance, 1 to 256, from `index` to the next slot of `level` that has nodes, going round; 0 if
   /// none has.
   unsigned next_occupied(unsigned level, unsigned index) const noexcept {
-    const uint64_t* words = &occupied_[level * (kSlots / 64)];
+    constexpr unsigned kWords = kSlots / 64;
+    if ((words_ >> level * kWords & ((1U << kWords) - 1)) == 0) return 0;
+    const uint64_t* words = &occupied_[level * kWords];
     const unsigned from = (index + 1) % kSlots;
-    for (unsigned i = 0; i <= kSlots / 64; ++i) {
-      const unsigned w = (from / 64 + i) % (kSlots / 64);
+    for (unsigned i = 0; i <= kWords; ++i) {
+      const unsigned w = (from / 64 + i) % kWords;
       uint64_t bits = words[w];
       if (i == 0) bits &= ~uint64_t{0} << (from % 64);
-      if (i == kSlots / 64) bits &= ~(~uint64_t{0} << (from % 64));
+      if (i == kWords) bits &= ~(~uint64_t{0} << (from % 64));
       if (bits != 0) {
         const unsigned slot = w * 64 + static_cast<unsigned>(std::countr_zero(bits));
         return (slot - from) % kSlots + 1;
@@ -252,7 +260,7 @@ class Wheel {
         left -= distance;
         const unsigned slot = level * kSlots + static_cast<uint8_t>(unit);
         splice(pending_, slots_[slot]);
-        occupied_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
+        note_empty(slot);
       }
     }
     tick_ = t;
@@ -262,6 +270,7 @@ class Wheel {
   uint64_t tick_;                    ///< slots up to and with this tick have been collected
   uint64_t first_visit_ = kNoVisit;  ///< the least visit_ of the nodes in slots
   std::array<uint64_t, kLevels * kSlots / 64> occupied_{};
+  uint32_t words_ = 0;  ///< which words of occupied_ are not zero
   WheelNode pending_;   ///< head: nodes whose visit has come
   WheelNode visiting_;  ///< head: those of the advance() that runs
   std::array<WheelNode, kLevels * kSlots> slots_;
