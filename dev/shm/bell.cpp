@@ -43,11 +43,14 @@ void ShmBell::ring() noexcept {
   if (peer_) (void)kernel::send(peer_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-void ShmBell::clear() noexcept {
+bool ShmBell::clear() noexcept {
   accept_peer();
+  if (!peer_) return false;
   char bytes[64];
-  while (peer_ && kernel::recv(peer_.get(), bytes, sizeof bytes, MSG_DONTWAIT) > 0) {
-  }
+  ssize_t n = 0;
+  do n = kernel::recv(peer_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  while (n > 0);
+  return n == 0 || (errno != EAGAIN && errno != EINTR);
 }
 
 bool ShmBell::peer_died() noexcept {

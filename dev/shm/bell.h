@@ -17,8 +17,9 @@ class ShmBell {
   int wait_fd() const { return epoll_.get(); }
   /// Wakes the peer.
   void ring() noexcept;
-  /// Takes the wake-ups received, and the peer's connection.
-  void clear() noexcept;
+  /// Takes the wake-ups received, and the peer's connection. Whoever else sleeps does not see them
+  /// then: look for frames after this. @return true: the peer was there and is no more.
+  bool clear() noexcept;
   /// Asks the kernel. @return true: the peer was there and is no more.
   bool peer_died() noexcept;
 

@@ -54,11 +54,11 @@ Result<FlowRule> ShmDevice::steer(const FlowKey& key, FlowTag /*tag*/, Queue& /*
 
 void ShmDevice::unsteer(uint64_t rule_id) noexcept { rules_.remove(rule_id); }
 
-bool ShmDevice::peer_is_there() noexcept {
+bool ShmDevice::peer_is_there(bool clears_bell) noexcept {
   if (peer_gone_) return false;
   // Pairs with the store in the peer's ~ShmDevice.
-  peer_gone_ =
-      header().gone[seat_.host ? 1 : 0].load(std::memory_order_acquire) != 0 || bell_.peer_died();
+  peer_gone_ = header().gone[seat_.host ? 1 : 0].load(std::memory_order_acquire) != 0 ||
+               (clears_bell ? bell_.clear() : bell_.peer_died());
   return !peer_gone_;
 }
 
@@ -153,7 +153,7 @@ void ShmQueue::tx_flush() noexcept {
 Result<bool> ShmQueue::arm() noexcept {
   if (device_.broken_) return fail(ENODEV, "shm peer broke the wire");
   if (receiver_.front() != nullptr) return false;  // also the last frames of a peer that is gone
-  if (!device_.peer_is_there()) {
+  if (!device_.peer_is_there(/*clears_bell=*/true)) {
     if (receiver_.front() != nullptr) return false;
     return fail(ENODEV, "shm peer is gone");
   }
@@ -163,14 +163,14 @@ Result<bool> ShmQueue::arm() noexcept {
 
 int ShmQueue::wait_fd() const noexcept { return device_.bell_.wait_fd(); }
 
-void ShmQueue::wake_ack() noexcept { device_.bell_.clear(); }
+void ShmQueue::wake_ack() noexcept { (void)device_.bell_.clear(); }
 
 bool ShmQueue::alive() noexcept {
   if (device_.peer_gone_ || device_.broken_) return false;
   const Instant now = Clock::now();
   if (now < device_.next_look_) return true;
   device_.next_look_ = now + kLookInterval;
-  return device_.peer_is_there();
+  return device_.peer_is_there(/*clears_bell=*/false);
 }
 
 }  // namespace vireo

@@ -51,7 +51,8 @@ class ShmDevice final : public Device {
  private:
   friend class ShmQueue;
   void unsteer(uint64_t rule_id) noexcept override;
-  bool peer_is_there() noexcept;
+  /// `clears_bell`: for who then looks for frames and arms.
+  bool peer_is_there(bool clears_bell) noexcept;
   WireHeader& header() const { return *reinterpret_cast<WireHeader*>(seat_.wire.data()); }
 
   WireSeat seat_;

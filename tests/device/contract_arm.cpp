@@ -79,6 +79,31 @@ TEST_P(DeviceContract, ArmTwiceAndDisarmByPollingAreHarmless) {
   EXPECT_TRUE(readable(queue(1).wait_fd(), 5'000));
 }
 
+// Who was not woken itself, as an engine's helper beside a thread that polls, has nothing to
+// acknowledge: it would wake again and again.
+TEST_P(DeviceContract, ArmingEndsOldWakeUps) {
+  if (queue(1).wait_fd() < 0) GTEST_SKIP() << "cannot sleep";
+  const int fd = queue(1).wait_fd();
+  const auto arm = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      const auto armed = queue(1).arm();
+      if (!armed || *armed) return armed.has_value();
+      std::vector<Received> got;
+      receive_burst(1, got);
+      if (!got.empty()) return false;
+    }
+    return false;
+  };
+  for (uint32_t i = 0; i < 20; ++i) {
+    ASSERT_TRUE(arm()) << "round " << i;
+    send_surely(0, frame(0, i));
+    ASSERT_TRUE(readable(fd, 5'000)) << "round " << i;
+    ASSERT_EQ(receive(1, 1).size(), 1U);
+    ASSERT_TRUE(arm()) << "round " << i;
+    EXPECT_FALSE(readable(fd, 0)) << "round " << i;
+  }
+}
+
 // The sender sends one frame and waits for it to be taken, at moments spread over the receiver's
 // way to sleep: a wake-up lost once stops both for good.
 TEST_P(DeviceContract, NoWakeUpIsLost) {
