@@ -14,6 +14,9 @@ namespace {
 constexpr size_t kMaxWaitFds = 64;
 /// Polls that any thread may spin, a few round trips' worth; beyond them it needs a place.
 constexpr int64_t kFreePolls = 256;
+/// Looks at a lock that another has before the wait for it is left to the kernel: many times what a
+/// poll takes, so the holder has lost its processor, perhaps to us.
+constexpr unsigned kLooksAtLock = 4096;
 /// A follower looks by itself this often: a spinner may leave the library and never come back.
 /// Until then the helper polls.
 constexpr Duration kFollowerPatience = Duration::ms(100);
@@ -192,10 +195,10 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     else
       cpu_relax();
     // Whoever holds the lock polls for us; what it delivers to us is seen when we get the lock.
-    while (!e.try_acquire()) {
+    for (unsigned looks = 0; !e.try_acquire();) {
       idle.pause();
       cpu_relax();
-      if (signals.pending()) {
+      if (++looks == kLooksAtLock || signals.pending()) {
         e.acquire();
         break;
       }
