@@ -136,8 +136,9 @@ class Queue {
   /// Drops the references of frames that have left. @return how many.
   virtual unsigned tx_reap() noexcept = 0;
   /// Asks that wait_fd() become readable at the next arrival; what it was readable of before has
-  /// been seen, and ends no sleep. @return false: work is there already, do not sleep. Errors:
-  /// ENODEV after the device is gone.
+  /// been seen, and ends no sleep. The wish stands whatever rx_burst() takes meanwhile. @return
+  /// false: work is there already, do not sleep; who sleeps already is woken by the next arrival.
+  /// Errors: ENODEV after the device is gone.
   virtual Result<bool> arm() noexcept = 0;
   /// For poll(2)/epoll(7): readable after arm() and an arrival. Constant. -1 where the device
   /// cannot sleep.

@@ -107,10 +107,6 @@ unsigned ShmQueue::rx_burst(std::span<RxDesc> out) noexcept {
   }
   if (n == 0) return 0;
   receiver_.release();
-  if (armed_) [[unlikely]] {
-    receiver_.disarm();
-    armed_ = false;
-  }
   return n;
 }
 
@@ -152,13 +148,15 @@ void ShmQueue::tx_flush() noexcept {
 
 Result<bool> ShmQueue::arm() noexcept {
   if (device_.broken_) return fail(ENODEV, "shm peer broke the wire");
-  if (receiver_.front() != nullptr) return false;  // also the last frames of a peer that is gone
+  if (receiver_.front() != nullptr) {  // also the last frames of a peer that is gone
+    receiver_.arm();                   // for whoever else sleeps
+    return false;
+  }
   if (!device_.peer_is_there(/*clears_bell=*/true)) {
     if (receiver_.front() != nullptr) return false;
     return fail(ENODEV, "shm peer is gone");
   }
-  armed_ = receiver_.arm();
-  return armed_;
+  return receiver_.arm();
 }
 
 int ShmQueue::wait_fd() const noexcept { return device_.bell_.wait_fd(); }

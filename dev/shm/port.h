@@ -38,7 +38,6 @@ class ShmQueue final : public Queue {
   RingSender& sender_;
   RingReceiver& receiver_;
   bool unrung_ = false;  ///< frames were published without a look whether the peer sleeps
-  bool armed_ = false;
 };
 
 class ShmDevice final : public Device {

@@ -110,16 +110,12 @@ class RingReceiver {
   }
   void prefetch_next() const noexcept { __builtin_prefetch(&ring_.slot(next_ + 1)); }
 
-  /// Asks to be woken. @return false: a frame is there, nothing was asked.
+  /// Asks to be woken, and is not asked to take that back: another may sleep on the same bell.
+  /// @return false: a frame is there already.
   bool arm(Waking how = kByBell) noexcept {
     ring_.control->armed.fetch_or(how,
                                   std::memory_order_seq_cst);  // order: RingSender::store_and_look
-    if (ring_.slot(next_).sequence.load(std::memory_order_seq_cst) != next_ + 1) return true;
-    disarm(how);
-    return false;
-  }
-  void disarm(Waking how = kByBell) noexcept {
-    ring_.control->armed.fetch_and(~how, std::memory_order_relaxed);
+    return ring_.slot(next_).sequence.load(std::memory_order_seq_cst) != next_ + 1;
   }
   const std::atomic<uint32_t>& word() const noexcept { return ring_.control->armed; }
   uint32_t capacity() const { return ring_.capacity(); }

@@ -292,8 +292,13 @@ bool Engine::arm_all() noexcept {
 }
 
 void Engine::wake_ack_all() noexcept {
+  const bool others_sleep = sleepers() != 0;
   for (Port* p : ports_)
-    for (auto& q : p->queues) q->wake_ack();
+    for (auto& q : p->queues) {
+      q->wake_ack();
+      // What is there already this thread's next poll finds, and whether the device is.
+      if (others_sleep) (void)q->arm();
+    }
 }
 
 bool Engine::begin_sleep() noexcept {

@@ -390,6 +390,8 @@ class Engine {
   bool arm_all() noexcept;
   /// Descriptors to poll(2) for POLLIN while asleep; constant but for opens and losses. Any holder.
   std::span<const int> wait_fds() const { return wait_fds_; }
+  /// After a sleep that a device ended, and end_sleep(). What woke this thread, and is gone with
+  /// this, may have been what another waits for: the devices are asked to tell of the next.
   void wake_ack_all() noexcept;
 
   /// Are all devices still there, and what have they lost? Three system calls a queue. Flows of

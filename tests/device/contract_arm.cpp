@@ -104,6 +104,26 @@ TEST_P(DeviceContract, ArmingEndsOldWakeUps) {
   }
 }
 
+// One thread sleeps, and what arrives first another takes that polls, or that armed and was told
+// not to sleep: the next must wake the first.
+TEST_P(DeviceContract, WhoPollsTakesNoWakeUpAway) {
+  if (queue(1).wait_fd() < 0) GTEST_SKIP() << "cannot sleep";
+  const int fd = queue(1).wait_fd();
+  for (uint32_t i = 0; i < 20; ++i) {
+    std::vector<Received> got;
+    if (i % 2 == 0) arm_idle(queue(1), got, [&](auto& out) { return receive_burst(1, out); });
+    send_surely(0, frame(0, 2 * i));
+    if (i % 2 != 0) {
+      ASSERT_TRUE(queue(1).arm());
+    }
+    ASSERT_EQ(receive(1, 1).size(), 1U);
+    if (readable(fd, 0)) continue;  // it tells of the first still: as good
+    send_surely(0, frame(0, 2 * i + 1));
+    EXPECT_TRUE(readable(fd, 5'000)) << "round " << i;
+    ASSERT_EQ(receive(1, 1).size(), 1U);
+  }
+}
+
 // The sender sends one frame and waits for it to be taken, at moments spread over the receiver's
 // way to sleep: a wake-up lost once stops both for good.
 TEST_P(DeviceContract, NoWakeUpIsLost) {

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <filesystem>
@@ -16,7 +18,20 @@
 namespace vireo::test {
 namespace {
 
-class Threads : public BothSides {};
+class Threads : public BothSides {
+ protected:
+  /// Datagram sockets connected to each other: {a's, b's}.
+  std::pair<int, int> datagram_pair() {
+    const int from = a.socket(AF_INET, SOCK_DGRAM), to = b.socket(AF_INET, SOCK_DGRAM);
+    EXPECT_EQ(a.bind(from, 0), 0);
+    EXPECT_EQ(b.bind(to, 0), 0);
+    const auto at_a = address(a.host(), port_of(a.getsockname(from)));
+    const auto at_b = address(b.host(), port_of(b.getsockname(to)));
+    EXPECT_EQ(a.connect(from, sockaddr_of(at_b), length(at_b)), 0);
+    EXPECT_EQ(b.connect(to, sockaddr_of(at_a), length(at_a)), 0);
+    return {from, to};
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Sides, Threads, testing::Values(Side::kKernel, Side::kVireo),
                          [](const auto& i) {
                            return i.param == Side::kKernel ? "kernel" : "vireo";
@@ -74,13 +89,8 @@ TEST_P(Threads, PingPong) {
 
 // What another thread's poll has queued comes before what the reader's own poll finds.
 TEST_P(Threads, DatagramsKeepTheirOrderWhoeverPolls) {
-  const int from = a.socket(AF_INET, SOCK_DGRAM), to = b.socket(AF_INET, SOCK_DGRAM);
-  ASSERT_EQ(a.bind(from, 0), 0);
-  ASSERT_EQ(b.bind(to, 0), 0);
-  const auto at_a = address(a.host(), port_of(a.getsockname(from)));
-  const auto at_b = address(b.host(), port_of(b.getsockname(to)));
-  ASSERT_EQ(a.connect(from, sockaddr_of(at_b), length(at_b)), 0);
-  ASSERT_EQ(b.connect(to, sockaddr_of(at_a), length(at_a)), 0);
+  const auto pair = datagram_pair();
+  const int from = pair.first, to = pair.second;
   constexpr uint32_t kDatagrams = 20'000;
   constexpr int32_t kUnread = 8;
   std::atomic<uint32_t> got{0};
@@ -133,6 +143,56 @@ TEST_P(Threads, AcceptAndConnectBlock) {
   for (auto& t : servers) t.join();
   EXPECT_EQ(served, 15);
   b.close(l);
+}
+
+/// The calling thread, to the first that it may run on.
+void pin_to_one_processor() {
+  cpu_set_t may, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof may, &may), 0);
+  size_t first = 0;
+  while (!CPU_ISSET(first, &may)) ++first;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
+// Two sleep, one is woken, goes, and asks for nothing more: what is for the other wakes that, and
+// not only once the helper looks. Datagrams: of TCP an ACK is owed, for which it looks soon.
+TEST_P(Threads, EachSleeperIsWokenForItsOwn) {
+  const auto [c, s] = connection();  // so that the wire has both ends
+  const auto [c1, s1] = datagram_pair();
+  const auto [c2, s2] = datagram_pair();
+  for (const int fd : {c1, c2}) ASSERT_EQ(a.is_carried(fd), ours());
+  for (const int fd : {s1, s2}) ASSERT_EQ(b.is_carried(fd), ours());
+  constexpr Duration kLong = Duration::ms(300);
+  constexpr int kRounds = 20;
+  int late = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    // On one processor, where the other comes first: it is through with all before this one looks.
+    std::atomic<int64_t> at{0};
+    std::thread stays([&, fd = s2] {
+      pin_to_one_processor();
+      ASSERT_EQ(setpriority(PRIO_PROCESS, 0, 10), 0);  // of the thread
+      EXPECT_EQ(b.recv(fd, 1), "y");
+      at = Clock::now().ns();
+    });
+    ::usleep(10'000);
+    std::thread goes([&, fd = s1] {
+      pin_to_one_processor();
+      EXPECT_EQ(b.recv(fd, 1), "x");
+    });
+    ::usleep(10'000);  // both sleep
+    a.send(c1, "x");
+    goes.join();
+    ::usleep(5'000);
+    const Instant sent = Clock::now();
+    a.send(c2, "y");
+    stays.join();
+    late += at - sent.ns() > kLong.ns() ? 1 : 0;
+  }
+  EXPECT_LE(late, kRounds / 5) << "a machine may stand still, but not each time";
+  for (const int fd : {c, c1, c2}) a.close(fd);
+  for (const int fd : {s, s1, s2}) b.close(fd);
 }
 
 TEST_P(Threads, ShutdownWakesTheReader) {
