@@ -921,9 +921,7 @@ class Engine {
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_opens_;
   std::array<Resolved, 8> resolved_;  ///< by where they go
-  uint64_t ports_judged_ = 0;   ///< generation of the kernel's tables that ports_matter_ is of
-  bool ports_matter_ = false;   ///< routes depend on them
-  std::array<Asked, 8> asked_;  ///< by the address's last byte
+  std::array<Asked, 8> asked_;        ///< by the address's last byte
   PortLeases leases_;
   struct Spared {
     FlowKey key;

@@ -321,11 +321,7 @@ unsigned Engine::emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& b
 /// One connection after the other goes the same way, and nothing has changed mostly.
 Result<net::NextHop> Engine::next_hop(net::LookupKey key) noexcept {
   const net::Snapshot& snapshot = reader_.snapshot();
-  if (snapshot.generation != ports_judged_) [[unlikely]] {
-    ports_judged_ = snapshot.generation;
-    ports_matter_ = net::ports_matter(snapshot);
-  }
-  if (!ports_matter_) [[likely]]
+  if (!snapshot.by_ports) [[likely]]
     key.sport = key.dport = 0;
   const size_t place =
       size_t{key.dst.bytes()[15]} ^ key.sport ^ key.dport ^ (key.src.is_unspecified() ? 1U : 0U);

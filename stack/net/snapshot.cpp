@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/assert.h"
+#include "stack/net/lookup.h"
 
 namespace vireo::net {
 
@@ -20,6 +21,7 @@ SnapshotStore::~SnapshotStore() {
 
 void SnapshotStore::publish(std::unique_ptr<Snapshot> next) {
   next->generation = generation_.load(std::memory_order_relaxed) + 1;
+  next->by_ports = ports_matter(*next);
   const uint64_t generation = next->generation;
   std::unique_ptr<const Snapshot> old(current_.exchange(next.release(), std::memory_order_seq_cst));
   // Whoever sees this generation sees that snapshot or a later one: pairs with the acquire in

@@ -24,6 +24,7 @@ namespace vireo::net {
 /// Tables that did not change are shared with the snapshot before. No pointer is ever null.
 struct Snapshot {
   uint64_t generation = 0;  ///< 1, 2, ...: set by publish()
+  bool by_ports = false;    ///< ports_matter(): set by publish()
   std::shared_ptr<const Links> links = std::make_shared<const Links>();
   std::shared_ptr<const Addrs> addrs = std::make_shared<const Addrs>();
   std::shared_ptr<const Rules> rules = std::make_shared<const Rules>();
