@@ -16,6 +16,9 @@ bool watch(int epoll, int fd) {
   return kernel::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
+/// What recv(2) without waiting said: the peer is no more.
+bool is_end(ssize_t n) { return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR); }
+
 }  // namespace
 
 Result<ShmBell> ShmBell::create(UniqueFd socket, bool host) {
@@ -50,7 +53,7 @@ bool ShmBell::clear() noexcept {
   ssize_t n = 0;
   do n = kernel::recv(peer_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
   while (n > 0);
-  return n == 0 || (errno != EAGAIN && errno != EINTR);
+  return is_end(n);
 }
 
 bool ShmBell::peer_died() noexcept {
@@ -59,8 +62,7 @@ bool ShmBell::peer_died() noexcept {
   // Old wake-ups may lie before the end of the stream.
   char bytes[64];
   const ssize_t n = kernel::recv(peer_.get(), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
-  if (n == 0) return true;
-  if (n < 0) return errno != EAGAIN && errno != EINTR;
+  if (n <= 0) return is_end(n);
   return kernel::send(peer_.get(), bytes, 0, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EPIPE;
 }
 
