@@ -14,9 +14,9 @@ namespace {
 constexpr size_t kMaxWaitFds = 64;
 /// Polls that any thread may spin, a few round trips' worth; beyond them it needs a place.
 constexpr int64_t kFreePolls = 256;
-/// Looks at a lock that another has before the wait for it is left to the kernel: many times what a
-/// poll takes, so the holder has lost its processor, perhaps to us.
-constexpr unsigned kLooksAtLock = 4096;
+/// Polls take microseconds, and all that else is done under an engine's lock little more: who has
+/// it for that long without a poll has lost its processor, perhaps to us.
+constexpr Duration kHolderAbsent = Duration::us(200);
 /// A follower looks by itself this often: a spinner may leave the library and never come back.
 /// Until then the helper polls.
 constexpr Duration kFollowerPatience = Duration::ms(100);
@@ -128,6 +128,12 @@ bool poll_once(Engine& e, const WaitFor& what, Instant now) noexcept VIREO_REQUI
 
 }  // namespace
 
+bool take_from_absent(Engine& e, Instant now) noexcept VIREO_NO_THREAD_ANALYSIS {
+  if (now - e.last_poll() < kHolderAbsent) return false;
+  e.acquire();
+  return true;
+}
+
 Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signals,
                          bool (*ready)(void*), void* argument) noexcept VIREO_NO_THREAD_ANALYSIS {
   Stack& stack = *what.handle->stack;
@@ -195,10 +201,10 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     else
       cpu_relax();
     // Whoever holds the lock polls for us; what it delivers to us is seen when we get the lock.
-    for (unsigned looks = 0; !e.try_acquire();) {
+    while (!take_to_poll(e, Clock::now())) {
       idle.pause();
       cpu_relax();
-      if (++looks == kLooksAtLock || signals.pending()) {
+      if (signals.pending()) {
         e.acquire();
         break;
       }

@@ -40,6 +40,14 @@ class VIREO_SCOPED_CAPABILITY EngineGuard {
   bool held_ = true;
 };
 
+/// Takes an engine's lock that another has if that one has not polled for so long that it lost its
+/// processor: it is waited for in the kernel. @return false: it polls.
+bool take_from_absent(Engine& e, Instant now) noexcept VIREO_TRY_ACQUIRE(true, e.lock());
+/// Takes an engine's lock to poll at `now`, unless another has it and polls. @return taken
+inline bool take_to_poll(Engine& e, Instant now) noexcept VIREO_TRY_ACQUIRE(true, e.lock()) {
+  return e.try_acquire() || take_from_absent(e, now);
+}
+
 /// Lets go of a reference; the last one closes the File. No lock held.
 void release_pin(File& f) noexcept;
 

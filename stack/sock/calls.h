@@ -116,7 +116,7 @@ bool has_timeout(Handle h, bool sending);
 /// Polls an engine once, if nobody else does. Lock not held. @return false: it had nothing to do.
 bool poll_engine(Engine& e) noexcept;
 /// The same, of a call that returns to the program with what came (Engine::poll_to_return()).
-bool poll_engine_to_return(Engine& e) noexcept;
+bool poll_engine_to_return(Engine& e, Instant now) noexcept;
 /// readiness() of a File, with the lock taken; EPOLLNVAL-like 0 for a dead handle.
 ReadyBits ready_now(Handle h) noexcept;
 

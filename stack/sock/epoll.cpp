@@ -187,7 +187,7 @@ std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> ou
 
 bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
                           size_t& taken) noexcept VIREO_NO_THREAD_ANALYSIS {
-  if (!e.try_acquire()) return true;
+  if (!take_to_poll(e, now)) return true;
   const bool busy = e.poll_to_return(now, PollOf::kWait);
   // The control lock comes before the engine's, so that it can only be tried for.
   if (wants(kReady) && !wants(kDirty) && self_.control.try_lock()) {
@@ -393,7 +393,7 @@ class EpollCall {
     return {};
   }
   bool poll(Instant now, size_t& taken) noexcept {
-    if (engines.n != 1) return poll_all(engines);
+    if (engines.n != 1) return poll_all(engines, now);
     return h_->epoll->poll_and_take(*engines.at[0], out_, now, taken);
   }
   bool pending() const noexcept { return h_->epoll->pending(); }

@@ -59,9 +59,9 @@ inline int tell(const EngineSet& engines, int events) noexcept {
 }
 
 /// One poll of each engine that nobody else polls. @return false: none had anything to do.
-inline bool poll_all(const EngineSet& engines) noexcept {
+inline bool poll_all(const EngineSet& engines, Instant now) noexcept {
   bool busy = false;
-  for (Engine* e : engines) busy |= poll_engine_to_return(*e);
+  for (Engine* e : engines) busy |= poll_engine_to_return(*e, now);
   return busy;
 }
 

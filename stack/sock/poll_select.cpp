@@ -93,7 +93,7 @@ class PollCall {
 
   /// One of them was no descriptor from the start.
   bool was_closed() const noexcept { return was_closed_; }
-  bool poll(Instant, size_t&) noexcept { return poll_all(engines); }
+  bool poll(Instant now, size_t&) noexcept { return poll_all(engines, now); }
   bool pending() const noexcept { return hit_.load(std::memory_order_acquire); }
 
   Result<int> harvest(Look how, Instant now) noexcept {

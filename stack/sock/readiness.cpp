@@ -30,15 +30,16 @@ void ReadySource::tell(ReadyBits happened) noexcept {
 namespace sock {
 
 bool poll_engine(Engine& e) noexcept {
-  if (!e.try_acquire()) return true;  // the holder polls
-  const bool busy = e.poll(Clock::now());
+  const Instant now = Clock::now();
+  if (!take_to_poll(e, now)) return true;  // the holder polls
+  const bool busy = e.poll(now);
   e.unlock();
   return busy;
 }
 
-bool poll_engine_to_return(Engine& e) noexcept {
-  if (!e.try_acquire()) return true;
-  const bool busy = e.poll_to_return(Clock::now(), PollOf::kWait);
+bool poll_engine_to_return(Engine& e, Instant now) noexcept {
+  if (!take_to_poll(e, now)) return true;
+  const bool busy = e.poll_to_return(now, PollOf::kWait);
   e.unlock();
   return busy;
 }
