@@ -13,6 +13,7 @@
 #include <fstream>
 #include <thread>
 
+#include "stack/sock/blocking.h"
 #include "tests/unit/sock/two_hosts.h"
 
 namespace vireo::test {
@@ -291,6 +292,43 @@ TEST(SpinPlaces, ACrowdedProcessorIsNoPlaceToPollForEver) {
   now = now + Duration::s(20);
   for (int i = 0; i < 9; ++i) places.note_preempted(now = now + Duration::ms(1), Duration::s(3));
   EXPECT_FALSE(places.is_crowded(now)) << "a debugger, a suspended machine";
+}
+
+/// Processor time of the calling thread.
+int64_t used_by_thread_ns() {
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+}
+
+// Who has the engine polls for all. But a holder that lost its processor may wait for that of one
+// who waits for it: it must get that at once, not after a turn of the scheduler.
+TEST_P(Threads, AHolderThatDoesNotPollIsLeftTheProcessor) {
+  if (!ours()) GTEST_SKIP() << "the kernel has no engine";
+  const auto [c, s] = connection();
+  Engine& e = *b.host().stack().engine_if_any();
+  e.acquire();
+  bool taken_from_who_polls = false;
+  std::thread([&] {
+    const Instant now = e.last_poll();
+    if (!take_to_poll(e, now + Duration::us(1))) return;
+    taken_from_who_polls = true;
+    e.unlock();
+  }).join();
+  std::atomic<int64_t> used_ns{0};
+  std::thread waits([&] {
+    const int64_t before = used_by_thread_ns();
+    while (!take_to_poll(e, Clock::now())) cpu_relax();
+    e.unlock();
+    used_ns = used_by_thread_ns() - before;
+  });
+  ::usleep(200'000);
+  e.unlock();
+  waits.join();
+  EXPECT_FALSE(taken_from_who_polls);
+  EXPECT_LT(used_ns, Duration::ms(50).ns()) << "of 200 ms";
+  a.close(c);
+  b.close(s);
 }
 
 /// How often the helper threads of this process have slept.
