@@ -256,12 +256,13 @@ unsigned Mlx5Queue::deliver_session(std::span<RxDesc> out) noexcept {
 
 Result<bool> Mlx5Queue::arm() noexcept {
   if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
-  if (session_.count != 0 || !device_.is_usable()) return false;
+  if (!device_.is_usable()) return false;
   wake_ack();  // an old event would end the sleep before it began
   received_.arm();
   ever_armed_ = true;
-  // What came before the request is not told of: look once more.
-  return !received_.has_front();
+  // What came before the request is not told of: look once more. Not before it: others may sleep
+  // for whom it is, too.
+  return session_.count == 0 && !received_.has_front();
 }
 
 void Mlx5Queue::wake_ack() noexcept {

@@ -195,14 +195,16 @@ unsigned VerbsQueue::rx_burst(std::span<RxDesc> out) noexcept {
 
 Result<bool> VerbsQueue::arm() noexcept {
   if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
-  if (received_.has_left() || !device_.is_usable()) return false;
+  if (!device_.is_usable()) return false;
   wake_ack();  // an old event would end the sleep before it began
   if (ibv_req_notify_cq(received_.get(), 0) != 0) {
     device_.note_gone();
     return fail(ENODEV, "RDMA queue");
   }
   ever_armed_ = true;
-  // What came before the request is not told of: look once more.
+  // What came before the request is not told of: look once more. Not before it: others may sleep
+  // for whom it is, too.
+  if (received_.has_left()) return false;
   const bool none = received_.front(1) == nullptr;
   received_.rest();
   return none;

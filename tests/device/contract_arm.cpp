@@ -118,6 +118,32 @@ TEST_P(DeviceContract, WhoPollsTakesNoWakeUpAway) {
   }
 }
 
+// The same where it was woken, takes less than there is, and arms again for who sleeps on.
+TEST_P(DeviceContract, WhatIsLeftTakesNoWakeUpAway) {
+  if (queue(1).wait_fd() < 0) GTEST_SKIP() << "cannot sleep";
+  const int fd = queue(1).wait_fd();
+  constexpr uint32_t kFrames = 24;
+  for (uint32_t i = 0; i < 20; ++i) {
+    std::vector<Received> got;
+    arm_idle(queue(1), got, [&](auto& out) { return receive_burst(1, out); });
+    // By one doorbell: some devices tell of those that come together by one completion.
+    for (uint32_t k = 0; k + 1 < kFrames; ++k)
+      if (!send(0, frame(0, k), Doorbell::kLater)) send_surely(0, frame(0, k));
+    send_surely(0, frame(0, kFrames - 1));
+    ASSERT_TRUE(readable(fd, 5'000)) << "round " << i;
+    while (got.size() < 1 + i) {
+      if (receive_burst(1, got, 1) == 0) pair_->progress();
+      queue(1).wake_ack();
+      ASSERT_TRUE(queue(1).arm());
+    }
+    ASSERT_EQ(receive(1, kFrames - got.size()).size(), kFrames - got.size());
+    if (readable(fd, 0)) continue;  // it tells of those still: as good
+    send_surely(0, frame(0, kFrames));
+    ASSERT_TRUE(readable(fd, 5'000)) << "round " << i;
+    ASSERT_EQ(receive(1, 1).size(), 1U);
+  }
+}
+
 // The sender sends one frame and waits for it to be taken, at moments spread over the receiver's
 // way to sleep: a wake-up lost once stops both for good.
 TEST_P(DeviceContract, NoWakeUpIsLost) {
