@@ -74,7 +74,9 @@ struct ClosedStats : SocketCounters {
 struct EngineStats {
   Counter polls, empty_polls, rx_packets, rx_bytes, tx_packets, tx_bytes;
   Counter rx_unknown_flow, rx_bad_checksum, rx_malformed, tx_ring_full, pool_empty;
-  Counter helper_polls, sleeps, tcp_connections, accepted, udp_flows, time_waits;
+  Counter helper_polls, sleeps;
+  Counter active_opens;  ///< connections that the program began (RFC 4022, tcpActiveOpens)
+  Counter accepted, udp_flows, time_waits;
   Counter corks;             ///< times that small writes waited for company
   Counter shared_doorbells;  ///< frames that left by the doorbell of a later one
   Counter leased_ports;      ///< connections whose local port was another's before

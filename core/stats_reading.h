@@ -59,7 +59,7 @@ inline constexpr std::array kEngineCounters{
     CounterName<EngineStats>{"empty_polls", &EngineStats::empty_polls},
     CounterName<EngineStats>{"helper_polls", &EngineStats::helper_polls},
     CounterName<EngineStats>{"sleeps", &EngineStats::sleeps},
-    CounterName<EngineStats>{"tcp_connections", &EngineStats::tcp_connections},
+    CounterName<EngineStats>{"active_opens", &EngineStats::active_opens},
     CounterName<EngineStats>{"accepted", &EngineStats::accepted},
     CounterName<EngineStats>{"udp_flows", &EngineStats::udp_flows},
     CounterName<EngineStats>{"time_waits", &EngineStats::time_waits},

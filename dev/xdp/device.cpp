@@ -19,7 +19,7 @@ constexpr uint32_t kLinkOverhead = 14 + 2 * 4;
 /// Bytes of one frame that a received packet may fill.
 constexpr uint32_t rx_room(uint32_t frame_bytes) { return frame_bytes - kKernelHeadroom; }
 
-void set_busy_poll(int fd, const XdpOptions& o) {
+void set_busy_poll(int fd, const XdpOptions& o, const std::string& interface) {
   const int on = 1;
   const int us = static_cast<int>(o.busy_poll_us);
   const int budget = static_cast<int>(o.busy_poll_budget);
@@ -27,7 +27,7 @@ void set_busy_poll(int fd, const XdpOptions& o) {
   if (set_option(fd, SOL_SOCKET, SO_PREFER_BUSY_POLL, &on, sizeof on) < 0 ||
       set_option(fd, SOL_SOCKET, SO_BUSY_POLL, &us, sizeof us) < 0 ||
       set_option(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget, sizeof budget) < 0)
-    log<LogLevel::kInfo>("busy polling of the AF_XDP queue is not to be had");
+    log<LogLevel::kInfo>("{}: busy polling of the AF_XDP queue is not to be had", interface);
 }
 
 }  // namespace
@@ -36,6 +36,7 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
                      const XdpOptions& options, Attach attached, bool multi_buffer,
                      std::shared_ptr<Steering> steering)
     : ifindex_(ifindex),
+      interface_(interface.name),
       arena_(arena),
       options_(options),
       attached_(attached),
@@ -92,14 +93,15 @@ Result<std::unique_ptr<Queue>> XdpDevice::open_queue(QueueId id, PacketPool& poo
   auto umem = Umem::of(arena_, {pool.frame_bytes(), bind_flags(multi_frame)});
   auto xsk = umem->open(ifindex_, id, {options_.rx_frames, options_.tx_frames});
   if (!xsk) return std::unexpected(xsk.error());
-  if (options_.busy_poll_us > 0) set_busy_poll(xsk->fd(), options_);
+  if (options_.busy_poll_us > 0) set_busy_poll(xsk->fd(), options_, interface_);
 
   const int fd = xsk->fd();
   auto queue = std::make_unique<XdpQueue>(QueueSetup{.id = id,
                                                      .tags = options_.tags,
                                                      .multi_frame = multi_frame,
                                                      .need_wakeup = options_.need_wakeup,
-                                                     .busy_poll = options_.busy_poll_us > 0},
+                                                     .busy_poll = options_.busy_poll_us > 0,
+                                                     .interface = interface_},
                                           std::move(*xsk), std::move(umem), steering_, pool);
   if (queue->is_zero_copy()) caps_.mode = "native zero-copy";
   queue->rx_refill();

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "dev/device.h"
 #include "dev/xdp/ethtool.h"
@@ -29,6 +30,7 @@ class XdpDevice final : public Device {
   uint16_t bind_flags(bool multi_frame) const;
 
   const IfIndex ifindex_;
+  const std::string interface_;  ///< its name when it was opened
   Arena& arena_;
   const XdpOptions options_;
   const Attach attached_;

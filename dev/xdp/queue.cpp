@@ -139,8 +139,9 @@ void XdpQueue::busy_poll() noexcept {
     if (get_option(xsk_.fd(), SOL_SOCKET, SO_INCOMING_NAPI_ID, &napi, &length) == 0 && napi == 0) {
       busy_poll_ = false;
       log<LogLevel::kWarn>(
-          "VIREO_XDP_BUSY_POLL: this kernel runs no driver for a queue that it copies (it does so "
-          "with zero-copy): interrupts go on");
+          "{}: VIREO_XDP_BUSY_POLL: this kernel runs no driver for a queue that it copies (it does "
+          "so with zero-copy): interrupts go on",
+          setup_.interface);
       return;
     }
   }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "dev/device.h"
@@ -28,6 +29,7 @@ struct QueueSetup {
   bool multi_frame = false;
   bool need_wakeup = true;
   bool busy_poll = false;
+  std::string interface;  ///< its name, for what the log says
 };
 
 class XdpQueue final : public Queue {

@@ -159,7 +159,7 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
   c.spread_rto = true;
   tcp::open_active(f->tcb, c, *pool_, iss, now);
   if (fast != nullptr) begin_fast_connect(*f, *fast, now);
-  stats_.tcp_connections.add();
+  stats_.active_opens.add();
   write_will(*f);
   tcp_progress(*f, now);
   publish_deadline(now);
