@@ -10,9 +10,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cinttypes>
+#include <climits>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "core/log.h"
 #include "stack/sock/process.h"
@@ -104,11 +109,34 @@ int bear_companion(void* argument) {
   for (;;) ::syscall(SYS_exit_group, 0);
 }
 
+/// Where this library is. A relative LD_PRELOAD is all that the dynamic linker knows of it, and the
+/// program's folder may be another by now: the kernel knows the whole of it. Empty: neither does.
+std::string library_path() {
+  const auto here = reinterpret_cast<const void*>(&library_path);
+  Dl_info self{};
+  if (::dladdr(here, &self) == 0) return {};
+  if (self.dli_fname[0] == '/') return self.dli_fname;
+  const std::unique_ptr<FILE, decltype([](FILE* f) { std::fclose(f); })> maps(
+      std::fopen("/proc/self/maps", "re"));
+  char line[PATH_MAX + 128];
+  while (maps != nullptr && std::fgets(line, sizeof line, maps.get()) != nullptr) {
+    uintptr_t from = 0;
+    uintptr_t to = 0;
+    int path_at = 0;
+    // proc_pid_maps(5): range, rights, offset, device, inode, path
+    if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %*s %n", &from, &to, &path_at) < 2)
+      continue;
+    const auto address = reinterpret_cast<uintptr_t>(here);
+    if (address < from || address >= to) continue;
+    const std::string_view path(line + path_at);
+    return std::string(path.substr(0, path.find('\n')));
+  }
+  return {};
+}
+
 /// Beside the library, else where it is installed; empty: in neither place.
 std::string find_companion() {
-  Dl_info self{};
-  if (::dladdr(reinterpret_cast<const void*>(&find_companion), &self) == 0) return {};
-  const std::string library = self.dli_fname;
+  const std::string library = library_path();
   const std::string folder = library.substr(0, library.rfind('/') + 1);
   for (const char* there : {"", VIREO_LIBEXEC "/"}) {
     std::string path = folder + there + "vireo-mourner";

@@ -6,7 +6,8 @@ waiter.py server|client ADDRESS PORT COUNT HOW; "up" on stdout once all connecti
   exit          half a second later exits without closing anything
   exec          ... becomes sleep(1)
   fork          the child lives on, the parent waits
-  daemon        forks before it connects, as daemons do: the parent exits, the child goes on as epoll and prints its pid
+  daemon        forks before it connects and leaves its folder, as daemons do: the parent exits, the child goes on as
+                epoll and prints its pid
   child         has a child made by fork and exec that lives on, then waits
   children      waits, having asked wait(2) for children: {"children": errno's name}
 """
@@ -85,6 +86,7 @@ def main() -> None:
         if os.fork() != 0:
             os._exit(0)
         os.setsid()
+        os.chdir("/")
         print(os.getpid(), flush=True)
     connections = open_all(role, address, port, count)
     if how == "fork" and os.fork() == 0:
