@@ -201,9 +201,10 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     else
       cpu_relax();
     // Whoever holds the lock polls for us; what it delivers to us is seen when we get the lock.
-    while (!take_to_poll(e, Clock::now())) {
+    while (!e.try_acquire()) {
       idle.pause();
       cpu_relax();
+      if (take_from_absent(e, Clock::now())) break;
       if (signals.pending()) {
         e.acquire();
         break;
