@@ -137,6 +137,7 @@ std::string library_path() {
 /// Beside the library, else where it is installed; empty: in neither place.
 std::string find_companion() {
   const std::string library = library_path();
+  if (library.empty()) return {};  // never from the folder that the program happens to be in
   const std::string folder = library.substr(0, library.rfind('/') + 1);
   for (const char* there : {"", VIREO_LIBEXEC "/"}) {
     std::string path = folder + there + "vireo-mourner";
