@@ -260,8 +260,8 @@ Result<bool> Mlx5Queue::arm() noexcept {
   wake_ack();  // an old event would end the sleep before it began
   received_.arm();
   ever_armed_ = true;
-  // What came before the request is not told of: look once more. Not before it: others may sleep
-  // for whom it is, too.
+  // What came before the request is not told of: look once more. The request is made whatever is
+  // left, for others may sleep on this queue.
   return session_.count == 0 && !received_.has_front();
 }
 

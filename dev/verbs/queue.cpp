@@ -202,8 +202,8 @@ Result<bool> VerbsQueue::arm() noexcept {
     return fail(ENODEV, "RDMA queue");
   }
   ever_armed_ = true;
-  // What came before the request is not told of: look once more. Not before it: others may sleep
-  // for whom it is, too.
+  // What came before the request is not told of: look once more. The request is made whatever is
+  // left, for others may sleep on this queue.
   if (received_.has_left()) return false;
   const bool none = received_.front(1) == nullptr;
   received_.rest();
