@@ -32,7 +32,11 @@ struct Options {
   uint32_t batch = 1;  ///< frames of a stream for each doorbell
   int cpu = -1;
   int peer_cpu = -1;   ///< of the server that `pair` starts
-  bool reads = false;  ///< the sink looks at all bytes of a frame, as who copies them would
+  uint32_t copy = 0;   ///< bytes of a program's buffer that a stream's frames are filled from and
+                       ///< emptied into; 0: nobody looks at them
+  uint32_t ack = 0;    ///< the sink answers each so many frames of a stream; 0: none
+  uint32_t open = 1;   ///< connections that a ping-pong's frames belong to, at random
+  uint32_t lines = 0;  ///< cache lines of each that both ends change at each frame
   bool json = false;
   XdpOptions xdp{.rx_frames = 256, .tx_frames = 256};
 };
@@ -54,7 +58,8 @@ static_assert(sizeof(Frame) == 46);
 inline constexpr std::string_view kDeviceOptions =
     "  [--if NAME | --shm NAME] [--local IP] [--remote IP] [--peer-mac MAC]\n"
     "  [--size BYTES] [--seconds S] [--batch N] [--cpu N] [--mode auto|zerocopy|native|generic]\n"
-    "  [--tags] [--busy-poll US] [--read] [--json]\n";
+    "  [--tags] [--busy-poll US] [--json]\n"
+    "  of a stream: [--copy BYTES] [--ack N]  of a ping-pong: [--open N] [--lines N]\n";
 /// Of argv[1], the command, and kDeviceOptions. Errors: `usage`, which does not return, or die().
 Options parse(int argc, char** argv, void (*usage)());
 
@@ -84,5 +89,9 @@ std::string_view wire_of(const Options& o, const End& end);
 void source(const Options& o);
 /// Counts what arrives after the first tenth of `o.seconds`, until SIGTERM.
 void sink(const Options& o);
+/// The frames of connections that carry one byte there and back, `o.batch` at a time.
+void connect_client(const Options& o);
+/// Answers them, until SIGTERM.
+void connect_server(const Options& o);
 
 }  // namespace vireo::bench

@@ -80,8 +80,14 @@ Options parse(int argc, char** argv, void (*usage)()) {
       o.xdp.tags = true;
     } else if (name == "--busy-poll") {
       o.xdp.busy_poll_us = number(value());
-    } else if (name == "--read") {
-      o.reads = true;
+    } else if (name == "--copy") {
+      o.copy = number(value());
+    } else if (name == "--ack") {
+      o.ack = number(value());
+    } else if (name == "--open") {
+      o.open = std::max(1U, number(value()));
+    } else if (name == "--lines") {
+      o.lines = number(value());
     } else if (name == "--json") {
       o.json = true;
     } else {

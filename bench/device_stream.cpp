@@ -1,9 +1,11 @@
-// Frames one way, as fast as the device takes them: what a protocol could reach at most.
+// Frames one way, as fast as the device takes them: what a protocol could reach at most. By --copy
+// and --ack what one with sockets could: the bytes are the program's, and the sender hears of them.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "device_end.h"
@@ -14,6 +16,8 @@ namespace {
 constexpr uint32_t kPrepared = 512;  ///< frames' worth of packets, used in turn
 constexpr uint32_t kSlice = 1536;    ///< bytes of a longer frame in each packet
 constexpr Duration kLookEvery = Duration::ms(10);
+constexpr uint32_t kAckBytes = 66;  ///< of a frame that acknowledges
+constexpr size_t kMostFrame = 9014;
 
 /// The bytes behind the head of one frame, in packets that stay ours.
 struct Body {
@@ -36,12 +40,50 @@ Body body_of(PacketPool& pool, uint32_t bytes) {
   return body;
 }
 
-/// A byte of each cache line.
-void look_at(const PacketBuf& p) {
-  constexpr size_t kLine = 64;
-  for (size_t at = 0; at < p.length; at += kLine)
-    (void)*reinterpret_cast<const volatile std::byte*>(p.bytes().data() + at);
-}
+/// What a program has its messages in, one after the other in the same place.
+class Program {
+ public:
+  explicit Program(uint32_t bytes) : bytes_(bytes), buffer_(bytes + kMostFrame, std::byte{'v'}) {}
+  void fill(const Body& body) {
+    for (const PacketSlice& s : body.slices)
+      std::memcpy(s.packet->data(), take(s.length), s.length);
+  }
+  void empty(const PacketBuf& p) { std::memcpy(take(p.length), p.bytes().data(), p.length); }
+
+ private:
+  std::byte* take(size_t n) {
+    if (at_ >= bytes_) at_ = 0;
+    return buffer_.data() + std::exchange(at_, at_ + n);
+  }
+  size_t bytes_, at_ = 0;
+  std::vector<std::byte> buffer_;
+};
+
+/// Answers of the sink, a frame each.
+class Acks {
+ public:
+  explicit Acks(const Options& o) : every_(o.ack), frame_(kAckBytes) {
+    Options small = o;
+    small.size = kAckBytes;
+    new (frame_.data()) Frame(frame_to_peer(small));
+  }
+  /// A frame has come.
+  void count(Queue& q) {
+    if (every_ == 0 || ++owed_ < every_) return;
+    owed_ = 0;
+    while (!q.tx({frame_, {}}, Doorbell::kNow)) q.tx_reap();
+  }
+  void drain(Queue& q) {
+    RxDesc in[64];
+    const unsigned n = q.rx_burst(in);
+    for (RxDesc& d : std::span(in).first(n)) d.packet.reset();
+    if (n != 0) q.rx_refill();
+  }
+
+ private:
+  uint32_t every_, owed_ = 0;
+  std::vector<std::byte> frame_;
+};
 
 }  // namespace
 
@@ -58,6 +100,8 @@ void source(const Options& o) {
   for (uint32_t i = 0; i < frames; ++i)
     bodies.push_back(body_of(end.pool, o.size - static_cast<uint32_t>(sizeof head)));
 
+  Program program(o.copy);
+  Acks acks(o);
   uint64_t sent = 0, full = 0;
   size_t next = 0;
   const Instant begin = Clock::now();
@@ -72,6 +116,7 @@ void source(const Options& o) {
     }
     for (uint32_t i = 1; i <= o.batch; ++i) {
       head.number = static_cast<uint32_t>(sent);
+      if (o.copy != 0) program.fill(bodies[next]);
       const Doorbell bell = i == o.batch ? Doorbell::kNow : Doorbell::kLater;
       while (!q.tx({head_bytes, bodies[next].slices}, bell)) {
         ++full;
@@ -85,6 +130,7 @@ void source(const Options& o) {
       if (++next == bodies.size()) next = 0;
     }
     q.tx_reap();
+    if (o.ack != 0) acks.drain(q);
     now = Clock::now();
   }
   q.tx_flush();
@@ -106,6 +152,8 @@ void sink(const Options& o) {
   Queue& q = *end.queue;
   fmt::print(stderr, "ready\n");
   const Duration warm_up = Duration::us(static_cast<int64_t>(o.seconds * 1e5));
+  Program program(o.copy);
+  Acks acks(o);
   RxDesc in[64];
   uint64_t all = 0, counted = 0, bytes = 0;
   Instant first, start, last;
@@ -116,11 +164,14 @@ void sink(const Options& o) {
     uint64_t burst_bytes = 0, burst_frames = 0;
     for (RxDesc& d : std::span(in).first(n)) {
       burst_bytes += d.packet->length;
-      if (o.reads) look_at(*d.packet);
-      burst_frames += (d.flags & RxFlags::kMore) == RxFlags::kNone ? 1 : 0;
+      if (o.copy != 0) program.empty(*d.packet);
       d.packet.reset();
+      if ((d.flags & RxFlags::kMore) != RxFlags::kNone) continue;
+      ++burst_frames;
+      acks.count(q);
     }
     q.rx_refill();
+    if (o.ack != 0) q.tx_reap();
     const Instant now = Clock::now();
     all += burst_frames;
     if (!is_begun) {

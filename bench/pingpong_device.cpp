@@ -6,6 +6,7 @@
 //   pingpong_device server --if vb1 --local 10.0.0.2 --remote 10.0.0.1
 //   pingpong_device client --if vb0 --local 10.0.0.1 --remote 10.0.0.2
 //   pingpong_device sink|source ...    the same, one way (device_stream.cpp)
+//   pingpong_device connect-server|connect-client ...    as connections (device_connects.cpp)
 //   with --shm NAME in the place of --if
 //
 // Each end polls on a core of its own; the client prints the round-trip times in nanoseconds.
@@ -23,6 +24,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +35,28 @@
 namespace vireo::bench {
 namespace {
 
+/// What a protocol knows of its connections: lines of the cache that the frame's are changed in.
+class Connections {
+ public:
+  explicit Connections(const Options& o)
+      : open_(o.open), lines_(o.lines), lines_of_all_(size_t{o.open} * o.lines) {}
+  /// The connection of a frame, by its number: another one mostly than that of the frame before.
+  void change(uint32_t frame) {
+    const size_t connection = (uint64_t{frame * 0x9e3779b1U} * open_) >> 32;
+    for (Line& l : std::span(lines_of_all_).subspan(connection * lines_, lines_)) ++l.word;
+  }
+
+ private:
+  struct alignas(64) Line {
+    uint64_t word = 0;
+  };
+  uint32_t open_, lines_;
+  std::vector<Line> lines_of_all_;
+};
+
 void serve(const Options& o) {
   pin(o.cpu);
+  Connections connections(o);
   End end(o, frames_flow(o));
   Queue& q = *end.queue;
   fmt::print(stderr, "ready\n");
@@ -48,6 +70,7 @@ void serve(const Options& o) {
     }
     for (RxDesc& d : std::span(in).first(n)) {
       auto* f = reinterpret_cast<Frame*>(d.packet->data());
+      connections.change(f->number);
       std::swap(f->to_mac, f->from_mac);
       std::swap(f->from, f->to);
       std::swap(f->from_port, f->to_port);
@@ -102,6 +125,7 @@ void ping(const Options& o) {
   std::vector<std::byte> bytes(o.size);
   auto* f = new (bytes.data()) Frame(frame_to_peer(o));
 
+  Connections connections(o);
   Times times;
   times.ns.reserve(o.count);
   RxDesc in[16];
@@ -116,6 +140,7 @@ void ping(const Options& o) {
   for (uint32_t i = 0; !is_over(); ++i) {
     f->number = i;
     const Instant start = Clock::now();
+    connections.change(i);
     while (!q.tx({bytes, {}}, Doorbell::kNow)) q.tx_reap();
     std::optional<Duration> took;
     bool late = false;
@@ -187,7 +212,8 @@ void pair(Options o) {
 
 [[noreturn]] void usage() {
   fmt::print(
-      "pingpong_device pair|server|client|source|sink [--peer-cpu N] [--warmup N] [--count N]\n{}",
+      "pingpong_device pair|server|client|source|sink|connect-server|connect-client\n"
+      "  [--peer-cpu N] [--warmup N] [--count N]\n{}",
       kDeviceOptions);
   std::exit(2);
 }
@@ -203,7 +229,7 @@ int main(int argc, char** argv) {
   if (o.size <= sizeof(Frame) || o.size > (is_stream ? 9014 : 1514))
     die("--size 47 to 1514, of a stream to 9014");
   if (is_stream) o.xdp.rx_frames = o.xdp.tx_frames = 2048;
-  if (is_stream && o.seconds <= 0) o.seconds = 1;
+  if ((is_stream || o.command == "connect-client") && o.seconds <= 0) o.seconds = 1;
   std::signal(SIGTERM, [](int) { g_stop = 1; });
   if (o.command == "pair") {
     pair(o);
@@ -215,6 +241,10 @@ int main(int argc, char** argv) {
     source(o);
   } else if (o.command == "sink") {
     sink(o);
+  } else if (o.command == "connect-server") {
+    connect_server(o);
+  } else if (o.command == "connect-client") {
+    connect_client(o);
   } else {
     usage();
   }

@@ -14,6 +14,9 @@ from .histogram import Histogram
 LATENCY = (Figure("median_us", "median", "us"), Figure("p99_us", "p99", "us"), Figure("p999_us", "p99.9", "us"))
 SEGMENT, FRAME = 1448, 1514  # MTU 1500: payload of a TCP segment with time stamps, and its frame
 JUMBO_SEGMENT, JUMBO_FRAME = 8948, 9014
+SHORT_FRAME = 68  # of a connection that carries a byte each way, on average
+ACK_EVERY = 8  # frames, of a bare device that acknowledges
+LINES = 16  # of the cache, that each side has of a connection (cachegrind; Vireo's echo: 16 to 18)
 
 
 def _plain(hosts: Hosts, contestant: Contestant, case: str, words: list[object], seconds: float, **kwargs):
@@ -84,7 +87,8 @@ def stream(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -
     size = point["size"]
     if contestant.stack == "device":
         frame, segment = (JUMBO_FRAME, JUMBO_SEGMENT) if contestant.lab == "jumbo" else (FRAME, SEGMENT)
-        outcome = _device(hosts, contestant, ("sink", "source"), ["--size", frame, "--batch", 32], seconds)
+        program = ["--copy", size, "--ack", ACK_EVERY] if contestant.copies else []
+        outcome = _device(hosts, contestant, ("sink", "source"), ["--size", frame, "--batch", 32, *program], seconds)
         seen = outcome.server_json()
         rate = _rate(seen["frames"] * segment, seen)
     elif contestant.stack == "lwip":
@@ -135,7 +139,9 @@ def counted_losses(processes: list[dict]) -> int:
 
 # ---- connections
 def connects(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
-    if contestant.stack == "lwip":
+    if contestant.stack == "device":
+        outcome = _device(hosts, contestant, ("connect-server", "connect-client"), ["--size", SHORT_FRAME, "--batch", point["count"]], seconds)
+    elif contestant.stack == "lwip":
         outcome = _lwip(hosts, contestant, ("connect-server", "connect-client"), ["--batch", point["count"]], seconds)
     else:
         outcome = _plain(hosts, contestant, "connects", ["--count", point["count"], "--ports", 8, *_way(contestant)], seconds)
@@ -150,6 +156,10 @@ def connects(hosts: Hosts, contestant: Contestant, point: Point, seconds: float)
 
 
 def echo(hosts: Hosts, contestant: Contestant, point: Point, seconds: float) -> Round:
+    if contestant.stack == "device":
+        outcome = _device(hosts, contestant, ("server", "client"),
+                          ["--size", device.FRAMES["tcp"] + 1, "--open", point["count"], "--lines", LINES], seconds)
+        return _latency(outcome, outcome.client_json())
     outcome = _plain(hosts, contestant, "echo", ["--count", point["count"], "--ports", 8, *_way(contestant, "epoll")],
                      seconds, descriptors=point["count"] + 4000)
     row = _latency(outcome, outcome.client_json())
@@ -283,10 +293,13 @@ def all_cases() -> list[Case]:
              "poll, select or epoll_wait before they receive.", LATENCY, True, both, ways, round_trip, "bars", seconds=0.5),
         Case("stream", "One-way TCP stream", "One connection, messages of one size as fast as send takes them; what arrives at the receiver counts, "
              "after the first tenth of the time. The bare device sends full frames in batches of 32 and is shown by the TCP payload they "
-             "could carry. TSO: segmentation offload on the veth pair, where segments of 64 KiB cross unsegmented; no wire does that.",
-             STREAM, False, ("device", "vireo", "lwip", "kernel", "kernel-offload", "device-shm", "vireo-shm", "lwip-shm"),
-             _streams(SIZES, False, LARGE, ("device", "device-shm"), ("vireo", "lwip", "kernel", "kernel-offload", "vireo-shm", "lwip-shm"),
-                      (64, 1024, 4096, 65536, 1048576)), stream, "lines", "message, bytes", seconds=0.8),
+             "could carry; copied: filled from a program's buffer, emptied into one, each eighth acknowledged. "
+             "TSO: segmentation offload on the veth pair, where segments of 64 KiB cross unsegmented; no wire does that.",
+             STREAM, False, ("device", "device-copy", "vireo", "lwip", "kernel", "kernel-offload", "device-shm", "device-copy-shm",
+                             "vireo-shm", "lwip-shm"),
+             _streams(SIZES, False, LARGE, ("device", "device-copy", "device-shm", "device-copy-shm"),
+                      ("vireo", "lwip", "kernel", "kernel-offload", "vireo-shm", "lwip-shm"), (64, 1024, *LARGE)), stream,
+             "lines", "message, bytes", seconds=0.8),
         Case("stream-nodelay", "One-way TCP stream with TCP_NODELAY", "The same, where each send may become a segment of its own.", STREAM, False,
              both, _streams((64, 1024), True, (), (), both, (64,)), stream, "bars", seconds=0.8),
         Case("stream-jumbo", "One-way TCP stream, MTU 9000", "The same between hosts with an MTU of 9000; frames span several of the device's buffers.",
@@ -299,12 +312,14 @@ def all_cases() -> list[Case]:
              ("device", "vireo", "lwip", "kernel", "device-shm", "vireo-shm", "lwip-shm"),
              (Point("send", 0, (("batch", 1),)), Point("sendmmsg", 1, (("batch", 32),))), datagrams, "bars", seconds=0.8),
         Case("connects", "Connect, exchange a byte, close", "One at a time by blocking calls, and 64 at a time by epoll; the client closes first, so "
-             "its TIME_WAIT entries gather (lwIP's keeps none). Last quarter: connections of the run's last quarter for 100 of its first.",
+             "its TIME_WAIT entries gather (lwIP's keeps none). The bare device sends the seven frames of a connection, and knows of none. "
+             "Last quarter: connections of the run's last quarter for 100 of its first.",
              (Figure("thousand", "connections", "k/s"), Figure("late_percent", "last quarter", "%", 0), Figure("median_us", "median", "us"),
-              Figure("p99_us", "p99", "us")), False, ("vireo", "lwip", "kernel", "kernel-spin", "vireo-shm", "lwip-shm"),
+              Figure("p99_us", "p99", "us")), False, ("device", "vireo", "lwip", "kernel", "kernel-spin", "device-shm", "vireo-shm", "lwip-shm"),
              (Point("1 at a time", 1, (("count", 1),)), Point("64 at a time", 64, (("count", 64),))), connects, "bars"),
         Case("echo", "Echo over open connections", "All connections are watched by one epoll on each side; one byte goes there and back on one of "
-             "them, chosen at random.", (*LATENCY, Figure("open_thousand", "opened", "k/s", 1)), True, both,
+             f"them, chosen at random. The bare device's frames are of as many; each side changes {LINES} lines of the cache of the frame's.",
+             (*LATENCY, Figure("open_thousand", "opened", "k/s", 1)), True, ("device", *both, "device-shm"),
              (Point("1 open", 1, (("count", 1),)), Point("100 open", 100, (("count", 100),)), Point("10 000 open", 10_000, (("count", 10_000),)),
               Point("100 000 open", 100_000, (("count", 100_000),), quick=False, most_rounds=2)), echo, "lines", "open connections", takes=2.5),
         Case("messages", "Messages under load", "Open loop: messages arrive by a Poisson process, with the sizes of five published workloads, on "

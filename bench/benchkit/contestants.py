@@ -15,6 +15,7 @@ class Contestant:
     lab: str = "plain"  # the hosts: LABS
     spec: str | None = "latency"  # VMA_SPEC
     env: tuple[tuple[str, str], ...] = ()
+    copies: bool = False  # of "device": a stream's bytes are a program's, and acknowledged
     library: Path | None = None  # of "preload"
     device: str = "xdp"  # labkit.device.CHOICES: by which Vireo carries
 
@@ -34,6 +35,7 @@ LABS: dict[str, dict] = {
 
 _ALL = (
     Contestant("device", "bare AF_XDP", "veth", "device"),
+    Contestant("device-copy", "bare AF_XDP, copied", "veth", "device", copies=True),
     Contestant("vireo", "Vireo", "veth", "vireo"),
     Contestant("lwip", "lwIP, raw API", "veth", "lwip"),
     Contestant("kernel", "kernel", "veth"),
@@ -45,6 +47,7 @@ _ALL = (
     Contestant("vireo-adaptive", "Vireo, no profile", "veth", "vireo", spec=None),
     Contestant("vireo-interrupt", "Vireo, low_cpu", "veth", "vireo", spec="low_cpu"),
     Contestant("device-shm", "bare shm", "shm", "device"),
+    Contestant("device-copy-shm", "bare shm, copied", "shm", "device", copies=True),
     Contestant("lwip-shm", "lwIP on shm, raw API", "shm", "lwip"),
     Contestant("vireo-shm", "Vireo on shm", "shm", "vireo", env=(("VIREO_DEVICE", "shm"),)),
     Contestant("bare-verbs", "bare verbs", "softnic", "device"),

@@ -6,7 +6,7 @@ import statistics
 from typing import Callable
 
 from . import stats
-from .cases import SEGMENT
+from .cases import LINES, SEGMENT
 from .results import Results
 
 
@@ -84,6 +84,8 @@ def shows(results: Results) -> list[Shown]:
                    "ns", (("round-trip-ways", "TCP epoll", contestant), ("round-trip-tcp", "1 B", contestant)), "at most 60 ns", _at_most(60))
     for point in ("4 KiB", "64 KiB", "1 MiB"):
         s.ratio(f"Stream of {point} on AF_XDP: Vireo by the bare device's bytes", "stream", point, "vireo", "device", "gbit", "at least 0.85", _at_least(0.85))
+        for wire, suffix in (("AF_XDP", ""), ("shm", "-shm")):
+            s.ratio(f"Stream of {point} on {wire}: Vireo by the bare device's bytes, copied", "stream", point, f"vireo{suffix}", f"device-copy{suffix}", "gbit")
     s.ratio("Stream of 64 KiB, MTU 9000: Vireo by the bare device's bytes", "stream-jumbo", "64 KiB", "vireo-jumbo", "device-jumbo", "gbit",
             "at least 0.85", _at_least(0.85))
     _stream_of_1_kib(s)
@@ -105,8 +107,12 @@ def shows(results: Results) -> list[Shown]:
                  _at_least(136))
         s.ratio(f"Connect, exchange, close, {point}: Vireo by the kernel spinning", "connects", point, "vireo", "kernel-spin", "thousand",
                 "at least 3.1", _at_least(3.1))
+        s.ratio(f"Connect, exchange, close, {point}: Vireo by the bare device's seven frames", "connects", point, "vireo", "device", "thousand")
         s.figure(f"Connect, exchange, close, {point}, on shm", "connects", point, "vireo-shm", "thousand", "k/s", "at least 400 k/s", _at_least(400))
-    for wire, contestant in (("AF_XDP", "vireo"), ("shm", "vireo-shm")):
+    for wire, contestant, bare in (("AF_XDP", "vireo", "device"), ("shm", "vireo-shm", "device-shm")):
+        s.computed(f"Frames of 10 000 connections by those of one, {LINES} lines of each, bare {wire}",
+                   [many["median_us"] / one["median_us"] for many, one in s.pairs("echo", "10 000 open", bare, "echo", "1 open", bare)],
+                   "", (("echo", "10 000 open", bare), ("echo", "1 open", bare)))
         s.computed(f"Echo with 10 000 connections by that with one, {wire}",
                    [many["median_us"] / one["median_us"] for many, one in s.pairs("echo", "10 000 open", contestant, "echo", "1 open", contestant)],
                    "", (("echo", "10 000 open", contestant), ("echo", "1 open", contestant)), "at most 1.1", _at_most(1.1))
