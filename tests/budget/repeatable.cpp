@@ -116,7 +116,7 @@ void __wrap__ZN5vireo5Clock9calibrateEv() {}
 
 long __real_syscall(long number, ...);
 /// As libc's own it takes six, however many there are.
-[[gnu::no_sanitize("address")]] long __wrap_syscall(long number, ...) {
+__attribute__((no_sanitize("address"))) long __wrap_syscall(long number, ...) {
   va_list args;
   va_start(args, number);
   long a[6];
