@@ -36,7 +36,7 @@ Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
   const Refusal taken{Carriage::kDevice, EADDRINUSE, "local address in use"};
   if (f.kind == FlowKind::kListener) return join_group(key, static_cast<Listener&>(f));
   auto& u = static_cast<UdpFlow&>(f);
-  const Demux::Ref r = demux_.find(key);
+  const Demux::Ref r = demux_.find_own(key);
   if (r == 0) {
     auto* const binding = new UdpBinding{key, {&u}};
     demux_.insert(key, ref(*binding));
@@ -53,7 +53,7 @@ Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
 
 void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
   bound_to_ = {};
-  const Demux::Ref found = demux_.find(key);
+  const Demux::Ref found = demux_.find_own(key);
   if (found == 0) return;
   if (f.kind == FlowKind::kListener) {
     if (kind_of(found) == FlowKind::kListener) leave_group(key, static_cast<Listener&>(f));
@@ -78,7 +78,7 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
 
 /// Several listeners share a key if all of them have SO_REUSEPORT.
 Carried<void> Engine::join_group(const DemuxKey& key, Listener& l) {
-  const Demux::Ref r = demux_.find(key);
+  const Demux::Ref r = demux_.find_own(key);
   if (r == 0) {
     auto* const group = new ListenGroup{key, {&l}};
     demux_.insert(key, ref(*group));
@@ -96,7 +96,7 @@ Carried<void> Engine::join_group(const DemuxKey& key, Listener& l) {
 }
 
 void Engine::leave_group(const DemuxKey& key, Listener& l) noexcept {
-  auto& group = at<ListenGroup>(demux_.find(key));
+  auto& group = at<ListenGroup>(demux_.find_own(key));
   if (std::erase(group.members, &l) == 0) return;
   if (group.members.empty()) {
     demux_.erase(key, ref(group));

@@ -32,6 +32,11 @@ class DemuxTable {
     remember(key, s->ref());
     return last_ref_;
   }
+  /// What has this very key, whatever find() was told to say of it: who binds or unbinds it asks.
+  Ref find_own(const DemuxKey& key) const noexcept {
+    const Slot* s = slot_of(key);
+    return s == nullptr ? 0 : s->ref();
+  }
   /// What find() shall say of a key that is not in the table itself, but whose frames are for a
   /// wider one's flow. Holds until another is found or the table changes.
   void remember(const DemuxKey& key, Ref ref) noexcept { last_key_ = key, last_ref_ = ref; }

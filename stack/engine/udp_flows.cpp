@@ -40,7 +40,7 @@ Carried<UdpFlow*> Engine::udp_open(const Endpoint& local, const Endpoint& remote
     udp_.free(*u);
     return std::unexpected(ok.error());
   }
-  if (u->key.is_exact()) u->exact = &at<UdpBinding>(demux_.find(demux_key(u->key)));
+  if (u->key.is_exact()) u->exact = &at<UdpBinding>(demux_.find_own(demux_key(u->key)));
   bound_udp_.push_back(u);
   count_flow();
   stats_.udp_flows.add();

@@ -230,6 +230,42 @@ TEST_P(Udp, APeersNextDatagramGoesToWhoHasThePortNow) {
   b.close(second);
 }
 
+// A server that answers each peer by a socket of its own (iperf3): the socket that has heard a peer
+// is connected to it, another takes the port, and each hears its own, also once the first is gone.
+TEST_P(Udp, WhoHasHeardAPeerBecomesItsOwn) {
+  const auto reusing = [&](uint16_t port) {
+    const int fd = b.socket(AF_INET, SOCK_DGRAM);
+    EXPECT_EQ(b.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, 1), 0);
+    EXPECT_EQ(b.bind(fd, port), 0);
+    return fd;
+  };
+  const int first = reusing(0);
+  const auto to = address(b.host(), port_of(b.getsockname(first)));
+  const int peer = a.socket(AF_INET, SOCK_DGRAM);
+  const int stranger = a.socket(AF_INET, SOCK_DGRAM);
+  EXPECT_EQ(a.sendto(peer, "hello", to), 5);
+  const Received got = receive(b, first, 100);
+  EXPECT_EQ(got.bytes, "hello");
+  ASSERT_EQ(b.connect(first, sockaddr_of(got.from), length(got.from)), 0);
+  EXPECT_EQ(a.sendto(stranger, "for nobody", to), 10);
+  EXPECT_EQ(a.sendto(peer, "1", to), 1);
+  EXPECT_EQ(b.recv(first), "1");
+
+  const int second = reusing(port_of(to));
+  EXPECT_EQ(a.sendto(stranger, "2", to), 1);
+  EXPECT_EQ(b.recv(second), "2");
+  EXPECT_EQ(a.sendto(peer, "3", to), 1);
+  EXPECT_EQ(b.recv(first), "3");
+  EXPECT_EQ(b.recv(first, 16, MSG_DONTWAIT), "!EAGAIN");
+
+  b.close(first);
+  EXPECT_EQ(a.sendto(peer, "4", to), 1);
+  EXPECT_EQ(b.recv(second), "4");
+  EXPECT_EQ(b.is_carried(second), ours());
+  for (const int fd : {peer, stranger}) a.close(fd);
+  b.close(second);
+}
+
 // An option that changes the header holds from the next datagram on.
 TEST_P(Udp, OptionsBetweenDatagrams) {
   const auto [r, to] = receiver();
