@@ -82,6 +82,14 @@ static __always_inline int is_carried(__u8 proto) {
   return proto == IPPROTO_TCP || proto == IPPROTO_UDP;
 }
 
+/* Of a port in port_kinds and lone4. Who has no CAP_PERFMON may use an array at one place with the
+   same bounds only, whatever path led there: so the protocol, TCP or UDP by now, is read again, of
+   which the verifier then knows nothing. */
+static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
+  const __u32 is_udp = *proto >> 4 & 1; /* of 6 and 17 */
+  return is_udp << 16 | port;
+}
+
 /* Unicast to another station reaches us in promiscuous mode, on flooding switches and for macvlan
    interfaces stacked on ours; a port without an address must not take it. */
 static __always_inline int is_for_us(const struct ethhdr* eth) {
@@ -101,10 +109,10 @@ static __always_inline int is_lone4(const struct steer_lone4* rule, const struct
   return !rule->remote || (rule->remote == remote && rule->remote_port == remote_port);
 }
 
-static __always_inline __s64 find4(const struct ethhdr* eth, __u8 proto, __be32 local,
+static __always_inline __s64 find4(const struct ethhdr* eth, const __u8* proto, __be32 local,
                                    __be32 remote, __be16 local_port, __be16 remote_port) {
   const __u32* tag;
-  const __u32 slot = STEER_PORT_SLOT(proto == IPPROTO_UDP, local_port);
+  const __u32 slot = slot_of(proto, local_port);
   const __u8 kinds = port_kinds[slot];
   if (kinds & STEER_LONE4)
     return is_lone4(&lone4[slot], eth, local, remote, remote_port) ? 0 : NO_RULE;
@@ -113,12 +121,12 @@ static __always_inline __s64 find4(const struct ethhdr* eth, __u8 proto, __be32 
                              .remote = remote,
                              .local_port = local_port,
                              .remote_port = remote_port,
-                             .proto = proto};
+                             .proto = *proto};
     tag = bpf_map_lookup_elem(&exact4, &k);
     if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
   }
   if (kinds & (STEER_LOCAL4 | STEER_WILD4)) {
-    struct steer_local4 k = {.local = local, .local_port = local_port, .proto = proto};
+    struct steer_local4 k = {.local = local, .local_port = local_port, .proto = *proto};
     if (kinds & STEER_LOCAL4) {
       tag = bpf_map_lookup_elem(&local4, &k);
       if (tag) return *tag;
@@ -131,20 +139,20 @@ static __always_inline __s64 find4(const struct ethhdr* eth, __u8 proto, __be32 
   return NO_RULE;
 }
 
-static __always_inline __s64 find6(const struct ethhdr* eth, __u8 proto,
+static __always_inline __s64 find6(const struct ethhdr* eth, const __u8* proto,
                                    const struct in6_addr* local, const struct in6_addr* remote,
                                    __be16 local_port, __be16 remote_port) {
   const __u32* tag;
-  const __u8 kinds = port_kinds[STEER_PORT_SLOT(proto == IPPROTO_UDP, local_port)];
+  const __u8 kinds = port_kinds[slot_of(proto, local_port)];
   if (kinds & STEER_EXACT6) {
-    struct steer_exact6 k = {.local_port = local_port, .remote_port = remote_port, .proto = proto};
+    struct steer_exact6 k = {.local_port = local_port, .remote_port = remote_port, .proto = *proto};
     __builtin_memcpy(k.local, local, 16);
     __builtin_memcpy(k.remote, remote, 16);
     tag = bpf_map_lookup_elem(&exact6, &k);
     if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
   }
   if (kinds & (STEER_LOCAL6 | STEER_WILD6)) {
-    struct steer_local6 k = {.local_port = local_port, .proto = proto};
+    struct steer_local6 k = {.local_port = local_port, .proto = *proto};
     if (kinds & STEER_LOCAL6) {
       __builtin_memcpy(k.local, local, 16);
       tag = bpf_map_lookup_elem(&local6, &k);
@@ -171,17 +179,19 @@ static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
 }
 
 /* RFC 792: the error quotes the IP header we sent and 8 bytes more, so its source is our side. */
-static __always_inline int is_quoted4_carried(const struct ethhdr* eth, const void* at,
-                                              const void* end) {
-  const struct icmp_head* icmp = at;
-  const struct iphdr* ip = (const void*)(icmp + 1);
-  if ((const void*)(ip + 1) > end) return 0;
-  if (icmp->type != 3 && icmp->type != 4 && icmp->type != 11 && icmp->type != 12) return 0;
-  if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & IP_OFFSET) || !is_carried(ip->protocol))
-    return 0;
-  const struct ports* p = (const void*)ip + ip->ihl * 4;
-  if ((const void*)(p + 1) > end) return 0;
-  return find4(eth, ip->protocol, ip->saddr, ip->daddr, p->source, p->dest) != NO_RULE;
+static __always_inline int is_quoted4_carried(struct xdp_md* ctx, const struct ethhdr* eth,
+                                              __u32 at) {
+  struct {
+    struct icmp_head icmp;
+    struct iphdr ip;
+  } q;
+  struct ports p;
+  if (bpf_xdp_load_bytes(ctx, at, &q, sizeof q)) return 0;
+  if (q.icmp.type != 3 && q.icmp.type != 4 && q.icmp.type != 11 && q.icmp.type != 12) return 0;
+  if (q.ip.version != 4 || q.ip.ihl < 5 || (q.ip.frag_off & IP_OFFSET)) return 0;
+  if (!is_carried(q.ip.protocol)) return 0;
+  if (bpf_xdp_load_bytes(ctx, at + sizeof q.icmp + q.ip.ihl * 4, &p, sizeof p)) return 0;
+  return find4(eth, &q.ip.protocol, q.ip.saddr, q.ip.daddr, p.source, p.dest) != NO_RULE;
 }
 
 /* RFC 4443 §2.1: types below 128 are errors; 1 to 4 are assigned. */
@@ -192,7 +202,7 @@ static __always_inline int is_quoted6_carried(const struct ethhdr* eth, const vo
   const struct ports* p = (const void*)(ip + 1);
   if ((const void*)(p + 1) > end) return 0;
   if (icmp->type < 1 || icmp->type > 4 || ip->version != 6 || !is_carried(ip->nexthdr)) return 0;
-  return find6(eth, ip->nexthdr, &ip->saddr, &ip->daddr, p->source, p->dest) != NO_RULE;
+  return find6(eth, &ip->nexthdr, &ip->saddr, &ip->daddr, p->source, p->dest) != NO_RULE;
 }
 
 SEC("xdp.frags")
@@ -202,6 +212,7 @@ int vireo_steer(struct xdp_md* ctx) {
   const struct ethhdr* eth = at;
   if ((const void*)(eth + 1) > end) return XDP_PASS;
   at = eth + 1;
+  __u32 l3 = sizeof *eth;
   __be16 type = eth->h_proto;
 
 #pragma unroll
@@ -211,20 +222,30 @@ int vireo_steer(struct xdp_md* ctx) {
     if ((const void*)(v + 1) > end) return XDP_PASS;
     type = v->next_proto;
     at = v + 1;
+    l3 += sizeof *v;
   }
 
   if (type == bpf_htons(ETH_P_IP)) {
     const struct iphdr* ip = at;
     if ((const void*)(ip + 1) > end) return XDP_PASS;
     if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & IP_FRAGMENT)) return XDP_PASS;
-    at += ip->ihl * 4;
+    /* Where a header of any length ends is a number, and no pointer: to add an unknown one to a
+       pointer into the frame needs CAP_PERFMON. */
+    const __u32 behind = l3 + ip->ihl * 4;
     if (is_carried(ip->protocol)) {
-      const struct ports* p = at;
-      if ((const void*)(p + 1) > end) return XDP_PASS;
-      const __s64 tag = find4(eth, ip->protocol, ip->daddr, ip->saddr, p->dest, p->source);
+      struct ports p;
+      if (ip->ihl == 5) {
+        const struct ports* there = (const void*)(ip + 1);
+        if ((const void*)(there + 1) > end) return XDP_PASS;
+        p = *there;
+      } else if (bpf_xdp_load_bytes(ctx, behind, &p, sizeof p)) {
+        return XDP_PASS;
+      }
+      const __s64 tag = find4(eth, &ip->protocol, ip->daddr, ip->saddr, p.dest, p.source);
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
-    if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(eth, at, end)) return to_socket(ctx, 0);
+    if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(ctx, eth, behind))
+      return to_socket(ctx, 0);
     return XDP_PASS;
   }
 
@@ -235,7 +256,7 @@ int vireo_steer(struct xdp_md* ctx) {
     if (is_carried(ip->nexthdr)) {
       const struct ports* p = at;
       if ((const void*)(p + 1) > end) return XDP_PASS;
-      const __s64 tag = find6(eth, ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
+      const __s64 tag = find6(eth, &ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
     if (ip->nexthdr == IPPROTO_ICMPV6 && is_quoted6_carried(eth, at, end)) return to_socket(ctx, 0);

@@ -92,6 +92,8 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   if (r == -EPERM || r == -EACCES)
     return fail(EPERM, "load of the steering program (needs CAP_BPF and CAP_NET_ADMIN)");
   if (r == -ENOMEM || r == -E2BIG) return fail(ENOMEM, "maps of the steering program");
+  if (r == -EMFILE || r == -ENFILE)
+    return fail(-r, "descriptors of the steering program (RLIMIT_NOFILE)");
   if (r < 0) return fail(ENOTSUP, "load of the steering program");
   // libbpf's own descriptors have low numbers, and it lets nobody move them: ours stay, it goes.
   std::shared_ptr<Steering> made(new Steering(tags));

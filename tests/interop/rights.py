@@ -72,8 +72,8 @@ refused("without CAP_NET_ADMIN", without("net_admin", "sys_admin"), "CAP_NET_ADM
 refused("memlock of 64 KiB", ("prlimit", "--memlock=65536:65536", *without("ipc_lock", "sys_resource")), "memlock", "locked memory")
 
 
-@suite.case("an ordinary user", ("vireo", "kernel"))
-def _(t: Test) -> None:
+def as_nobody(t: Test, *capabilities: str, **settings: str) -> int:
+    """run_client() as an ordinary user. @return segments that the kernel sent meanwhile."""
     with tempfile.TemporaryDirectory() as name:  # the clone may lie where only root comes, in /root say
         folder = Path(name)
         folder.chmod(0o777)
@@ -84,11 +84,30 @@ def _(t: Test) -> None:
             for file in (t.options.library, t.options.library.with_name("vireo-mourner")):
                 shutil.copy(file, folder)
         before = kernel_segments(t)
-        run_client(t, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all",
-                   tool=tool, env={"LD_PRELOAD": str(library), "VMA_STATS_FILE": str(stats)})
+        run_client(t, "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *capabilities, tool=tool,
+                   env={"LD_PRELOAD": str(library), "VMA_STATS_FILE": str(stats), **settings})
         t.client.stats_file = stats
-        t.expect(kernel_segments(t) - before > BYTES // 65536, "the kernel's counters did not move")
-        expect_kernel(t, "CAP_")
+        if not t.options.dry:
+            t.client.counted = counters.engine_packets(counters.final(stats))
+        return kernel_segments(t) - before
+
+
+@suite.case("an ordinary user", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    sent = as_nobody(t, "--inh-caps=-all")
+    t.expect(sent > BYTES // 65536, "the kernel's counters did not move")
+    expect_kernel(t, "CAP_")
+
+
+@suite.case("an ordinary user with the capabilities that are documented, and no other", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    capabilities = "-all,+net_raw,+net_admin,+bpf"
+    # Within the usual limit of locked memory, 8 MiB.
+    sent = as_nobody(t, f"--inh-caps={capabilities}", f"--ambient-caps={capabilities}", VIREO_ARENA_BYTES="6M")
+    if t.options.dry:
+        return
+    t.expect(min(t.client.counted) > BYTES // 65536, f"Vireo carried {t.client.counted} packets; stderr: {t.client.stderr}")
+    t.expect(sent < 10, f"the kernel sent {sent} segments")
 
 
 # An empty file in its place, in a mount namespace of the client's own.
