@@ -1,5 +1,8 @@
 #include "core/log.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,14 +38,51 @@ const char* level_name(LogLevel l) {
   return "?";
 }
 
+/// Which file a descriptor leads to.
+struct Identity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool operator==(const Identity&) const = default;
+};
+
+/// Standard error when the library was loaded.
+const Identity g_first = [] {
+  struct stat s;
+  return ::fstat(STDERR_FILENO, &s) == 0 ? Identity{s.st_dev, s.st_ino} : Identity{};
+}();
+
+/// Is standard error still where a person reads? Daemons give its number to a connection (inetd),
+/// or close it, and the next file that is opened has it. A terminal, /dev/null and a file to append
+/// to are as good as the first one.
+bool may_write_to_stderr() {
+  struct stat s;
+  if (::fstat(STDERR_FILENO, &s) != 0) return false;
+  if (S_ISCHR(s.st_mode)) return true;
+  if (S_ISREG(s.st_mode) && (::syscall(SYS_fcntl, STDERR_FILENO, F_GETFL) & O_APPEND) != 0)
+    return true;
+  if (S_ISSOCK(s.st_mode)) {  // the journal's is a local one
+    int domain = 0;
+    socklen_t n = sizeof domain;
+    if (::syscall(SYS_getsockopt, STDERR_FILENO, SOL_SOCKET, SO_DOMAIN, &domain, &n) != 0 ||
+        domain != AF_UNIX)
+      return false;
+  }
+  return g_first == Identity{s.st_dev, s.st_ino};
+}
+
 }  // namespace
 
 void LogSink::write(LogLevel l, std::string_view text) {
   const int saved = errno;
+  const int to = fd.load(std::memory_order_relaxed);
+  if (to == STDERR_FILENO && !may_write_to_stderr()) {
+    errno = saved;
+    return;
+  }
   fmt::memory_buffer line;
   fmt::format_to(std::back_inserter(line), "Vireo {}: {}\n", level_name(l), text);
   // The raw call: our own write() may be the interposed one.
-  (void)!::syscall(SYS_write, fd.load(std::memory_order_relaxed), line.data(), line.size());
+  (void)!::syscall(SYS_write, to, line.data(), line.size());
   errno = saved;
 }
 

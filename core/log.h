@@ -26,7 +26,8 @@ struct LogSink {
   static inline std::atomic<int> level{static_cast<int>(LogLevel::kWarn)};
   static inline std::atomic<int> fd{2};
   /// Writes "Vireo <level>: <text>\n" to fd with one write(2); errors are ignored. errno is
-  /// preserved.
+  /// preserved. Not to a standard error that has become the program's own, a connection or a file
+  /// of its data (log.cpp).
   static void write(LogLevel level, std::string_view text);
 };
 
