@@ -181,7 +181,6 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       if (spun_enough && std::exchange(spins_in_place, false)) places.leave();
       idle.pause();
       if (waiter == nullptr) {
-        // Without an eventfd we cannot sleep safely: go on polling.
         if (auto w = stack.take_waiter()) waiter = *w;
       }
       if (waiter != nullptr) {
@@ -196,7 +195,9 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     e.unlock();
     if (polls % kPollsPerCancelLook == 0) [[unlikely]]
       look_for_cancel();
-    if (yields)
+    if (sleep || follow)
+      nap_without_event();
+    else if (yields)
       ::sched_yield();
     else
       cpu_relax();

@@ -186,14 +186,15 @@ void Stack::drain_at_exit() {
   // the longer.
   constexpr Duration kPeerCloses = Duration::ms(50);
   constexpr Duration kQuiet = Duration::ms(1);
-  constexpr int kMostTimes = 12;  // of the patience, whatever peers take
+  constexpr uint64_t kLeastTaken = 536;  // the least segment that who reads has room for, RFC 9293
+  constexpr int kMostTimes = 12;         // of the patience, whatever peers take
   constexpr timespec kNap{0, 100'000};
   const Duration patience = settings_.exit_linger;
   const Instant start = Clock::now();
   Instant last_frame = start;
   Instant last_taken = start;
   Instant settled = start;
-  uint64_t least_owed = UINT64_MAX;
+  uint64_t least_owed = UINT64_MAX - kLeastTaken;
   for (;;) {
     Instant now;
     bool has_orphans = false;
@@ -205,8 +206,11 @@ void Stack::drain_at_exit() {
       has_orphans |= e.has_orphans();
       owed += e.orphans_owe();
     });
-    if (owed < least_owed) last_taken = now;
-    least_owed = std::min(least_owed, owed);
+    // A byte that answers a probe of a closed window is no sign that somebody reads.
+    if (owed + kLeastTaken <= least_owed || owed == 0) {
+      last_taken = now;
+      least_owed = owed;
+    }
     if (owed != 0) {
       settled = now;
       if (now - last_taken >= patience || now - start >= patience * kMostTimes) break;

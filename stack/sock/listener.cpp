@@ -208,14 +208,37 @@ bool may_kernel_accept(int fd) {
   return kernel::poll_now(&p, 1) != 0;
 }
 
+/// In the child of a fork: the parent serves this listener, for whose sake the kernel's does not
+/// block, and the program knows nothing of that.
+bool is_nonblock_for_us(Handle h) {
+  return !h->nonblock.load(std::memory_order_relaxed) &&
+         (libc().fcntl(h.fd, F_GETFL) & O_NONBLOCK) != 0;
+}
+
+/// What the kernel's accept would have waited for. Errors: EAGAIN, the time is over; EINTR.
+Result<void> await_kernel(Handle h) {
+  const int64_t limit = h->rcv_timeout_ns.load(std::memory_order_relaxed);
+  const timespec t{limit / 1'000'000'000, limit % 1'000'000'000};
+  pollfd p{h.fd, POLLIN, 0};
+  const KernelWait wait;
+  const int n = cancelable([&] { return libc().ppoll(&p, 1, limit > 0 ? &t : nullptr, nullptr); });
+  if (n < 0) return fail_errno("accept");
+  if (n == 0) return fail(EAGAIN, "accept");
+  return {};
+}
+
 Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
-  int fd = -1;
-  {
-    const KernelWait wait;
-    fd = cancelable([&] { return libc().accept4(h.fd, addr, len, flags); });
+  for (;;) {
+    int fd = -1;
+    {
+      const KernelWait wait;
+      fd = cancelable([&] { return libc().accept4(h.fd, addr, len, flags); });
+    }
+    if (fd >= 0) return adopt_kernel(*h.file, fd, flags);
+    const auto failed = fail_errno("accept");
+    if (errno != EAGAIN || !is_nonblock_for_us(h)) return failed;
+    if (auto ok = await_kernel(h); !ok) return std::unexpected(ok.error());
   }
-  if (fd < 0) return fail_errno("accept");
-  return adopt_kernel(*h.file, fd, flags);
 }
 
 /// The first of our queue. The engine's lock is held: one system call under it keeps a connection

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -203,9 +204,15 @@ void Mourner::start() noexcept {
     const uint64_t all = ~uint64_t{0};
     uint64_t before = 0;
     ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+    // A program that takes in its children's orphans (PR_SET_CHILD_SUBREAPER) is not to have it.
+    int takes_in = 0;
+    if (::prctl(PR_GET_CHILD_SUBREAPER, &takes_in) != 0) takes_in = 0;
+    if (takes_in != 0) ::prctl(PR_SET_CHILD_SUBREAPER, 0);
     const int child = spawn(bear_companion, stack, birth);
     const int error = child < 0 ? errno : birth.error;
     if (child > 0) ::syscall(SYS_wait4, child, nullptr, __WCLONE, nullptr);
+    if (takes_in != 0) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    Owner::after_vfork();
     ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
     if (error != 0) {
       alive_.reset();

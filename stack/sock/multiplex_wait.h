@@ -211,7 +211,9 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     if (event == nullptr) {
       if (polls % kPollsPerCancelLook == 0) [[unlikely]]
         look_for_cancel();
-      if (s.rx_poll_yield)
+      if (!may_spin)
+        nap_without_event();
+      else if (s.rx_poll_yield)
         ::sched_yield();
       else
         cpu_relax();

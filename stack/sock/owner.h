@@ -37,6 +37,10 @@ class Owner {
   static void before_vfork() noexcept {
     if (t_child == Child::kNone) t_child = Child::kWaitedFor;
   }
+  /// That child is gone, or runs another program.
+  static void after_vfork() noexcept {
+    if (t_child == Child::kWaitedFor) t_child = Child::kNone;
+  }
   /// This thread calls clone(2) next. A child that is waited for, on this thread's storage, is
   /// vfork(2)'s by another name: a device starts its helper so.
   static void before_clone(unsigned long flags) noexcept {

@@ -83,6 +83,13 @@ struct Waiter {
   Waiter* next = nullptr;
 };
 
+/// In the place of a sleep that would need an eventfd, where no descriptor is to be had (EMFILE):
+/// who looks again each millisecond is late, but leaves the processor to others.
+inline void nap_without_event() noexcept {
+  constexpr timespec kNap{0, 1'000'000};
+  ::syscall(SYS_nanosleep, &kNap, nullptr);
+}
+
 // ---- descriptors of ours that a program must not close
 /// Moves `fd` to a high number, CLOEXEC, and remembers it. @return the new number, or `fd` if there
 /// is no room above.
