@@ -2,18 +2,49 @@
 
 #include <signal.h>
 
+#include <atomic>
+#include <cerrno>
 #include <initializer_list>
+#include <new>
 
 namespace vireo {
+namespace {
+
+std::atomic<int> g_running{0};
+
+struct Start {
+  void* (*run)(void*);
+  void* argument;
+};
+
+void* run_counted(void* p) {
+  const Start start = *static_cast<Start*>(p);
+  delete static_cast<Start*>(p);
+  void* const result = start.run(start.argument);
+  g_running.fetch_sub(1, std::memory_order_relaxed);
+  return result;
+}
+
+}  // namespace
+
+int own_threads() noexcept { return g_running.load(std::memory_order_relaxed); }
+void forget_own_threads() noexcept { g_running.store(0, std::memory_order_relaxed); }
 
 int start_own_thread(pthread_t& thread, void* (*run)(void*), void* argument) noexcept {
+  auto* const start = new (std::nothrow) Start{run, argument};
+  if (start == nullptr) return ENOMEM;
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited: there is no moment without it
-  const int e = pthread_create(&thread, nullptr, run, argument);
+  g_running.fetch_add(1, std::memory_order_relaxed);
+  const int e = pthread_create(&thread, nullptr, run_counted, start);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (e != 0) {
+    g_running.fetch_sub(1, std::memory_order_relaxed);
+    delete start;
+  }
   return e;
 }
 

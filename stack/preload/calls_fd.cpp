@@ -34,6 +34,14 @@ int no_such_fd() {
   return -1;
 }
 
+/// A connection gets a number that libc has a stream for. As standard input, output and error are
+/// given to a program that knows nothing of sockets (inetd, bash), its streams use them.
+void give_to_standard(int from, int to) noexcept {
+  if (to < 0 || to > STDERR_FILENO || from == to || !fd_table().find(from)) return;
+  Inside inside;
+  sock::give_to_stream(from);
+}
+
 /// Closes or marks [first, last] but for our own descriptors.
 int sparing_close_range(unsigned first, unsigned last, int flags) {
   uint64_t from = first;
@@ -71,6 +79,14 @@ VIREO_EXPORT int fclose(FILE* stream) {
   return real().fclose(stream);
 }
 
+VIREO_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
+  if (fd_table().find(fd)) {
+    Inside inside;
+    sock::give_to_stream(fd);
+  }
+  return real().fdopen(fd, mode);
+}
+
 VIREO_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
   if (real().close_range == nullptr) {
     errno = ENOSYS;
@@ -104,6 +120,7 @@ VIREO_EXPORT int dup2(int from, int to) noexcept {
   if (is_own_fd(to)) [[unlikely]]
     return no_such_fd();
   if (!fd_table().find(from) && !fd_table().find(to)) return preload::libc().dup2(from, to);
+  give_to_standard(from, to);
   return call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, 0, false); });
 }
 
@@ -111,6 +128,7 @@ VIREO_EXPORT int dup3(int from, int to, int flags) noexcept {
   if (is_own_fd(to)) [[unlikely]]
     return no_such_fd();
   if (!fd_table().find(from) && !fd_table().find(to)) return preload::libc().dup3(from, to, flags);
+  give_to_standard(from, to);
   return call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, flags, true); });
 }
 

@@ -1,11 +1,19 @@
 // Signals, children that have our memory, and the end of the process. fork(2) is followed by
 // pthread_atfork (process_stack.cpp).
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdarg>
+#include <cstdlib>
+#include <ctime>
+#include <string_view>
 
+#include "core/own_thread.h"
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
@@ -36,12 +44,43 @@ void drain() {
   }
 }
 
+/// Of this process, the first among them until the process ends; 0: who knows.
+int count_threads() noexcept {
+  int n = 0;
+  if (DIR* const tasks = ::opendir("/proc/self/task"); tasks != nullptr) {
+    while (const dirent* d = ::readdir(tasks)) n += d->d_name[0] != '.' ? 1 : 0;
+    ::closedir(tasks);
+  }
+  return n;
+}
+
+/// The first thread has ended, the process goes on.
+bool is_first_gone() noexcept {
+  char text[256];
+  const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  const ssize_t n = fd >= 0 ? ::read(fd, text, sizeof text - 1) : -1;
+  if (fd >= 0) ::close(fd);
+  if (n <= 0) return false;
+  const std::string_view all(text, static_cast<size_t>(n));
+  const size_t name_ends = all.rfind(") ");  // proc_pid_stat(5): pid (name) state
+  return name_ends != std::string_view::npos && all.substr(name_ends + 2, 1) == "Z";
+}
+
+/// As libc's last thread, which calls exit(0): libc counts ours among the program's.
+void* end_with_the_last(void*) {
+  constexpr timespec kBetweenLooks{0, 50'000'000};
+  while (!is_first_gone() || count_threads() > 1 + own_threads())
+    ::nanosleep(&kBetweenLooks, nullptr);
+  ::exit(0);
+}
+
 }  // namespace
 
 extern "C" {
 
 /// @return libc's vfork, which is to be called now.
 [[gnu::used, gnu::visibility("hidden")]] pid_t (*vireo_before_vfork() noexcept)() {
+  hand_over_to_child();
   Owner::before_vfork();
   return real().vfork;
 }
@@ -101,12 +140,43 @@ VIREO_EXPORT int clone(int (*f)(void*), void* stack, int flags, void* argument, 
   void* const child_tid = va_arg(v, void*);
   va_end(v);
   Owner::before_clone(static_cast<unsigned>(flags));
-  return real().clone(f, stack, flags, argument, parent_tid, tls, child_tid);
+  if (!is_fork(static_cast<unsigned>(flags)) || process_stack() == nullptr || is_inside())
+    return real().clone(f, stack, flags, argument, parent_tid, tls, child_tid);
+  // The child has a copy of this frame.
+  struct Child {
+    int (*f)(void*);
+    void* argument;
+  } child{f, argument};
+  before_fork();
+  const int pid = real().clone(
+      [](void* p) {
+        after_fork_in_child();
+        const auto* its = static_cast<Child*>(p);
+        return its->f(its->argument);
+      },
+      stack, flags, &child, parent_tid, tls, child_tid);
+  const int saved = errno;
+  after_fork_in_parent();
+  errno = saved;
+  return pid;
 }
 
 VIREO_EXPORT int sigaction(int signo, const struct sigaction* action,
                            struct sigaction* old) noexcept {
   return set_action(signo, action, old);
+}
+
+VIREO_EXPORT void pthread_exit(void* result) {
+  pthread_t watcher;
+  if (::gettid() == ::getpid() && own_threads() != 0 &&
+      start_own_thread(watcher, end_with_the_last, nullptr) == 0)
+    ::pthread_detach(watcher);
+  real().pthread_exit(result);
+  __builtin_unreachable();
+}
+
+VIREO_EXPORT int pthread_setcanceltype(int type, int* old) noexcept {
+  return set_cancel_type(type, old);
 }
 
 VIREO_EXPORT sighandler_t signal(int signo, sighandler_t handler) noexcept {

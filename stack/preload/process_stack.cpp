@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <new>
@@ -10,6 +11,7 @@
 #include "dev/registry.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
+#include "stack/sock/calls.h"
 
 extern char** environ;
 
@@ -45,22 +47,8 @@ Stack* make_stack() {
                                           .want_mourner = true,
                                           .may_have_rings = may_have_rings(settings())});
   if (stack == nullptr) return nullptr;
-  // From before a fork to behind it the thread is inside, too: it holds the library's locks.
-  pthread_atfork(
-      [] {
-        go_in();
-        process_stack()->fork_prepare();
-      },
-      [] {
-        process_stack()->fork_parent();
-        go_out();
-      },
-      [] {
-        g_lock.reset_after_fork();
-        reset_signals_after_fork();
-        process_stack()->fork_child();
-        go_out();
-      });
+  pthread_atfork([] { before_fork(); }, [] { after_fork_in_parent(); },
+                 [] { after_fork_in_child(); });
   install_stack(stack);
   return stack;
 }
@@ -76,6 +64,35 @@ Stack* make_stack() {
 }
 
 }  // namespace
+
+void before_fork() noexcept {
+  go_in();
+  process_stack()->fork_prepare();
+}
+
+void after_fork_in_parent() noexcept {
+  process_stack()->fork_parent();
+  go_out();
+}
+
+void after_fork_in_child() noexcept {
+  g_lock.reset_after_fork();
+  reset_signals_after_fork();
+  process_stack()->fork_child();
+  go_out();
+}
+
+void hand_over_to_child() noexcept {
+  (void)libc();
+  Stack* const s = process_stack();
+  if (s == nullptr || is_inside() || !s->is_owner() || s->engine_if_any() == nullptr) return;
+  Inside inside;
+  sock::hand_over_untouched(*s);
+}
+
+bool is_fork(unsigned long clone_flags) noexcept {
+  return (clone_flags & (CLONE_VM | CLONE_FILES | CLONE_NEWNET)) == 0;
+}
 
 Stack* get_stack() noexcept {
   Stack* s = process_stack();

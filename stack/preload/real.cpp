@@ -20,6 +20,16 @@ void load_real_functions() noexcept {
   VIREO_LIBC_CALLS(X)
 #undef X
   load(g_real.sigaction, "sigaction");
+  load(g_real.fdopen, "fdopen");
+  load(g_real.execve, "execve");
+  load(g_real.execvp, "execvp");
+  load(g_real.execvpe, "execvpe");
+  load(g_real.fexecve, "fexecve");
+  load(g_real.execveat, "execveat");
+  load(g_real.posix_spawn, "posix_spawn");
+  load(g_real.posix_spawnp, "posix_spawnp");
+  load(g_real.pthread_exit, "pthread_exit");
+  load(g_real.pthread_setcanceltype, "pthread_setcanceltype");
   load(g_real.close_range, "close_range");
   load(g_real.splice, "splice");
   load(g_real.preadv2, "preadv2");

@@ -3,7 +3,10 @@
 // the table.
 #pragma once
 
+#include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
+#include <unistd.h>
 #include <cstdio>
 
 #include "stack/sock/libc.h"
@@ -21,6 +24,8 @@ struct Real {
   decltype(&::pwritev2) pwritev2 = nullptr;
   int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*) = nullptr;
   void (*exit_now)(int) = nullptr;  ///< _exit
+  void (*pthread_exit)(void*) = nullptr;
+  decltype(&::pthread_setcanceltype) pthread_setcanceltype = nullptr;
   pid_t (*vfork)() = nullptr;
   int (*clone)(int (*)(void*), void*, int, void*, ...) = nullptr;
   int (*setns)(int, int) = nullptr;
@@ -31,6 +36,14 @@ struct Real {
   int (*setresuid)(uid_t, uid_t, uid_t) = nullptr;
   int (*setfsuid)(uid_t) = nullptr;
   int (*fclose)(FILE*) = nullptr;
+  decltype(&::fdopen) fdopen = nullptr;
+  decltype(&::execve) execve = nullptr;
+  decltype(&::execvp) execvp = nullptr;
+  decltype(&::execvpe) execvpe = nullptr;
+  decltype(&::fexecve) fexecve = nullptr;
+  int (*execveat)(int, const char*, char* const*, char* const*, int) = nullptr;
+  decltype(&::posix_spawn) posix_spawn = nullptr;
+  decltype(&::posix_spawnp) posix_spawnp = nullptr;
   // liburing's, where the program has it
   int (*io_uring_setup)(unsigned, void*) = nullptr;
   int (*io_uring_queue_init)(unsigned, void*, unsigned) = nullptr;

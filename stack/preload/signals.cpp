@@ -1,5 +1,6 @@
 #include "stack/preload/signals.h"
 
+#include <pthread.h>
 #include <ucontext.h>
 
 #include <atomic>
@@ -70,14 +71,16 @@ bool is_fault(int signo) {
   }
 }
 
+/// sa_handler and sa_sigaction are one word: SIG_DFL and SIG_IGN mean the same with SA_SIGINFO.
 bool has_handler(const struct sigaction& a) {
-  return (a.sa_flags & SA_SIGINFO) != 0 || (a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN);
+  return a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN;
 }
 
 void run(const struct sigaction& a, int signo, siginfo_t* info, void* context) noexcept {
+  if (!has_handler(a)) return;
   if ((a.sa_flags & SA_SIGINFO) != 0)
     a.sa_sigaction(signo, info, context);
-  else if (has_handler(a))
+  else
     a.sa_handler(signo);
 }
 
@@ -93,7 +96,7 @@ void on_signal(int signo, siginfo_t* info, void* context) {
   count(a);
   note_signal();
   const uint32_t n = t_signals.deferred;
-  if (t_state.depth != 0 && t_signals.in_kernel == 0 && n < kQueue) {
+  if (is_inside() && t_signals.in_kernel == 0 && n < kQueue) {
     Deferred& d = t_queue[n];
     d.signo = signo;
     d.info = *info;
@@ -169,7 +172,33 @@ int set_action(int signo, const struct sigaction* action, struct sigaction* old)
   return 0;
 }
 
-bool is_inside() noexcept { return t_state.depth != 0; }
+bool is_inside() noexcept { return (t_state.depth & ~kAsync) != 0; }
+
+void go_in_async(uint32_t depth) noexcept {
+  if (depth == (kAsync | 1)) real().pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, nullptr);
+}
+
+void go_out_async(uint32_t depth) noexcept {
+  if (depth != kAsync) return;
+  if (t_signals.deferred != 0) run_deferred();
+  // Who was cancelled meanwhile ends here, where nothing of ours is held.
+  real().pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
+}
+
+int set_cancel_type(int type, int* old) noexcept {
+  int before = 0;
+  // What it was is ours to know: in a handler amid a call of ours libc has been told otherwise.
+  if (const int error = real().pthread_setcanceltype(
+          is_inside() && type == PTHREAD_CANCEL_ASYNCHRONOUS ? PTHREAD_CANCEL_DEFERRED : type,
+          &before);
+      error != 0)
+    return error;
+  if (old != nullptr)
+    *old = (t_state.depth & kAsync) != 0 ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED;
+  t_state.depth =
+      type == PTHREAD_CANCEL_ASYNCHRONOUS ? t_state.depth | kAsync : t_state.depth & ~kAsync;
+  return 0;
+}
 
 void reset_signals_after_fork() noexcept {
   g_lock.reset_after_fork();

@@ -17,7 +17,8 @@ namespace vireo::preload {
 
 /// Of one thread; its handlers write too.
 struct ThreadSignals {
-  volatile uint32_t depth = 0;       ///< calls of ours that the thread is inside of
+  /// Calls of ours that the thread is inside of, and kAsync.
+  volatile uint32_t depth = 0;
   volatile uint32_t no_restart = 0;  ///< handlers without SA_RESTART so far
   volatile uint32_t seen = 0;        ///< handlers so far
 };
@@ -26,12 +27,27 @@ struct ThreadSignals {
 /// Runs the handlers that were put off.
 [[gnu::cold]] void run_deferred() noexcept;
 
+/// In ThreadSignals::depth: the thread may be cancelled at any instruction of its own
+/// (pthread_setcanceltype(3)). Not at one of ours, which holds locks: in here it is cancelled as
+/// others are (sock/cancel.h). The sign, which going in and out knows without asking.
+inline constexpr uint32_t kAsync = 1U << 31;
+[[gnu::cold]] void go_in_async(uint32_t depth) noexcept;
+[[gnu::cold]] void go_out_async(uint32_t depth) noexcept;
+
 /// The thread goes into the library, and comes out of it: of the outermost call, handlers that were
 /// put off run.
-inline void go_in() noexcept { t_state.depth = t_state.depth + 1; }
+inline void go_in() noexcept {
+  const uint32_t depth = t_state.depth + 1;
+  if (static_cast<int32_t>(depth) < 0) [[unlikely]]
+    go_in_async(depth);
+  t_state.depth = depth;
+}
 inline void go_out() noexcept {
-  t_state.depth = t_state.depth - 1;
-  if (t_signals.deferred != 0 && t_state.depth == 0) [[unlikely]]
+  const uint32_t depth = t_state.depth - 1;
+  t_state.depth = depth;
+  if (static_cast<int32_t>(depth) < 0) [[unlikely]]
+    return go_out_async(depth);
+  if (t_signals.deferred != 0 && depth == 0) [[unlikely]]
     run_deferred();
 }
 
@@ -60,6 +76,8 @@ class Inside {
 
 /// sigaction(2) as the program sees it. @return 0 or -1 with errno.
 int set_action(int signo, const struct sigaction* action, struct sigaction* old) noexcept;
+/// pthread_setcanceltype(3). @return 0, or what libc's says of a type that is none.
+int set_cancel_type(int type, int* old) noexcept;
 /// This thread is in a call of ours, perhaps with locks held: a handler asks, before it ends the
 /// process.
 bool is_inside() noexcept;

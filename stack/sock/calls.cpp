@@ -2,6 +2,9 @@
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
 
+#include <atomic>
+
+#include "core/log.h"
 #include "stack/sock/async_io.h"
 #include "stack/sock/cmsg.h"
 #include "stack/sock/sockets.h"
@@ -21,6 +24,17 @@ bool is_udp_ours(Handle h) {
 
 /// A carried connection in the child of a fork.
 bool is_void(Handle h) { return mode(h) == Mode::kVoid; }
+
+/// What a use of it is answered. A program that needs it is told why, once.
+[[gnu::cold]] std::unexpected<Err> parents_own(Handle h, const char* call) {
+  static std::atomic<bool> is_said{false};
+  if (!h->stack->ends_elsewhere() && !is_said.exchange(true))
+    log<LogLevel::kWarn>(
+        "descriptor {}: this process is a child of the one that carries the connection, and cannot "
+        "use it ({}: ENOTCONN); a rule `use os` keeps such connections on the kernel",
+        h.fd, call);
+  return fail(ENOTCONN, call);
+}
 
 msghdr message(std::span<const iovec> iov, void* name = nullptr, socklen_t name_len = 0) {
   msghdr m{};
@@ -97,7 +111,7 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
 Result<void> shutdown(Handle h, int how) {
   File& f = *h.file;
   if (!f.stack->is_owner()) return from_kernel(libc().shutdown(h.fd, how), "shutdown");
-  if (is_void(h)) return fail(ENOTCONN, "shutdown");
+  if (is_void(h)) return parents_own(h, "shutdown");
   if (how < SHUT_RD || how > SHUT_RDWR) return fail(EINVAL, "shutdown");
   if (kind(h) == FileKind::kUdp) return udp_socket::shutdown(h, how);
   if (is_tcp_carried(h)) {
@@ -144,7 +158,7 @@ Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
 
 Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
   File& f = *h.file;
-  if (is_void(h)) return fail(ENOTCONN, "getpeername");
+  if (is_void(h)) return parents_own(h, "getpeername");
   if (!is_tcp_carried(h)) return from_kernel(libc().getpeername(h.fd, addr, len), "getpeername");
   if (addr == nullptr || len == nullptr) return fail(EFAULT, "getpeername");
   if (static_cast<int>(*len) < 0) return fail(EINVAL, "getpeername");
@@ -265,7 +279,7 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::recv(h, msg, flags);
   if (is_tcp_carried(h)) return recvmsg_bytes(h, msg, flags);
-  if (is_void(h)) return fail(ENOTCONN, "recv");
+  if (is_void(h)) return parents_own(h, "recv");
   if (is_udp_ours(h)) return udp_socket::recv(h, msg, flags);
   return kernel_recvmsg(h, msg, flags);
 }
@@ -319,7 +333,7 @@ Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
     return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::send(h, msg, flags, Doorbell::kNow);
-  if (is_void(h)) return fail(ENOTCONN, "send");
+  if (is_void(h)) return parents_own(h, "send");
   if ((flags & MSG_FASTOPEN) != 0 && kind(h) == FileKind::kTcp && h->stack->is_owner())
     return tcp_socket::send_fast_open(h, msg, flags);
   if (is_udp_ours(h)) return udp_socket::send(h, msg, flags, Doorbell::kNow);
@@ -349,7 +363,7 @@ Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
 Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {
   const bool ours = is_tcp_carried(out) || (kind(out) == FileKind::kUdp && out->is_carried());
   if (!ours) {
-    if (is_void(out)) return fail(ENOTCONN, "sendfile");
+    if (is_void(out)) return parents_own(out, "sendfile");
     const ssize_t n = libc().sendfile(out.fd, in_fd, offset, count);
     if (n < 0) return fail_errno("sendfile");
     return n;

@@ -100,6 +100,11 @@ void give_away(int fd) noexcept;
 /// Before a fork: accepted connections and listeners that the program has not used yet are the
 /// child's to be, as a rule.
 void hand_over_untouched(Stack& stack) noexcept;
+/// The program makes a stream of `fd` (fdopen(3)), or gives it a number that has one already:
+/// libc's reads and writes of it go to the kernel.
+void give_to_stream(int fd) noexcept;
+/// The program makes way for another by exec: what has no FD_CLOEXEC is that one's.
+void give_to_next_program(Stack& stack) noexcept;
 
 // ---- options
 Result<void> setsockopt(Handle h, int level, int name, const void* value, socklen_t len);

@@ -7,15 +7,16 @@
 //                              fork for each connection
 //   listener at which the parent has not asked for a connection: the kernel's, too: servers that
 //                              fork their workers
-//   carried TCP connection     ENOTCONN for every use but close; close is silent, the peer hears
-//                              nothing; poll(2) says POLLHUP | POLLERR
+//   carried TCP connection     ENOTCONN for every use but close, and a line of the log; close is
+//                              silent, the peer hears nothing; poll(2) says POLLHUP | POLLERR
 //   listener, UDP, undecided   the kernel's socket, shared with the parent. While the parent lives,
 //                              its steering rules bring carried traffic to the parent; when it
 //                              ends, the kernel gets it, and with it the child
 //   kernel's socket            as always
-// A child that no handler told us of (_Fork(3), clone(2) with its own memory) finds the table of
-// descriptors empty: every socket is the kernel's socket beneath, which for a carried connection
-// answers ENOTCONN or EINVAL. Until it ends or calls exec, our devices live as long as it does.
+// A child of clone(2) with a memory of its own is as one of fork (calls_process.cpp). One that no
+// handler told us of (_Fork(3)) finds the table of descriptors empty: every socket is the kernel's
+// socket beneath, which for a carried connection answers ENOTCONN or EINVAL. Until it ends or calls
+// exec, our devices live as long as it does.
 #include <errno.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -25,6 +26,7 @@
 
 #include "core/log.h"
 #include "core/own_fds.h"
+#include "core/own_thread.h"
 #include "core/sleep.h"
 #include "stack/sock/async_io.h"
 #include "stack/sock/epoll.h"
@@ -98,6 +100,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
 
   // Ended without their destructors: those would take the parent's rules away, and the packet
   // memory is not mapped here. What they leave behind is a little memory.
+  forget_own_threads();
   if (helper_) helper_->abandon();
   (void)helper_.release();
   for (auto& e : engines_) (void)e.release();

@@ -1,5 +1,6 @@
 // A socket of ours becomes the kernel's, for another process is to have it too: passed by
-// SCM_RIGHTS (unix(7)), or inherited by the child of a fork. A connection goes on in a kernel
+// SCM_RIGHTS (unix(7)), or inherited by the child of a fork or the next program; or libc's streams
+// are to use it. A connection goes on in a kernel
 // socket (repair.h), which takes over all numbers of the File.
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -132,18 +133,46 @@ Result<void> hand_over(Handle h, const char* why) {
   return {};
 }
 
-void give_away(int fd) noexcept {
+namespace {
+
+/// hand_over(), or a line of the log that says what happens to the connection.
+void hand_over_or_say(int fd, const char* why, const char* what_happens) noexcept {
   const Handle h = fd_table().find(fd);
   if (!h) return;
   h->touch();
   if (!h->stack->is_owner()) return;
-  const auto done = hand_over(h, "SCM_RIGHTS");
-  static std::atomic<bool> is_said{false};  // a server may pass one after the other
+  const auto done = hand_over(h, why);
+  static std::atomic<bool> is_said{false};  // a server may do it one after the other
   if (done || (is_said.exchange(true) && !log_enabled(LogLevel::kDebug))) return;
   log<LogLevel::kWarn>(
-      "descriptor {}: a carried connection is passed to another process, which cannot use it "
-      "({}: {}); a rule `use os` keeps such connections on the kernel",
-      fd, done.error().where, std::strerror(done.error().code));
+      "descriptor {}: a carried connection {} ({}: {}); a rule `use os` keeps such connections on "
+      "the kernel",
+      fd, what_happens, done.error().where, std::strerror(done.error().code));
+}
+
+}  // namespace
+
+void give_away(int fd) noexcept {
+  hand_over_or_say(fd, "SCM_RIGHTS", "is passed to another process, which cannot use it");
+}
+
+void give_to_stream(int fd) noexcept {
+  hand_over_or_say(fd, "stdio", "becomes a stream of libc, which cannot use it");
+}
+
+void give_to_next_program(Stack& stack) noexcept {
+  for (int fd = 0; fd < fd_table().end(); ++fd) {
+    const Handle h = fd_table().find(fd);
+    if (!h || h->stack != &stack) continue;
+    const int flags = libc().fcntl(fd, F_GETFD);
+    if (flags < 0 || (flags & FD_CLOEXEC) != 0) continue;
+    if (fd <= STDERR_FILENO && h->mode.load(std::memory_order_relaxed) == Mode::kVoid)
+      log<LogLevel::kWarn>(
+          "descriptor {}: the next program (exec) cannot use this connection, which the parent of "
+          "this process carries; a rule `use os` keeps such connections on the kernel",
+          fd);
+    hand_over_or_say(fd, "exec", "is left to the next program (exec), which cannot use it");
+  }
 }
 
 namespace {
@@ -175,7 +204,8 @@ void hand_over_untouched(Stack& stack) noexcept {
     const Handle h = fd_table().find(fd);
     if (!h || h->stack != &stack || !is_untouched(h)) continue;
     if (const auto done = hand_over(h, "fork"); !done)
-      log<LogLevel::kDebug>("descriptor {}: stays the parent's alone ({})", fd, done.error().where);
+      log<LogLevel::kDebug>("descriptor {}: stays the parent's alone ({}: {})", fd,
+                            done.error().where, std::strerror(done.error().code));
   }
 }
 

@@ -97,8 +97,9 @@ while True:
 """
 
 
-# Calls of connections and datagrams; odd arguments, pipes, files, ancillary data; descriptors and who waits for them; io_uring.
-SCRIPTS = {"semantics": 300, "semantics_io": 250, "semantics_fds": 250, "semantics_ring": 15}  # by the answers they have at least
+# Calls of connections and datagrams; odd arguments, pipes, files, ancillary data; descriptors and who waits for them; io_uring; what
+# programs do beside calls of sockets.
+SCRIPTS = {"semantics": 300, "semantics_io": 250, "semantics_fds": 250, "semantics_ring": 15, "semantics_programs": 40}  # by the answers they have at least
 
 
 def answers(t: Test, script: str, stack: str, spec: str) -> list[str]:
@@ -125,6 +126,16 @@ for script in SCRIPTS:
     for spec in ("none", "latency"):  # asleep, and never sleeping
         suite.case(f"{script}: every answer is the kernel's, profile {spec}", ("vireo", "kernel"), seconds=150)(
             lambda t, script=script, spec=spec: compare(t, script, spec))
+
+
+@suite.case("a process ends with the last thread of its own", ("vireo", "kernel"), seconds=30)
+def _(t: Test) -> None:
+    t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer", stack="kernel")
+    t.await_port("B", PORT)
+    with t.proof("tcp", least=3, hosts="A"):
+        done = t.start("A", str(program("tests/interop/last_thread.cpp")), t.lab.address("B"), str(PORT), name="threads")
+        done.wait(10)
+    t.expect(done.stdout == "echo: yes\n", f"it printed {done.stdout!r}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,124 @@
+// exec(3) and posix_spawn(3): another program is about to have descriptors of ours. A failed exec
+// leaves them to the kernel; nothing else has happened. What libc starts by itself (system, popen)
+// goes by unseen. Thread: any.
+#include <spawn.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstddef>
+
+#include "stack/preload/process_stack.h"
+#include "stack/preload/real.h"
+#include "stack/preload/signals.h"
+#include "stack/sock/calls.h"
+
+using namespace vireo;           // NOLINT: the C names below live in no namespace
+using namespace vireo::preload;  // NOLINT
+
+extern char** environ;
+
+namespace {
+
+/// The child of a vfork has its parent's stack, which goes on.
+Stack* own_stack() noexcept {
+  Stack* const s = process_stack();
+  return s != nullptr && !is_inside() && s->is_owner() ? s : nullptr;
+}
+
+void make_way() noexcept {
+  (void)preload::libc();
+  if (Stack* const s = own_stack(); s != nullptr) {
+    Inside inside;
+    sock::give_to_next_program(*s);
+    s->write_stats_at_exit();
+  }
+}
+
+/// The arguments of execl(3), as execv(3) takes them; `v` stands behind the first.
+size_t count_arguments(const char* first, va_list& v) noexcept {
+  if (first == nullptr) return 1;
+  size_t n = 1;
+  va_list copy;
+  va_copy(copy, v);
+  while (va_arg(copy, char*) != nullptr) ++n;
+  va_end(copy);
+  return n;
+}
+void list_arguments(const char* first, va_list& v, char** list) noexcept {
+  *list = const_cast<char*>(first);
+  while (*list != nullptr) *++list = va_arg(v, char*);
+}
+
+}  // namespace
+
+extern "C" {
+
+VIREO_EXPORT int execve(const char* path, char* const argv[], char* const env[]) noexcept {
+  make_way();
+  return real().execve(path, argv, env);
+}
+VIREO_EXPORT int execv(const char* path, char* const argv[]) noexcept {
+  make_way();
+  return real().execve(path, argv, environ);
+}
+VIREO_EXPORT int execvp(const char* file, char* const argv[]) noexcept {
+  make_way();
+  return real().execvp(file, argv);
+}
+VIREO_EXPORT int execvpe(const char* file, char* const argv[], char* const env[]) noexcept {
+  make_way();
+  return real().execvpe(file, argv, env);
+}
+VIREO_EXPORT int fexecve(int fd, char* const argv[], char* const env[]) noexcept {
+  make_way();
+  return real().fexecve(fd, argv, env);
+}
+VIREO_EXPORT int execveat(int folder, const char* path, char* const argv[], char* const env[],
+                          int flags) noexcept {
+  make_way();
+  return real().execveat(folder, path, argv, env, flags);
+}
+
+VIREO_EXPORT int execl(const char* path, const char* first, ...) noexcept {
+  va_list v;
+  va_start(v, first);
+  auto** const list =
+      static_cast<char**>(__builtin_alloca((count_arguments(first, v) + 1) * sizeof(char*)));
+  list_arguments(first, v, list);
+  va_end(v);
+  return execv(path, list);
+}
+VIREO_EXPORT int execlp(const char* file, const char* first, ...) noexcept {
+  va_list v;
+  va_start(v, first);
+  auto** const list =
+      static_cast<char**>(__builtin_alloca((count_arguments(first, v) + 1) * sizeof(char*)));
+  list_arguments(first, v, list);
+  va_end(v);
+  return execvp(file, list);
+}
+VIREO_EXPORT int execle(const char* path, const char* first, ...) noexcept {
+  va_list v;
+  va_start(v, first);
+  auto** const list =
+      static_cast<char**>(__builtin_alloca((count_arguments(first, v) + 1) * sizeof(char*)));
+  list_arguments(first, v, list);
+  char* const* const env = va_arg(v, char* const*);  // behind the null pointer
+  va_end(v);
+  return execve(path, list, env);
+}
+
+VIREO_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* files,
+                             const posix_spawnattr_t* attributes, char* const argv[],
+                             char* const env[]) noexcept {
+  hand_over_to_child();
+  return real().posix_spawn(pid, path, files, attributes, argv, env);
+}
+VIREO_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* files,
+                              const posix_spawnattr_t* attributes, char* const argv[],
+                              char* const env[]) noexcept {
+  hand_over_to_child();
+  return real().posix_spawnp(pid, file, files, attributes, argv, env);
+}
+
+}  // extern "C"
