@@ -1,11 +1,17 @@
 // exec(3) and posix_spawn(3): another program is about to have descriptors of ours. A failed exec
-// leaves them to the kernel; nothing else has happened. What libc starts by itself (system, popen)
-// goes by unseen. Thread: any.
+// leaves them to the kernel; what closed connections owe has been sent. What libc starts by itself
+// (system, popen) goes by unseen. Thread: any.
 #include <spawn.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstdarg>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
 
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
@@ -17,6 +23,8 @@ using namespace vireo::preload;  // NOLINT
 
 extern char** environ;
 
+namespace vireo::preload {
+
 namespace {
 
 /// The child of a vfork has its parent's stack, which goes on.
@@ -25,13 +33,53 @@ Stack* own_stack() noexcept {
   return s != nullptr && !is_inside() && s->is_owner() ? s : nullptr;
 }
 
-void make_way() noexcept {
+}  // namespace
+
+void before_exec() noexcept {
   (void)preload::libc();
   if (Stack* const s = own_stack(); s != nullptr) {
     Inside inside;
     sock::give_to_next_program(*s);
+    s->drain_orphans();
     s->write_stats_at_exit();
   }
+}
+
+int exec_failed() noexcept {
+  if (Stack* const s = own_stack(); s != nullptr) s->forget_stats_written();
+  return -1;
+}
+
+}  // namespace vireo::preload
+
+namespace {
+
+bool can_run(const char* path) noexcept { return ::access(path, X_OK) == 0; }
+
+/// What execvp(3) would find.
+bool can_find(const char* file) noexcept {
+  if (file == nullptr) return false;
+  if (std::strchr(file, '/') != nullptr) return can_run(file);
+  const char* const given = ::getenv("PATH");
+  const std::string_view all = given != nullptr ? given : "/bin:/usr/bin";
+  for (size_t from = 0; from <= all.size();) {
+    const size_t to = std::min(all.find(':', from), all.size());
+    const std::string_view folder = all.substr(from, to - from);
+    char path[PATH_MAX];
+    const int n = std::snprintf(path, sizeof path, "%.*s%s%s", static_cast<int>(folder.size()),
+                                folder.data(), folder.empty() ? "" : "/", file);
+    if (n > 0 && static_cast<size_t>(n) < sizeof path && can_run(path)) return true;
+    from = to + 1;
+  }
+  return false;
+}
+
+/// Who tries one path after the other loses nothing by those that lead nowhere.
+template <class Exec>
+int run(bool is_there, Exec&& exec) noexcept {
+  if (is_there) before_exec();
+  exec();
+  return is_there ? exec_failed() : -1;
 }
 
 /// The arguments of execl(3), as execv(3) takes them; `v` stands behind the first.
@@ -54,29 +102,23 @@ void list_arguments(const char* first, va_list& v, char** list) noexcept {
 extern "C" {
 
 VIREO_EXPORT int execve(const char* path, char* const argv[], char* const env[]) noexcept {
-  make_way();
-  return real().execve(path, argv, env);
+  return run(can_run(path), [&] { real().execve(path, argv, env); });
 }
 VIREO_EXPORT int execv(const char* path, char* const argv[]) noexcept {
-  make_way();
-  return real().execve(path, argv, environ);
+  return run(can_run(path), [&] { real().execve(path, argv, environ); });
 }
 VIREO_EXPORT int execvp(const char* file, char* const argv[]) noexcept {
-  make_way();
-  return real().execvp(file, argv);
+  return run(can_find(file), [&] { real().execvp(file, argv); });
 }
 VIREO_EXPORT int execvpe(const char* file, char* const argv[], char* const env[]) noexcept {
-  make_way();
-  return real().execvpe(file, argv, env);
+  return run(can_find(file), [&] { real().execvpe(file, argv, env); });
 }
 VIREO_EXPORT int fexecve(int fd, char* const argv[], char* const env[]) noexcept {
-  make_way();
-  return real().fexecve(fd, argv, env);
+  return run(true, [&] { real().fexecve(fd, argv, env); });
 }
 VIREO_EXPORT int execveat(int folder, const char* path, char* const argv[], char* const env[],
                           int flags) noexcept {
-  make_way();
-  return real().execveat(folder, path, argv, env, flags);
+  return run(true, [&] { real().execveat(folder, path, argv, env, flags); });
 }
 
 VIREO_EXPORT int execl(const char* path, const char* first, ...) noexcept {

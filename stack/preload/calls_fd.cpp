@@ -23,23 +23,26 @@ using namespace vireo::preload;  // NOLINT
 
 namespace {
 
+/// `made` is a number that a call has made of one of ours, or -1. Where libc has a stream for that
+/// number, its streams are about to use it: as standard input, output and error a connection is
+/// given to a program that knows nothing of sockets (inetd, bash).
+int for_streams(int made) noexcept {
+  if (made < 0 || made > STDERR_FILENO || !fd_table().find(made)) return made;
+  Inside inside;
+  sock::give_to_stream(made);
+  return made;
+}
+
 int do_fcntl(int fd, int command, uintptr_t argument) {
   const Handle h = fd_table().find(fd);
   if (!h) return preload::libc().fcntl(fd, command, argument);
-  return call(Restart::kNever, h, [&] { return sock::fcntl(h, command, argument); });
+  const int r = call(Restart::kNever, h, [&] { return sock::fcntl(h, command, argument); });
+  return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? for_streams(r) : r;
 }
 
 int no_such_fd() {
   errno = EBADF;
   return -1;
-}
-
-/// A connection gets a number that libc has a stream for. As standard input, output and error are
-/// given to a program that knows nothing of sockets (inetd, bash), its streams use them.
-void give_to_standard(int from, int to) noexcept {
-  if (to < 0 || to > STDERR_FILENO || from == to || !fd_table().find(from)) return;
-  Inside inside;
-  sock::give_to_stream(from);
 }
 
 /// Closes or marks [first, last] but for our own descriptors.
@@ -113,23 +116,22 @@ VIREO_EXPORT void closefrom(int first) noexcept {
 VIREO_EXPORT int dup(int fd) noexcept {
   const Handle h = fd_table().find(fd);
   if (!h) return preload::libc().dup(fd);
-  return call(Restart::kNever, h, [&] { return sock::dup(h); });
+  return for_streams(call(Restart::kNever, h, [&] { return sock::dup(h); }));
 }
 
 VIREO_EXPORT int dup2(int from, int to) noexcept {
   if (is_own_fd(to)) [[unlikely]]
     return no_such_fd();
   if (!fd_table().find(from) && !fd_table().find(to)) return preload::libc().dup2(from, to);
-  give_to_standard(from, to);
-  return call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, 0, false); });
+  return for_streams(call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, 0, false); }));
 }
 
 VIREO_EXPORT int dup3(int from, int to, int flags) noexcept {
   if (is_own_fd(to)) [[unlikely]]
     return no_such_fd();
   if (!fd_table().find(from) && !fd_table().find(to)) return preload::libc().dup3(from, to, flags);
-  give_to_standard(from, to);
-  return call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, flags, true); });
+  return for_streams(
+      call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, flags, true); }));
 }
 
 VIREO_EXPORT int fcntl(int fd, int command, ...) {

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
@@ -66,15 +67,39 @@ bool is_first_gone() noexcept {
   return name_ends != std::string_view::npos && all.substr(name_ends + 2, 1) == "Z";
 }
 
-/// As libc's last thread, which calls exit(0): libc counts ours among the program's.
+/// As libc's last thread, which calls exit(0): libc counts ours among the program's. Two looks, for
+/// a thread may be about to start.
 void* end_with_the_last(void*) {
   constexpr timespec kBetweenLooks{0, 50'000'000};
-  while (!is_first_gone() || count_threads() > 1 + own_threads())
+  for (int alone = 0; alone < 2;) {
     ::nanosleep(&kBetweenLooks, nullptr);
+    const int all = is_first_gone() ? count_threads() : 0;
+    alone = all != 0 && all <= 1 + own_threads() ? alone + 1 : 0;
+  }
   ::exit(0);
 }
 
+void watch_the_last() noexcept {
+  static std::atomic<bool> is_watched{false};
+  pthread_t watcher;
+  if (!is_watched.exchange(true) && start_own_thread(watcher, end_with_the_last, nullptr) == 0)
+    ::pthread_detach(watcher);
+}
+
+/// The thread that calls ends, whatever it is.
+void leave_thread() noexcept {
+  if (::gettid() == ::getpid() && own_threads() != 0) watch_the_last();
+}
+
 }  // namespace
+
+namespace vireo::preload {
+
+void note_new_stack() noexcept {
+  if (::gettid() != ::getpid() && is_first_gone()) watch_the_last();
+}
+
+}  // namespace vireo::preload
 
 extern "C" {
 
@@ -167,11 +192,13 @@ VIREO_EXPORT int sigaction(int signo, const struct sigaction* action,
 }
 
 VIREO_EXPORT void pthread_exit(void* result) {
-  pthread_t watcher;
-  if (::gettid() == ::getpid() && own_threads() != 0 &&
-      start_own_thread(watcher, end_with_the_last, nullptr) == 0)
-    ::pthread_detach(watcher);
+  leave_thread();
   real().pthread_exit(result);
+  __builtin_unreachable();
+}
+VIREO_EXPORT void thrd_exit(int result) {
+  leave_thread();
+  real().thrd_exit(result);
   __builtin_unreachable();
 }
 

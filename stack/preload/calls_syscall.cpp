@@ -18,6 +18,7 @@
 #include <cstdarg>
 #include <optional>
 
+#include "core/own_fds.h"
 #include "stack/preload/note_ring.h"
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
@@ -69,7 +70,8 @@ long call_kernel(long number, long a, long b, long c, long d, long e, long f) no
 
 bool is_ours(long fd) noexcept { return static_cast<bool>(fd_table().find(static_cast<int>(fd))); }
 
-/// A call that names one of ours, by libc's function of that name. Empty: the kernel's.
+/// A call that names one of ours, by libc's function of that name. Empty: the kernel's, and libc is
+/// not asked for anything: an allocator may call from within dlsym(3).
 std::optional<long> serve(long number, const long (&a)[6]) noexcept {
   const auto fd = static_cast<int>(a[0]);
   const auto count = static_cast<size_t>(a[2]);
@@ -79,8 +81,10 @@ std::optional<long> serve(long number, const long (&a)[6]) noexcept {
   const auto length = [](long word) { return reinterpret_cast<socklen_t*>(word); };
   switch (number) {  // those that name no descriptor first, or more than one
     case SYS_close:  // of the library's own none is to be closed
+      if (!is_ours(fd) && !is_own_fd(fd)) return {};
       return ::close(fd);
     case SYS_close_range:
+      if (process_stack() == nullptr || real().close_range == nullptr) return {};
       return ::close_range(static_cast<unsigned>(a[0]), static_cast<unsigned>(a[1]),
                            static_cast<int>(a[2]));
     case SYS_dup3:
@@ -238,6 +242,11 @@ VIREO_EXPORT long syscall(long number, ...) noexcept {
   if (const auto served = serve(number, a)) return *served;
   const auto make = [&] { return call_kernel(number, a[0], a[1], a[2], a[3], a[4], a[5]); };
   if (makes_process(number)) return make_process(number, a, make);
+  if (number == SYS_execve || number == SYS_execveat) {
+    before_exec();
+    (void)make();
+    return exec_failed();
+  }
   const bool may_leave =
       (number == SYS_setns && net_namespace::may_enter(static_cast<int>(a[1]))) ||
       (number == SYS_unshare && (a[0] & CLONE_NEWNET) != 0);

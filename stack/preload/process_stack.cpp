@@ -50,6 +50,7 @@ Stack* make_stack() {
   pthread_atfork([] { before_fork(); }, [] { after_fork_in_parent(); },
                  [] { after_fork_in_child(); });
   install_stack(stack);
+  note_new_stack();
   return stack;
 }
 
@@ -87,7 +88,7 @@ void hand_over_to_child() noexcept {
   Stack* const s = process_stack();
   if (s == nullptr || is_inside() || !s->is_owner() || s->engine_if_any() == nullptr) return;
   Inside inside;
-  sock::hand_over_untouched(*s);
+  sock::hand_over_untouched(*s, sock::Untouched::kConnections);
 }
 
 bool is_fork(unsigned long clone_flags) noexcept {

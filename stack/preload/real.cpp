@@ -29,6 +29,7 @@ void load_real_functions() noexcept {
   load(g_real.posix_spawn, "posix_spawn");
   load(g_real.posix_spawnp, "posix_spawnp");
   load(g_real.pthread_exit, "pthread_exit");
+  load(g_real.thrd_exit, "thrd_exit");
   load(g_real.pthread_setcanceltype, "pthread_setcanceltype");
   load(g_real.close_range, "close_range");
   load(g_real.splice, "splice");

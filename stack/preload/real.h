@@ -25,6 +25,7 @@ struct Real {
   int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*) = nullptr;
   void (*exit_now)(int) = nullptr;  ///< _exit
   void (*pthread_exit)(void*) = nullptr;
+  void (*thrd_exit)(int) = nullptr;
   decltype(&::pthread_setcanceltype) pthread_setcanceltype = nullptr;
   pid_t (*vfork)() = nullptr;
   int (*clone)(int (*)(void*), void*, int, void*, ...) = nullptr;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -96,7 +97,14 @@ void on_signal(int signo, siginfo_t* info, void* context) {
   count(a);
   note_signal();
   const uint32_t n = t_signals.deferred;
-  if (is_inside() && t_signals.in_kernel == 0 && n < kQueue) {
+  const bool must_wait = is_inside() && t_signals.in_kernel == 0;
+  // As in the kernel, one of the standard ones is pending once.
+  const auto is_same = [&](const Deferred& d) { return d.signo == signo; };
+  if (must_wait && signo < SIGRTMIN && std::any_of(t_queue, t_queue + n, is_same)) {
+    errno = saved;
+    return;
+  }
+  if (must_wait && n < kQueue) {
     Deferred& d = t_queue[n];
     d.signo = signo;
     d.info = *info;
@@ -181,22 +189,27 @@ void go_in_async(uint32_t depth) noexcept {
 void go_out_async(uint32_t depth) noexcept {
   if (depth != kAsync) return;
   if (t_signals.deferred != 0) run_deferred();
-  // Who was cancelled meanwhile ends here, where nothing of ours is held.
+  // Unless a handler has thought otherwise. Who was cancelled meanwhile ends here, where nothing of
+  // ours is held.
+  if (t_state.depth != kAsync) return;
   real().pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
 }
 
 int set_cancel_type(int type, int* old) noexcept {
-  int before = 0;
-  // What it was is ours to know: in a handler amid a call of ours libc has been told otherwise.
+  const uint32_t was = t_state.depth;
+  const bool to_async = type == PTHREAD_CANCEL_ASYNCHRONOUS;
+  // While libc takes it for asynchronous, so do we.
+  if (to_async) t_state.depth = was | kAsync;
+  int before = 0;  // what it was is ours to know: amid a call of ours libc has been told otherwise
   if (const int error = real().pthread_setcanceltype(
-          is_inside() && type == PTHREAD_CANCEL_ASYNCHRONOUS ? PTHREAD_CANCEL_DEFERRED : type,
-          &before);
-      error != 0)
+          is_inside() && to_async ? PTHREAD_CANCEL_DEFERRED : type, &before);
+      error != 0) {
+    t_state.depth = was;
     return error;
+  }
   if (old != nullptr)
-    *old = (t_state.depth & kAsync) != 0 ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED;
-  t_state.depth =
-      type == PTHREAD_CANCEL_ASYNCHRONOUS ? t_state.depth | kAsync : t_state.depth & ~kAsync;
+    *old = (was & kAsync) != 0 ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED;
+  if (!to_async) t_state.depth = was & ~kAsync;
   return 0;
 }
 

@@ -38,9 +38,9 @@ inline constexpr uint32_t kAsync = 1U << 31;
 /// put off run.
 inline void go_in() noexcept {
   const uint32_t depth = t_state.depth + 1;
+  t_state.depth = depth;  // first: from here on handlers are put off
   if (static_cast<int32_t>(depth) < 0) [[unlikely]]
     go_in_async(depth);
-  t_state.depth = depth;
 }
 inline void go_out() noexcept {
   const uint32_t depth = t_state.depth - 1;

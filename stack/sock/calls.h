@@ -99,11 +99,16 @@ Result<void> hand_over(Handle h, const char* why);
 void give_away(int fd) noexcept;
 /// Before a fork: accepted connections and listeners that the program has not used yet are the
 /// child's to be, as a rule.
-void hand_over_untouched(Stack& stack) noexcept;
+enum class Untouched : uint8_t {
+  kAll,
+  kConnections,  ///< not listeners: whoever runs a command has clients waiting there, perhaps
+};
+void hand_over_untouched(Stack& stack, Untouched which = Untouched::kAll) noexcept;
 /// The program makes a stream of `fd` (fdopen(3)), or gives it a number that has one already:
 /// libc's reads and writes of it go to the kernel.
 void give_to_stream(int fd) noexcept;
-/// The program makes way for another by exec: what has no FD_CLOEXEC is that one's.
+/// The program makes way for another by exec: what has no FD_CLOEXEC is that one's, and the kernel
+/// ends the other connections as it ends its own.
 void give_to_next_program(Stack& stack) noexcept;
 
 // ---- options

@@ -183,6 +183,11 @@ void Stack::drain_at_exit() {
       f.ready.notify(kReadyIn | kReadyOut | EPOLLHUP);
     });
   }
+  drain_orphans();
+}
+
+void Stack::drain_orphans() {
+  if (engine_if_any() == nullptr || !is_owner()) return;
   // What is owed is worth the whole patience, for as long as peers take of it. Their own FINs, what
   // they had sent before they knew, and their answers to what we said twice are worth a moment:
   // they should find us and not the kernel, which knows no such connection. The slower they were,

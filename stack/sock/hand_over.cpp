@@ -165,8 +165,11 @@ void give_to_next_program(Stack& stack) noexcept {
     const Handle h = fd_table().find(fd);
     if (!h || h->stack != &stack) continue;
     const int flags = libc().fcntl(fd, F_GETFD);
-    if (flags < 0 || (flags & FD_CLOEXEC) != 0) continue;
-    if (fd <= STDERR_FILENO && h->mode.load(std::memory_order_relaxed) == Mode::kVoid)
+    if (flags < 0) continue;
+    const Mode mode = h->mode.load(std::memory_order_relaxed);
+    // What ends with this program: of a connection the kernel sends the rest.
+    if ((flags & FD_CLOEXEC) != 0 && (mode != Mode::kCarried || !h->is_tcp())) continue;
+    if (fd <= STDERR_FILENO && mode == Mode::kVoid)
       log<LogLevel::kWarn>(
           "descriptor {}: the next program (exec) cannot use this connection, which the parent of "
           "this process carries; a rule `use os` keeps such connections on the kernel",
@@ -199,10 +202,13 @@ bool is_untouched(Handle h) {
 
 }  // namespace
 
-void hand_over_untouched(Stack& stack) noexcept {
+void hand_over_untouched(Stack& stack, Untouched which) noexcept {
   for (int fd = 0; fd < fd_table().end(); ++fd) {
     const Handle h = fd_table().find(fd);
     if (!h || h->stack != &stack || !is_untouched(h)) continue;
+    if (which == Untouched::kConnections &&
+        h->mode.load(std::memory_order_relaxed) == Mode::kListening)
+      continue;
     if (const auto done = hand_over(h, "fork"); !done)
       log<LogLevel::kDebug>("descriptor {}: stays the parent's alone ({}: {})", fd,
                             done.error().where, std::strerror(done.error().code));

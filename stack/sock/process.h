@@ -193,9 +193,13 @@ class Stack {
   /// exit(3): waits up to VIREO_EXIT_LINGER for data of closed connections, then resets what is
   /// left.
   void drain_at_exit();
+  /// The second half of it, before an exec: what connections that are closed owe their peers.
+  void drain_orphans();
   /// Another thread is in drain_at_exit(): this one, whose sockets went away under it, would be
   /// dead already if the kernel had carried them.
   bool ends_elsewhere() const noexcept;
+  /// The exec behind write_stats_at_exit() has failed: they are to be written once more.
+  void forget_stats_written() noexcept { stats_written_.store(0, std::memory_order_relaxed); }
   /// VMA_STATS_FILE: appends the counters, once a process. After drain_at_exit(). stats_file.cpp
   void write_stats_at_exit();
 

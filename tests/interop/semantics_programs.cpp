@@ -213,6 +213,46 @@ void odd_children() {
   close(l);
 }
 
+/// A command that is run, or is not there, costs a client that waits to be accepted nothing.
+void commands_amid_listening() {
+  const int l = listening();
+  sockaddr_in a{};
+  socklen_t n = sizeof a;
+  getsockname(l, reinterpret_cast<sockaddr*>(&a), &n);
+  const int by = asked(("dial " + std::to_string(ntohs(a.sin_port)) + "\n").c_str());
+  note("a client waits", polled_until(l, POLLIN));
+  const char* const argv[] = {"true", nullptr};
+  pid_t child = -1;
+  tried("spawn", [&] {
+    return posix_spawnp(&child, "true", nullptr, nullptr, const_cast<char**>(argv), environ);
+  });
+  int status = -1;
+  waitpid(child, &status, 0);
+  say("status", status);
+  tried("exec", [&] { return execv("/there/is/no/such", const_cast<char**>(argv)); });
+  tried("exec", [&] { return execlp("no-such-program", "no-such-program", nullptr); });
+  const int s = accept(l, nullptr, nullptr);
+  note("accepted", read_some(s, 7, MSG_WAITALL));
+  close(s);
+  close(by);
+  close(l);
+}
+
+/// inetd's way: the lowest number is free, and standard input's.
+void lowest_number() {
+  const int kept = dup(STDIN_FILENO);
+  const int s = asked("echo\n");
+  send(s, "a line\n", 7, 0);
+  close(STDIN_FILENO);
+  say("dup", dup(s));
+  char line[32] = {};
+  tried("gets", [&] { return std::fgets(line, sizeof line, stdin) != nullptr ? 0 : -1; });
+  note("what", line);
+  close(s);
+  dup2(kept, STDIN_FILENO);
+  close(kept);
+}
+
 /// The last of all: this program ends with it.
 void next_program() {
   const int s = asked("echo\n");
@@ -231,6 +271,8 @@ int main(int argc, char** argv) {
                       {"without handlers", without_handlers},
                       {"cancelled anywhere", cancelled_anywhere},
                       {"odd children", odd_children},
+                      {"commands amid listening", commands_amid_listening},
+                      {"lowest number", lowest_number},
                       {"next program", next_program}};
   return run_script(argc, argv, all);
 }
