@@ -152,13 +152,13 @@ VIREO_EXPORT int execle(const char* path, const char* first, ...) noexcept {
 
 VIREO_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* files,
                              const posix_spawnattr_t* attributes, char* const argv[],
-                             char* const env[]) noexcept {
+                             char* const env[]) {
   hand_over_to_child();
   return real().posix_spawn(pid, path, files, attributes, argv, env);
 }
 VIREO_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_file_actions_t* files,
                               const posix_spawnattr_t* attributes, char* const argv[],
-                              char* const env[]) noexcept {
+                              char* const env[]) {
   hand_over_to_child();
   return real().posix_spawnp(pid, file, files, attributes, argv, env);
 }

@@ -202,9 +202,7 @@ VIREO_EXPORT void thrd_exit(int result) {
   __builtin_unreachable();
 }
 
-VIREO_EXPORT int pthread_setcanceltype(int type, int* old) noexcept {
-  return set_cancel_type(type, old);
-}
+VIREO_EXPORT int pthread_setcanceltype(int type, int* old) { return set_cancel_type(type, old); }
 
 VIREO_EXPORT sighandler_t signal(int signo, sighandler_t handler) noexcept {
   return install(signo, handler, SA_RESTART);
