@@ -20,6 +20,7 @@ struct Start {
 void* run_counted(void* p) {
   const Start start = *static_cast<Start*>(p);
   delete static_cast<Start*>(p);
+  g_running.fetch_add(1, std::memory_order_relaxed);
   void* const result = start.run(start.argument);
   g_running.fetch_sub(1, std::memory_order_relaxed);
   return result;
@@ -38,13 +39,9 @@ int start_own_thread(pthread_t& thread, void* (*run)(void*), void* argument) noe
   sigfillset(&all);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited: there is no moment without it
-  g_running.fetch_add(1, std::memory_order_relaxed);
   const int e = pthread_create(&thread, nullptr, run_counted, start);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (e != 0) {
-    g_running.fetch_sub(1, std::memory_order_relaxed);
-    delete start;
-  }
+  if (e != 0) delete start;
   return e;
 }
 

@@ -11,7 +11,7 @@ namespace vireo {
 /// @return 0, or the error's number
 int start_own_thread(pthread_t& thread, void* (*run)(void*), void* argument) noexcept;
 
-/// How many of them run, or are about to.
+/// How many of them run.
 int own_threads() noexcept;
 /// The child of a fork has none.
 void forget_own_threads() noexcept;

@@ -86,8 +86,7 @@ static __always_inline int is_carried(__u8 proto) {
    same bounds only, whatever path led there: so the protocol, TCP or UDP by now, is read again, of
    which the verifier then knows nothing. */
 static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
-  const __u32 is_udp = *proto >> 4 & 1; /* of 6 and 17 */
-  return is_udp << 16 | port;
+  return STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit that 17 has and 6 has not */
 }
 
 /* Unicast to another station reaches us in promiscuous mode, on flooding switches and for macvlan

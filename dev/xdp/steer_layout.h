@@ -55,7 +55,7 @@ enum steer_kind {
 /* In the same byte: the port's IPv4 rule is in the array, and the tables need not be asked. */
 #define STEER_LONE4 64U
 #define STEER_PORTS 131072U
-#define STEER_PORT_SLOT(is_udp, port_as_on_wire) (((is_udp) ? 65536U : 0U) | (port_as_on_wire))
+#define STEER_PORT_SLOT(is_udp, port_as_on_wire) ((is_udp) * 65536U | (port_as_on_wire))
 
 /* Written right before the frame where tags are on. The user's side clears it before a frame is
    reused, so that a frame whose metadata could not be written never shows an old tag. */

@@ -25,18 +25,7 @@ extern char** environ;
 
 namespace vireo::preload {
 
-namespace {
-
-/// The child of a vfork has its parent's stack, which goes on.
-Stack* own_stack() noexcept {
-  Stack* const s = process_stack();
-  return s != nullptr && !is_inside() && s->is_owner() ? s : nullptr;
-}
-
-}  // namespace
-
 void before_exec() noexcept {
-  (void)preload::libc();
   if (Stack* const s = own_stack(); s != nullptr) {
     Inside inside;
     sock::give_to_next_program(*s);
@@ -82,19 +71,20 @@ int run(bool is_there, Exec&& exec) noexcept {
   return is_there ? exec_failed() : -1;
 }
 
-/// The arguments of execl(3), as execv(3) takes them; `v` stands behind the first.
-size_t count_arguments(const char* first, va_list& v) noexcept {
-  if (first == nullptr) return 1;
+/// exec(list), of the arguments of execl(3) as execv(3) takes them; `v` stands behind the first,
+/// and then behind the null pointer that ends them. Without an allocation: exec is
+/// async-signal-safe.
+template <class Exec>
+int with_list(const char* first, va_list& v, Exec&& exec) noexcept {
   size_t n = 1;
   va_list copy;
   va_copy(copy, v);
-  while (va_arg(copy, char*) != nullptr) ++n;
+  for (const char* each = first; each != nullptr; ++n) each = va_arg(copy, char*);
   va_end(copy);
-  return n;
-}
-void list_arguments(const char* first, va_list& v, char** list) noexcept {
-  *list = const_cast<char*>(first);
-  while (*list != nullptr) *++list = va_arg(v, char*);
+  auto** const list = static_cast<char**>(__builtin_alloca(n * sizeof(char*)));
+  char** at = list;
+  for (*at = const_cast<char*>(first); *at != nullptr;) *++at = va_arg(v, char*);
+  return exec(list);
 }
 
 }  // namespace
@@ -124,30 +114,24 @@ VIREO_EXPORT int execveat(int folder, const char* path, char* const argv[], char
 VIREO_EXPORT int execl(const char* path, const char* first, ...) noexcept {
   va_list v;
   va_start(v, first);
-  auto** const list =
-      static_cast<char**>(__builtin_alloca((count_arguments(first, v) + 1) * sizeof(char*)));
-  list_arguments(first, v, list);
+  const int r = with_list(first, v, [&](char** list) { return execv(path, list); });
   va_end(v);
-  return execv(path, list);
+  return r;
 }
 VIREO_EXPORT int execlp(const char* file, const char* first, ...) noexcept {
   va_list v;
   va_start(v, first);
-  auto** const list =
-      static_cast<char**>(__builtin_alloca((count_arguments(first, v) + 1) * sizeof(char*)));
-  list_arguments(first, v, list);
+  const int r = with_list(first, v, [&](char** list) { return execvp(file, list); });
   va_end(v);
-  return execvp(file, list);
+  return r;
 }
 VIREO_EXPORT int execle(const char* path, const char* first, ...) noexcept {
   va_list v;
   va_start(v, first);
-  auto** const list =
-      static_cast<char**>(__builtin_alloca((count_arguments(first, v) + 1) * sizeof(char*)));
-  list_arguments(first, v, list);
-  char* const* const env = va_arg(v, char* const*);  // behind the null pointer
+  const int r =
+      with_list(first, v, [&](char** list) { return execve(path, list, va_arg(v, char**)); });
   va_end(v);
-  return execve(path, list, env);
+  return r;
 }
 
 VIREO_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* files,

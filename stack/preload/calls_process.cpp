@@ -34,17 +34,6 @@ sighandler_t install(int signo, sighandler_t handler, int flags) {
   return before.sa_handler;
 }
 
-/// No program code runs after this: what is owed to peers goes out first.
-void drain() {
-  // From a handler in the middle of a call of ours: its locks would wait for themselves.
-  if (is_inside()) return;
-  if (Stack* s = process_stack(); s != nullptr && s->is_owner()) {
-    Inside inside;
-    s->drain_at_exit();
-    s->write_stats_at_exit();
-  }
-}
-
 /// Of this process, the first among them until the process ends; 0: who knows.
 int count_threads() noexcept {
   int n = 0;
@@ -80,9 +69,10 @@ void* end_with_the_last(void*) {
 }
 
 void watch_the_last() noexcept {
-  static std::atomic<bool> is_watched{false};
+  static std::atomic<pid_t> watched{0};  // the child of a fork is another process
+  const pid_t self = ::getpid();
   pthread_t watcher;
-  if (!is_watched.exchange(true) && start_own_thread(watcher, end_with_the_last, nullptr) == 0)
+  if (watched.exchange(self) != self && start_own_thread(watcher, end_with_the_last, nullptr) == 0)
     ::pthread_detach(watcher);
 }
 
@@ -165,7 +155,7 @@ VIREO_EXPORT int clone(int (*f)(void*), void* stack, int flags, void* argument, 
   void* const child_tid = va_arg(v, void*);
   va_end(v);
   Owner::before_clone(static_cast<unsigned>(flags));
-  if (!is_fork(static_cast<unsigned>(flags)) || process_stack() == nullptr || is_inside())
+  if (!must_tell_fork(static_cast<unsigned>(flags)))
     return real().clone(f, stack, flags, argument, parent_tid, tls, child_tid);
   // The child has a copy of this frame.
   struct Child {
@@ -219,13 +209,13 @@ VIREO_EXPORT int siginterrupt(int signo, int interrupts) noexcept {
 }
 
 VIREO_EXPORT void _exit(int status) {
-  drain();
+  leave_process();
   real().exit_now(status);
   __builtin_unreachable();
 }
 
 VIREO_EXPORT void _Exit(int status) noexcept {
-  drain();
+  leave_process();
   real().exit_now(status);
   __builtin_unreachable();
 }

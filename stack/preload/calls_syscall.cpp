@@ -207,8 +207,7 @@ long make_process(long number, const long (&a)[6], Make&& make) noexcept {
   else
     Owner::memory_is_shared();  // perhaps
   // On a stack of its own a child does not come back here.
-  if (!flags || !is_fork(*flags) || has_stack || process_stack() == nullptr || is_inside())
-    return make();
+  if (!flags || has_stack || !must_tell_fork(*flags)) return make();
   before_fork();
   const long r = make();
   const int saved = errno;

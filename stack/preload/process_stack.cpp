@@ -55,14 +55,7 @@ Stack* make_stack() {
 }
 
 /// After main's own exit handlers: what closed connections still owe their peers goes out.
-[[gnu::destructor]] void at_exit() {
-  if (is_inside()) return;  // exit(3) from a handler in a call of ours
-  if (Stack* s = process_stack(); s != nullptr && s->is_owner()) {
-    Inside inside;
-    s->drain_at_exit();
-    s->write_stats_at_exit();
-  }
-}
+[[gnu::destructor]] void at_exit() { leave_process(); }
 
 }  // namespace
 
@@ -83,16 +76,29 @@ void after_fork_in_child() noexcept {
   go_out();
 }
 
-void hand_over_to_child() noexcept {
-  (void)libc();
+Stack* own_stack() noexcept {
   Stack* const s = process_stack();
-  if (s == nullptr || is_inside() || !s->is_owner() || s->engine_if_any() == nullptr) return;
+  return s != nullptr && !is_inside() && s->is_owner() ? s : nullptr;
+}
+
+void leave_process() noexcept {
+  if (Stack* const s = own_stack(); s != nullptr) {
+    Inside inside;
+    s->drain_at_exit();
+    s->write_stats_at_exit();
+  }
+}
+
+void hand_over_to_child() noexcept {
+  Stack* const s = own_stack();
+  if (s == nullptr || s->engine_if_any() == nullptr) return;
   Inside inside;
   sock::hand_over_untouched(*s, sock::Untouched::kConnections);
 }
 
-bool is_fork(unsigned long clone_flags) noexcept {
-  return (clone_flags & (CLONE_VM | CLONE_FILES | CLONE_NEWNET)) == 0;
+bool must_tell_fork(unsigned long clone_flags) noexcept {
+  return (clone_flags & (CLONE_VM | CLONE_FILES | CLONE_NEWNET)) == 0 &&
+         process_stack() != nullptr && !is_inside();
 }
 
 Stack* get_stack() noexcept {

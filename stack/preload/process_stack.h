@@ -9,6 +9,13 @@ namespace vireo::preload {
 /// Null if it cannot be had, or in the child of a vfork: use the kernel.
 Stack* get_stack() noexcept;
 
+/// The stack that is this process's to end or to give away: not of a parent that waits for us
+/// (vfork), nor amid a call of ours, whose locks would wait for themselves. Null: none.
+Stack* own_stack() noexcept;
+
+/// No program code runs after this: what is owed to peers goes out first.
+void leave_process() noexcept;
+
 /// The process has a stack, and soon threads of ours. Where its first thread has ended before that,
 /// somebody must see when it has no other of its own (calls_process.cpp).
 void note_new_stack() noexcept;
@@ -29,7 +36,8 @@ void before_exec() noexcept;
 /// @return -1, as exec.
 int exec_failed() noexcept;
 
-/// Does a child of clone(2) have a copy of our memory, descriptors of its own, and our network?
-bool is_fork(unsigned long clone_flags) noexcept;
+/// Are they to be called around a clone(2)? There is a stack, and the child has a copy of our
+/// memory, descriptors of its own, and our network.
+bool must_tell_fork(unsigned long clone_flags) noexcept;
 
 }  // namespace vireo::preload

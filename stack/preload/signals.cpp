@@ -200,9 +200,9 @@ int set_cancel_type(int type, int* old) noexcept {
   const bool to_async = type == PTHREAD_CANCEL_ASYNCHRONOUS;
   // While libc takes it for asynchronous, so do we.
   if (to_async) t_state.depth = was | kAsync;
-  int before = 0;  // what it was is ours to know: amid a call of ours libc has been told otherwise
+  // What it was is ours to know: amid a call of ours libc has been told otherwise.
   if (const int error = real().pthread_setcanceltype(
-          is_inside() && to_async ? PTHREAD_CANCEL_DEFERRED : type, &before);
+          is_inside() && to_async ? PTHREAD_CANCEL_DEFERRED : type, nullptr);
       error != 0) {
     t_state.depth = was;
     return error;

@@ -97,12 +97,12 @@ bool is_pipe(int fd);
 Result<void> hand_over(Handle h, const char* why);
 /// The program passes `fd` by SCM_RIGHTS: hand_over(), or a line of the log.
 void give_away(int fd) noexcept;
-/// Before a fork: accepted connections and listeners that the program has not used yet are the
-/// child's to be, as a rule.
 enum class Untouched : uint8_t {
   kAll,
   kConnections,  ///< not listeners: whoever runs a command has clients waiting there, perhaps
 };
+/// Before a fork: accepted connections and listeners that the program has not used yet are the
+/// child's to be, as a rule.
 void hand_over_untouched(Stack& stack, Untouched which = Untouched::kAll) noexcept;
 /// The program makes a stream of `fd` (fdopen(3)), or gives it a number that has one already:
 /// libc's reads and writes of it go to the kernel.

@@ -1,7 +1,7 @@
 // A socket of ours becomes the kernel's, for another process is to have it too: passed by
 // SCM_RIGHTS (unix(7)), or inherited by the child of a fork or the next program; or libc's streams
-// are to use it. A connection goes on in a kernel
-// socket (repair.h), which takes over all numbers of the File.
+// are to use it. A connection goes on in a kernel socket (repair.h), which takes over all numbers
+// of the File.
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>

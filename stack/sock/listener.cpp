@@ -236,7 +236,7 @@ Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     }
     if (fd >= 0) return adopt_kernel(*h.file, fd, flags);
     const auto failed = fail_errno("accept");
-    if (errno != EAGAIN || !is_nonblock_for_us(h)) return failed;
+    if (failed.error().code != EAGAIN || !is_nonblock_for_us(h)) return failed;
     if (auto ok = await_kernel(h); !ok) return std::unexpected(ok.error());
   }
 }
