@@ -84,9 +84,12 @@ static __always_inline int is_carried(__u8 proto) {
 
 /* Of a port in port_kinds and lone4. Who has no CAP_PERFMON may use an array at one place with the
    same bounds only, whatever path led there: so the protocol, TCP or UDP by now, is read again, of
-   which the verifier then knows nothing. */
+   which the verifier then knows nothing. Old verifiers (6.1) know no bounds of what is
+   multiplied and or-ed: the mask, which the compiler would take for needless, tells them. */
 static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
-  return STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit that 17 has and 6 has not */
+  __u32 slot = STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit that 17 has and 6 has not */
+  asm volatile("%0 &= %1" : "+r"(slot) : "i"(STEER_PORTS - 1));
+  return slot;
 }
 
 /* Unicast to another station reaches us in promiscuous mode, on flooding switches and for macvlan
