@@ -6,6 +6,7 @@
 #include <linux/if_link.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,6 +19,7 @@
 #include "core/log.h"
 #include "dev/xdp/late_libbpf.h"
 #include "dev/xdp/uapi.h"
+#include "dev/xdp/verifier_log.h"
 #include "steer.skel.h"
 
 namespace vireo::xdp {
@@ -57,6 +59,20 @@ class QuietLibbpf {
 /// A descriptor of the same object, at a high number.
 UniqueFd copy_of(int fd) { return UniqueFd(to_high_number(fcntl(fd, F_DUPFD_CLOEXEC, 3))); }
 
+/// Says why, for those who asked for it. @return false: the verifier was not asked.
+bool is_refused(const VerifierLog& said, std::string* last_line) {
+  constexpr size_t kLines = 8;
+  const auto lines = said.last_lines(kLines);
+  if (lines.empty()) return false;
+  utsname u{};
+  uname(&u);
+  log<LogLevel::kInfo>("Linux {} refuses the steering program; its verifier's last lines:",
+                       u.release);
+  for (const std::string_view line : lines) log<LogLevel::kInfo>("  {}", line);
+  if (last_line != nullptr) *last_line = lines.back();
+  return true;
+}
+
 uint64_t port_key(uint32_t port_slot, steer_kind kind) {
   return uint64_t{port_slot} << 8 | static_cast<uint64_t>(kind);
 }
@@ -75,10 +91,13 @@ void copy_address(Bytes& to, const IpAddr& from) {
 }  // namespace
 
 Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
-                                                 const SteeringSizes& sizes, bool tags) {
+                                                 const SteeringSizes& sizes, bool tags,
+                                                 std::string* refusal) {
   if (auto r = load_libbpf(); !r) return std::unexpected(r.error());
   const QuietLibbpf quiet;
-  const std::unique_ptr<steer_bpf, void (*)(steer_bpf*)> skeleton(steer_bpf::open(),
+  const VerifierLog said;
+  const bpf_object_open_opts options = said.options();
+  const std::unique_ptr<steer_bpf, void (*)(steer_bpf*)> skeleton(steer_bpf::open(&options),
                                                                   steer_bpf::destroy);
   if (!skeleton) return fail(errno, "open of the steering program");
   bpf_map__set_max_entries(skeleton->maps.exact4, sizes.flows);
@@ -89,6 +108,8 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   std::memcpy(skeleton->rodata->own_mac, interface.mac.data(), interface.mac.size());
   skeleton->rodata->write_tags = tags ? 1 : 0;
   const int r = steer_bpf::load(skeleton.get());
+  if (r < 0 && is_refused(said, refusal))
+    return fail(ENOTSUP, "load of the steering program (the kernel's verifier refuses it)");
   if (r == -EPERM || r == -EACCES)
     return fail(EPERM, "load of the steering program (needs CAP_BPF and CAP_NET_ADMIN)");
   if (r == -ENOMEM || r == -E2BIG) return fail(ENOMEM, "maps of the steering program");

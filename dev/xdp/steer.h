@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 
 #include "core/address.h"
@@ -29,9 +30,11 @@ struct SteeringSizes {
 
 class Steering {
  public:
-  /// Loads the program for `interface` (without attaching it). Errors: EPERM, ENOMEM, ENOTSUP.
+  /// Loads the program for `interface` (without attaching it). Errors: EPERM, ENOMEM, ENOTSUP. What
+  /// the kernel's verifier says of a program that it refuses is logged, its last line is `refusal`.
   static Result<std::shared_ptr<Steering>> load(const Interface& interface,
-                                                const SteeringSizes& sizes, bool tags);
+                                                const SteeringSizes& sizes, bool tags,
+                                                std::string* refusal = nullptr);
   Steering(const Steering&) = delete;
   Steering& operator=(const Steering&) = delete;
 

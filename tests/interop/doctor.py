@@ -11,7 +11,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from labkit.build import build_dir  # noqa: E402
-from labkit.runner import Suite, Test  # noqa: E402
+from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
 suite = Suite("doctor")
 DOCTOR = build_dir() / "vireo-doctor"
@@ -69,6 +69,27 @@ def _(t: Test) -> None:
         t.expect(ring in line["text"], str(line))
         line = named(report["checks"], "passed sockets")
         t.expect(line["level"] == level, str(line))
+
+
+@suite.case("the kernel's verifier refuses the steering program")
+def _(t: Test) -> None:
+    shim = str(t.logs / "refused_load.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", shim, str(Path(__file__).with_name("refused_load.c"))], check=True)
+    status, report = examine(t, "xdp", "env", f"LD_PRELOAD={shim}", wire="")
+    line, vr0 = named(report["checks"], "steering"), named(report["interfaces"], "vr0")
+    t.expect(line["level"] == "fail" and "invalid bpf_context access" in line["text"] and os.uname().release in line["text"], str(line))
+    t.expect(status == 1 and not vr0["carried"] and vr0["reason"] == "device", str(vr0))
+    _, report = examine(t, "xdp", wire="")
+    t.expect(named(report["checks"], "steering")["level"] == "ok", "the counter-test: it does not load without the shim")
+    # And the library: one line by default, the verifier's last ones where they are asked for.
+    for level, most in (("warn", 1), ("info", 30)):
+        env = t.environment("vireo", t.logs / "stats", {"VMA_TRACELEVEL": level})
+        env["LD_PRELOAD"] = f"{shim} {env['LD_PRELOAD']}"
+        code = f"import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('{t.lab.address('B')}', 9))"
+        done = t.lab.run("A", "env", *(f"{k}={v}" for k, v in env.items()), PYTHON, "-c", code)
+        lines = [row for row in done.stderr.splitlines() if row.startswith("Vireo")]
+        t.expect(0 < len(lines) <= most and any("verifier refuses" in row for row in lines), done.stderr)
+        t.expect(("invalid bpf_context access" in done.stderr) == (level == "info"), done.stderr)
 
 
 SHOWN = ("unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/class/net && mkdir -p /sys/class/net/vr0/device/infiniband && "

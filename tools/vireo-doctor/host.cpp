@@ -16,6 +16,7 @@
 
 #include "core/arena.h"
 #include "core/fd.h"
+#include "dev/xdp/trial.h"
 
 namespace vireo::doctor {
 namespace {
@@ -98,6 +99,12 @@ Check check_kernel() {
     return {Level::kFail, "kernel",
             fmt::format("Linux {}, 5.9 is the oldest that will do", u.release), "a newer kernel",
             Carriage::kDevice};
+  if (version < 6001)
+    return {Level::kNote,
+            "kernel",
+            fmt::format("Linux {}: 6.1 is the oldest that is tested", u.release),
+            "",
+            {}};
   if (version < 6006)
     return {
         Level::kNote,
@@ -115,6 +122,23 @@ Check check_af_xdp() {
     return {Level::kFail, "AF_XDP", "refused for lack of rights", "see rights", Carriage::kRights};
   return {Level::kFail, "AF_XDP", fmt::format("refused: {}", std::strerror(errno)),
           "a kernel with CONFIG_XDP_SOCKETS", Carriage::kDevice};
+}
+
+/// Whose result counts is the kernel's: its verifier differs from release to release.
+Check check_steering() {
+  std::string refusal;
+  const auto loaded = xdp::try_steering(refusal);
+  if (loaded) return {Level::kOk, "steering", "the kernel loads it", "", {}};
+  const Carriage why = carriage_of_errno(loaded.error().code);
+  if (refusal.empty())
+    return {Level::kFail, "steering",
+            fmt::format("{}: {}", loaded.error().where, std::strerror(loaded.error().code)), "",
+            why};
+  utsname u{};
+  ::uname(&u);
+  return {Level::kFail, "steering",
+          fmt::format("the verifier of Linux {} refuses it: {}", u.release, refusal),
+          "a kernel that README names as tested; VMA_TRACELEVEL=info shows more of its lines", why};
 }
 
 Check check_rings(const Settings& s) {
@@ -176,8 +200,11 @@ std::vector<Check> check_host(const Settings& s) {
   if (is_rdma(s.device)) {
     out.push_back(check_rights(false));
   } else if (s.device != DeviceChoice::kShm) {
-    of_xdp(check_rights(true));
+    Check rights = check_rights(true);
+    const bool may_load = rights.level != Level::kFail;
+    of_xdp(std::move(rights));
     of_xdp(check_af_xdp());
+    if (may_load) of_xdp(check_steering());
   }
   if (s.device != DeviceChoice::kShm) out.push_back(check_memlock(s));
   out.push_back(check_huge_pages(s));
