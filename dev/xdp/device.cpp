@@ -33,14 +33,16 @@ void set_busy_poll(int fd, const XdpOptions& o, const std::string& interface) {
 }  // namespace
 
 XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
-                     const XdpOptions& options, Attach attached, bool multi_buffer,
-                     std::shared_ptr<Steering> steering)
+                     const XdpOptions& options, Attach attached, bool brings_joined,
+                     bool multi_buffer, std::shared_ptr<Steering> steering)
     : ifindex_(ifindex),
       interface_(interface.name),
       arena_(arena),
       options_(options),
       attached_(attached),
       multi_buffer_(multi_buffer),
+      is_virtual_(interface.is_virtual),
+      takes_joined_(brings_joined && multi_buffer),
       steering_(std::move(steering)) {
   caps_.kind = DeviceKind::kXdp;
   caps_.mode = attached == Attach::kGeneric ? "generic" : "native copy";
@@ -57,6 +59,7 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
       caps_.mtu = one_frame;
     }
   }
+  caps_.multi_frame |= takes_joined_;
   caps_.tags = options.tags;
   if (interface.rss_key) {
     std::copy(interface.rss_key->begin(), interface.rss_key->end(), caps_.rss_key);
@@ -88,7 +91,8 @@ Result<std::unique_ptr<Queue>> XdpDevice::open_queue(QueueId id, PacketPool& poo
       static_cast<size_t>(frames.data() - arena.data()) % pool.frame_bytes() != 0)
     return fail(EINVAL, "pool outside the arena of the device");
 
-  const bool multi_frame = multi_buffer_ && caps_.mtu + kLinkOverhead > rx_room(pool.frame_bytes());
+  const bool multi_frame =
+      takes_joined_ || (multi_buffer_ && caps_.mtu + kLinkOverhead > rx_room(pool.frame_bytes()));
   const std::lock_guard hold(lock_);
   auto umem = Umem::of(arena_, {pool.frame_bytes(), bind_flags(multi_frame)});
   auto xsk = umem->open(ifindex_, id, {options_.rx_frames, options_.tx_frames});
@@ -99,6 +103,7 @@ Result<std::unique_ptr<Queue>> XdpDevice::open_queue(QueueId id, PacketPool& poo
   auto queue = std::make_unique<XdpQueue>(QueueSetup{.id = id,
                                                      .tags = options_.tags,
                                                      .multi_frame = multi_frame,
+                                                     .is_virtual = is_virtual_,
                                                      .need_wakeup = options_.need_wakeup,
                                                      .busy_poll = options_.busy_poll_us > 0,
                                                      .interface = interface_},
@@ -147,8 +152,12 @@ Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const Xd
     attached = (*steering)->attach(ifindex, how);
   }
   if (!attached) return std::unexpected(attached.error());
-  return std::make_unique<XdpDevice>(ifindex, *interface, arena, options, how, *multi_buffer,
-                                     std::move(*steering));
+  // Drivers that know XDP have the sender part what it has joined, but for tun.
+  const bool brings_joined =
+      interface->is_virtual && (how == Attach::kGeneric || interface->is_tap);
+  if (brings_joined) (*steering)->leave_joined();
+  return std::make_unique<XdpDevice>(ifindex, *interface, arena, options, how, brings_joined,
+                                     *multi_buffer, std::move(*steering));
 }
 
 }  // namespace vireo

@@ -16,7 +16,8 @@ namespace vireo::xdp {
 class XdpDevice final : public Device {
  public:
   XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena, const XdpOptions& options,
-            Attach attached, bool multi_buffer, std::shared_ptr<Steering> steering);
+            Attach attached, bool brings_joined, bool multi_buffer,
+            std::shared_ptr<Steering> steering);
   ~XdpDevice() override;
 
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
@@ -35,6 +36,8 @@ class XdpDevice final : public Device {
   const XdpOptions options_;
   const Attach attached_;
   const bool multi_buffer_;
+  const bool is_virtual_;
+  const bool takes_joined_;  ///< a packet may be longer than the MTU allows: of several segments
   std::shared_ptr<Steering> steering_;
   std::mutex lock_;  ///< of opening
 };

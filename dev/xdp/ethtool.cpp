@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <iterator>
+#include <string>
+#include <string_view>
 
 #include "core/fd.h"
 #include "dev/xdp/uapi.h"
@@ -62,6 +65,33 @@ std::optional<std::array<uint8_t, 40>> rss_key(IfRequest request) {
   return key;
 }
 
+/// Empty where it does not tell.
+std::string driver(IfRequest request) {
+  ethtool_drvinfo d{};
+  d.cmd = ETHTOOL_GDRVINFO;
+  if (!request.ethtool(&d)) return {};
+  return {d.driver, strnlen(d.driver, sizeof d.driver)};
+}
+
+/// Drivers that bring what a kernel on the same host has sent as it has left it to a NIC, or stand
+/// before such ones.
+bool is_virtual(std::string_view driver) {
+  constexpr std::string_view kAll[] = {"veth",
+                                       "tun",
+                                       "virtio_net",
+                                       "macvlan",
+                                       "ipvlan",
+                                       "netkit",
+                                       "bridge",
+                                       "bonding",
+                                       "team",
+                                       "vif",
+                                       "hv_netvsc",
+                                       "vmxnet3",
+                                       "802.1Q VLAN Support"};
+  return std::ranges::find(kAll, driver) != std::end(kAll);
+}
+
 }  // namespace
 
 Result<Interface> describe(IfIndex ifindex) {
@@ -81,6 +111,9 @@ Result<Interface> describe(IfIndex ifindex) {
     std::memcpy(i.mac.data(), (*r).ifr_hwaddr.sa_data, i.mac.size());
   i.queues = queue_pairs(IfRequest(fd.get(), i.name));
   i.rss_key = rss_key(IfRequest(fd.get(), i.name));
+  const std::string by = driver(IfRequest(fd.get(), i.name));
+  i.is_virtual = is_virtual(by);
+  i.is_tap = by == "tun";
   return i;
 }
 

@@ -1,5 +1,5 @@
-// What an interface says of itself: name, MTU, address, queues, RSS key. All by ioctl(2), no
-// netlink. Owner: none (values). Thread: any; setup only. Source: netdevice(7), linux/ethtool.h.
+// What an interface says of itself: name, driver, MTU, address, queues, RSS key. All by ioctl(2),
+// no netlink. Owner: none (values). Thread: any; setup only. Source: netdevice(7), linux/ethtool.h.
 #pragma once
 
 #include <net/if.h>
@@ -19,6 +19,8 @@ struct Interface {
   uint32_t queues = 1;  ///< RX/TX queue pairs
   std::array<uint8_t, 6> mac{};
   std::optional<std::array<uint8_t, 40>> rss_key;  ///< Toeplitz key, where the driver tells
+  bool is_virtual = false;  ///< a peer may be on this host, with no wire between: unfinished.h
+  bool is_tap = false;      ///< tun(4): its native XDP is generic for what a sender has joined
 };
 
 /// @return ENODEV if there is no such interface in the current network namespace.

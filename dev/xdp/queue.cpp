@@ -7,6 +7,7 @@
 
 #include "core/log.h"
 #include "dev/xdp/uapi.h"
+#include "dev/xdp/unfinished.h"
 
 namespace vireo::xdp {
 namespace {
@@ -92,6 +93,11 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
     o.packet.reset(&p);
     o.flags = (d.options & kPacketContinues) != 0 ? RxFlags::kMore : RxFlags::kNone;
     o.tag = setup_.tags ? take_tag(o, p.data()) : FlowTag();
+  }
+  // Apart, when all that is read for it has been asked for.
+  if (setup_.is_virtual) {
+    for (RxDesc& o : out.first(n))
+      if (is_unfinished(o.packet->data(), o.packet->length)) o.flags |= RxFlags::kL4Ok;
   }
   xsk_.rx.release(n);
   rx_held_count_ -= n;

@@ -27,6 +27,7 @@ struct QueueSetup {
   QueueId id;
   bool tags = false;
   bool multi_frame = false;
+  bool is_virtual = false;  ///< checksums may be unfinished
   bool need_wakeup = true;
   bool busy_poll = false;
   std::string interface;  ///< its name, for what the log says

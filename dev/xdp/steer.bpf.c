@@ -1,13 +1,15 @@
 // The steering program: frames of carried flows go to the AF_XDP socket of the queue they came in
 // on, everything else to the kernel untouched. Exact 5-tuple first, then local address and port,
 // then port alone; an ICMP error goes where the flow it quotes goes. Fragments, IPv6 extension
-// headers and malformed frames are the kernel's. Runs in the driver (native) or in the stack
+// headers and malformed frames are the kernel's, and so are datagrams that a kernel on this host
+// has joined, where the driver does not part them. Runs in the driver (native) or in the stack
 // (generic), once a frame: no hash look-up where the port has a single rule, one for an exact hit.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/udp.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -57,6 +59,7 @@ struct {
 
 __u8 port_kinds[STEER_PORTS];          /* enum steer_kind bits */
 struct steer_lone4 lone4[STEER_PORTS]; /* by the same slot */
+__u8 brings_joined;                    /* frames come as a sender's kernel has joined them */
 const volatile __u8 own_mac[6];        /* of the interface */
 const volatile __u8 write_tags;
 
@@ -168,6 +171,21 @@ static __always_inline __s64 find6(const struct ethhdr* eth, const __u8* proto,
   return NO_RULE;
 }
 
+/* Several datagrams in one frame (UDP_SEGMENT, udp(7)) are left for a NIC to part, with a checksum
+   that is no more than the sum of the pseudo-header. Nothing in the frame says where each ends: the
+   kernel, which knows, delivers them. A single one with such a checksum looks the same. */
+static __always_inline int is_unfinished(struct xdp_md* ctx, __u32 at, const __be16* addresses,
+                                         int words) {
+  struct udphdr udp;
+  if (bpf_xdp_load_bytes(ctx, at, &udp, sizeof udp)) return 0;
+  __u32 sum = udp.len + bpf_htons(IPPROTO_UDP);
+#pragma unroll
+  for (int i = 0; i < words; ++i) sum += addresses[i];
+  sum = (sum & 0xffff) + (sum >> 16);
+  sum = (sum & 0xffff) + (sum >> 16);
+  return udp.check == sum;
+}
+
 /* To the socket of this queue; a queue nobody opened is the kernel's. */
 static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
   if (write_tags && bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct steer_meta)) == 0) {
@@ -244,6 +262,9 @@ int vireo_steer(struct xdp_md* ctx) {
         return XDP_PASS;
       }
       const __s64 tag = find4(eth, &ip->protocol, ip->daddr, ip->saddr, p.dest, p.source);
+      if (brings_joined && ip->protocol == IPPROTO_UDP &&
+          is_unfinished(ctx, behind, (const __be16*)&ip->saddr, 4))
+        return XDP_PASS;
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
     if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(ctx, eth, behind))
@@ -259,6 +280,9 @@ int vireo_steer(struct xdp_md* ctx) {
       const struct ports* p = at;
       if ((const void*)(p + 1) > end) return XDP_PASS;
       const __s64 tag = find6(eth, &ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
+      if (brings_joined && ip->nexthdr == IPPROTO_UDP &&
+          is_unfinished(ctx, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
+        return XDP_PASS;
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
     if (ip->nexthdr == IPPROTO_ICMPV6 && is_quoted6_carried(eth, at, end)) return to_socket(ctx, 0);

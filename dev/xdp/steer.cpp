@@ -167,6 +167,8 @@ bool Steering::is_attached() const {
   return info.xdp.ifindex != 0;
 }
 
+void Steering::leave_joined() noexcept { static_cast<Arrays*>(arrays_.base())->brings_joined = 1; }
+
 Result<void> Steering::set_socket(QueueId queue, int xsk) {
   const uint32_t key = queue.value();
   if (bpf_map_update_elem(sockets_.get(), &key, &xsk, BPF_ANY) != 0)

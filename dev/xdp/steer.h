@@ -44,6 +44,10 @@ class Steering {
   /// False once the interface is gone or someone took the program off.
   bool is_attached() const;
 
+  /// What kernels on this host have joined for a NIC to part may come as it is: of UDP it is the
+  /// kernel's.
+  void leave_joined() noexcept;
+
   /// From now on frames of `queue` that match a rule go to the socket `xsk`.
   Result<void> set_socket(QueueId queue, int xsk);
   void clear_socket(QueueId queue) noexcept;

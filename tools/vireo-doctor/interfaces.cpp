@@ -119,10 +119,6 @@ void add_notes(InterfaceLine& i, const net::Link& l, const Settings& s) {
         fmt::format("MTU {} is more than a frame of the packet memory and the driver cannot chain "
                     "them: larger packets than {} bytes are not carried",
                     l.mtu, kOneFrame));
-  if (l.kind == net::LinkKind::kVeth)
-    i.notes.emplace_back(
-        "a kernel at the other end of a veth pair leaves checksums to us that it never made: "
-        "there, ethtool -K INTERFACE tx off");
   if (s.ring_allocation_logic_rx != RingLogic::kInterface)
     i.notes.emplace_back(
         "VMA_RING_ALLOCATION_LOGIC_RX has no effect: only verbs and mlx5 have several rings");

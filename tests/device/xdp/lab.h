@@ -34,7 +34,7 @@ struct VethOptions {
   std::string names[2] = {"vr-xdp-0", "vr-xdp-1"};
 };
 
-/// Two joined Ethernet interfaces without offloads, addresses or traffic of their own.
+/// Two joined Ethernet interfaces without addresses or traffic of their own.
 class Veth {
  public:
   explicit Veth(const VethOptions& o = {}) : names_{o.names[0], o.names[1]} {
@@ -46,7 +46,6 @@ class Veth {
       // Quiet: no neighbour discovery or multicast reports between the frames of a test.
       made_ = made_ &&
               run("ip link set " + n + " addrgenmode none arp off mtu " + std::to_string(o.mtu)) &&
-              run("ethtool -K " + n + " tx off rxvlan off txvlan off") &&
               run("ip link set " + n + " up");
     }
   }

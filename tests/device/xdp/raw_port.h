@@ -21,7 +21,11 @@ namespace vireo::test {
 
 class RawPort {
  public:
-  explicit RawPort(IfIndex ifindex) : fd_(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0)) {
+  /// `told`: what a NIC is told stands before each frame that is sent, a virtio_net_hdr.
+  explicit RawPort(IfIndex ifindex, bool told = false)
+      : fd_(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    if (told) setsockopt(fd_.get(), SOL_PACKET, PACKET_VNET_HDR, &on, sizeof on);
     sockaddr_ll to{};
     to.sll_family = AF_PACKET;
     to.sll_protocol = be16(ETH_P_ALL).raw();
