@@ -85,10 +85,15 @@ ParseError walk_extensions(const Cursor& c, ParsedFrame& f, uint8_t& protocol) {
   return ParseError::kExtension;
 }
 
+/// An IPv4 address in IPv6's form (RFC 4291 §2.5.5.2): on a wire it is nobody's, and here it would
+/// pass for the IPv4 one.
+bool is_mapped(const std::array<uint8_t, 16>& a) { return std::bit_cast<IpAddr>(a).is_v4(); }
+
 ParseError parse_ipv6(const Cursor& c, ParsedFrame& f, uint8_t& protocol) {
   const auto* ip = c.at<Ipv6Header>(f.l3_at);
   if (ip == nullptr) return ParseError::kTruncated;
-  if (ip->version() != 6) return ParseError::kBadIpHeader;
+  if (ip->version() != 6 || is_mapped(ip->src) || is_mapped(ip->dst))
+    return ParseError::kBadIpHeader;
   const unsigned payload = ip->payload_length;
   if (payload > c.packet_bytes - f.l3_at - sizeof(Ipv6Header)) return ParseError::kTruncated;
   f.is_v6 = true;
