@@ -1,5 +1,6 @@
 #include "stack/net/kernel_tables.h"
 
+#include <linux/netconf.h>
 #include <linux/rtnetlink.h>
 
 #include <algorithm>
@@ -79,6 +80,9 @@ void KernelTables::dumped(const nlmsghdr& m) {
     case RTM_NEWNEIGH:
       if (dumping_ == Part::kNeighbours) on_neighbour(m, false);
       break;
+    case RTM_NEWNETCONF:
+      if (dumping_ == Part::kConf) on_conf(m, false);
+      break;
     default:
       break;
   }
@@ -92,6 +96,9 @@ void KernelTables::end_dump() {
       break;
     case Part::kNeighbours:
       if (sweep(neighbours_, dump_)) mark(part);
+      break;
+    case Part::kConf:
+      if (sweep(rp_filters_, dump_)) mark(Part::kLinks);
       break;
     case Part::kAddrs: {
       if (fresh_addrs_ == addrs_) break;
@@ -162,6 +169,10 @@ void KernelTables::changed(const nlmsghdr& m) {
     case RTM_DELNEIGH:
       on_neighbour(m, m.nlmsg_type == RTM_DELNEIGH);
       break;
+    case RTM_NEWNETCONF:
+    case RTM_DELNETCONF:
+      on_conf(m, m.nlmsg_type == RTM_DELNETCONF);
+      break;
     default:
       break;
   }
@@ -212,6 +223,19 @@ void KernelTables::on_neighbour(const nlmsghdr& m, bool removed) {
   if (!added && it->second.row == *n) return;
   it->second.row = *n;
   mark(Part::kNeighbours);
+}
+
+void KernelTables::on_conf(const nlmsghdr& m, bool removed) {
+  const auto c = parse_conf(m);
+  if (!c) return;
+  if (removed) {
+    if (rp_filters_.erase(c->ifindex) != 0) mark(Part::kLinks);
+    return;
+  }
+  if (!c->rp_filter) return;  // a notification tells what has changed
+  auto& have = rp_filters_[c->ifindex];
+  have.dump = dump_;
+  if (std::exchange(have.row, *c->rp_filter) != *c->rp_filter) mark(Part::kLinks);
 }
 
 void KernelTables::on_route(const nlmsghdr& m, bool from_dump) {
@@ -366,7 +390,15 @@ std::unique_ptr<Snapshot> KernelTables::build() {
   Snapshot& s = last_;
   if (has(dirty_, Part::kLinks)) {
     auto t = std::make_shared<Links>();
-    for (const auto& [index, link] : links_) t->all.push_back(link.row);
+    const auto filter_of = [&](int32_t index) {
+      const auto it = rp_filters_.find(index);
+      return it == rp_filters_.end() ? uint8_t{0} : it->second.row;
+    };
+    const uint8_t of_all = filter_of(NETCONFA_IFINDEX_ALL);
+    for (const auto& [index, link] : links_) {
+      t->all.push_back(link.row);
+      t->all.back().rp_filter = std::max(of_all, filter_of(static_cast<int32_t>(index.value())));
+    }
     s.links = std::move(t);
   }
   if (has(dirty_, Part::kAddrs)) s.addrs = std::make_shared<const Addrs>(Addrs{addrs_});

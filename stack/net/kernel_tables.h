@@ -30,6 +30,7 @@ enum class Part : uint8_t {
   kRoutes4 = 16,
   kRoutes6 = 32,
   kNeighbours = 64,
+  kConf = 128,
 };
 
 }  // namespace vireo::net
@@ -39,7 +40,7 @@ inline constexpr bool vireo::kIsFlags<vireo::net::Part> = true;
 
 namespace vireo::net {
 
-inline constexpr Part kAllParts = static_cast<Part>(127);
+inline constexpr Part kAllParts = static_cast<Part>(255);
 
 class KernelTables {
  public:
@@ -91,6 +92,7 @@ class KernelTables {
 
   void on_link(const nlmsghdr& m, bool removed);
   void on_neighbour(const nlmsghdr& m, bool removed);
+  void on_conf(const nlmsghdr& m, bool removed);
   void on_route(const nlmsghdr& m, bool from_dump);
   /// @return false: the message does not fit what the table holds.
   static bool insert_v4(Table& t, const Route& r, unsigned flags);
@@ -102,6 +104,7 @@ class KernelTables {
 
   std::map<IfIndex, Stamped<Link>> links_;
   std::map<NeighbourKey, Stamped<Neighbour>> neighbours_;
+  std::map<int32_t, Stamped<uint8_t>> rp_filters_;  ///< as Conf has them
   std::vector<Addr> addrs_;
   std::vector<Rule> rules_[2];  // by family: 0 IPv4, 1 IPv6
   Family routes_[2];

@@ -63,6 +63,7 @@ struct Link {
   bool vlan_8021ad = false;  ///< its tag is 0x88a8, not 0x8100
   IfIndex lower{};           ///< VLAN, macvlan, ipvlan: the interface beneath, in this namespace
   IfIndex master{};          ///< bond, bridge or VRF that it is part of
+  uint8_t rp_filter = 0;     ///< sysctl net.ipv4.conf.*.rp_filter that holds for it (RFC 3704)
 
   bool is_up() const { return has(flags, LinkFlags::kUp); }
   bool is_loopback() const { return has(flags, LinkFlags::kLoopback); }

@@ -7,6 +7,7 @@
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
+#include <linux/netconf.h>
 #include <linux/rtnetlink.h>
 
 #include <algorithm>
@@ -232,6 +233,17 @@ std::optional<Link> parse_link(const nlmsghdr& m) {
     l.vlan_8021ad = u16(vlan[IFLA_VLAN_PROTOCOL]) == be16(ETH_P_8021AD).raw();
   }
   return l;
+}
+
+std::optional<Conf> parse_conf(const nlmsghdr& m) {
+  const auto* h = header_of<netconfmsg>(m);
+  if (h == nullptr || h->ncm_family != AF_INET) return std::nullopt;
+  const auto a = attributes_of<NETCONFA_MAX>(m, h);
+  if (a[NETCONFA_IFINDEX] == nullptr) return std::nullopt;
+  Conf c{.ifindex = static_cast<int32_t>(u32(a[NETCONFA_IFINDEX])), .rp_filter = {}};
+  if (a[NETCONFA_RP_FILTER] != nullptr)
+    c.rp_filter = static_cast<uint8_t>(u32(a[NETCONFA_RP_FILTER]));
+  return c;
 }
 
 std::optional<Addr> parse_addr(const nlmsghdr& m) {

@@ -19,6 +19,13 @@ std::optional<Addr> parse_addr(const nlmsghdr& m);
 std::optional<Rule> parse_rule(const nlmsghdr& m);
 std::optional<Neighbour> parse_neighbour(const nlmsghdr& m);
 
+/// RTM_NEWNETCONF, RTM_DELNETCONF of IPv4: an interface's settings, or those for all.
+struct Conf {
+  int32_t ifindex = 0;  ///< NETCONFA_IFINDEX_ALL: the least that all have
+  std::optional<uint8_t> rp_filter;
+};
+std::optional<Conf> parse_conf(const nlmsghdr& m);
+
 struct RouteMessage {
   Route route;
   bool cloned =

@@ -4,6 +4,7 @@
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
 #include <linux/neighbour.h>
+#include <linux/netconf.h>
 #include <linux/rtnetlink.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -38,13 +39,14 @@ Instant now() {
 }
 
 constexpr uint32_t kGroups[] = {
-    RTNLGRP_LINK,      RTNLGRP_NEIGH,       RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE,
-    RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE,  RTNLGRP_IPV6_RULE,
+    RTNLGRP_LINK,       RTNLGRP_NEIGH,     RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
+    RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_IPV4_NETCONF,
 };
 
 /// In the order in which a full dump makes most sense: routes after what they refer to.
-constexpr Part kDumpOrder[] = {Part::kLinks,   Part::kAddrs,   Part::kRules4,    Part::kRules6,
-                               Part::kRoutes4, Part::kRoutes6, Part::kNeighbours};
+constexpr Part kDumpOrder[] = {Part::kLinks,  Part::kConf,    Part::kAddrs,   Part::kRules4,
+                               Part::kRules6, Part::kRoutes4, Part::kRoutes6, Part::kNeighbours};
 
 Request dump_request(Part part, uint32_t seq) {
   constexpr uint16_t kFlags = NLM_F_REQUEST | NLM_F_DUMP;
@@ -55,6 +57,8 @@ Request dump_request(Part part, uint32_t seq) {
       r.attribute(IFLA_EXT_MASK, kSkipStats);
       return r;
     }
+    case Part::kConf:
+      return {RTM_GETNETCONF, kFlags, seq, netconfmsg{.ncm_family = AF_INET}};
     case Part::kAddrs:
       return {RTM_GETADDR, kFlags, seq, ifaddrmsg{}};
     case Part::kRules4:

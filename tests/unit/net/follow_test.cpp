@@ -75,6 +75,13 @@ TEST(Mirror, FollowsChanges) {
                    via("10.8.0.1", "10.1.0.2"));
     // The kernel removes this route with its source address, and tells nobody.
     expect_follows(m, "ip addr del 10.2.0.1/24 dev va", refused("10.8.0.1", ENETUNREACH));
+    const auto filters = [](uint8_t wanted) {
+      return [=](const Snapshot& s) { return s.links->find("va")->rp_filter == wanted; };
+    };
+    expect_follows(m, "echo 1 > /proc/sys/net/ipv4/conf/va/rp_filter", filters(1));
+    expect_follows(m, "echo 2 > /proc/sys/net/ipv4/conf/all/rp_filter", filters(2));
+    expect_follows(m, "echo 0 > /proc/sys/net/ipv4/conf/all/rp_filter", filters(1));
+    expect_follows(m, "echo 0 > /proc/sys/net/ipv4/conf/va/rp_filter", filters(0));
     expect_follows(m, "ip rule add pref 100 to 10.7.0.0/16 blackhole", refused("10.7.1.1", EINVAL));
     expect_follows(m, "ip rule del pref 100", refused("10.7.1.1", ENETUNREACH));
     expect_follows(m, "ip neigh add 10.1.0.7 lladdr 02:00:00:00:00:07 dev va nud reachable",
