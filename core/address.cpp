@@ -76,7 +76,7 @@ sockaddr_in6 Endpoint::as_sockaddr_in6() const {
           .sin6_port = htons(port),
           .sin6_flowinfo = 0,
           .sin6_addr = addr.as_in6(),
-          .sin6_scope_id = scope};
+          .sin6_scope_id = addr.is_link_local() ? scope : 0};
 }
 
 socklen_t Endpoint::to_sockaddr(sockaddr_storage& out, int family) const {

@@ -78,7 +78,8 @@ class IpAddr {
   std::array<uint8_t, 16> b_{};
 };
 
-/// Address and port of one side. `scope` is the interface of a link-local IPv6 address, else 0.
+/// Address and port of one side. `scope` is the interface of a link-local IPv6 address, or the one
+/// that its socket is bound to (SO_BINDTODEVICE), else 0.
 struct Endpoint {
   IpAddr addr;
   uint16_t port = 0;  ///< host order
@@ -107,7 +108,8 @@ enum class IpProto : uint8_t { kIcmp = 1, kTcp = 6, kUdp = 17, kIcmpV6 = 58 };
 struct FlowKey {
   IpProto proto = IpProto::kTcp;
   bool v6 = false;  ///< family, needed where addresses are wildcards
-  VlanId vlan{};    ///< of its frames, for a device that asks (DeviceCaps::vlan_rules); 0: any
+  VlanId vlan{};    ///< of its frames, for a device that asks (DeviceCaps::vlan_rules, link_rules);
+                    ///< 0: any; kUntagged
   Endpoint local;
   Endpoint remote;
 

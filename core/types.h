@@ -26,6 +26,9 @@ using IfIndex = Id<struct IfIndexTag, uint32_t>;  ///< kernel interface index, 0
 using FlowTag = Id<struct FlowTagTag, uint32_t>;  ///< index of a flow in its engine, 0 = none
 using VlanId = Id<struct VlanIdTag, uint16_t>;    ///< IEEE 802.1Q VID, 0 = untagged
 
+/// Of a flow rule that tells links apart: frames without a tag, where 0 means any.
+inline constexpr VlanId kUntagged{4096};
+
 /// Bit-set operators for `enum class` flags: opt in with `template <> inline constexpr bool
 /// kIsFlags<E> = true;`
 template <class E>

@@ -31,6 +31,9 @@ struct DeviceCaps {
   uint16_t inline_bytes = 0;      ///< frames up to here are copied into the ring itself
   bool tags = false;              ///< RxDesc may carry the FlowTag of the rule that matched
   bool vlan_rules = false;        ///< steer() asks for the VLAN of a key, where it is granted
+  bool link_rules = false;        ///< steer() tells a VLAN's frames from others', also kUntagged,
+                                  ///< and set_host() says what a wildcard may take
+  bool asks_kernel = false;       ///< ask_kernel() is heeded
   bool stamps = false;            ///< Queue::stamp() makes RX frames bear their time
   bool multi_frame = false;       ///< an RX packet may span frames (RxFlags::kMore)
   bool doorbell_is_call = false;  ///< ringing is a system call: dear

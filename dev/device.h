@@ -3,6 +3,7 @@
 // unless said otherwise. One virtual call per burst or per send; leaves are final.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -79,6 +80,18 @@ struct QueueLosses {
   uint64_t rx_refused = 0;  ///< empty frames that the device refused: a fault of ours
   uint64_t tx_refused = 0;  ///< frames to send that the device refused: a fault of ours
   uint64_t restarts = 0;    ///< times the queue began anew after an error; what it held is lost
+};
+
+/// An interface of the host on the wire of a device: the device's own (VLAN 0), or a VLAN on it.
+struct HostLink {
+  VlanId vlan;
+  std::array<uint8_t, 6> mac;
+};
+
+/// What of all that comes over the wire is the host's.
+struct HostOnWire {
+  std::span<const HostLink> links;
+  std::span<const IpAddr> addresses;  ///< unicast, of both families
 };
 
 /// How full a receive ring is.
@@ -189,6 +202,17 @@ class Device {
   virtual Result<FlowRule> spare(const FlowKey& key) {
     (void)key;
     return fail(ENOTSUP, "the device spares no flow");
+  }
+  /// What the host has on the wire, anew each time that it changes. Until the first time a device
+  /// with caps().link_rules gives nothing to a rule of every address, nor to one that names none of
+  /// its stations. Others leave it to who takes the frames.
+  virtual void set_host(const HostOnWire& host) { (void)host; }
+  /// The kernel may have TCP connections of that local port: while `on`, a frame that only a local
+  /// end's rule would bring is the kernel's if one of them has its addresses and ports. Dearer than
+  /// a rule alone.
+  virtual void ask_kernel(uint16_t port, bool on) {
+    (void)port;
+    (void)on;
   }
   /// Its queues are gone, but the interface goes on over another device, which opening it again
   /// finds.

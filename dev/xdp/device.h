@@ -23,6 +23,8 @@ class XdpDevice final : public Device {
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
   Result<FlowRule> spare(const FlowKey& key) override;
+  void set_host(const HostOnWire& host) override { steering_->set_host(host); }
+  void ask_kernel(uint16_t port, bool on) override { steering_->ask_kernel(port, on); }
 
   const Steering& steering() const { return *steering_; }
 

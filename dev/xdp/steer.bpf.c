@@ -1,9 +1,11 @@
 // The steering program: frames of carried flows go to the AF_XDP socket of the queue they came in
 // on, everything else to the kernel untouched. Exact 5-tuple first, then local address and port,
-// then port alone; an ICMP error goes where the flow it quotes goes. Fragments, IPv6 extension
-// headers and malformed frames are the kernel's, and so are datagrams that a kernel on this host
-// has joined, where the driver does not part them. Runs in the driver (native) or in the stack
-// (generic), once a frame: no hash look-up where the port has a single rule, one for an exact hit.
+// then port alone, which means the host's own addresses: what it forwards, what is for another
+// station and what has the tag of a VLAN that is not here are the kernel's. An ICMP error goes
+// where the flow it quotes goes. Fragments, IPv6 extension headers and malformed frames are the
+// kernel's, and so are datagrams that a kernel on this host has joined, where the driver does not
+// part them. Runs in the driver (native) or in the stack (generic), once a frame: no hash look-up
+// where the port has a single rule, one for an exact hit.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -57,10 +59,12 @@ struct {
   __type(value, __u32);
 } sockets SEC(".maps");
 
-__u8 port_kinds[STEER_PORTS];          /* enum steer_kind bits */
+__u16 port_kinds[STEER_PORTS];         /* enum steer_kind bits */
 struct steer_lone4 lone4[STEER_PORTS]; /* by the same slot */
 __u8 brings_joined;                    /* frames come as a sender's kernel has joined them */
-const volatile __u8 own_mac[6];        /* of the interface */
+struct steer_link vlans[STEER_VLANS];  /* on the interface */
+struct steer_link untagged;            /* the interface itself */
+struct steer_host host;
 const volatile __u8 write_tags;
 
 /* The part of TCP, UDP and of a quoted header that steering reads. */
@@ -85,105 +89,221 @@ static __always_inline int is_carried(__u8 proto) {
   return proto == IPPROTO_TCP || proto == IPPROTO_UDP;
 }
 
+/* Old verifiers (6.1) forget the bounds of what is multiplied, or-ed or swapped: the mask, which
+   the compiler would take for needless, tells them. */
+#define BOUNDED(x, mask) asm volatile("%0 &= %1" : "+r"(x) : "i"(mask))
+
 /* Of a port in port_kinds and lone4. Who has no CAP_PERFMON may use an array at one place with the
    same bounds only, whatever path led there: so the protocol, TCP or UDP by now, is read again, of
-   which the verifier then knows nothing. Old verifiers (6.1) know no bounds of what is
-   multiplied and or-ed: the mask, which the compiler would take for needless, tells them. */
+   which the verifier then knows nothing. */
 static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
   __u32 slot = STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit that 17 has and 6 has not */
-  asm volatile("%0 &= %1" : "+r"(slot) : "i"(STEER_PORTS - 1));
+  BOUNDED(slot, STEER_PORTS - 1);
   return slot;
 }
 
-/* Unicast to another station reaches us in promiscuous mode, on flooding switches and for macvlan
-   interfaces stacked on ours; a port without an address must not take it. */
-static __always_inline int is_for_us(const struct ethhdr* eth) {
-  if (eth->h_dest[0] & 1) return 1;
-  const __u8* d = eth->h_dest;
-  return d[0] == own_mac[0] && d[1] == own_mac[1] && d[2] == own_mac[2] && d[3] == own_mac[3] &&
-         d[4] == own_mac[4] && d[5] == own_mac[5];
+/* A frame, as far as steering it needs more than addresses and ports. */
+struct frame {
+  struct xdp_md* ctx;
+  const struct ethhdr* eth;
+  struct scratch* scratch;
+  __u64 link;       /* STEER_UNTAGGED, or a VLAN that is here */
+  __u64 is_ours;    /* unicast to the station that this link is */
+  __u64 exact_only; /* what no exact rule claims is the kernel's */
+};
+
+/* What goes through memory, for the kernel's helpers to read or write. Who has no CAP_PERFMON may
+   write a part of a word only where no whole one was stored before, and the compiler would lay
+   variables of different times over each other: so all have a place of their own for the whole run,
+   and keys and tuples are made of whole words. */
+struct scratch {
+  __u64 key[5];
+  struct {
+    struct icmp_head icmp;
+    struct iphdr ip;
+  } quoted;
+  struct ports ports;
+  struct udphdr udp;
+};
+_Static_assert(sizeof(struct steer_exact6) == 5 * 8 && sizeof(struct steer_local6) == 3 * 8,
+               "words");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are made for this order of bytes");
+
+static __always_inline __u64 two(__u64 low32, __u64 high32) { return low32 | high32 << 32; }
+static __always_inline __u64 ports_of(__u64 first, __u64 second) { return first | second << 16; }
+static __always_inline void put6(__u64* to, const struct in6_addr* a) {
+  const __u64* const words = (const __u64*)a; /* the machine and the verifier take them unaligned */
+  to[0] = words[0];
+  to[1] = words[1];
+}
+
+static __always_inline int is_mac(const struct ethhdr* eth, const __u8* mac) {
+  const __u16* const a = (const __u16*)eth->h_dest; /* by halves: so it is aligned */
+  const __u16* const b = (const __u16*)mac;
+  return a[0] == b[0] && a[1] == b[1] && a[2] == b[2];
 }
 
 /* What a look-up says: no rule, or the rule's tag. */
 #define NO_RULE (-1LL)
 static __always_inline __s64 tag_at(const __u32* tag) { return tag ? (__s64)*tag : NO_RULE; }
 
-static __always_inline int is_lone4(const struct steer_lone4* rule, const struct ethhdr* eth,
+/* A group's frames come to the group's station; those for a host by another way are the kernel's to
+   judge. */
+static __always_inline int may_hear4(const struct frame* f, __be32 local) {
+  return f->is_ours ||
+         ((f->eth->h_dest[0] & 1) && (local & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000));
+}
+static __always_inline int may_hear6(const struct frame* f, const struct in6_addr* local) {
+  return f->is_ours || ((f->eth->h_dest[0] & 1) && local->s6_addr[0] == 0xff);
+}
+
+static __always_inline int is_own4(const struct frame* f, __be32 a) {
+  int found = 0;
+#pragma unroll
+  for (int i = 0; i < STEER_FIRST_V4; ++i) found |= host.v4[i] == a;
+  if (found) return a != 0;
+  if (!host.more_v4) return 0;
+  __u64* const k = f->scratch->key; /* struct steer_local4 */
+  k[0] = a;
+  k[1] = 0;
+  return bpf_map_lookup_elem(&local4, k) != 0;
+}
+
+static __always_inline int is_own6(const struct frame* f, const struct in6_addr* a) {
+  __u64* const k = f->scratch->key; /* struct steer_local6 */
+  put6(k, a);
+  int found = 0;
+#pragma unroll
+  for (int i = 0; i < STEER_FIRST_V6; ++i) {
+    __u64 own[2];
+    __builtin_memcpy(own, host.v6[i], 16);
+    found |= k[0] == own[0] && k[1] == own[1];
+  }
+  if (found) return (k[0] | k[1]) != 0;
+  if (!host.more_v6) return 0;
+  k[2] = 0;
+  return bpf_map_lookup_elem(&local6, k) != 0;
+}
+
+/* A connection of its own, open, half-open or in TIME-WAIT. */
+static __always_inline int kernel_has(const struct frame* f, __u32 tuple_bytes) {
+  struct bpf_sock* sk = bpf_skc_lookup_tcp(f->ctx, (struct bpf_sock_tuple*)f->scratch->key,
+                                           tuple_bytes, BPF_F_CURRENT_NETNS, 0);
+  if (!sk) return 0;
+  const __u32 state = sk->state;
+  bpf_sk_release(sk);
+  return state != BPF_TCP_LISTEN;
+}
+
+static __always_inline int is_lone4(const struct frame* f, const struct steer_lone4* rule,
                                     __be32 local, __be32 remote, __be16 remote_port) {
-  if (rule->local ? rule->local != local : !is_for_us(eth)) return 0;
-  return !rule->remote || (rule->remote == remote && rule->remote_port == remote_port);
+  if (rule->remote)
+    return rule->local == local && rule->remote == remote && rule->remote_port == remote_port;
+  if (rule->link != STEER_ANY_LINK && rule->link != f->link) return 0;
+  if (!may_hear4(f, local) || f->exact_only) return 0;
+  return rule->local ? rule->local == local : is_own4(f, local);
 }
 
-static __always_inline __s64 find4(const struct ethhdr* eth, const __u8* proto, __be32 local,
+/* A rule of a local end, which names this link or none: of it or of all addresses. */
+static __always_inline __s64 local_rule4(const struct frame* f, __u16 kinds, __be32 local,
+                                         __u64 proto, __be16 port) {
+  __u64* const k = f->scratch->key; /* struct steer_local4 */
+  k[0] = two(local, ports_of(port, proto));
+  if (kinds & STEER_BY_LINK) {
+    k[1] = f->link;
+    const __u32* tag = bpf_map_lookup_elem(&local4, k);
+    if (tag) return *tag;
+  }
+  k[1] = STEER_ANY_LINK;
+  return tag_at(bpf_map_lookup_elem(&local4, k));
+}
+
+/* Of the address that is in the key already. */
+static __always_inline __s64 local_rule6(const struct frame* f, __u16 kinds, __u64 proto,
+                                         __be16 port) {
+  __u64* const k = f->scratch->key; /* struct steer_local6 */
+  if (kinds & STEER_BY_LINK) {
+    k[2] = two(ports_of(port, proto), f->link);
+    const __u32* tag = bpf_map_lookup_elem(&local6, k);
+    if (tag) return *tag;
+  }
+  k[2] = two(ports_of(port, proto), STEER_ANY_LINK);
+  return tag_at(bpf_map_lookup_elem(&local6, k));
+}
+
+static __always_inline __s64 find4(const struct frame* f, const __u8* proto, __be32 local,
                                    __be32 remote, __be16 local_port, __be16 remote_port) {
-  const __u32* tag;
+  __s64 found = NO_RULE;
   const __u32 slot = slot_of(proto, local_port);
-  const __u8 kinds = port_kinds[slot];
-  if (kinds & STEER_LONE4)
-    return is_lone4(&lone4[slot], eth, local, remote, remote_port) ? 0 : NO_RULE;
-  if (kinds & STEER_EXACT4) {
-    struct steer_exact4 k = {.local = local,
-                             .remote = remote,
-                             .local_port = local_port,
-                             .remote_port = remote_port,
-                             .proto = *proto};
-    tag = bpf_map_lookup_elem(&exact4, &k);
-    if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
-  }
-  if (kinds & (STEER_LOCAL4 | STEER_WILD4)) {
-    struct steer_local4 k = {.local = local, .local_port = local_port, .proto = *proto};
-    if (kinds & STEER_LOCAL4) {
-      tag = bpf_map_lookup_elem(&local4, &k);
-      if (tag) return *tag;
+  const __u16 kinds = port_kinds[slot];
+  __u64* const k = f->scratch->key;
+  if (kinds & STEER_LONE4) {
+    if (!is_lone4(f, &lone4[slot], local, remote, remote_port)) return NO_RULE;
+    found = 0;
+    if (kinds & STEER_EXACT4) return found;
+  } else {
+    if (kinds & STEER_EXACT4) {
+      k[0] = two(local, remote); /* struct steer_exact4 */
+      k[1] = two(ports_of(local_port, remote_port), *proto);
+      const __u32* tag = bpf_map_lookup_elem(&exact4, k);
+      if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
     }
-    if ((kinds & STEER_WILD4) && is_for_us(eth)) {
-      k.local = 0;
-      return tag_at(bpf_map_lookup_elem(&local4, &k));
-    }
+    if (!(kinds & (STEER_LOCAL4 | STEER_WILD4)) || f->exact_only || !may_hear4(f, local))
+      return NO_RULE;
+    if (kinds & STEER_LOCAL4) found = local_rule4(f, kinds, local, *proto, local_port);
+    if (found == NO_RULE && (kinds & STEER_WILD4) && is_own4(f, local))
+      found = local_rule4(f, kinds, 0, *proto, local_port);
+    if (found == NO_RULE) return found;
   }
-  return NO_RULE;
+  if (!(kinds & STEER_ASK)) return found;
+  k[0] = two(remote, local); /* struct bpf_sock_tuple */
+  k[1] = ports_of(remote_port, local_port);
+  return kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv4)) ? NO_RULE : found;
 }
 
-static __always_inline __s64 find6(const struct ethhdr* eth, const __u8* proto,
+static __always_inline __s64 find6(const struct frame* f, const __u8* proto,
                                    const struct in6_addr* local, const struct in6_addr* remote,
                                    __be16 local_port, __be16 remote_port) {
-  const __u32* tag;
-  const __u8 kinds = port_kinds[slot_of(proto, local_port)];
+  __s64 found = NO_RULE;
+  const __u16 kinds = port_kinds[slot_of(proto, local_port)];
+  __u64* const k = f->scratch->key;
   if (kinds & STEER_EXACT6) {
-    struct steer_exact6 k = {.local_port = local_port, .remote_port = remote_port, .proto = *proto};
-    __builtin_memcpy(k.local, local, 16);
-    __builtin_memcpy(k.remote, remote, 16);
-    tag = bpf_map_lookup_elem(&exact6, &k);
+    put6(k, local); /* struct steer_exact6 */
+    put6(k + 2, remote);
+    k[4] = two(ports_of(local_port, remote_port), *proto);
+    const __u32* tag = bpf_map_lookup_elem(&exact6, k);
     if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
   }
-  if (kinds & (STEER_LOCAL6 | STEER_WILD6)) {
-    struct steer_local6 k = {.local_port = local_port, .proto = *proto};
-    if (kinds & STEER_LOCAL6) {
-      __builtin_memcpy(k.local, local, 16);
-      tag = bpf_map_lookup_elem(&local6, &k);
-      if (tag) return *tag;
-    }
-    if ((kinds & STEER_WILD6) && is_for_us(eth)) {
-      __builtin_memset(k.local, 0, 16);
-      return tag_at(bpf_map_lookup_elem(&local6, &k));
-    }
+  if (!(kinds & (STEER_LOCAL6 | STEER_WILD6)) || f->exact_only || !may_hear6(f, local))
+    return NO_RULE;
+  if (kinds & STEER_LOCAL6) {
+    put6(k, local);
+    found = local_rule6(f, kinds, *proto, local_port);
   }
-  return NO_RULE;
+  if (found == NO_RULE && (kinds & STEER_WILD6) && is_own6(f, local)) {
+    k[0] = k[1] = 0;
+    found = local_rule6(f, kinds, *proto, local_port);
+  }
+  if (found == NO_RULE || !(kinds & STEER_ASK)) return found;
+  put6(k, remote); /* struct bpf_sock_tuple */
+  put6(k + 2, local);
+  k[4] = ports_of(remote_port, local_port);
+  return kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv6)) ? NO_RULE : found;
 }
 
 /* Several datagrams in one frame (UDP_SEGMENT, udp(7)) are left for a NIC to part, with a checksum
    that is no more than the sum of the pseudo-header. Nothing in the frame says where each ends: the
    kernel, which knows, delivers them. A single one with such a checksum looks the same. */
-static __always_inline int is_unfinished(struct xdp_md* ctx, __u32 at, const __be16* addresses,
+static __always_inline int is_unfinished(const struct frame* f, __u32 at, const __be16* addresses,
                                          int words) {
-  struct udphdr udp;
-  if (bpf_xdp_load_bytes(ctx, at, &udp, sizeof udp)) return 0;
-  __u32 sum = udp.len + bpf_htons(IPPROTO_UDP);
+  struct udphdr* const udp = &f->scratch->udp;
+  if (bpf_xdp_load_bytes(f->ctx, at, udp, sizeof *udp)) return 0;
+  __u32 sum = udp->len + bpf_htons(IPPROTO_UDP);
 #pragma unroll
   for (int i = 0; i < words; ++i) sum += addresses[i];
   sum = (sum & 0xffff) + (sum >> 16);
   sum = (sum & 0xffff) + (sum >> 16);
-  return udp.check == sum;
+  return udp->check == sum;
 }
 
 /* To the socket of this queue; a queue nobody opened is the kernel's. */
@@ -198,31 +318,36 @@ static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
   return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 }
 
-/* RFC 792: the error quotes the IP header we sent and 8 bytes more, so its source is our side. */
-static __always_inline int is_quoted4_carried(struct xdp_md* ctx, const struct ethhdr* eth,
+/* RFC 792: the error quotes the IP header we sent and 8 bytes more, so its source is our side. Of a
+   datagram only its own socket hears, which is connected: for the others the kernel has the error
+   queue of the socket beneath. That a packet was too big is for all who send that way. */
+static __always_inline int is_quoted4_carried(struct frame* f, const struct iphdr* outer,
                                               __u32 at) {
-  struct {
-    struct icmp_head icmp;
-    struct iphdr ip;
-  } q;
-  struct ports p;
-  if (bpf_xdp_load_bytes(ctx, at, &q, sizeof q)) return 0;
-  if (q.icmp.type != 3 && q.icmp.type != 4 && q.icmp.type != 11 && q.icmp.type != 12) return 0;
-  if (q.ip.version != 4 || q.ip.ihl < 5 || (q.ip.frag_off & IP_OFFSET)) return 0;
-  if (!is_carried(q.ip.protocol)) return 0;
-  if (bpf_xdp_load_bytes(ctx, at + sizeof q.icmp + q.ip.ihl * 4, &p, sizeof p)) return 0;
-  return find4(eth, &q.ip.protocol, q.ip.saddr, q.ip.daddr, p.source, p.dest) != NO_RULE;
+  struct scratch* const s = f->scratch;
+  const struct icmp_head* const icmp = &s->quoted.icmp;
+  const struct iphdr* const ip = &s->quoted.ip;
+  if (bpf_xdp_load_bytes(f->ctx, at, &s->quoted, sizeof s->quoted)) return 0;
+  if (icmp->type != 3 && icmp->type != 4 && icmp->type != 11 && icmp->type != 12) return 0;
+  if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & IP_OFFSET)) return 0;
+  if (!is_carried(ip->protocol) || ip->saddr != outer->daddr) return 0;
+  if (bpf_xdp_load_bytes(f->ctx, at + sizeof *icmp + ip->ihl * 4, &s->ports, sizeof s->ports))
+    return 0;
+  const int is_too_big = icmp->type == 3 && icmp->code == 4;
+  f->exact_only = ip->protocol == IPPROTO_UDP && !is_too_big;
+  return find4(f, &ip->protocol, ip->saddr, ip->daddr, s->ports.source, s->ports.dest) != NO_RULE;
 }
 
-/* RFC 4443 §2.1: types below 128 are errors; 1 to 4 are assigned. */
-static __always_inline int is_quoted6_carried(const struct ethhdr* eth, const void* at,
+/* RFC 4443 §2.1: types below 128 are errors; 1 to 4 are assigned, 2 is Packet Too Big. */
+static __always_inline int is_quoted6_carried(struct frame* f, const struct ipv6hdr* outer,
                                               const void* end) {
-  const struct icmp_head* icmp = at;
+  const struct icmp_head* icmp = (const void*)(outer + 1);
   const struct ipv6hdr* ip = (const void*)(icmp + 1);
   const struct ports* p = (const void*)(ip + 1);
   if ((const void*)(p + 1) > end) return 0;
   if (icmp->type < 1 || icmp->type > 4 || ip->version != 6 || !is_carried(ip->nexthdr)) return 0;
-  return find6(eth, &ip->nexthdr, &ip->saddr, &ip->daddr, p->source, p->dest) != NO_RULE;
+  if (__builtin_memcmp(&ip->saddr, &outer->daddr, 16) != 0) return 0;
+  f->exact_only = ip->nexthdr == IPPROTO_UDP && icmp->type != 2;
+  return find6(f, &ip->nexthdr, &ip->saddr, &ip->daddr, p->source, p->dest) != NO_RULE;
 }
 
 SEC("xdp.frags")
@@ -232,18 +357,27 @@ int vireo_steer(struct xdp_md* ctx) {
   const struct ethhdr* eth = at;
   if ((const void*)(eth + 1) > end) return XDP_PASS;
   at = eth + 1;
+  struct scratch scratch;
+  struct frame f = {.ctx = ctx, .eth = eth, .scratch = &scratch, .link = STEER_UNTAGGED};
   __u32 l3 = sizeof *eth;
   __be16 type = eth->h_proto;
 
-#pragma unroll
-  for (int tags = 0; tags < 2; ++tags) {
-    if (type != bpf_htons(ETH_P_8021Q) && type != bpf_htons(ETH_P_8021AD)) break;
+  if (type == bpf_htons(ETH_P_8021Q)) {
     const struct vlan_tag* v = at;
     if ((const void*)(v + 1) > end) return XDP_PASS;
     type = v->next_proto;
     at = v + 1;
     l3 += sizeof *v;
+    __u32 vlan = bpf_ntohs(v->tci);
+    BOUNDED(vlan, STEER_VLANS - 1);
+    if (vlan) { /* else it has a priority and no VLAN */
+      const struct steer_link* link = &vlans[vlan];
+      if (!link->is_here) return XDP_PASS;
+      f.link = vlan;
+      f.is_ours = is_mac(eth, link->mac);
+    }
   }
+  if (f.link == STEER_UNTAGGED) f.is_ours = is_mac(eth, untagged.mac);
 
   if (type == bpf_htons(ETH_P_IP)) {
     const struct iphdr* ip = at;
@@ -258,16 +392,17 @@ int vireo_steer(struct xdp_md* ctx) {
         const struct ports* there = (const void*)(ip + 1);
         if ((const void*)(there + 1) > end) return XDP_PASS;
         p = *there;
-      } else if (bpf_xdp_load_bytes(ctx, behind, &p, sizeof p)) {
-        return XDP_PASS;
+      } else {
+        if (bpf_xdp_load_bytes(ctx, behind, &scratch.ports, sizeof scratch.ports)) return XDP_PASS;
+        p = scratch.ports;
       }
-      const __s64 tag = find4(eth, &ip->protocol, ip->daddr, ip->saddr, p.dest, p.source);
+      const __s64 tag = find4(&f, &ip->protocol, ip->daddr, ip->saddr, p.dest, p.source);
       if (brings_joined && ip->protocol == IPPROTO_UDP &&
-          is_unfinished(ctx, behind, (const __be16*)&ip->saddr, 4))
+          is_unfinished(&f, behind, (const __be16*)&ip->saddr, 4))
         return XDP_PASS;
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
-    if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(ctx, eth, behind))
+    if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(&f, ip, behind))
       return to_socket(ctx, 0);
     return XDP_PASS;
   }
@@ -275,17 +410,16 @@ int vireo_steer(struct xdp_md* ctx) {
   if (type == bpf_htons(ETH_P_IPV6)) {
     const struct ipv6hdr* ip = at;
     if ((const void*)(ip + 1) > end || ip->version != 6) return XDP_PASS;
-    at = ip + 1;
     if (is_carried(ip->nexthdr)) {
-      const struct ports* p = at;
+      const struct ports* p = (const void*)(ip + 1);
       if ((const void*)(p + 1) > end) return XDP_PASS;
-      const __s64 tag = find6(eth, &ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
+      const __s64 tag = find6(&f, &ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
       if (brings_joined && ip->nexthdr == IPPROTO_UDP &&
-          is_unfinished(ctx, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
+          is_unfinished(&f, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
         return XDP_PASS;
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
-    if (ip->nexthdr == IPPROTO_ICMPV6 && is_quoted6_carried(eth, at, end)) return to_socket(ctx, 0);
+    if (ip->nexthdr == IPPROTO_ICMPV6 && is_quoted6_carried(&f, ip, end)) return to_socket(ctx, 0);
   }
   return XDP_PASS;
 }

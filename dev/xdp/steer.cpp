@@ -56,6 +56,9 @@ class QuietLibbpf {
   rlimit memlock_{};
 };
 
+/// Of a family, beyond the first: with more, wildcards do not hear the rest.
+constexpr uint32_t kMostAddresses = 16'384;
+
 /// A descriptor of the same object, at a high number.
 UniqueFd copy_of(int fd) { return UniqueFd(to_high_number(fcntl(fd, F_DUPFD_CLOEXEC, 3))); }
 
@@ -73,13 +76,13 @@ bool is_refused(const VerifierLog& said, std::string* last_line) {
   return true;
 }
 
-uint64_t port_key(uint32_t port_slot, steer_kind kind) {
-  return uint64_t{port_slot} << 8 | static_cast<uint64_t>(kind);
-}
+uint64_t port_key(uint32_t port_slot, uint16_t bit) { return uint64_t{port_slot} << 16 | bit; }
 
 bool is_v4(steer_kind kind) {
   return kind == STEER_EXACT4 || kind == STEER_LOCAL4 || kind == STEER_WILD4;
 }
+
+bool is_exact(steer_kind kind) { return kind == STEER_EXACT4 || kind == STEER_EXACT6; }
 
 using Arrays = steer_bpf::steer_bpf__bss;
 
@@ -102,10 +105,9 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   if (!skeleton) return fail(errno, "open of the steering program");
   bpf_map__set_max_entries(skeleton->maps.exact4, sizes.flows);
   bpf_map__set_max_entries(skeleton->maps.exact6, sizes.flows);
-  bpf_map__set_max_entries(skeleton->maps.local4, sizes.listeners);
-  bpf_map__set_max_entries(skeleton->maps.local6, sizes.listeners);
+  bpf_map__set_max_entries(skeleton->maps.local4, sizes.listeners + kMostAddresses);
+  bpf_map__set_max_entries(skeleton->maps.local6, sizes.listeners + kMostAddresses);
   bpf_map__set_max_entries(skeleton->maps.sockets, interface.queues);
-  std::memcpy(skeleton->rodata->own_mac, interface.mac.data(), interface.mac.size());
   skeleton->rodata->write_tags = tags ? 1 : 0;
   const int r = steer_bpf::load(skeleton.get());
   if (r < 0 && is_refused(said, refusal))
@@ -117,7 +119,7 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
     return fail(-r, "descriptors of the steering program (RLIMIT_NOFILE)");
   if (r < 0) return fail(ENOTSUP, "load of the steering program");
   // libbpf's own descriptors have low numbers, and it lets nobody move them: ours stay, it goes.
-  std::shared_ptr<Steering> made(new Steering(tags));
+  std::shared_ptr<Steering> made(new Steering(tags, sizes.listeners));
   made->program_ = copy_of(bpf_program__fd(skeleton->progs.vireo_steer));
   made->exact4_ = copy_of(bpf_map__fd(skeleton->maps.exact4));
   made->exact6_ = copy_of(bpf_map__fd(skeleton->maps.exact6));
@@ -181,6 +183,20 @@ void Steering::clear_socket(QueueId queue) noexcept {
   bpf_map_delete_elem(sockets_.get(), &key);
 }
 
+/// Which link the rule names.
+uint16_t Steering::link_of(const Entry& e) {
+  switch (e.kind) {
+    case STEER_LOCAL4:
+    case STEER_WILD4:
+      return e.local4.link;
+    case STEER_LOCAL6:
+    case STEER_WILD6:
+      return e.local6.link;
+    default:
+      return STEER_ANY_LINK;
+  }
+}
+
 Result<Steering::Entry> Steering::entry_of(const FlowKey& key) {
   if (key.proto != IpProto::kTcp && key.proto != IpProto::kUdp)
     return fail(ENOTSUP, "steering of this protocol");
@@ -214,11 +230,13 @@ Result<Steering::Entry> Steering::entry_of(const FlowKey& key) {
     e.kind = wild ? STEER_WILD6 : STEER_LOCAL6;
     if (!wild) copy_address(e.local6.local, key.local.addr);
     e.local6.local_port = local_port;
+    e.local6.link = key.vlan.value();
     e.local6.proto = proto;
   } else {
     e.kind = wild ? STEER_WILD4 : STEER_LOCAL4;
     if (!wild) e.local4.local = key.local.addr.as_v4().raw();
     e.local4.local_port = local_port;
+    e.local4.link = key.vlan.value();
     e.local4.proto = proto;
   }
   return e;
@@ -246,26 +264,30 @@ uint32_t Steering::rules_at(uint32_t port_slot, steer_kind kind) const noexcept 
 }
 
 /// Keeps the port filter true: a bit is set while any rule of its kind has the port.
-void Steering::note_kind(const Entry& e, bool added) noexcept {
-  uint32_t& rules = per_port_[port_key(e.port_slot, e.kind)];
+void Steering::note(uint32_t port_slot, uint16_t bit, bool added) noexcept {
+  uint32_t& rules = per_port_[port_key(port_slot, bit)];
   rules += added ? 1U : ~0U;
-  std::atomic_ref<uint8_t> bits(static_cast<Arrays*>(arrays_.base())->port_kinds[e.port_slot]);
-  const auto bit = static_cast<uint8_t>(e.kind);
+  std::atomic_ref<uint16_t> bits(static_cast<Arrays*>(arrays_.base())->port_kinds[port_slot]);
   if (rules != 0) {
     bits.fetch_or(bit, std::memory_order_relaxed);
   } else {
-    bits.fetch_and(static_cast<uint8_t>(~bit), std::memory_order_relaxed);
-    per_port_.erase(port_key(e.port_slot, e.kind));
+    bits.fetch_and(static_cast<uint16_t>(~bit), std::memory_order_relaxed);
+    per_port_.erase(port_key(port_slot, bit));
   }
 }
 
-/// Behind note_kind() of an IPv4 rule: the port's only one goes into the array, and with a second
+void Steering::note_rule(const Entry& e, bool added) noexcept {
+  if (link_of(e) != STEER_ANY_LINK) note(e.port_slot, STEER_BY_LINK, added);
+  note(e.port_slot, static_cast<uint16_t>(e.kind), added);
+}
+
+/// Behind note_rule() of an IPv4 rule: the port's only one goes into the array, and with a second
 /// the tables are asked. Which is left when that goes again is not looked for. A frame that comes
 /// amid this finds the rules as they were before or are behind it.
 void Steering::note_lone(const Entry& e, bool may_be_lone) noexcept {
   Arrays& arrays = *static_cast<Arrays*>(arrays_.base());
-  std::atomic_ref<uint8_t> bits(arrays.port_kinds[e.port_slot]);
-  bits.fetch_and(static_cast<uint8_t>(~STEER_LONE4), std::memory_order_relaxed);
+  std::atomic_ref<uint16_t> bits(arrays.port_kinds[e.port_slot]);
+  bits.fetch_and(static_cast<uint16_t>(~STEER_LONE4), std::memory_order_relaxed);
   uint32_t rules = 0;
   for (const steer_kind kind : {STEER_EXACT4, STEER_LOCAL4, STEER_WILD4})
     rules += rules_at(e.port_slot, kind);
@@ -274,7 +296,7 @@ void Steering::note_lone(const Entry& e, bool may_be_lone) noexcept {
   arrays.lone4[e.port_slot] = {.local = exact ? e.exact4.local : e.local4.local,
                                .remote = exact ? e.exact4.remote : 0,
                                .remote_port = exact ? e.exact4.remote_port : uint16_t{0},
-                               .pad = 0};
+                               .link = link_of(e)};
   bits.fetch_or(STEER_LONE4, std::memory_order_release);  // the rule is there before it is found
 }
 
@@ -283,13 +305,17 @@ Result<uint64_t> Steering::add(const FlowKey& key, FlowTag tag) {
   if (!e) return std::unexpected(e.error());
   const uint32_t value = tag.value();
   const std::lock_guard hold(lock_);
+  uint32_t* const listeners = is_exact(e->kind) ? nullptr : &listeners_[is_v4(e->kind) ? 0 : 1];
+  if (listeners != nullptr && *listeners == most_listeners_)
+    return fail(ENOSPC, "steering table is full");
   if (bpf_map_update_elem(map_of(e->kind), &e->exact4, &value, BPF_NOEXIST) != 0) {
     const int code = errno;
     if (code == EEXIST) return fail(EEXIST, "flow is steered already");
     if (code == E2BIG || code == ENOMEM) return fail(ENOSPC, "steering table is full");
     return fail(code, "steering table");
   }
-  note_kind(*e, true);
+  if (listeners != nullptr) ++*listeners;
+  note_rule(*e, true);
   if (is_v4(e->kind)) note_lone(*e, !tags_ && value != STEER_SPARED);
   rules_.emplace(++last_id_, *e);
   return last_id_;
@@ -300,9 +326,104 @@ void Steering::remove(uint64_t id) noexcept {
   const auto it = rules_.find(id);
   if (it == rules_.end()) return;
   bpf_map_delete_elem(map_of(it->second.kind), &it->second.exact4);
-  note_kind(it->second, false);
+  if (!is_exact(it->second.kind)) --listeners_[is_v4(it->second.kind) ? 0 : 1];
+  note_rule(it->second, false);
   if (is_v4(it->second.kind)) note_lone(it->second, false);
   rules_.erase(it);
+}
+
+void Steering::ask_kernel(uint16_t port, bool on) noexcept {
+  const uint32_t slot = STEER_PORT_SLOT(0U, uint32_t{be16(port).raw()});
+  std::atomic_ref<uint16_t> bits(static_cast<Arrays*>(arrays_.base())->port_kinds[slot]);
+  if (on)
+    bits.fetch_or(STEER_ASK, std::memory_order_relaxed);
+  else
+    bits.fetch_and(static_cast<uint16_t>(~STEER_ASK), std::memory_order_relaxed);
+}
+
+void Steering::set_host(const HostOnWire& host) {
+  const std::lock_guard hold(lock_);
+  set_links(host.links);
+  set_addresses(host.addresses);
+}
+
+void Steering::set_links(std::span<const HostLink> links) noexcept {
+  Arrays& arrays = *static_cast<Arrays*>(arrays_.base());
+  const auto is_here = [&](VlanId vlan) {
+    return std::ranges::find(links, vlan, &HostLink::vlan) != links.end();
+  };
+  for (const VlanId gone : vlans_)
+    if (!is_here(gone)) arrays.vlans[gone.value()] = {};
+  vlans_.clear();
+  for (const HostLink& l : links) {
+    if (l.vlan.value() >= STEER_VLANS) continue;
+    auto& at = l.vlan.value() == 0 ? arrays.untagged : arrays.vlans[l.vlan.value()];
+    std::memcpy(at.mac, l.mac.data(), sizeof at.mac);
+    std::atomic_ref(at.is_here).store(1, std::memory_order_release);  // behind its station
+    if (l.vlan.value() != 0) vlans_.push_back(l.vlan);
+  }
+}
+
+/// Those that stay keep their place, for their frames come meanwhile.
+void Steering::set_addresses(std::span<const IpAddr> addresses) {
+  auto& host = static_cast<Arrays*>(arrays_.base())->host;
+  const auto stays = [&](const IpAddr& a) {
+    return std::ranges::find(addresses, a) != addresses.end();
+  };
+  const IpAddr none;
+  const auto place = [&](const IpAddr& wanted, bool v4) -> std::byte* {
+    for (auto& at : host.v4)
+      if (v4 && at == (wanted == none ? 0 : wanted.as_v4().raw()))
+        return reinterpret_cast<std::byte*>(&at);
+    for (auto& at : host.v6)
+      if (!v4 && std::memcmp(at, wanted.bytes().data(), 16) == 0)
+        return reinterpret_cast<std::byte*>(&at);
+    return nullptr;
+  };
+  const auto write = [](std::byte* at, const IpAddr& a, bool v4) {
+    if (!v4) {
+      std::memcpy(at, a.bytes().data(), 16);
+      return;
+    }
+    const uint32_t raw = a == IpAddr() ? 0 : a.as_v4().raw();
+    std::memcpy(at, &raw, sizeof raw);
+  };
+  struct Key {
+    union {
+      steer_local4 v4;
+      steer_local6 v6;
+    };
+  };
+  const auto key_of = [](const IpAddr& a) {
+    Key k;
+    std::memset(&k, 0, sizeof k);
+    if (a.is_v4())
+      k.v4.local = a.as_v4().raw();
+    else
+      copy_address(k.v6.local, a);
+    return k;
+  };
+  for (const IpAddr& a : addresses_) {
+    if (stays(a)) continue;
+    if (std::byte* at = place(a, a.is_v4())) write(at, none, a.is_v4());
+    const Key k = key_of(a);  // and perhaps from when there was no place
+    bpf_map_delete_elem(a.is_v4() ? local4_.get() : local6_.get(), &k);
+  }
+  bool more[2] = {};
+  for (const IpAddr& a : addresses) {
+    if (place(a, a.is_v4()) != nullptr) continue;
+    if (std::byte* at = place(none, a.is_v4())) {
+      write(at, a, a.is_v4());
+      continue;
+    }
+    const Key k = key_of(a);
+    const uint32_t value = 0;
+    bpf_map_update_elem(a.is_v4() ? local4_.get() : local6_.get(), &k, &value, BPF_ANY);
+    more[a.is_v4() ? 0 : 1] = true;
+  }
+  host.more_v4 = more[0] ? 1 : 0;
+  host.more_v6 = more[1] ? 1 : 0;
+  addresses_.assign(addresses.begin(), addresses.end());
 }
 
 }  // namespace vireo::xdp

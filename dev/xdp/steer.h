@@ -8,13 +8,16 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "core/address.h"
 #include "core/fd.h"
 #include "core/result.h"
 #include "core/types.h"
+#include "dev/device.h"
 #include "dev/xdp/ethtool.h"
 #include "dev/xdp/steer_layout.h"
 #include "dev/xdp/xsk.h"
@@ -56,10 +59,15 @@ class Steering {
   Result<uint64_t> add(const FlowKey& key, FlowTag tag);
   void remove(uint64_t id) noexcept;
 
+  /// As Device::set_host(): what a wildcard may take, and which stations are the host's.
+  void set_host(const HostOnWire& host);
+  /// As Device::ask_kernel().
+  void ask_kernel(uint16_t port, bool on) noexcept;
+
   int program_fd() const { return program_.get(); }
 
  private:
-  explicit Steering(bool tags) : tags_(tags) {}
+  Steering(bool tags, uint32_t most_listeners) : tags_(tags), most_listeners_(most_listeners) {}
 
   /// A rule as the maps hold it.
   struct Entry {
@@ -73,18 +81,26 @@ class Steering {
     };
   };
   static Result<Entry> entry_of(const FlowKey& key);
+  static uint16_t link_of(const Entry& e);
   int map_of(steer_kind kind) const;
   uint32_t rules_at(uint32_t port_slot, steer_kind kind) const noexcept;
-  void note_kind(const Entry& e, bool added) noexcept;
+  void note(uint32_t port_slot, uint16_t bit, bool added) noexcept;
+  void note_rule(const Entry& e, bool added) noexcept;
   void note_lone(const Entry& e, bool may_be_lone) noexcept;
+  void set_links(std::span<const HostLink> links) noexcept;
+  void set_addresses(std::span<const IpAddr> addresses);
 
   UniqueFd program_, exact4_, exact6_, local4_, local6_, sockets_;
   Mapping arrays_;  ///< the program's, see Arrays
   UniqueFd link_;
-  const bool tags_;  ///< the program writes them
+  const bool tags_;                ///< the program writes them
+  const uint32_t most_listeners_;  ///< of a family: the rest of the table is for addresses
+  uint32_t listeners_[2] = {};     ///< rules of local ends, by family: IPv4, IPv6
   std::mutex lock_;
   std::unordered_map<uint64_t, Entry> rules_;
-  std::unordered_map<uint64_t, uint32_t> per_port_;  ///< (port slot, kind) -> rules
+  std::unordered_map<uint64_t, uint32_t> per_port_;  ///< (port slot, bit of its word) -> rules
+  std::vector<VlanId> vlans_;                        ///< of the last set_host()
+  std::vector<IpAddr> addresses_;                    ///< of the last set_host()
   uint64_t last_id_ = 0;
 };
 

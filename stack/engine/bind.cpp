@@ -9,10 +9,13 @@ namespace {
 
 /// What comes for a tuple that is one socket's alone may go straight to it.
 void refresh_expected(UdpBinding& b) {
+  b.names_device =
+      std::ranges::any_of(b.flows, [](const UdpFlow* u) { return u->device != IfIndex(); });
   if (b.key.remote_port == 0) return;
   for (UdpFlow* u : b.flows) {
     u->expected = {};
-    if (b.flows.size() == 1 && !u->key.v6) u->expected.set({u->key.local, u->key.remote});
+    if (b.flows.size() == 1 && !u->key.v6 && !b.names_device)
+      u->expected.set({u->key.local, u->key.remote});
   }
 }
 
@@ -76,7 +79,7 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
   u.rules.clear();
 }
 
-/// Several listeners share a key if all of them have SO_REUSEPORT.
+/// Several listeners share a key if all of them have SO_REUSEPORT, or hear by different interfaces.
 Carried<void> Engine::join_group(const DemuxKey& key, Listener& l) {
   const Demux::Ref r = demux_.find_own(key);
   if (r == 0) {
@@ -84,8 +87,12 @@ Carried<void> Engine::join_group(const DemuxKey& key, Listener& l) {
     demux_.insert(key, ref(*group));
     return {};
   }
-  const auto shares = [](const Listener* m) { return m->options.reuse_port; };
-  if (kind_of(r) == FlowKind::kListener && l.options.reuse_port) {
+  const auto shares = [&](const Listener* m) {
+    const IfIndex a = m->options.device, b = l.options.device;
+    return (m->options.reuse_port && l.options.reuse_port) ||
+           (a != b && a != IfIndex() && b != IfIndex());
+  };
+  if (kind_of(r) == FlowKind::kListener) {
     auto& members = at<ListenGroup>(r).members;
     if (std::all_of(members.begin(), members.end(), shares)) {
       members.push_back(&l);

@@ -180,11 +180,15 @@ void Engine::idle(Instant now) noexcept {
   stats_.empty_polls.add();
   reap_and_refill();
   reader_.quiesce();
-  if (const uint64_t g = reader_.generation(); g != net_generation_) [[unlikely]] {
-    net_generation_ = g;
-    retry_waiters(now);
-  }
+  if (reader_.generation() != net_generation_) [[unlikely]]
+    heed_tables(now);
   stats_.pool_free.set(pool_->free_count());
+}
+
+void Engine::heed_tables(Instant now) noexcept {
+  net_generation_ = reader_.generation();
+  follow_host();
+  retry_waiters(now);
 }
 
 void Engine::reap_and_refill() noexcept {

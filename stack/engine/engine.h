@@ -26,6 +26,7 @@
 #include "stack/engine/demux.h"
 #include "stack/engine/fast_open_client.h"
 #include "stack/engine/flow.h"
+#include "stack/engine/kernel_connections.h"
 #include "stack/engine/port_leases.h"
 #include "stack/engine/reply_limit.h"
 #include "stack/engine/syn_table.h"
@@ -298,6 +299,10 @@ class Engine {
                                 const ListenOptions& options = {});
   /// Next connection whose handshake is complete, null = none. The caller sets owner and stats.
   TcpFlow* tcp_accept(Listener& l);
+  /// SO_BINDTODEVICE anew: it hears by `device` alone from here on, or by all (0). Refused: it
+  /// hears nothing any more, all is the kernel's.
+  Carried<void> hear_by(Listener& l, IfIndex device);
+  Carried<void> hear_by(UdpFlow& u, IfIndex device);
   /// Resets what was not accepted (tcp(7)).
   void tcp_close_listener(Listener& l, Instant now);
   /// Copies into send buffers and sends what may go. @return bytes taken; 0 = no room: wait for
@@ -352,7 +357,7 @@ class Engine {
   // ---- UDP
   /// Receives datagrams for `local` (wildcards allowed), from `remote` only if its port is set.
   Carried<UdpFlow*> udp_open(const Endpoint& local, const Endpoint& remote, bool v6only,
-                             void* owner, SocketStats& stats);
+                             void* owner, SocketStats& stats, IfIndex device = {});
   void udp_close(UdpFlow& f);
   /// Further local keys for a flow: a multicast group.
   Carried<void> udp_join(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
@@ -431,6 +436,14 @@ class Engine {
   /// Its look each second while there are flows: are the devices still there, and did one forget to
   /// tell a sleeper of what came? @return true if a frame was handled.
   bool look_for_helper(Instant now) noexcept VIREO_REQUIRES(lock_);
+  /// The kernel's tables have changed: devices hear of it, and who waits for a neighbour tries
+  /// again.
+  void heed_tables(Instant now) noexcept VIREO_REQUIRES(lock_);
+  /// A port of which the helper is to ask the kernel whether it has connections there, none that
+  /// stay on this host: those whose remote end is in `own`.
+  std::optional<KernelConnections::Question> to_ask(Instant now, std::vector<IpAddr>& own);
+  /// The kernel's answer.
+  void kernel_said(const KernelConnections::Question& q, bool has_some, Instant now) noexcept;
   /// While there are no flows nobody polls: lets the mirror free what is out of date.
   void forget_snapshot() noexcept { reader_.quiesce(); }
   uint32_t live_flows() const noexcept {
@@ -492,6 +505,14 @@ class Engine {
     IpAddr local;
     uint16_t port = 0;
     IpProto proto{};
+  };
+
+  struct Come {  ///< whether it may; holds while the snapshot has that generation
+    IpAddr src, dst;
+    IfIndex link{};
+    uint64_t generation = 0;
+    bool may = false;
+    bool answers = false;  ///< a segment may have an answer
   };
 
   struct Asked {  ///< the kernel was, to resolve or confirm that neighbour
@@ -563,15 +584,24 @@ class Engine {
   void ring_helper_before(Instant d) noexcept;
   void count_flow() noexcept;
 
+  // own_host.cpp
+  void tell_host(Port& port);
+  void follow_host();
+  void suspect_kernel(Port& port, uint16_t local_port);
+  const net::Link* link_of(const Port& port, const wire::ParsedFrame& frame) const noexcept;
+  const Come& may_come(const IpAddr& src, const IpAddr& dst, const net::Link& link) noexcept;
+  bool is_source_good(const IpAddr& src, const net::Link& link) const noexcept;
+
   // ports.cpp
   Carried<Port*> open_port(IfIndex carrier);
   Carried<void> open_device(Port& port);
   void take_up(Port& p);
   VlanId vlan_of(const IpAddr& local) const noexcept;
   Carried<FlowRule> steer(Port& port, const FlowKey& key, FlowTag tag);
-  Carried<void> steer_on(Port& port, const FlowKey& key, const Flow& f,
+  Carried<void> steer_on(Port& port, FlowKey key, IfIndex device, const Flow& f,
                          std::vector<FlowRule>& rules);
-  Carried<void> steer_bound(const Flow& f, std::vector<FlowRule>& rules);
+  Carried<void> steer_bound(const Flow& f, IfIndex device, std::vector<FlowRule>& rules);
+  Carried<Port*> port_of_device(IfIndex device);
 
   // lost_port.cpp, move_port.cpp
   void lose_port(Port& p) noexcept;
@@ -603,13 +633,15 @@ class Engine {
   void receive_frame(Port& port, RxDesc& desc, PacketChain rest, Instant now) noexcept;
   void receive_tcp(Port& port, const wire::ParsedFrame& frame, const std::byte* eth,
                    PacketChain packet, uint32_t segments, Instant now) noexcept;
-  void receive_udp(const wire::ParsedFrame& frame, PacketChain packet) noexcept;
+  void receive_udp(const Port& port, const wire::ParsedFrame& frame, PacketChain packet) noexcept;
   UdpFlow& member_for(const std::vector<UdpFlow*>& flows,
                       const wire::ParsedFrame& f) const noexcept;
   void receive_icmp(const wire::ParsedFrame& frame, Instant now) noexcept;
   Demux::Ref find_bound(IpProto proto, const IpAddr& local, uint16_t port) noexcept;
   void receive_stranger(const Incoming& in, const tcp::Segment& s, Instant now) noexcept;
-  bool may_answer(const Incoming& in) const noexcept;
+  void receive_by_device(UdpBinding* binding, const net::Link& link, const wire::ParsedFrame& f,
+                         PacketChain packet) noexcept;
+  const net::Link* heard_by(const Incoming& in) noexcept;
   void reply(const Incoming& in, const tcp::Plan& plan) noexcept;
   void send_alone(Port& port, const wire::HeaderTemplate& header, const tcp::Plan& plan) noexcept;
 
@@ -689,14 +721,14 @@ class Engine {
   bool listen_segment(const Incoming& in, tcp::Segment& s, const tcp::TimeWait* before,
                       Instant now) noexcept;
   bool record_segment(tcp::SynRecord& r, const Incoming& in, tcp::Segment& s, Instant now) noexcept;
-  void syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& in, tcp::Segment& syn,
+  void syn_arrived(Listener& l, const SynTuple& tuple, const Incoming& in, tcp::Segment& syn,
                    const tcp::TimeWait* before, Instant now) noexcept;
-  bool cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment& s, Instant now) noexcept;
+  bool cookie_arrived(Listener& l, const SynTuple& tuple, tcp::Segment& s, Instant now) noexcept;
   bool open_child(Listener& l, const tcp::SynRecord& r, tcp::Config& c, tcp::Segment& s,
                   Instant now) noexcept;
   TcpFlow* new_child(const Listener& l, const SynTuple& t, Instant now) noexcept;
   void queue_child(Listener& l, TcpFlow& f) noexcept;
-  Listener& member_for(const ListenGroup& g, const SynTuple& t) const noexcept;
+  Listener* member_for(const ListenGroup& g, const SynTuple& t, IfIndex link) const noexcept;
   Result<void> way_back(const Listener& l, const SynTuple& t, Egress& e, Instant now) noexcept;
   uint64_t secret_of(const SynTuple& t) const noexcept;
   tcp::Config child_config(const Listener& l, uint64_t secret) const noexcept;
@@ -920,9 +952,13 @@ class Engine {
   Polled only_{};               ///< the only one of them; null: there are more, or none
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_opens_;
-  std::array<Resolved, 8> resolved_;  ///< by where they go
-  std::array<Asked, 8> asked_;        ///< by the address's last byte
+  std::array<Resolved, 8> resolved_;              ///< by where they go
+  std::array<Asked, 8> asked_;                    ///< by the address's last byte
+  std::array<Come, 64> come_;                     ///< by the source's last bytes
+  std::shared_ptr<const net::Links> told_links_;  ///< of which the devices were told
+  std::shared_ptr<const net::Addrs> told_addrs_;
   PortLeases leases_;
+  KernelConnections kernel_connections_;
   struct Spared {
     FlowKey key;
     IfIndex by;

@@ -107,6 +107,7 @@ struct ListenOptions {
       false;                           ///< sysctl tcp_fastopen, bit 0x200; TCP_FASTOPEN_NO_COOKIE
   tcp::FastOpenKeys fast_open_keys{};  ///< none: the engine's secret
   IpSettings ip{};                     ///< of the connections
+  IfIndex device{};                    ///< SO_BINDTODEVICE: hears by no other; 0: by all
 };
 
 struct Listener : Flow {
@@ -155,6 +156,7 @@ struct UdpFlow : Flow {
   uint32_t queue_truesize = 0;
   uint32_t rcv_buf = 212992;  ///< bytes of frames, as Linux's SO_RCVBUF counts truesize
   IpSettings ip;
+  IfIndex device{};  ///< SO_BINDTODEVICE: sends and hears by no other; 0: by all
   uint8_t multicast_ttl = 1;
   bool reuse_port = false;  ///< SO_REUSEPORT: a unicast datagram goes to one of those with its port
   ListHook notify_hook;     ///< Engine::notify_udp_
@@ -192,6 +194,7 @@ struct UdpFlow : Flow {
 struct UdpBinding {
   DemuxKey key;
   std::vector<UdpFlow*> flows;
+  bool names_device = false;  ///< one of them hears by one interface only
 };
 
 /// A connection that is over, for 2MSL.

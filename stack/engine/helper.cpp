@@ -12,6 +12,7 @@
 
 #include "core/assert.h"
 #include "core/own_thread.h"
+#include "stack/net/tcp_diag.h"
 
 namespace vireo {
 namespace {
@@ -33,6 +34,8 @@ constexpr Duration kLeastLookAtCork = Duration::us(20);
 constexpr Duration kMostLookAtCork = Duration::us(400);
 /// How often it is asked whether the devices are still there, while there are flows.
 constexpr Duration kLookAfterPorts = Duration::s(1);
+/// So long the kernel is asked for its connections at a time, a port more at most.
+constexpr Duration kAskKernel = Duration::ms(2);
 /// How often the mirror is asked to free what readers have let go of meanwhile.
 constexpr Duration kFreeSnapshots = Duration::s(1);
 
@@ -95,7 +98,8 @@ void Helper::run() noexcept {
     const Instant now = Clock::now();
     if (is_mirror_due_ || now - mirrored_ >= kFreeSnapshots) {
       mirrored_ = now;
-      mirror_.process();
+      if (mirror_.process())
+        for (Served& s : served()) heed_tables(*s.engine);
     }
     Duration d = serve_at - now;
     if (rang_ || d <= Duration()) {  // and not each time that it wakes for a cork
@@ -105,6 +109,31 @@ void Helper::run() noexcept {
     }
     for (Served& s : served()) d = std::min(d, watch_cork(s, now));
     sleep(now, d);
+  }
+}
+
+/// A program that polls sees it by itself.
+void Helper::heed_tables(Engine& e) noexcept {
+  if (e.live_flows() == 0 || !e.try_acquire()) return;
+  e.heed_tables(Clock::now());
+  e.unlock();
+}
+
+/// The engine's lock is not held while the kernel looks. Of many ports the rest is asked for at the
+/// next look: others wait for this thread.
+void Helper::ask_kernel(Engine& e) noexcept {
+  std::vector<IpAddr> own;
+  for (const Instant begin = Clock::now(); Clock::now() - begin < kAskKernel;) {
+    if (!e.try_acquire()) return;  // the next look will do
+    const auto q = e.to_ask(Clock::now(), own);
+    e.unlock();
+    if (!q) return;
+    const auto some = net::any_tcp(q->port, [&](const IpAddr&, const IpAddr& remote) {
+      return !remote.is_loopback() && std::ranges::find(own, remote) == own.end();
+    });
+    e.acquire();
+    e.kernel_said(*q, some.value_or(true), Clock::now());
+    e.unlock();
   }
 }
 
@@ -134,6 +163,7 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
     s.looked = now;
     e.look_for_helper(Clock::now());
     e.unlock();
+    ask_kernel(e);
   }
   const Instant due = e.next_deadline();
   if (e.sleepers() != 0 && now - due < grace_) {

@@ -59,7 +59,7 @@ Carried<Listener*> Engine::tcp_listen(const Endpoint& local, bool v6only, uint32
   l->owner = owner;
   l->stats = &stats;
   if (auto ok = bind_keys(*l); !ok) return std::unexpected(ok.error());
-  if (auto ok = steer_bound(*l, l->rules); !ok) {
+  if (auto ok = steer_bound(*l, options.device, l->rules); !ok) {
     unbind_keys(*l);
     return std::unexpected(ok.error());
   }
@@ -112,12 +112,31 @@ uint64_t Engine::secret_of(const SynTuple& t) const noexcept {
   return tcp::tuple_hash(secret_, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
 }
 
-/// Of several listeners the hash of the connection chooses one.
-Listener& Engine::member_for(const ListenGroup& g, const SynTuple& t) const noexcept {
-  if (g.members.size() == 1) [[likely]]
-    return *g.members.front();
-  const uint64_t h = secret_of(t);
-  return *g.members[(h >> 32) * g.members.size() >> 32];
+/// Who hears what came by `link`: those that are bound to it, else those that are bound to none; of
+/// several the hash of the connection chooses one. Null: nobody.
+Listener* Engine::member_for(const ListenGroup& g, const SynTuple& t, IfIndex link) const noexcept {
+  const auto device = [](const Listener* l) { return l->options.device; };
+  if (g.members.size() == 1) [[likely]] {
+    Listener* const l = g.members.front();
+    return device(l) == IfIndex() || device(l) == link ? l : nullptr;
+  }
+  for (const IfIndex wanted : {link, IfIndex()}) {
+    const auto n = static_cast<uint64_t>(std::ranges::count(g.members, wanted, device));
+    if (n == 0) continue;
+    uint64_t skip = (secret_of(t) >> 32) * n >> 32;
+    for (Listener* l : g.members)
+      if (device(l) == wanted && skip-- == 0) return l;
+  }
+  return nullptr;
+}
+
+Carried<void> Engine::hear_by(Listener& l, IfIndex device) {
+  if (l.options.device == device) return {};
+  unbind_keys(l);  // which leaves its rules to those that it shares them with
+  l.rules.clear();
+  l.options.device = device;
+  if (auto ok = bind_keys(l); !ok) return ok;
+  return steer_bound(l, device, l.rules);
 }
 
 // ---- segments of no connection
@@ -129,19 +148,26 @@ bool Engine::listen_segment(const Incoming& in, tcp::Segment& s, const tcp::Time
   if (syns_.size() != 0)
     if (SynRecord* r = syns_.find(tuple)) return record_segment(*r, in, s, now);
   if (has(s.flags, SegFlags::kRst)) return false;
-  const Demux::Ref found = find_bound(IpProto::kTcp, tuple.local, tuple.local_port);
-  if (found == 0 || !may_answer(in)) return false;
-  auto& group = at<ListenGroup>(found);
+  Demux::Ref found = find_bound(IpProto::kTcp, tuple.local, tuple.local_port);
+  if (found == 0) return false;
+  const net::Link* const link = heard_by(in);
+  if (link == nullptr) return true;  // and nobody is told
+  Listener* l = member_for(at<ListenGroup>(found), tuple, link->index);
+  if (l == nullptr) [[unlikely]] {  // who is bound to this address hears by another interface
+    found =
+        demux_.find_own(DemuxKey::bound(IpProto::kTcp, IpAddr(), tuple.local_port, in.frame.is_v6));
+    if (found != 0) l = member_for(at<ListenGroup>(found), tuple, link->index);
+    if (l == nullptr) return false;
+  }
   if (has(s.flags, SegFlags::kAck))
-    return !has(s.flags, SegFlags::kSyn) && cookie_arrived(group, tuple, s, now);
+    return !has(s.flags, SegFlags::kSyn) && cookie_arrived(*l, tuple, s, now);
   if (!has(s.flags, SegFlags::kSyn) || has(s.flags, SegFlags::kFin)) return true;  // RFC 9293: drop
-  syn_arrived(group, tuple, in, s, before, now);
+  syn_arrived(*l, tuple, in, s, before, now);
   return true;
 }
 
-void Engine::syn_arrived(ListenGroup& g, const SynTuple& tuple, const Incoming& in,
-                         tcp::Segment& syn, const tcp::TimeWait* before, Instant now) noexcept {
-  Listener& l = member_for(g, tuple);
+void Engine::syn_arrived(Listener& l, const SynTuple& tuple, const Incoming& in, tcp::Segment& syn,
+                         const tcp::TimeWait* before, Instant now) noexcept {
   const bool is_full = l.syn_count >= syn_queue_limit(l);
   // Who proved itself by a connection that is in TIME_WAIT needs an ISN above: no cookie.
   const bool by_cookie =
@@ -229,9 +255,8 @@ bool Engine::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
 }
 
 /// An ACK out of nowhere: does its number show that we offered it? @return false: no.
-bool Engine::cookie_arrived(ListenGroup& g, const SynTuple& tuple, tcp::Segment& s,
+bool Engine::cookie_arrived(Listener& l, const SynTuple& tuple, tcp::Segment& s,
                             Instant now) noexcept {
-  Listener& l = member_for(g, tuple);
   if (l.options.syncookies == 0 || now - l.cookies_at > tcp::kCookieLife) return false;
   SynRecord r;
   r.local = tuple.local;
@@ -275,7 +300,7 @@ TcpFlow* Engine::new_child(const Listener& l, const SynTuple& t, Instant now) no
                               !t.remote.is_v4(),
                               VlanId(),
                               {t.local, t.local_port, 0},
-                              {t.remote, t.remote_port, 0}});
+                              {t.remote, t.remote_port, l.options.device.value()}});
   if (f == nullptr) return nullptr;
   f->ip = l.options.ip;
   f->mss_limit = l.config.mss;
@@ -308,7 +333,7 @@ Result<void> Engine::way_back(const Listener& l, const SynTuple& t, Egress& e,
                               Instant now) noexcept {
   e.asked = syn_asked_;
   auto ok = resolve_egress(e, IpProto::kTcp, {t.local, t.local_port, 0},
-                           {t.remote, t.remote_port, 0}, l.options.ip, now);
+                           {t.remote, t.remote_port, l.options.device.value()}, l.options.ip, now);
   syn_asked_ = e.asked;
   return ok;
 }

@@ -24,6 +24,7 @@ bool Engine::move_port(Port& p) noexcept {
   std::erase_if(polled_, [&](const Polled& q) { return q.port == &p; });
   leases_.give_up(p);
   std::swap(p, other);
+  tell_host(p);
   take_up(p);
   move_rules(p, *other.device);
   log<LogLevel::kInfo>("{}: goes on by another device, {}", p.link.name, p.device->caps().mode);
@@ -58,12 +59,12 @@ void Engine::move_rules(Port& p, const Device& from) noexcept {
   });
   for (Listener* l : listeners_)
     if (l != nullptr && std::erase_if(l->rules, is_old) != 0)
-      (void)steer_on(p, l->key, *l, l->rules);
+      (void)steer_on(p, l->key, l->options.device, *l, l->rules);
   for (UdpFlow* u : bound_udp_) {
     if (std::erase_if(u->rules, is_old) == 0) continue;
-    if (!u->key.local.addr.is_multicast()) (void)steer_on(p, u->key, *u, u->rules);
+    if (!u->key.local.addr.is_multicast()) (void)steer_on(p, u->key, u->device, *u, u->rules);
     for (const UdpGroup& g : u->groups)
-      if (g.carrier == p.link.index) (void)steer_on(p, group_key(*u, g), *u, u->rules);
+      if (g.carrier == p.link.index) (void)steer_on(p, group_key(*u, g), {}, *u, u->rules);
   }
 }
 

@@ -50,7 +50,8 @@ template <bool kV6>
   }
   const Demux::Ref found =
       demux_.find(DemuxKey::exact(IpProto::kTcp, s.dst(), s.dst_port(), s.src(), s.src_port()));
-  if (kind_of(found) != FlowKind::kTcp) return nullptr;
+  // An IPv4 address in IPv6's mapped form is no address of a frame (RFC 4291 §2.5.5.2).
+  if (kind_of(found) != FlowKind::kTcp || at<TcpFlow>(found).key.v6 != kV6) return nullptr;
   h.flow = &at<TcpFlow>(found);
   prefetch_beyond(*h.flow);
   h.path = {h.flow->key.local, h.flow->key.remote};
@@ -153,7 +154,9 @@ template <bool kV6>
   const Endpoint remote{u.src(), u.src_port(), 0};
   const Demux::Ref found =
       demux_.find(DemuxKey::exact(IpProto::kUdp, local.addr, local.port, remote.addr, remote.port));
-  if (kind_of(found) != FlowKind::kUdp) return nullptr;
+  if (kind_of(found) != FlowKind::kUdp || local.addr.is_v4() == kV6 || remote.addr.is_v4() == kV6)
+    return nullptr;
+  if (at<UdpBinding>(found).names_device) return nullptr;
   h.binding = &at<UdpBinding>(found);
   h.datagram_path = {local, remote};
   h.demux_version = demux_.version();

@@ -33,6 +33,11 @@ void publish(std::span<PortStats> rows, const Port& p) {
   }
 }
 
+/// Whose device brings its frames.
+IfIndex carrier_of(const net::Link& l) {
+  return l.kind == net::LinkKind::kVlan ? l.lower : l.index;
+}
+
 /// Payload of the largest packet that IP's length field can tell of, with the longest headers
 /// (RFC 791 §3.1: 60 + 60).
 constexpr uint32_t kMostInIp = UINT16_MAX - 120;
@@ -101,6 +106,7 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
   if (auto open = open_device(*port); !open) return refuse(open.error());
   Port* p = owned_ports_.emplace_back(std::move(port)).get();
   ports_.push_back(p);
+  tell_host(*p);
   take_up(*p);
   will_port(*p);
   log<LogLevel::kInfo>("{}: carried by {}, {} queue(s)", p->link.name, p->device->caps().mode,
@@ -108,9 +114,9 @@ Carried<Port*> Engine::open_port(IfIndex carrier) {
   // Sockets bound to every address hear the new interface too.
   for (Listener* l : listeners_)
     if (l != nullptr && l->key.local.addr.is_unspecified())
-      (void)steer_on(*p, l->key, *l, l->rules);
+      (void)steer_on(*p, l->key, l->options.device, *l, l->rules);
   for (UdpFlow* u : bound_udp_)
-    if (u->key.local.addr.is_unspecified()) (void)steer_on(*p, u->key, *u, u->rules);
+    if (u->key.local.addr.is_unspecified()) (void)steer_on(*p, u->key, u->device, *u, u->rules);
   return p;
 }
 
@@ -228,10 +234,9 @@ Carried<Reach> Engine::reach(const IpAddr& local) {
 
 Carried<FlowRule> Engine::steer(Port& port, const FlowKey& key, FlowTag tag) {
   FlowKey asked = key;
-  if (!port.device->caps().vlan_rules)
-    asked.vlan = VlanId();
-  else if (asked.vlan == VlanId())
-    asked.vlan = vlan_of(key.local.addr);
+  const DeviceCaps& caps = port.device->caps();
+  if (!caps.link_rules && (!caps.vlan_rules || asked.vlan == kUntagged)) asked.vlan = VlanId();
+  if (caps.vlan_rules && asked.vlan == VlanId()) asked.vlan = vlan_of(key.local.addr);
   auto rule = port.device->steer(asked, tag, port.queue());
   if (rule) return std::move(*rule);
   // A rule of the same key brings the same frames; the demux tells the flows apart.
@@ -239,9 +244,16 @@ Carried<FlowRule> Engine::steer(Port& port, const FlowKey& key, FlowTag tag) {
   return std::unexpected(Refusal{Carriage::kSteering, rule.error().code, rule.error().where});
 }
 
-/// Rules of a bound flow on one port: two for a wildcard of both families.
-Carried<void> Engine::steer_on(Port& port, const FlowKey& key, const Flow& f,
+/// Rules of a bound flow on one port: two for a wildcard of both families, none if `device` names
+/// an interface that is not on its wire.
+Carried<void> Engine::steer_on(Port& port, FlowKey key, IfIndex device, const Flow& f,
                                std::vector<FlowRule>& rules) {
+  if (device != IfIndex()) {
+    const net::Link* const link = reader_.snapshot().links->find(device);
+    if (link == nullptr || carrier_of(*link) != port.link.index) return {};
+    key.vlan = link->kind == net::LinkKind::kVlan ? link->vlan : kUntagged;
+  }
+  if (f.kind == FlowKind::kListener) suspect_kernel(port, key.local.port);
   auto rule = steer(port, key, f.tag);
   if (!rule) return std::unexpected(rule.error());
   if (*rule) rules.push_back(std::move(*rule));
@@ -249,21 +261,37 @@ Carried<void> Engine::steer_on(Port& port, const FlowKey& key, const Flow& f,
   FlowKey v4 = key;
   v4.v6 = false;
   v4.local.addr = IpAddr::any_v4();
-  return steer_on(port, v4, f, rules);
+  return steer_on(port, v4, {}, f, rules);  // which names the link already
 }
 
-Carried<void> Engine::steer_bound(const Flow& f, std::vector<FlowRule>& rules) {
+Carried<Port*> Engine::port_of_device(IfIndex device) {
+  const net::Link* const link = reader_.snapshot().links->find(device);
+  if (link == nullptr)
+    return std::unexpected(Refusal{Carriage::kInterface, ENODEV, "SO_BINDTODEVICE: it is gone"});
+  if (link->is_loopback())
+    return std::unexpected(Refusal{Carriage::kLoopback, 0, "SO_BINDTODEVICE: loopback"});
+  if (link->vlan_8021ad)
+    return std::unexpected(Refusal{Carriage::kInterface, 0, "SO_BINDTODEVICE: 802.1ad"});
+  return open_port(carrier_of(*link));
+}
+
+Carried<void> Engine::steer_bound(const Flow& f, IfIndex device, std::vector<FlowRule>& rules) {
+  if (device != IfIndex() && !f.key.local.addr.is_multicast()) {
+    auto port = port_of_device(device);
+    if (!port) return std::unexpected(port.error());
+    return steer_on(**port, f.key, device, f, rules);
+  }
   if (f.key.local.addr.is_unspecified()) {
     auto open = open_all_ports();
     if (!open) return std::unexpected(open.error());
     for (Port* p : ports_)
-      if (auto ok = steer_on(*p, f.key, f, rules); !ok) return ok;
+      if (auto ok = steer_on(*p, f.key, {}, f, rules); !ok) return ok;
     return {};
   }
   if (f.key.local.addr.is_multicast()) return {};  // the rules come with the membership
   auto port = port_of_address(f.key.local.addr);
   if (!port) return std::unexpected(port.error());
-  return steer_on(**port, f.key, f, rules);
+  return steer_on(**port, f.key, {}, f, rules);
 }
 
 }  // namespace vireo

@@ -120,7 +120,7 @@ void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now)
   if (f.proto == IpProto::kTcp) [[likely]]
     receive_tcp(port, f, eth, std::move(packet), segments_of(d.flags), now);
   else
-    receive_udp(f, std::move(packet));
+    receive_udp(port, f, std::move(packet));
 }
 
 void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth, PacketChain packet,
@@ -166,24 +166,20 @@ void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth,
 void Engine::receive_stranger(const Incoming& in, const tcp::Segment& s, Instant now) noexcept {
   stats_.rx_unknown_flow.add();
   tcp::Plan plan;
-  if (!tcp::reset_for(s, in.frame.payload_bytes, plan) || !may_answer(in) || !resets_.allow(now))
+  if (!tcp::reset_for(s, in.frame.payload_bytes, plan) || heard_by(in) == nullptr ||
+      !resets_.allow(now))
     return;
   reply(in, plan);
   stats_.resets_sent.add();
 }
 
-/// Never an answer to a group, to nobody, or to ourselves (RFC 1122 §3.2.1.3, §4.2.3.10).
-bool Engine::may_answer(const Incoming& in) const noexcept {
-  const IpAddr dst = in.frame.dst();
-  const IpAddr src = in.frame.src();
-  if (in.frame.is_to_group_mac() || dst.is_multicast() || dst.is_limited_broadcast()) return false;
-  if (src.is_multicast() || src.is_unspecified() || src.is_limited_broadcast() ||
-      src.is_loopback() || src == dst)
-    return false;
-  const auto& addrs = reader_.snapshot().addrs->all;
-  return std::none_of(addrs.begin(), addrs.end(), [&](const net::Addr& a) {
-    return a.addr == src || a.broadcast == src || a.broadcast == dst;
-  });
+/// The interface by which a segment came that may be answered; null: it may not. Never is a group,
+/// nobody, or we ourselves (RFC 1122 §3.2.1.3, §4.2.3.10).
+const net::Link* Engine::heard_by(const Incoming& in) noexcept {
+  if (in.frame.is_to_group_mac()) return nullptr;
+  const net::Link* const link = link_of(in.port, in.frame);
+  return link != nullptr && may_come(in.frame.src(), in.frame.dst(), *link).answers ? link
+                                                                                    : nullptr;
 }
 
 Demux::Ref Engine::find_bound(IpProto proto, const IpAddr& local, uint16_t port) noexcept {
@@ -239,16 +235,23 @@ UdpFlow& Engine::member_for(const std::vector<UdpFlow*>& flows,
   return *flows[(h >> 32) * flows.size() >> 32];
 }
 
-void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
+void Engine::receive_udp(const Port& port, const ParsedFrame& f, PacketChain packet) noexcept {
   const IpAddr dst = f.dst();
   const auto key = DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port);
   Demux::Ref r = demux_.find(key);
-  if (r == 0) {
-    r = find_bound(IpProto::kUdp, dst, f.dst_port);
+  if (r == 0 || at<UdpBinding>(r).names_device) {
+    const net::Link* const link = link_of(port, f);
+    if (link == nullptr || !may_come(f.src(), dst, *link).may) {
+      stats_.rx_unknown_flow.add();
+      return;
+    }
+    if (r == 0) r = find_bound(IpProto::kUdp, dst, f.dst_port);
     if (kind_of(r) != FlowKind::kUdp) {
       stats_.rx_unknown_flow.add();
       return;
     }
+    if (at<UdpBinding>(r).names_device) [[unlikely]]
+      return receive_by_device(&at<UdpBinding>(r), *link, f, std::move(packet));
     demux_.remember(key, r);
   }
   const auto& flows = at<UdpBinding>(r).flows;
@@ -256,6 +259,33 @@ void Engine::receive_udp(const ParsedFrame& f, PacketChain packet) noexcept {
     deliver_multicast(flows, std::move(packet));
   else
     deliver_udp(member_for(flows, f), std::move(packet));
+}
+
+/// Of those that are bound alike, who hears what came by `link`: who is bound to it goes before who
+/// is bound to none. Where nobody does, those that are bound less narrowly are asked.
+void Engine::receive_by_device(UdpBinding* b, const net::Link& link, const ParsedFrame& f,
+                               PacketChain packet) noexcept {
+  const auto device = [](const UdpFlow* u) { return u->device; };
+  const auto next = [&](const UdpBinding& tried) -> UdpBinding* {
+    Demux::Ref r = 0;
+    if (tried.key.remote_port != 0)
+      r = demux_.find_own(DemuxKey::bound(IpProto::kUdp, f.dst(), f.dst_port, f.is_v6));
+    if (r == 0) r = demux_.find_own(DemuxKey::bound(IpProto::kUdp, IpAddr(), f.dst_port, f.is_v6));
+    return kind_of(r) == FlowKind::kUdp && &at<UdpBinding>(r) != &tried ? &at<UdpBinding>(r)
+                                                                        : nullptr;
+  };
+  for (; b != nullptr; b = next(*b)) {
+    std::vector<UdpFlow*> hear;
+    for (const IfIndex wanted : {link.index, IfIndex()})
+      if (hear.empty() || f.dst().is_multicast())
+        std::ranges::copy_if(b->flows, std::back_inserter(hear),
+                             [&](const UdpFlow* u) { return device(u) == wanted; });
+    if (hear.empty()) continue;
+    if (f.dst().is_multicast() && hear.size() > 1)
+      return deliver_multicast(hear, std::move(packet));
+    return deliver_udp(member_for(hear, f), std::move(packet));
+  }
+  stats_.rx_unknown_flow.add();
 }
 
 void Engine::receive_icmp(const ParsedFrame& f, Instant now) noexcept {
@@ -269,7 +299,8 @@ void Engine::receive_icmp(const ParsedFrame& f, Instant now) noexcept {
     const SynTuple t{e->local.addr, e->remote.addr, e->local.port, e->remote.port};
     if (tcp::SynRecord* r = syns_.find(t)) told_of_record(*r, Seq32(e->tcp_seq));
   }
-  const Demux::Ref r = demux_.find(
+  // Whose very tuple is quoted: who is bound without a peer has sent to many, and none is the one.
+  const Demux::Ref r = demux_.find_own(
       DemuxKey::exact(e->proto, e->local.addr, e->local.port, e->remote.addr, e->remote.port));
   switch (kind_of(r)) {
     case FlowKind::kTcp: {

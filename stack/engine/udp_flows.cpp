@@ -22,20 +22,21 @@ struct Engine::Datagram {
 };
 
 Carried<UdpFlow*> Engine::udp_open(const Endpoint& local, const Endpoint& remote, bool v6only,
-                                   void* owner, SocketStats& stats) {
+                                   void* owner, SocketStats& stats, IfIndex device) {
   UdpFlow* u = udp_.alloc();
   if (u == nullptr) return std::unexpected(Refusal{Carriage::kMemory, ENOMEM, "UDP flows"});
   u->kind = FlowKind::kUdp;
   u->tag = FlowTag(udp_.handle(*u).index + 1);
   u->key = FlowKey{IpProto::kUdp, !local.addr.is_v4(), VlanId(), local, remote};
   u->v6only = v6only;
+  u->device = device;
   u->owner = owner;
   u->stats = &stats;
   if (auto ok = bind_keys(*u); !ok) {
     udp_.free(*u);
     return std::unexpected(ok.error());
   }
-  if (auto ok = steer_bound(*u, u->rules); !ok) {
+  if (auto ok = steer_bound(*u, device, u->rules); !ok) {
     unbind_keys(*u);
     udp_.free(*u);
     return std::unexpected(ok.error());
@@ -67,7 +68,26 @@ Carried<void> Engine::udp_join(UdpFlow& u, const IpAddr& group, IfIndex ifindex)
   if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u); !ok)
     return ok;
   u.groups.push_back({group, (*port)->link.index, hop->vlan});
-  return steer_on(**port, group_key(u, u.groups.back()), u, u.rules);
+  return steer_on(**port, group_key(u, u.groups.back()), {}, u, u.rules);
+}
+
+Carried<void> Engine::hear_by(UdpFlow& u, IfIndex device) {
+  if (u.device == device) return {};
+  unbind_keys(u);  // which leaves its rules to those that it shares them with
+  u.rules.clear();
+  u.device = device;
+  if (auto ok = bind_keys(u); !ok) return ok;
+  u.exact = u.key.is_exact() ? &at<UdpBinding>(demux_.find_own(demux_key(u.key))) : nullptr;
+  if (auto ok = steer_bound(u, device, u.rules); !ok) return ok;
+  for (const UdpGroup& g : u.groups) {
+    if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, g.group, u.key.local.port, false), u);
+        !ok)
+      return ok;
+    for (Port* p : ports_)
+      if (p->link.index == g.carrier && !p->dead)
+        if (auto ok = steer_on(*p, group_key(u, g), {}, u, u.rules); !ok) return ok;
+  }
+  return {};
 }
 
 void Engine::udp_leave(UdpFlow& u, const IpAddr& group, IfIndex) {
@@ -144,8 +164,10 @@ IpSettings ip_to(const UdpFlow& u, const Endpoint& dst) {
 
 /// Looks the way to egress_to up again.
 Result<void> Engine::refresh_egress(UdpFlow& u, Instant now) noexcept {
-  const auto way = resolve_egress(u.egress, IpProto::kUdp, u.egress_from, u.egress_to,
-                                  ip_to(u, u.egress_to), now);
+  Endpoint to = u.egress_to;
+  if (u.device != IfIndex()) to.scope = u.device.value();
+  const auto way =
+      resolve_egress(u.egress, IpProto::kUdp, u.egress_from, to, ip_to(u, u.egress_to), now);
   const bool is_plain = way.has_value() && u.egress.header.is_plain_udp() && u.egress.mtu > 28;
   u.plain_room =
       is_plain ? std::min(u.egress.mtu - 28, pool_->frame_bytes() - PacketPool::kHeadroom) + 1 : 0;

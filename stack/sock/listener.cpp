@@ -91,7 +91,8 @@ ListenOptions listen_options(const File& f, int fd) {
           .fast_open_without_cookie =
               o.fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoServerNoCookie) != 0,
           .fast_open_keys = fast == 0 ? tcp::FastOpenKeys() : tcp_socket::fast_open_keys(fd),
-          .ip = ip_settings(o, v6)};
+          .ip = ip_settings(o, v6),
+          .device = IfIndex(static_cast<uint32_t>(o.bound_ifindex))};
 }
 
 namespace {

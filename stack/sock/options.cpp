@@ -4,6 +4,7 @@
 #include <linux/net_tstamp.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
+#include <net/if.h>
 
 #include <algorithm>
 #include <cstring>
@@ -262,6 +263,8 @@ void apply_tcp(File& f, int fd, int level, int name) {
     const uint16_t mss = f.listener().config.mss;
     f.listener().config = f.tcp.options.config();
     f.listener().config.mss = std::min(mss, f.listener().config.mss);
+    // Refused (an interface that is not carried): the kernel's listener beneath hears by it.
+    (void)e.hear_by(f.listener(), of_listener.device);
     f.listener().options = of_listener;
     return;
   }
@@ -292,8 +295,12 @@ void apply_tcp(File& f, int fd, int level, int name) {
     if (name == TCP_QUICKACK) tcp::set_quickack(t, o.quickack != 0, now);
     apply_tcp_limits(f, t, name);
   }
-  if (level == IPPROTO_IP || level == IPPROTO_IPV6 || name == SO_MARK) {
+  const bool names_way = level == SOL_SOCKET &&
+                         (name == SO_MARK || name == SO_BINDTODEVICE || name == SO_BINDTOIFINDEX);
+  if (level == IPPROTO_IP || level == IPPROTO_IPV6 || names_way) {
     flow.ip = ip_settings(o, flow.key.v6);
+    if (level == SOL_SOCKET && name != SO_MARK && !flow.key.remote.addr.is_link_local())
+      flow.key.remote.scope = static_cast<uint32_t>(o.bound_ifindex);
     flow.egress.generation = 0;
     if (flow.ip.mtu_discover == IP_PMTUDISC_DONT && !flow.key.v6) tcp::stop_mtu_probing(t);
   }
@@ -739,8 +746,24 @@ Result<void> set_untold(File& f, int fd, int level, int name, const void* value,
   return {};
 }
 
+/// As net/core/sock.c sock_getbindtodevice(): the name with its end, no bytes of none.
+Result<void> give_device(int fd, int index, void* value, socklen_t* len) {
+  if (index == 0) {
+    *len = 0;
+    return {};
+  }
+  if (*len < IFNAMSIZ) return fail(EINVAL, "getsockopt");
+  ifreq r{};
+  r.ifr_ifindex = index;
+  if (libc().ioctl(fd, SIOCGIFNAME, &r) != 0) return fail_errno("getsockopt");
+  *len = static_cast<socklen_t>(strnlen(r.ifr_name, IFNAMSIZ - 1)) + 1;
+  std::memcpy(value, r.ifr_name, *len);
+  return {};
+}
+
 /// What an accepted connection was given, for it has no kernel socket that could tell.
-std::optional<Result<void>> get_kept(File& f, int level, int name, void* value, socklen_t* len) {
+std::optional<Result<void>> get_kept(Handle h, int level, int name, void* value, socklen_t* len) {
+  File& f = *h.file;
   const SocketOptions& o = *f.tcp.options;
   if (level == SOL_SOCKET) {
     switch (name) {
@@ -755,6 +778,10 @@ std::optional<Result<void>> get_kept(File& f, int level, int name, void* value, 
           return give(o.max_pacing_rate, value, len);
         return give(static_cast<uint32_t>(std::min<uint64_t>(o.max_pacing_rate, UINT32_MAX)), value,
                     len);
+      case SO_BINDTODEVICE:
+        return give_device(h.fd, o.bound_ifindex, value, len);
+      case SO_BINDTOIFINDEX:
+        return give_int(o.bound_ifindex, value, len);
       case SO_RCVBUF:
         // Not the placeholder's, which has what others set.
         if (!o.rcvbuf_set) return give_int(f.stack->defaults().tcp_rmem.initial, value, len);
@@ -840,7 +867,7 @@ Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* l
   if (f.is_carried() && (f.placeholder || (f.is_tcp() && is_untold(level, name)))) {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockopt");
-    if (auto r = get_kept(f, level, name, value, len)) return *r;
+    if (auto r = get_kept(h, level, name, value, len)) return *r;
   }
   if (f.is_tcp() && is_untold(level, name))
     if (const auto on = f.stack->spare_shadows().nodelay(f))

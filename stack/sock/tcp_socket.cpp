@@ -135,7 +135,8 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
 
   const EngineGuard guard(e);
   const Instant now = Clock::now();
-  const auto flow = e.tcp_connect(*route, *from, to, s.options.config(), ip, &f, *f.stats, now,
+  const Endpoint peer{to.addr, to.port, way.oif.value()};
+  const auto flow = e.tcp_connect(*route, *from, peer, s.options.config(), ip, &f, *f.stats, now,
                                   fast, std::move(lease));
   if (!flow) return std::unexpected(flow.error());
   (*flow)->port_origin = s.port;

@@ -49,6 +49,9 @@ void DeviceContract::open(const PairOptions& options) {
     ASSERT_TRUE(q) << q.error().where << ": " << std::strerror(q.error().code);
     queues_[side] = std::move(*q);
     queue(side).rx_refill();
+    const HostLink links[] = {{VlanId(), pair_->mac(side)}, {VlanId(5), pair_->mac(side)}};
+    const IpAddr addresses[] = {pair_->v4(side), pair_->v6(side)};
+    pair_->device(side).set_host({links, addresses});
     auto rule = pair_->device(side).steer(local_key(side), FlowTag(0), queue(side));
     ASSERT_TRUE(rule) << rule.error().where << ": " << std::strerror(rule.error().code);
     rules_.push_back(std::move(*rule));

@@ -10,11 +10,13 @@
 
 #include "../frames.h"
 #include "core/arena.h"
+#include "dev/xdp/ethtool.h"
 #include "dev/xdp/xdp.h"
 
 namespace vireo::test {
 
-inline const IpAddr kAddress[2] = {*IpAddr::parse("10.0.0.1"), *IpAddr::parse("10.0.0.2")};
+inline const IpAddr kAddress[] = {*IpAddr::parse("10.0.0.1"), *IpAddr::parse("10.0.0.2"),
+                                  *IpAddr::parse("fd76::1"), *IpAddr::parse("fd76::2")};
 inline constexpr uint16_t kPort = 7000;
 
 struct End {
@@ -24,9 +26,11 @@ struct End {
       : arena(Arena::create(size_t{frames} * 2048, false).value_or(Arena())),
         pool(std::make_unique<PacketPool>(arena.bytes().first(size_t{frames} * 2048), 2048U)) {
     auto opened = open_xdp(ifindex, arena, options);
-    if (opened)
+    if (opened) {
       device = std::move(*opened);
-    else
+      const HostLink link{VlanId(), xdp::describe(ifindex)->mac};
+      device->set_host({{&link, 1}, kAddress});
+    } else
       error = opened.error();
   }
   bool open_queue(uint32_t id = 0) {

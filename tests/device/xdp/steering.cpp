@@ -27,8 +27,11 @@ const IpAddr kPeer6 = *IpAddr::parse("fd76::2");
 const IpAddr kRouter6 = *IpAddr::parse("fd76::99");
 const IpAddr kGroup6 = *IpAddr::parse("ff02::1:2");
 constexpr Mac kOurMac{2, 0, 0, 0, 0, 1};
+constexpr Mac kVlanMac{2, 0, 0, 0, 0, 5};  ///< of VLAN 7
 constexpr Mac kOtherMac{2, 0, 0, 0, 0, 9};
 constexpr Mac kGroupMac{1, 0, 0x5e, 1, 2, 3};
+constexpr Mac kBroadcastMac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+const IpAddr kBroadcast4 = *IpAddr::parse("10.0.0.255");
 
 constexpr IpProto kTcp = IpProto::kTcp;
 constexpr IpProto kUdp = IpProto::kUdp;
@@ -86,8 +89,25 @@ const FlowKey kWildUdp4 = key(kUdp, IpAddr::any_v4(), 80);
 const FlowKey kWildTcp6 = key(kTcp, IpAddr(), 80);
 const FlowKey kWildUdp6 = key(kUdp, IpAddr(), 80);
 
-Bytes error4(const Bytes& sent, unsigned type = 3, size_t quoted = 28) {
-  return icmp_error(kRouter4, kOurs4, kOurMac, type, 3, sent, quoted);
+FlowKey on_link(FlowKey k, VlanId link) {
+  k.vlan = link;
+  return k;
+}
+
+/// Beyond those that lie in the array, so that some are in the table.
+std::vector<IpAddr> more_addresses() {
+  std::vector<IpAddr> all{kOurs4, kOurs6};
+  for (int i = 100; i < 112; ++i) {
+    all.push_back(*IpAddr::parse("10.0.0." + std::to_string(i)));
+    all.push_back(*IpAddr::parse("fd76::" + std::to_string(i)));
+  }
+  all.push_back(kAlso4);
+  all.push_back(kAlso6);
+  return all;
+}
+
+Bytes error4(const Bytes& sent, unsigned type = 3, size_t quoted = 28, unsigned code = 3) {
+  return icmp_error(kRouter4, kOurs4, kOurMac, type, code, sent, quoted);
 }
 Bytes error6(const Bytes& sent, unsigned type = 2, size_t quoted = 48) {
   return icmp_error(kRouter6, kOurs6, kOurMac, type, 0, sent, quoted);
@@ -133,7 +153,45 @@ const Case kCases[] = {
     {"wild6_leaves_v4", {kWildTcp6}, kTcp4, To::kKernel},
     {"wild_other_port", {kWildTcp4}, frame(kTcp, kPeer4, 5000, kOurs4, 81), To::kKernel},
     {"wild_other_protocol", {kWildTcp4}, kUdp4, To::kKernel},
-    {"wild_group_frame", {kWildUdp4}, frame(kUdp, kPeer4, 5000, kGroup4, 80, kGroupMac), To::kUs},
+    // Who else hears a group or a broadcast gets it from the kernel alone, and so does the socket.
+    {"wild_group_frame",
+     {kWildUdp4},
+     frame(kUdp, kPeer4, 5000, kGroup4, 80, kGroupMac),
+     To::kKernel},
+    {"wild_group_frame6",
+     {kWildUdp6},
+     frame(kUdp, kPeer6, 5000, kGroup6, 80, kGroupMac),
+     To::kKernel},
+    {"wild_broadcast",
+     {kWildUdp4},
+     frame(kUdp, kPeer4, 5000, kBroadcast4, 80, kBroadcastMac),
+     To::kKernel},
+    {"wild_limited_broadcast",
+     {kWildUdp4},
+     frame(kUdp, kPeer4, 5000, *IpAddr::parse("255.255.255.255"), 80, kBroadcastMac),
+     To::kKernel},
+    {"wild_to_nobody", {kWildUdp4}, frame(kUdp, kPeer4, 5000, IpAddr::any_v4(), 80), To::kKernel},
+    {"wild_to_nobody6", {kWildUdp6}, frame(kUdp, kPeer6, 5000, IpAddr(), 80), To::kKernel},
+    {"wild_forwarded_tcp4", {kWildTcp4}, frame(kTcp, kPeer4, 5000, kRouter4, 80), To::kKernel},
+    {"wild_forwarded_udp4", {kWildUdp4}, frame(kUdp, kPeer4, 5000, kRouter4, 80), To::kKernel},
+    {"wild_forwarded_tcp6", {kWildTcp6}, frame(kTcp, kPeer6, 5000, kRouter6, 80), To::kKernel},
+    {"wild_forwarded_udp6", {kWildUdp6}, frame(kUdp, kPeer6, 5000, kRouter6, 80), To::kKernel},
+    {"wild_unicast_to_a_group_station",
+     {kWildUdp4},
+     frame(kUdp, kPeer4, 5000, kOurs4, 80, kGroupMac),
+     To::kKernel},
+    {"local_unicast_to_all_stations",
+     {kLocalUdp4},
+     frame(kUdp, kPeer4, 5000, kOurs4, 80, kBroadcastMac),
+     To::kKernel},
+    {"local_other_station",
+     {kLocalTcp4},
+     frame(kTcp, kPeer4, 5000, kOurs4, 80, kOtherMac),
+     To::kKernel},
+    {"local6_other_station",
+     {kLocalTcp6},
+     frame(kTcp, kPeer6, 5000, kOurs6, 80, kOtherMac),
+     To::kKernel},
     {"wild_other_station",
      {kWildTcp4},
      frame(kTcp, kPeer4, 5000, kOurs4, 80, kOtherMac),
@@ -158,7 +216,41 @@ const Case kCases[] = {
     {"vlan", {kExactTcp4}, with_tag(kTcp4, 0x8100, 5), To::kUs},
     {"vlan6", {kExactTcp6}, with_tag(kTcp6, 0x8100, 5), To::kUs},
     {"vlan_priority", {kLocalUdp4}, with_tag(kUdp4, 0x8100, 0xe000), To::kUs},
-    {"two_vlans", {kWildTcp4}, with_tag(with_tag(kTcp4, 0x8100, 5), 0x88a8, 6), To::kUs},
+    {"vlan_wild", {kWildTcp4}, with_tag(kTcp4, 0x8100, 5), To::kUs},
+    {"vlan_wild6", {kWildTcp6}, with_tag(kTcp6, 0x8100, 5), To::kUs},
+    {"vlan_that_is_not_here", {kWildTcp4}, with_tag(kTcp4, 0x8100, 6), To::kKernel},
+    {"vlan_that_is_not_here_exact", {kExactTcp4}, with_tag(kTcp4, 0x8100, 6), To::kKernel},
+    {"vlan_with_a_station_of_its_own",
+     {kWildTcp4},
+     with_tag(frame(kTcp, kPeer4, 5000, kOurs4, 80, kVlanMac), 0x8100, 7),
+     To::kUs},
+    {"vlan_to_the_station_of_another",
+     {kWildTcp4},
+     with_tag(frame(kTcp, kPeer4, 5000, kOurs4, 80, kVlanMac), 0x8100, 5),
+     To::kKernel},
+    {"service_vlan", {kWildTcp4}, with_tag(kTcp4, 0x88a8, 5), To::kKernel},
+    {"two_vlans", {kWildTcp4}, with_tag(with_tag(kTcp4, 0x8100, 5), 0x88a8, 5), To::kKernel},
+    {"two_vlans_inner_first",
+     {kWildTcp4},
+     with_tag(with_tag(kTcp4, 0x8100, 5), 0x8100, 5),
+     To::kKernel},
+    {"link_untagged", {on_link(kWildTcp4, kUntagged)}, kTcp4, To::kUs},
+    {"link_untagged_leaves_a_vlan",
+     {on_link(kWildTcp4, kUntagged)},
+     with_tag(kTcp4, 0x8100, 5),
+     To::kKernel},
+    {"link_vlan", {on_link(kWildUdp4, VlanId(5))}, with_tag(kUdp4, 0x8100, 5), To::kUs},
+    {"link_vlan_leaves_untagged", {on_link(kWildUdp4, VlanId(5))}, kUdp4, To::kKernel},
+    {"link_vlan_leaves_another",
+     {on_link(kLocalUdp4, VlanId(5))},
+     with_tag(frame(kUdp, kPeer4, 5000, kOurs4, 80, kVlanMac), 0x8100, 7),
+     To::kKernel},
+    {"link_vlan6", {on_link(kWildTcp6, VlanId(5))}, with_tag(kTcp6, 0x8100, 5), To::kUs},
+    {"link_untagged6_leaves_a_vlan",
+     {on_link(kLocalTcp6, kUntagged)},
+     with_tag(kTcp6, 0x8100, 5),
+     To::kKernel},
+    {"link_of_one_beside_any", {on_link(kWildTcp4, VlanId(5)), kWildTcp4}, kTcp4, To::kUs},
     {"three_vlans",
      {kWildTcp4},
      with_tag(with_tag(with_tag(kTcp4, 0x8100, 5), 0x8100, 6), 0x88a8, 7),
@@ -205,6 +297,24 @@ const Case kCases[] = {
      {kWildTcp4},
      icmp_error(kRouter4, kOurs4, kOtherMac, 3, 3, kSentTcp4, 28),
      To::kKernel},
+    // Of a datagram's error its own socket hears by the kernel's beneath, if it has asked.
+    {"icmp_local_udp", {kLocalUdp4}, error4(kSentUdp4), To::kKernel},
+    {"icmp_wild_udp", {kWildUdp4}, error4(kSentUdp4), To::kKernel},
+    {"icmp_wild_udp_too_big", {kWildUdp4}, error4(kSentUdp4, 3, 28, 4), To::kUs},
+    {"icmp6_wild_udp", {kWildUdp6}, error6(kSentUdp6, 1), To::kKernel},
+    {"icmp6_wild_udp_too_big", {kWildUdp6}, error6(kSentUdp6, 2), To::kUs},
+    {"icmp_forwarded",
+     {kWildTcp4},
+     icmp_error(kPeer4, kRouter4, kOurMac, 3, 3, frame(kTcp, kRouter4, 80, kPeer4, 5000), 28),
+     To::kKernel},
+    {"icmp_quotes_another_host",
+     {kExactTcp4},
+     icmp_error(kRouter4, kAlso4, kOurMac, 3, 3, kSentTcp4, 28),
+     To::kKernel},
+    {"icmp6_quotes_another_host",
+     {kExactTcp6},
+     icmp_error(kRouter6, kAlso6, kOurMac, 1, 0, kSentTcp6, 48),
+     To::kKernel},
     {"icmp_time_exceeded", {kExactTcp4}, error4(kSentTcp4, 11), To::kUs},
     {"icmp_parameter_problem", {kExactTcp4}, error4(kSentTcp4, 12), To::kUs},
     {"icmp_vlan", {kExactTcp4}, with_tag(error4(kSentTcp4), 0x8100, 5), To::kUs},
@@ -250,6 +360,10 @@ TEST_P(Steering, EveryFrameGoesToOneSide) {
   ASSERT_TRUE(device) << device.error().where;
   auto queue = (*device)->open_queue(QueueId(0), pool);
   ASSERT_TRUE(queue) << queue.error().where;
+  const HostLink links[] = {{VlanId(), kOurMac}, {VlanId(5), kOurMac}, {VlanId(7), kVlanMac}};
+  (*device)->set_host({links, more_addresses()});
+  const IpAddr few[] = {kAlso4, kOurs4, kAlso6, kOurs6};
+  (*device)->set_host({links, few});
   const RawPort wire(veth.index(1));
   const RawPort kernel(veth.index(0));
   ASSERT_TRUE(wire.open() && kernel.open());
@@ -304,6 +418,14 @@ TEST_P(Steering, EveryFrameGoesToOneSide) {
     EXPECT_EQ(outcome(), c.to) << "among other rules of the same ports";
   }
   EXPECT_EQ(outcome(), c.to) << "after the other rules ended";
+  (*device)->set_host({links, more_addresses()});
+  EXPECT_EQ(outcome(), c.to) << "of a host with many addresses";
+  if (c.to == To::kUs &&
+      std::ranges::all_of(c.keys, [](const FlowKey& k) { return k.local.addr.is_unspecified(); })) {
+    const IpAddr others[] = {*IpAddr::parse("10.0.0.100"), *IpAddr::parse("fd76::111")};
+    (*device)->set_host({links, others});
+    EXPECT_EQ(outcome(), To::kKernel) << "after the address went";
+  }
   rules.clear();
   EXPECT_EQ(outcome(), To::kKernel) << "after the rules ended";
 }

@@ -1,0 +1,149 @@
+// What of a wire is this host's: the devices are told, and what a device takes all the same is
+// judged here as Linux does it before it looks for a socket: by which interface it came, whether
+// that is the station it was sent to, whether the destination is an address of ours and the source
+// one that may be (net/ipv4/route.c ip_route_input_slow(), net/ipv4/fib_frontend.c
+// fib_validate_source(), net/ipv6/ip6_input.c). What the kernel would not give to a socket, it
+// would have dropped: so do we.
+#include <algorithm>
+
+#include "stack/engine/engine.h"
+#include "stack/net/lookup.h"
+
+namespace vireo {
+namespace {
+
+/// It and the VLANs on it whose tags a device can tell: 802.1Q.
+bool is_on_wire(const net::Link& l, const Port& port) {
+  return l.index == port.link.index ||
+         (l.kind == net::LinkKind::kVlan && l.lower == port.link.index && !l.vlan_8021ad);
+}
+
+/// Duplicate detection is not over, or has failed: not ours yet (RFC 4862 §5.4).
+bool is_unproved(const net::Addr& a) {
+  return has(a.flags, net::AddrFlags::kTentative | net::AddrFlags::kDadFailed);
+}
+
+/// Linux's rp_filter (ip-sysctl).
+enum ReversePath : uint8_t { kAny = 0, kStrict = 1, kLoose = 2 };
+
+}  // namespace
+
+void Engine::tell_host(Port& port) {
+  const auto& snapshot = reader_.snapshot();
+  std::vector<HostLink> links;
+  for (const net::Link& l : snapshot.links->all)
+    if (is_on_wire(l, port) && l.is_up())
+      links.push_back({l.index == port.link.index ? VlanId() : l.vlan, l.mac});
+  std::vector<IpAddr> addresses;
+  for (const net::Addr& a : snapshot.addrs->all) {
+    if (a.addr.is_loopback() || is_unproved(a)) continue;
+    if (!a.addr.is_v4() && a.addr.is_link_local()) {  // ours on its own link alone
+      const net::Link* const l = snapshot.links->find(a.ifindex);
+      if (l == nullptr || !is_on_wire(*l, port)) continue;
+    }
+    if (std::ranges::find(addresses, a.addr) == addresses.end()) addresses.push_back(a.addr);
+  }
+  port.device->set_host({links, addresses});
+}
+
+/// Behind a change of the kernel's tables. Until now the kernel had what came for an address that
+/// is new.
+void Engine::follow_host() {
+  const auto& snapshot = reader_.snapshot();
+  if (told_links_ == snapshot.links && told_addrs_ == snapshot.addrs) return;
+  told_links_ = snapshot.links;
+  told_addrs_ = snapshot.addrs;
+  for (Port* p : ports_) {
+    if (p->dead) continue;
+    for (const Listener* l : listeners_)
+      if (l != nullptr && !l->rules.empty()) suspect_kernel(*p, l->key.local.port);
+    tell_host(*p);
+  }
+}
+
+void Engine::suspect_kernel(Port& port, uint16_t local_port) {
+  if (!port.device->caps().asks_kernel) return;
+  port.device->ask_kernel(local_port, true);
+  kernel_connections_.suspect(local_port);
+}
+
+std::optional<KernelConnections::Question> Engine::to_ask(Instant now, std::vector<IpAddr>& own) {
+  const auto q = kernel_connections_.due(now);
+  own.clear();
+  if (q)
+    for (const net::Addr& a : reader_.snapshot().addrs->all) own.push_back(a.addr);
+  return q;
+}
+
+void Engine::kernel_said(const KernelConnections::Question& q, bool has_some,
+                         Instant now) noexcept {
+  if (!kernel_connections_.answered(q, has_some, now)) return;
+  for (Port* p : ports_)
+    if (!p->dead) p->device->ask_kernel(q.port, false);
+}
+
+/// The interface that a frame came in by; null: it has a tag that none here has, or is for another
+/// station.
+const net::Link* Engine::link_of(const Port& port, const wire::ParsedFrame& f) const noexcept {
+  const auto& links = *reader_.snapshot().links;
+  const net::Link* link = nullptr;
+  if (f.tags == 0 || f.vlan() == VlanId()) {  // 0: a priority, and no VLAN
+    link = links.find(port.link.index);
+  } else {
+    const auto it = std::ranges::find_if(links.all, [&](const net::Link& l) {
+      return l.index != port.link.index && is_on_wire(l, port) && l.vlan == f.vlan();
+    });
+    if (it != links.all.end()) link = &*it;
+  }
+  if (link == nullptr || f.tags > 1) return nullptr;
+  return f.is_to_group_mac() || f.ethernet().dst == link->mac ? link : nullptr;
+}
+
+/// Whether what goes from `src` to `dst` may be for a socket here. The answer is kept: a server
+/// hears the same ones again.
+const Engine::Come& Engine::may_come(const IpAddr& src, const IpAddr& dst,
+                                     const net::Link& link) noexcept {
+  const auto& b = src.bytes();
+  Come& known = come_[(b[15] ^ b[14] << 3) % come_.size()];
+  const uint64_t generation = reader_.generation();
+  if (known.generation == generation && known.src == src && known.dst == dst &&
+      known.link == link.index) [[likely]]
+    return known;
+  const auto& addrs = reader_.snapshot().addrs->all;
+  const bool is_ours = std::ranges::any_of(addrs, [&](const net::Addr& a) {
+    return a.addr == dst && !is_unproved(a) &&
+           (dst.is_v4() || !dst.is_link_local() || a.ifindex == link.index);
+  });
+  // Devices that cannot tell wildcards what is ours bring what is for all, too.
+  const bool is_for_all = dst.is_multicast() || dst.is_limited_broadcast() ||
+                          std::ranges::find(addrs, dst, &net::Addr::broadcast) != addrs.end();
+  const bool may = (is_ours || is_for_all) && is_source_good(src, link);
+  // RFC 1122 §4.2.3.10: never an answer to a subnet's broadcast address.
+  const bool answers =
+      may && is_ours && std::ranges::find(addrs, src, &net::Addr::broadcast) == addrs.end();
+  known = {src, dst, link.index, generation, may, answers};
+  return known;
+}
+
+bool Engine::is_source_good(const IpAddr& src, const net::Link& link) const noexcept {
+  if (src.is_multicast() || src.is_unspecified() || src.is_limited_broadcast() || src.is_loopback())
+    return false;
+  const auto& snapshot = reader_.snapshot();
+  if (snapshot.addrs->find(src) != nullptr) return false;
+  if (!src.is_v4()) return true;
+  const uint8_t filter = link.rp_filter;
+  if (filter == kAny) return true;
+  net::LookupKey back;
+  back.dst = src;
+  back.connected = false;
+  auto hop = net::lookup(snapshot, back);
+  if (!hop) return hop.error().code == EOPNOTSUPP;  // which only the kernel can tell
+  if (hop->kind != net::DestKind::kUnicast) return false;
+  if (filter == kLoose || hop->ifindex == link.index) return true;
+  if (!snapshot.by_ports) return false;
+  back.oif = link.index;  // another way out of the same route
+  hop = net::lookup(snapshot, back);
+  return hop && hop->table != 0;
+}
+
+}  // namespace vireo
