@@ -18,10 +18,17 @@
 namespace vireo {
 namespace {
 
-XdpMode mode_of(XdpChoice c) {
+/// A bond hands a native program down to its members, and what those receive no socket of the bond
+/// gets: the kernel drops it (net/xdp/xsk.c compares the device of the receive queue). The stack's
+/// program sees the bond's frames as the bond's.
+bool is_of_members(const net::Link& l) {
+  return l.kind == net::LinkKind::kBond || l.kind == net::LinkKind::kTeam;
+}
+
+XdpMode mode_of(XdpChoice c, const net::Link& link) {
   switch (c) {
     case XdpChoice::kAuto:
-      return XdpMode::kAuto;
+      return is_of_members(link) ? XdpMode::kGeneric : XdpMode::kAuto;
     case XdpChoice::kZeroCopy:
       return XdpMode::kZeroCopy;
     case XdpChoice::kNative:
@@ -103,7 +110,7 @@ Carried<std::unique_ptr<Device>> open(const Settings& s, const net::Link& link, 
     }
     const auto ring = static_cast<uint32_t>(s.xdp_ring);
     device = open_xdp(link.index, arena,
-                      {.mode = mode_of(s.xdp_mode),
+                      {.mode = mode_of(s.xdp_mode, link),
                        .rx_frames = ring,
                        .tx_frames = ring,
                        .busy_poll_us = static_cast<uint32_t>(s.xdp_busy_poll.us())});

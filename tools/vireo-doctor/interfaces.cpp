@@ -45,9 +45,12 @@ void refuse(InterfaceLine& i, Carriage why, std::string detail, std::string reme
   i.remedy = std::move(remedy);
 }
 
-std::string guess_mode(const Settings& s, const std::optional<uint64_t>& features) {
+std::string guess_mode(const Settings& s, const net::Link& l,
+                       const std::optional<uint64_t>& features) {
   if (s.device == DeviceChoice::kShm) return "shared memory";
-  if (s.xdp_mode == XdpChoice::kGeneric) return "generic";
+  const bool of_members = l.kind == net::LinkKind::kBond || l.kind == net::LinkKind::kTeam;
+  if (s.xdp_mode == XdpChoice::kGeneric || (of_members && s.xdp_mode == XdpChoice::kAuto))
+    return "generic";
   if (!features)
     return s.xdp_mode == XdpChoice::kZeroCopy ? "native zero-copy" : "native or generic";
   const bool native = (*features & kXdpBasic) != 0 && (*features & kXdpRedirect) != 0;
@@ -102,7 +105,7 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
           fmt::format("bpftool prog show id {}; ip link set {} xdp off", taken.program, l.name));
     }
   }
-  i.mode = guess_mode(s, xdp_features(l.index));
+  i.mode = guess_mode(s, l, xdp_features(l.index));
   if (i.mode.empty())
     return refuse(i, Carriage::kDevice, "its driver does not have what VIREO_XDP_MODE asks for",
                   "unset VIREO_XDP_MODE");
