@@ -231,6 +231,21 @@ class Checker:
                     *self.suite("integrity/integrity.py", 200, "--quick", "--only", "vireo to vireo", device=device))),
                 *self.suite("interop/kill.py", 100, "--quick", "--only", "while a .* lives on", device="mlx5")]
 
+    def kernels(self) -> list[Outcome]:
+        """Debian's own kernel and real drivers, in an emulator."""
+        setup = self.run("kernels-setup", 900, str(ROOT / "tools" / "setup"), "--kernels")
+        if setup.status != 0:
+            return [Outcome("kernels: packages", False, setup.tail())]
+        results = LOGS / "kernels.jsonl"
+        results.unlink(missing_ok=True)
+        only = ["--only", self.options.case] if self.options.case else []
+        done = self.run("kernels", 700, "/usr/bin/python3", str(ROOT / "tests" / "kernels" / "kernels.py"), "--results", str(results), *only, show=True)
+        rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+        outcomes = [Outcome(f"{row['suite']}: {row['case']}", row["passed"], row["error"]) for row in rows]
+        if done.status is None or (done.status != 0 and all(o.passed for o in outcomes)):
+            outcomes.append(Outcome("kernels: runs to its end", False, done.tail()))
+        return outcomes
+
     def budget(self) -> list[Outcome]:
         """One outcome a path; none, and that is said, where the counts kept are another compiler's."""
         done = self.run("budget", 400, str(ROOT / "bench" / "budget"), show=True)
@@ -322,6 +337,7 @@ def main() -> int:
         "interop": ("real programs in every pairing, kills, missing rights", lambda c: c.suites("interop", 900)),
         "apps": ("web server, asyncio", lambda c: c.suites("apps", 400)),
         "integrity": ("byte-compared transfers", lambda c: c.suites("integrity", 1500)),
+        "kernels": ("a packaged kernel and real drivers, in an emulator", Checker.kernels),
         "rdma": ("programs of libibverbs, pairings and transfers over verbs and mlx5, on a device in software", Checker.rdma),
         "abi": ("preloading is free, exported names", lambda c: c.suites("abi", 300)),
         "bench": ("statistics and report of bench/run, its programs over loopback", lambda c: c.suites("bench", 120)),
@@ -370,7 +386,7 @@ def main() -> int:
             started = time.monotonic()
             got = function(checker)
             for o in got:
-                if not o.passed and not name in ("interop", "apps", "integrity", "abi", "bench", "budget"):  # those have shown theirs
+                if not o.passed and not name in ("interop", "apps", "integrity", "kernels", "abi", "bench", "budget"):  # those have shown theirs
                     print(f"  FAIL {o.case}\n    " + o.error.strip().replace("\n", "\n    "), flush=True)
             failed = sum(not o.passed for o in got)
             print(f"   {name}: {len(got) - failed} passed, {failed} failed, {time.monotonic() - started:.0f} s", flush=True)

@@ -3,6 +3,9 @@
     A [vr0 10.77.0.1] ---- [10.77.0.2 vr0] B                      without relay
     A [vr0] ---- [ra] relay in a third namespace [rb] ---- [vr0] B    with relay
 
+In the pair's place may stand interfaces that are there and joined already (`nics`), or bonds of them; vr0 is then the
+interface itself, the bond, or what `upper` names on top of it.
+
 Transmit offloads are off unless asked for: a veth peer would otherwise hand over segments of 64 KiB with unfinished
 checksums, which no wire carries. State is kept in /run/vireo-lab/NAME.json, so labs of different names coexist, each
 in namespaces vr-NAME-{a,b,r}. Needs root.
@@ -26,6 +29,7 @@ HOSTS = ("A", "B")
 DEVICE = "vr0"
 _IPV4 = {"A": "10.77.0.1", "B": "10.77.0.2"}
 _IPV6 = {"A": "fd77::1", "B": "fd77::2"}
+_UPPERS = {"macvlan": ("mode", "bridge"), "ipvlan": ("mode", "l2")}
 _OFFLOADS = ("tx", "tso", "gso", "gro", "sg", "txvlan", "rxvlan")
 
 
@@ -55,6 +59,8 @@ class Lab:
     vlan: int = 0
     tx_offload: bool = False
     relay: str = ""
+    nics: str = ""  # "eth1,eth2": A's and B's; "eth1+eth2,eth3+eth4": a bond of two each, one of which is active
+    upper: str = ""  # macvlan or ipvlan on top, and alone in the host's namespace, as containers have it
     relay_pid: int = 0
     relay_start: str = ""  # start time of relay_pid, so that a reused pid is never signalled
 
@@ -71,6 +77,11 @@ class Lab:
     def device(self) -> str:
         """The interface that bears the addresses."""
         return f"{DEVICE}.{self.vlan}" if self.vlan else DEVICE
+
+    @property
+    def needs_naming(self) -> bool:
+        """Whether Vireo carries the interface only if it is named (README, What is carried)."""
+        return bool(self.nics) and self._is_built("A")
 
     @property
     def _state(self) -> Path:
@@ -103,7 +114,11 @@ class Lab:
         # The links first: that is synchronous, the end of a namespace is not.
         for host in HOSTS:
             if Path("/run/netns", self.netns(host)).exists():
-                _sh("ip", "-n", self.netns(host), "link", "del", DEVICE, check=False)
+                if not self.nics or self._is_built(host):
+                    _sh("ip", "-n", self.netns(host), "link", "del", DEVICE, check=False)
+                for inside, name in self._nics_of(host):
+                    if not self.upper:
+                        _sh("ip", "-n", self.netns(host), "link", "set", inside, "netns", "1", "name", name, check=False)
         for host in ("A", "B", "R"):
             if Path("/run/netns", self.netns(host)).exists():
                 _sh("ip", "netns", "del", self.netns(host), check=False)
@@ -186,6 +201,10 @@ class Lab:
             raise LabError("IPv6 needs an MTU of at least 1280 (or --ipv6 off)")
         if not 0 <= self.vlan <= 4094:
             raise LabError(f"VLAN {self.vlan} is outside 1..4094")
+        if self.nics and (self.relay or any(not 0 < len(self._nics_of(host)) < 3 for host in HOSTS)):
+            raise LabError(f"bad interfaces {self.nics!r}: one or two of each host, and no relay")
+        if self.upper and (self.upper not in _UPPERS or not self.nics or "+" in self.nics):
+            raise LabError(f"no {self.upper} on top: it is {' or '.join(_UPPERS)}, on one given interface of each host")
         if self.relay and self.tx_offload:
             raise LabError("the relay needs finished checksums: not with --tx-offload on")
         if self.relay:
@@ -208,11 +227,15 @@ class Lab:
             _sh("ip", "link", "add", DEVICE, "netns", a, "type", "veth", "peer", "name", "ra", "netns", r)
             _sh("ip", "link", "add", DEVICE, "netns", b, "type", "veth", "peer", "name", "rb", "netns", r)
             ends = [("A", DEVICE), ("B", DEVICE), ("R", "ra"), ("R", "rb")]
+        elif self.nics:
+            for host in HOSTS:
+                self._take_nics(host)
+            ends = [("A", DEVICE), ("B", DEVICE)]
         else:
             _sh("ip", "link", "add", DEVICE, "netns", a, "type", "veth", "peer", "name", DEVICE, "netns", b)
             ends = [("A", DEVICE), ("B", DEVICE)]
         for host, device in ends:
-            if not self.tx_offload:
+            if not self.tx_offload and not self.nics:
                 self._offloads_off(host, device)
             _sh("ip", "-n", self.netns(host), "link", "set", device, "mtu", str(self.mtu), "up")
         for host in HOSTS:
@@ -230,6 +253,34 @@ class Lab:
                 _sh("ip", "-n", ns, "addr", "add", f"{_IPV6[host]}/64", "dev", self.device, "nodad")
         if self.relay:
             self._start_relay()
+
+    # ---- given interfaces --------------------------------------------------------------------------------------
+    def _nics_of(self, host: str) -> list[tuple[str, str]]:
+        """Of the host: name there, and name where they come from."""
+        sides = self.nics.split(",")
+        names = [n for n in sides[HOSTS.index(host)].split("+") if n] if len(sides) == len(HOSTS) else []
+        return [(f"nic{i}" if self._is_built(host) else DEVICE, name) for i, name in enumerate(names)]
+
+    def _is_built(self, host: str) -> bool:
+        """vr0 is made upon the host's interfaces, and none of them."""
+        return bool(self.upper) or "+" in self.nics.split(",")[HOSTS.index(host)]
+
+    def _take_nics(self, host: str) -> None:
+        ns, nics = self.netns(host), self._nics_of(host)
+        if self.upper:
+            below = nics[0][1]
+            _sh("ip", "link", "set", below, "mtu", str(self.mtu), "up")
+            _sh("ip", "link", "add", "link", below, "name", DEVICE, "netns", ns, "type", self.upper, *_UPPERS[self.upper])
+            return
+        for inside, name in nics:
+            _sh("ip", "link", "set", name, "down")
+            _sh("ip", "link", "set", name, "netns", ns, "name", inside)
+            if not self.tx_offload:  # what a driver does not let be turned off it does not have on
+                self.run(host, "ethtool", "-K", inside, *(word for feature in _OFFLOADS for word in (feature, "off")))
+        if len(nics) > 1:
+            _sh("ip", "-n", ns, "link", "add", DEVICE, "type", "bond", "mode", "active-backup", "miimon", "100")
+            for inside, _ in nics:
+                _sh("ip", "-n", ns, "link", "set", inside, "master", DEVICE)
 
     def _offloads_off(self, host: str, device: str) -> None:
         wanted = [word for feature in _OFFLOADS for word in (feature, "off")]

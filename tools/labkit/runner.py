@@ -6,11 +6,13 @@
   suite.main()
 
 Options of every suite program: --list, --only REGEX, --results FILE (one JSON line a case), --logs DIR, --library PATH,
---spec PROFILE, --device xdp|verbs|mlx5|mlx5-striding|mlx5-lro, --dry (every Vireo end runs on the kernel instead: it proves the harness, not the library).
+--spec PROFILE, --device xdp|verbs|mlx5|mlx5-striding|mlx5-lro, --dry (every Vireo end runs on the kernel instead: it proves the harness, not the library), and for
+other interfaces than a veth pair --nics, --upper, --vlan.
 """
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import fnmatch
 import itertools
@@ -72,6 +74,8 @@ class Test:
             if self.options.spec:
                 env["VMA_SPEC"] = self.options.spec
             env |= device.environment(self.options.device, self.options.library.parent, DEVICE)
+            if self.lab and self.lab.needs_naming:
+                env["VIREO_INTERFACES"] = DEVICE
             env |= extra or {}
         return env
 
@@ -201,6 +205,8 @@ class Proof:
 class Suite:
     def __init__(self, name: str):
         self.name, self.cases = name, []
+        self._kept: tuple[dict, Lab] | None = None
+        self._labs = contextlib.ExitStack()
 
     def case(self, name: str, ends: tuple[str, str] = ("kernel", "kernel"), lab: dict | None = {}, seconds: float = 60,
              needs_library: bool | None = None):
@@ -221,6 +227,10 @@ class Suite:
         parser.add_argument("--library", type=Path, default=build_dir() / "libvireo.so", metavar="PATH")
         parser.add_argument("--spec", default="latency", metavar="PROFILE", help="VMA_SPEC of Vireo's ends")
         parser.add_argument("--device", choices=device.CHOICES, default="xdp", help="by which Vireo's ends carry (default xdp)")
+        parser.add_argument("--nics", default="", metavar="A,B", help="interfaces that join the hosts, in place of a veth pair (labkit/lab.py)")
+        parser.add_argument("--upper", default="", help="what lies on top of them (macvlan, ipvlan)")
+        parser.add_argument("--vlan", type=int, default=0, metavar="ID", help="addresses on a tagged interface")
+        parser.add_argument("--keep-lab", action="store_true", help="one lab for cases in a row that ask for the same: where to make one takes long")
         parser.add_argument("--dry", action="store_true", help="run Vireo's ends on the kernel: checks the harness")
         parser.add_argument("--quick", action="store_true", help="smaller transfers")
         parser.add_argument("--full", action="store_true", help="the sizes of a release")
@@ -240,10 +250,26 @@ class Suite:
             signal.signal(number, raise_exit)
         shutil.rmtree(options.logs, ignore_errors=True)
         failed = 0
-        for index, case in enumerate(cases, 1):
-            failed += not self._run(case, index, len(cases), options)
+        with self._labs:
+            for index, case in enumerate(cases, 1):
+                failed += not self._run(case, index, len(cases), options)
         print(f"{self.name}: {len(cases) - failed} passed, {failed} failed", flush=True)
         sys.exit(1 if failed else 0)
+
+    @contextlib.contextmanager
+    def _lab(self, case: Case, index: int, options: argparse.Namespace):
+        """The case's lab; with --keep-lab that of the case before, if it is the same."""
+        wanted = {"nics": options.nics, "upper": options.upper, "vlan": options.vlan} | case.lab
+        lab = Lab(name=f"t{os.getpid()}-{index}", **wanted)
+        if not options.keep_lab:
+            with lab:
+                yield lab
+            return
+        if self._kept is None or self._kept[0] != wanted:
+            self._labs.close()
+            self._kept = None
+            self._kept = (wanted, self._labs.enter_context(lab))
+        yield self._kept[1]
 
     def _run(self, case: Case, index: int, total: int, options: argparse.Namespace) -> bool:
         slug = re.sub(r"[^A-Za-z0-9]+", "-", case.name).strip("-").lower()
@@ -260,7 +286,7 @@ class Suite:
             if case.lab is None:
                 _within(case.seconds, case.function, test)
             else:
-                with Lab(name=f"t{os.getpid()}-{index}", **case.lab) as lab:
+                with self._lab(case, index, options) as lab:
                     test.lab = lab
                     try:
                         _within(case.seconds, case.function, test)

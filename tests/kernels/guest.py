@@ -1,0 +1,63 @@
+#!/usr/bin/python3
+"""Inside the machine: runs the steps of a plan one by one and writes what became of each case, as lines of JSON.
+
+A plan: {"tree": the sources, "modules": [...], "nics": {MAC: name}, "steps": [...]}. A step is a suite, {"title": put before
+the names of its cases, "suite": script, "options": [...]}.
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SAID = Path("/run/said")
+PYTHON = "/usr/bin/python3"
+
+
+def name_nics(names: dict[str, str]) -> None:
+    """Kernels number interfaces as they find them; the plan knows them by their addresses."""
+    shown = json.loads(subprocess.run(["ip", "-j", "link"], capture_output=True, text=True, check=True).stdout)
+    for link in shown:
+        if name := names.get(link.get("address", "")):
+            subprocess.run(["ip", "link", "set", link["ifname"], "name", name], check=True)
+
+
+def report(out, title: str, case: str, passed: bool, error: str, notes: list[str] = []) -> None:
+    out.write(json.dumps({"case": f"{title}: {case}", "passed": passed, "error": error, "notes": notes}) + "\n")
+    out.flush()
+
+
+def run_suite(tree: Path, step: dict, out, folder: Path) -> int:
+    results = folder.with_suffix(".jsonl")
+    with open(folder.with_suffix(".log"), "wb") as log:
+        status = subprocess.run([PYTHON, "-B", str(tree / step["suite"]), "--keep-lab", "--quick", "--results", str(results), "--logs", str(folder),
+                                 *step["options"]], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode
+    rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    for row in rows:
+        report(out, step["title"], row["case"], row["passed"], row["error"], row["notes"])
+    if not rows or (status != 0 and all(row["passed"] for row in rows)):
+        report(out, step["title"], f"{step['suite']} runs to its end", False, folder.with_suffix(".log").read_text()[-2000:])
+    return len(rows)
+
+
+def main() -> None:
+    plan = json.loads((SAID / "plan.json").read_text())
+    for module in plan["modules"]:
+        subprocess.run(["modprobe", module], check=True)
+    name_nics(plan["nics"])
+    with open(SAID / "cases.jsonl", "w") as out:
+        print(f"{os.uname().release}: {len(plan['steps'])} steps, up for {time.monotonic():.0f} s", flush=True)
+        for number, step in enumerate(plan["steps"], 1):
+            started = time.monotonic()
+            # Beside this on a file system of the guest's own: a log is many small writes.
+            folder = Path("/run/logs") / f"{number:02d}-{Path(step['suite']).stem}"
+            folder.parent.mkdir(exist_ok=True)
+            cases = run_suite(Path(plan["tree"]), step, out, folder)
+            subprocess.run(["cp", "-r", *map(str, folder.parent.glob(f"{folder.name}*")), str(SAID)])
+            print(f"{step['title']}: {folder.name}, {cases} cases, {time.monotonic() - started:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    main()
