@@ -204,6 +204,33 @@ VIREO_EXPORT sighandler_t __sysv_signal(int signo, sighandler_t handler) noexcep
   return install(signo, handler, static_cast<int>(SA_RESETHAND | SA_NODEFER));
 }
 
+VIREO_EXPORT sighandler_t ssignal(int signo, sighandler_t handler) noexcept {
+  return install(signo, handler, SA_RESTART);
+}
+VIREO_EXPORT sighandler_t sysv_signal(int signo, sighandler_t handler) noexcept {
+  return install(signo, handler, static_cast<int>(SA_RESETHAND | SA_NODEFER));
+}
+VIREO_EXPORT int sigignore(int signo) noexcept {
+  return install(signo, SIG_IGN, 0) == SIG_ERR ? -1 : 0;
+}
+
+/// sigset(3): SIG_HOLD blocks it, and is told of one that was blocked.
+VIREO_EXPORT sighandler_t sigset(int signo, sighandler_t handler) noexcept {
+  sigset_t one;
+  sigset_t before;
+  sigemptyset(&one);
+  if (sigaddset(&one, signo) != 0) return SIG_ERR;
+  const bool holds = handler == SIG_HOLD;
+  struct sigaction was{};
+  if (holds && set_action(signo, nullptr, &was) != 0) return SIG_ERR;
+  if (!holds) {
+    was.sa_handler = install(signo, handler, 0);
+    if (was.sa_handler == SIG_ERR) return SIG_ERR;
+  }
+  if (pthread_sigmask(holds ? SIG_BLOCK : SIG_UNBLOCK, &one, &before) != 0) return SIG_ERR;
+  return sigismember(&before, signo) == 1 ? SIG_HOLD : was.sa_handler;
+}
+
 VIREO_EXPORT int siginterrupt(int signo, int interrupts) noexcept {
   return set_interrupt(signo, interrupts != 0);
 }

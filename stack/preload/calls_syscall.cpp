@@ -4,26 +4,33 @@
 // instruction itself (liburing.a, Go) goes by unseen. What the library itself asks by syscall()
 // goes to the kernel: the linker gives it __wrap_syscall.
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
+#include <cstring>
 #include <optional>
 
+#include "core/clock.h"
 #include "core/own_fds.h"
+#include "stack/preload/aio.h"
 #include "stack/preload/note_ring.h"
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
 #include "stack/sock/fd_table.h"
+#include "stack/sock/multiplex.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/owner.h"
 #include "stack/sock/spare_shadows.h"
@@ -70,6 +77,135 @@ long call_kernel(long number, long a, long b, long c, long d, long e, long f) no
 
 bool is_ours(long fd) noexcept { return static_cast<bool>(fd_table().find(static_cast<int>(fd))); }
 
+/// Copies by the kernel, which knows what is there. @return false: it is not.
+bool copy_in(void* to, long from, size_t n) noexcept {
+  const iovec here{to, n};
+  const iovec there{reinterpret_cast<void*>(from), n};
+  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(n);
+}
+bool copy_back(long to, void* from, size_t n) noexcept {
+  const iovec here{from, n};
+  const iovec there{reinterpret_cast<void*>(to), n};
+  return ::process_vm_writev(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(n);
+}
+
+constexpr size_t kMaskBytes = NSIG / 8;  // the kernel's, which libc's is larger than
+
+/// A signal mask as the kernel takes it.
+class Mask {
+ public:
+  Mask(long at, size_t bytes) noexcept : given_(at != 0) {
+    sigemptyset(&set_);
+    if (!given_) return;
+    if (bytes != kMaskBytes)
+      error_ = EINVAL;
+    else if (!copy_in(&set_, at, kMaskBytes))
+      error_ = EFAULT;
+  }
+  explicit operator bool() const noexcept { return error_ == 0; }
+  long refused() const noexcept {
+    errno = error_;
+    return -1;
+  }
+  const sigset_t* get() const noexcept { return given_ ? &set_ : nullptr; }
+
+ private:
+  bool given_;
+  int error_ = 0;
+  sigset_t set_;
+};
+
+/// Unlike libc's the kernel's calls tell what is left of the time, if they can.
+template <class Call>
+long timed(long timeout, Call&& make) noexcept {
+  if (timeout == 0) return make(nullptr);
+  timespec asked;
+  if (!copy_in(&asked, timeout, sizeof asked)) {
+    errno = EFAULT;
+    return -1;
+  }
+  const Instant start = Clock::now_from_kernel();
+  const long r = make(&asked);
+  const int saved = errno;
+  const Duration whole = Duration::s(asked.tv_sec) + Duration::ns(asked.tv_nsec);
+  const Duration left = std::max(whole - (Clock::now_from_kernel() - start), Duration());
+  timespec rest{left.ns() / 1'000'000'000, left.ns() % 1'000'000'000};
+  (void)copy_back(timeout, &rest, sizeof rest);
+  errno = saved;
+  return r;
+}
+
+bool polls_ours(const long (&a)[6]) noexcept {
+  auto* const fds = reinterpret_cast<pollfd*>(a[0]);
+  const auto n = static_cast<unsigned>(a[1]);
+  pollfd first;
+  return process_stack() != nullptr && n != 0 && copy_in(&first, a[0], sizeof first) &&
+         sock::concerns_us({fds, n});
+}
+
+long ppoll_by_number(const long (&a)[6]) noexcept {
+  const Mask mask(a[3], static_cast<size_t>(a[4]));
+  if (!mask) return mask.refused();
+  return timed(a[2], [&](const timespec* t) {
+    return ::ppoll(reinterpret_cast<pollfd*>(a[0]), static_cast<nfds_t>(a[1]), t, mask.get());
+  });
+}
+
+bool selects_ours(const long (&a)[6]) noexcept {
+  const auto n = static_cast<int>(a[0]);
+  if (process_stack() == nullptr || n <= 0) return false;
+  const auto set = [&](int i) { return reinterpret_cast<fd_set*>(a[i]); };
+  return sock::concerns_us(n, set(1), set(2), set(3));
+}
+
+long pselect_by_number(const long (&a)[6]) noexcept {
+  struct Given {  // one argument more than a call has
+    long mask;
+    size_t bytes;
+  } given{};
+  if (a[5] != 0) {
+    if (!copy_in(&given, a[5], sizeof given)) {
+      errno = EFAULT;
+      return -1;
+    }
+  }
+  const Mask mask(given.mask, given.bytes);
+  if (!mask) return mask.refused();
+  const auto set = [&](int i) { return reinterpret_cast<fd_set*>(a[i]); };
+  return timed(a[4], [&](const timespec* t) {
+    return ::pselect(static_cast<int>(a[0]), set(1), set(2), set(3), t, mask.get());
+  });
+}
+
+/// rt_sigaction(2). Empty: what libc would not pass on is the kernel's.
+std::optional<long> set_action_by_number(const long (&a)[6]) noexcept {
+  struct KernelAction {
+    sighandler_t handler;
+    unsigned long flags;
+    void (*restorer)();
+    uint64_t mask;
+  };
+  static_assert(sizeof(KernelAction::mask) == kMaskBytes);
+  const auto signo = static_cast<int>(a[0]);
+  sigset_t all;
+  sigfillset(&all);  // without libc's own
+  if (signo <= 0 || signo >= NSIG || sigismember(&all, signo) != 1 || a[3] != kMaskBytes) return {};
+  KernelAction wanted{};
+  if (a[1] != 0 && !copy_in(&wanted, a[1], sizeof wanted)) return {};
+  struct sigaction now{};
+  struct sigaction before{};
+  now.sa_handler = wanted.handler;
+  now.sa_flags = static_cast<int>(wanted.flags);
+  std::memcpy(&now.sa_mask, &wanted.mask, kMaskBytes);
+  if (set_action(signo, a[1] != 0 ? &now : nullptr, &before) != 0) return -1;
+  KernelAction was{before.sa_handler, static_cast<unsigned>(before.sa_flags), before.sa_restorer,
+                   0};
+  std::memcpy(&was.mask, &before.sa_mask, kMaskBytes);
+  if (a[2] == 0 || copy_back(a[2], &was, sizeof was)) return 0;
+  errno = EFAULT;
+  return -1;
+}
+
 /// A call that names one of ours, by libc's function of that name. Empty: the kernel's, and libc is
 /// not asked for anything: an allocator may call from within dlsym(3).
 std::optional<long> serve(long number, const long (&a)[6]) noexcept {
@@ -83,6 +219,32 @@ std::optional<long> serve(long number, const long (&a)[6]) noexcept {
     case SYS_close:  // of the library's own none is to be closed
       if (!is_ours(fd) && !is_own_fd(fd)) return {};
       return ::close(fd);
+    case SYS_rt_sigaction:
+      return set_action_by_number(a);
+    case SYS_io_submit: {
+      const long n = give_to_aio(a[1], reinterpret_cast<iocb**>(a[2]));
+      if (n == a[1]) return {};
+      if (n != 0) return call_kernel(number, a[0], n, a[2], 0, 0, 0);
+      errno = EINVAL;
+      return -1;
+    }
+#ifdef SYS_poll
+    case SYS_poll: {
+      if (!polls_ours(a)) return {};
+      return ::poll(static_cast<pollfd*>(to(a[0])), static_cast<nfds_t>(a[1]),
+                    static_cast<int>(a[2]));
+    }
+#endif
+    case SYS_ppoll:
+      return polls_ours(a) ? ppoll_by_number(a) : std::optional<long>();
+#ifdef SYS_select
+    case SYS_select:
+      if (!selects_ours(a)) return {};
+      return ::select(fd, static_cast<fd_set*>(to(a[1])), static_cast<fd_set*>(to(a[2])),
+                      static_cast<fd_set*>(to(a[3])), static_cast<timeval*>(to(a[4])));
+#endif
+    case SYS_pselect6:
+      return selects_ours(a) ? pselect_by_number(a) : std::optional<long>();
     case SYS_close_range:
       if (process_stack() == nullptr || real().close_range == nullptr) return {};
       return ::close_range(static_cast<unsigned>(a[0]), static_cast<unsigned>(a[1]),
@@ -144,6 +306,12 @@ std::optional<long> serve(long number, const long (&a)[6]) noexcept {
       return ::readv(fd, static_cast<iovec*>(to(a[1])), static_cast<int>(a[2]));
     case SYS_writev:
       return ::writev(fd, static_cast<iovec*>(to(a[1])), static_cast<int>(a[2]));
+    case SYS_preadv2:  // the offset in two words, of which the first has room for all
+      return ::preadv2(fd, static_cast<iovec*>(to(a[1])), static_cast<int>(a[2]), a[3],
+                       static_cast<int>(a[5]));
+    case SYS_pwritev2:
+      return ::pwritev2(fd, static_cast<iovec*>(to(a[1])), static_cast<int>(a[2]), a[3],
+                        static_cast<int>(a[5]));
     case SYS_recvfrom:
       return ::recvfrom(fd, to(a[1]), count, flags, name(a[4]), length(a[5]));
     case SYS_sendto:
@@ -161,8 +329,15 @@ std::optional<long> serve(long number, const long (&a)[6]) noexcept {
       return ::epoll_ctl(fd, static_cast<int>(a[1]), static_cast<int>(a[2]),
                          static_cast<epoll_event*>(to(a[3])));
     case SYS_epoll_pwait:
-      return ::epoll_pwait(fd, static_cast<epoll_event*>(to(a[1])), static_cast<int>(a[2]), flags,
-                           static_cast<sigset_t*>(to(a[4])));
+    case SYS_epoll_pwait2: {
+      const Mask mask(a[4], static_cast<size_t>(a[5]));
+      if (!mask) return mask.refused();
+      auto* const events = static_cast<epoll_event*>(to(a[1]));
+      if (number == SYS_epoll_pwait)
+        return ::epoll_pwait(fd, events, static_cast<int>(a[2]), flags, mask.get());
+      return ::epoll_pwait2(fd, events, static_cast<int>(a[2]), static_cast<timespec*>(to(a[3])),
+                            mask.get());
+    }
 #ifdef SYS_epoll_wait
     case SYS_epoll_wait:
       return ::epoll_wait(fd, static_cast<epoll_event*>(to(a[1])), static_cast<int>(a[2]), flags);
@@ -191,9 +366,7 @@ std::optional<unsigned long> flags_of(long number, const long (&a)[6], bool& sta
   struct {
     uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls;
   } given;
-  const iovec here{&given, sizeof given};
-  const iovec there{reinterpret_cast<void*>(a[0]), sizeof given};
-  if (::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) != sizeof given) return {};
+  if (!copy_in(&given, a[0], sizeof given)) return {};
   stack = given.stack != 0;
   return given.flags;
 }

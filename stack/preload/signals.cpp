@@ -1,7 +1,9 @@
 #include "stack/preload/signals.h"
 
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,10 +24,10 @@ struct Deferred {
   ucontext_t context;
 };
 
-// A standard signal is pending at most once while it is blocked by its own handler's mask; realtime
-// ones may queue.
+// More than these the kernel keeps: blocked until the call ends.
 constexpr uint32_t kQueue = 8;
 thread_local Deferred t_queue[kQueue];
+[[gnu::tls_model("initial-exec")]] thread_local constinit sigset_t t_left_to_kernel{};
 
 /// The program's actions, written under the lock, read by handlers: a handler sees the old or the
 /// new one whole, since the words are swapped behind a version.
@@ -90,6 +92,13 @@ void count(const struct sigaction& a) noexcept {
   if ((a.sa_flags & SA_RESTART) == 0) t_state.no_restart = t_state.no_restart + 1;
 }
 
+/// It comes again once it is blocked no more, which run_deferred() sees to.
+void leave_to_kernel(int signo, siginfo_t* info, void* context) noexcept {
+  sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, signo);
+  sigaddset(&t_left_to_kernel, signo);
+  ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), signo, info);
+}
+
 /// What the kernel calls for every signal that the program handles.
 void on_signal(int signo, siginfo_t* info, void* context) {
   const int saved = errno;
@@ -110,6 +119,8 @@ void on_signal(int signo, siginfo_t* info, void* context) {
     d.info = *info;
     std::memcpy(&d.context, context, sizeof d.context);
     t_signals.deferred = n + 1;
+  } else if (must_wait) {
+    leave_to_kernel(signo, info, context);
   } else {
     // Before the program's handler returns it may leave by longjmp: nothing of ours comes after it.
     errno = saved;
@@ -143,6 +154,9 @@ void run_deferred() noexcept {
     run(a, d.signo, &d.info, &d.context);
     pthread_sigmask(SIG_SETMASK, &all, nullptr);
   }
+  for (int s = 1; s < NSIG; ++s)
+    if (sigismember(&t_left_to_kernel, s) == 1) sigdelset(&before, s);
+  sigemptyset(&t_left_to_kernel);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = saved;
 }
@@ -216,6 +230,8 @@ int set_cancel_type(int type, int* old) noexcept {
 void reset_signals_after_fork() noexcept {
   g_lock.reset_after_fork();
   t_signals.deferred = 0;
+  pthread_sigmask(SIG_UNBLOCK, &t_left_to_kernel, nullptr);
+  sigemptyset(&t_left_to_kernel);
 }
 
 int set_interrupt(int signo, bool interrupts) noexcept {
