@@ -22,18 +22,18 @@ def size(t: Test, quick: int, usual: int, full: int) -> int:
 
 
 def transfer(t: Test, family: int, connections: int, length: int, client_mode: str, server_mode: str,
-             seconds: float, ways: str = "both", harmed: bool = False) -> None:
+             seconds: float, ways: str = "both", harmed: bool = False, mode: str = "auto") -> None:
     tool, address = str(program("tests/integrity/transfer.cpp")), t.lab.address("B", family)
-    common = (address, str(PORT), str(connections), str(length))
+    common, env = (address, str(PORT), str(connections), str(length)), {"VIREO_XDP_MODE": mode}
     # Far fewer than any stack would need; where data goes one way only, a burst of it may be acknowledged at once.
     segments = connections * length // (65536 if ways == "both" else 65536 * 16)
     # Where the last segments of a connection are lost, on the wire or in a full ring, some are sent again when the process
     # that knew them has ended; the kernel answers those. No data is among them: all of it was compared by then.
     stray = max(4, connections // 5) if harmed else connections // 2 if connections > 1 else 0
     with t.proof("tcp", least=max(10, segments), allow=stray):
-        server = t.start("B", tool, "server", *common, server_mode, ways, name="server")
+        server = t.start("B", tool, "server", *common, server_mode, ways, name="server", env=env)
         t.await_port("B", PORT)
-        client = t.start("A", tool, "client", *common, client_mode, ways, name="client")
+        client = t.start("A", tool, "client", *common, client_mode, ways, name="client", env=env)
         client.wait(seconds)
         server.wait(30)
     sums = [json.loads(p.stdout) for p in (client, server)]
@@ -52,6 +52,10 @@ for ends in (("vireo", "vireo"), ("vireo", "kernel"), ("kernel", "vireo"), ("ker
         @suite.case(f"one connection both ways at once, clean, IPv{family}, {pair}", ends, seconds=400)
         def _(t: Test, family=family) -> None:
             transfer(t, family, 1, size(t, 32 * MIB, 256 * MIB, 1024 * MIB), "threads", "threads", 380)
+
+    @suite.case(f"one connection both ways at once, over a bridge, {pair}", ends, lab={"bridge": True}, seconds=400)
+    def _(t: Test) -> None:
+        transfer(t, 4, 1, size(t, 32 * MIB, 64 * MIB, 1024 * MIB), "threads", "threads", 380)
 
     @suite.case(f"one connection both ways at once, harmed, {pair}", ends, lab={"relay": HARM}, seconds=900)
     def _(t: Test) -> None:
@@ -77,6 +81,13 @@ for ends in (("vireo", "vireo"), ("vireo", "kernel"), ("kernel", "vireo"), ("ker
     @suite.case(f"one way only, the other half closed from the start, {pair}", ends, seconds=100)
     def _(t: Test) -> None:
         transfer(t, 4, 1, size(t, MIB, 64 * MIB, 256 * MIB), "threads", "threads", 90, "down")
+
+
+for ends in (("vireo", "kernel"), ("kernel", "vireo")):
+    # There the kernel's segments arrive joined.
+    @suite.case(f"one connection both ways at once, in generic mode, {ends[0]} to {ends[1]}", ends, seconds=400)
+    def _(t: Test) -> None:
+        transfer(t, 4, 1, size(t, 32 * MIB, 64 * MIB, 1024 * MIB), "threads", "threads", 380, mode="generic")
 
 
 @suite.case("an exit waits for what its peers still have to say, doubled and slow, vireo to vireo", ("vireo", "vireo"),

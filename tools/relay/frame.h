@@ -49,6 +49,8 @@ inline uint16_t load16(const uint8_t* p) { return static_cast<uint16_t>(p[0] << 
 struct Shape {
   bool discovery = false;           // ARP, IPv6 neighbour discovery: let it pass
   std::span<uint8_t> covered = {};  // bytes that may be flipped and that a checksum covers
+  std::span<uint8_t> l4 = {};       // of TCP, and of UDP with a checksum: header and payload
+  size_t field = 0;                 // of the checksum, in those
 };
 
 inline Shape inspect(std::span<uint8_t> frame) {
@@ -85,12 +87,15 @@ inline Shape inspect(std::span<uint8_t> frame) {
   size_t skip = 0;
   if (protocol == IPPROTO_TCP && at + 20 <= end) {
     skip = 4;
-  } else if (protocol == IPPROTO_UDP && at + 8 < end && load16(&frame[at + 6]) != 0) {
+    shape.field = 16;
+  } else if (protocol == IPPROTO_UDP && at + 8 <= end && load16(&frame[at + 6]) != 0) {
     skip = 8;
+    shape.field = 6;
   } else {
     return shape;
   }
   shape.covered = frame.subspan(at + skip, end - at - skip);
+  shape.l4 = frame.subspan(at, end - at);
   return shape;
 }
 
@@ -100,6 +105,15 @@ inline uint32_t sum16(std::span<const uint8_t> bytes) {
   uint64_t sum = 0;
   for (size_t i = 0; i < bytes.size(); ++i) sum += i % 2 == 0 ? bytes[i] * 256u : bytes[i];
   return static_cast<uint32_t>(sum % 0xffff);
+}
+
+/// Makes the checksum of which the sender has left the sum of the pseudo-header, as a NIC does.
+inline void finish(std::span<uint8_t> frame) {
+  const Shape shape = inspect(frame);
+  if (shape.l4.empty()) return;
+  const uint32_t sum = 0xffff - sum16(shape.l4);  // never 0, which UDP takes for none
+  shape.l4[shape.field] = static_cast<uint8_t>(sum >> 8);
+  shape.l4[shape.field + 1] = static_cast<uint8_t>(sum);
 }
 
 /// Flips 1 to 3 bits, more if those cancel out, so that the checksum is wrong afterwards.
