@@ -19,6 +19,18 @@ void refresh_expected(UdpBinding& b) {
   }
 }
 
+/// Into the order of Linux's hash chains (net/ipv4/udp.c): who came last is first, over IPv4 behind
+/// those that are of IPv4 alone. Who follows another flow of its socket has that one's place.
+void put_in_order(std::vector<UdpFlow*>& flows, UdpFlow& u) {
+  const auto is_own = [&](const UdpFlow* have) {
+    return u.owner != nullptr && have->owner == u.owner;
+  };
+  const auto is_behind = [&](const UdpFlow* have) { return have->key.v6 || !u.key.v6; };
+  auto at = std::find_if(flows.begin(), flows.end(), is_own);
+  if (at == flows.end()) at = std::find_if(flows.begin(), flows.end(), is_behind);
+  flows.insert(at, &u);
+}
+
 /// Calls fn for each key of a flow: two for a wildcard of both families.
 template <class F>
 void for_each_key(const Flow& f, F&& fn) {
@@ -49,7 +61,7 @@ Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
   if (kind_of(r) != FlowKind::kUdp) return std::unexpected(taken);
   UdpBinding& binding = at<UdpBinding>(r);
   auto& flows = binding.flows;
-  if (std::find(flows.begin(), flows.end(), &u) == flows.end()) flows.push_back(&u);
+  if (std::find(flows.begin(), flows.end(), &u) == flows.end()) put_in_order(flows, u);
   refresh_expected(binding);
   return {};
 }

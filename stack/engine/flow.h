@@ -190,7 +190,7 @@ struct UdpFlow : Flow {
 };
 
 /// The UDP flows behind one key of the demux: several with SO_REUSEPORT or in the same group,
-/// oldest first. Never empty.
+/// in the order of bind.cpp. Never empty.
 struct UdpBinding {
   DemuxKey key;
   std::vector<UdpFlow*> flows;

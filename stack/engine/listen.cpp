@@ -305,9 +305,13 @@ TcpFlow* Engine::new_child(const Listener& l, const SynTuple& t, Instant now) no
   f->ip = l.options.ip;
   f->mss_limit = l.config.mss;
   (void)resolve_egress(f->egress, f->key.proto, f->key.local, f->key.remote, f->ip, now);
-  if (f->egress.port != nullptr) return f;
-  free_tcp(*f);
-  return nullptr;
+  if (f->egress.port == nullptr) {
+    free_tcp(*f);
+    return nullptr;
+  }
+  if (!t.remote.is_v4() && t.remote.is_link_local())
+    f->key.local.scope = f->key.remote.scope = f->egress.ifindex.value();
+  return f;
 }
 
 /// accept() will find it. Its Tcb is open.

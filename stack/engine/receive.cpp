@@ -225,14 +225,20 @@ void Engine::send_alone(Port& port, const wire::HeaderTemplate& header,
   stats_.tx_bytes.add(n);
 }
 
-/// Who of those bound alike gets a unicast datagram: with SO_REUSEPORT the hash of the tuple says,
-/// as Linux does it, else the oldest.
+/// Who of those bound alike gets a unicast datagram, as Linux does it (net/ipv4/udp.c): the first;
+/// if it has SO_REUSEPORT and no peer, the hash of the tuple chooses among those of its kind.
 UdpFlow& Engine::member_for(const std::vector<UdpFlow*>& flows,
                             const ParsedFrame& f) const noexcept {
-  if (flows.size() == 1 || !flows.front()->reuse_port) [[likely]]
-    return *flows.front();
+  UdpFlow& first = *flows.front();
+  if (flows.size() == 1 || !first.reuse_port || first.key.is_exact()) [[likely]]
+    return first;
   const uint64_t h = tcp::tuple_hash(secret_, {f.dst(), f.dst_port, 0}, {f.src(), f.src_port, 0});
-  return *flows[(h >> 32) * flows.size() >> 32];
+  const auto is_alike = [&](const UdpFlow& u) {
+    return u.reuse_port && u.key.v6 == first.key.v6 && u.v6only == first.v6only;
+  };
+  size_t at = (h >> 32) * flows.size() >> 32;
+  while (!is_alike(*flows[at])) at = at + 1 == flows.size() ? 0 : at + 1;
+  return *flows[at];
 }
 
 void Engine::receive_udp(const Port& port, const ParsedFrame& f, PacketChain packet) noexcept {

@@ -1,4 +1,5 @@
 // UDP sockets, the same script on the kernel's and on ours.
+#include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -264,6 +265,79 @@ TEST_P(Udp, WhoHasHeardAPeerBecomesItsOwn) {
   EXPECT_EQ(b.is_carried(second), ours());
   for (const int fd : {peer, stranger}) a.close(fd);
   b.close(second);
+}
+
+// Of sockets that are bound alike, by SO_REUSEADDR, the one that was bound last hears; one with a
+// peer hears that, whatever its age, and one of IPv4 comes before one of both families.
+TEST_P(Udp, WhoWasBoundLastHears) {
+  const auto bound = [&](int domain, uint16_t port) {
+    const int fd = b.socket(domain, SOCK_DGRAM);
+    EXPECT_EQ(b.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, 1), 0);
+    EXPECT_EQ(domain == AF_INET ? b.bind(fd, port, false) : b.bind6(fd, port), 0);
+    EXPECT_EQ(b.is_carried(fd), ours());
+    return fd;
+  };
+  const int first = bound(AF_INET, 0);
+  const uint16_t port = port_of(b.getsockname(first));
+  const auto to = address(b.host(), port);
+  const int second = bound(AF_INET, port);
+  const int third = bound(AF_INET, port);
+  const int peer = a.socket(AF_INET, SOCK_DGRAM);
+  ASSERT_EQ(a.bind(peer, 0, false), 0);
+  const auto from = address(a.host(), port_of(a.getsockname(peer)));
+  EXPECT_EQ(a.sendto(peer, "3", to), 1);
+  EXPECT_EQ(b.recv(third), "3");
+  ASSERT_EQ(b.connect(first, sockaddr_of(from), length(from)), 0);
+  EXPECT_EQ(a.sendto(peer, "1", to), 1);
+  EXPECT_EQ(b.recv(first), "1");
+  b.close(first);
+  EXPECT_EQ(a.sendto(peer, "3", to), 1);
+  EXPECT_EQ(b.recv(third), "3");
+  b.close(third);
+  EXPECT_EQ(a.sendto(peer, "2", to), 1);
+  EXPECT_EQ(b.recv(second), "2");
+  b.close(second);
+
+  const auto any = [&](uint16_t at) {
+    const int fd = b.socket(AF_INET, SOCK_DGRAM);
+    EXPECT_EQ(b.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, 1), 0);
+    EXPECT_EQ(b.bind(fd, at), 0);
+    return fd;
+  };
+  const int of_four = any(0);
+  const uint16_t shared = port_of(b.getsockname(of_four));
+  const int of_both = bound(AF_INET6, shared);
+  EXPECT_EQ(a.sendto(peer, "4", address(b.host(), shared)), 1);
+  EXPECT_EQ(b.recv(of_four), "4");
+  EXPECT_EQ(b.recv(of_both, 16, MSG_DONTWAIT), "!EAGAIN");
+  b.close(of_four);
+  EXPECT_EQ(a.sendto(peer, "6", address(b.host(), shared)), 1);
+  EXPECT_EQ(b.recv(of_both), "6");
+  b.close(of_both);
+  a.close(peer);
+}
+
+// ipv6(7) IPV6_V6ONLY: it neither hears IPv4 nor sends to it; nor does one with an IPv6 address
+// send.
+TEST_P(Udp, AnIpv6SocketMayBarIpv4) {
+  const auto [r, to] = receiver();
+  auto mapped = address6(b.host(), port_of(to));
+  auto& in6 = reinterpret_cast<sockaddr_in6&>(mapped).sin6_addr;
+  ASSERT_EQ(inet_pton(AF_INET6, "::ffff:10.77.0.2", &in6), 1);
+  const int s = a.socket(AF_INET6, SOCK_DGRAM);
+  ASSERT_EQ(a.setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, 1), 0);
+  const int peer6 = b.socket(AF_INET6, SOCK_DGRAM);
+  ASSERT_EQ(b.bind6(peer6, 0), 0);
+  for (int i = 0; i < 2; ++i) {  // new, and after it has sent
+    EXPECT_EQ(a.sendto(s, "x", mapped), -ENETUNREACH);
+    EXPECT_EQ(a.sendto(s, "six", address6(b.host(), port_of(b.getsockname(peer6)))), 3);
+    EXPECT_EQ(b.recv(peer6), "six");
+  }
+  EXPECT_EQ(a.is_carried(s), ours());
+  EXPECT_EQ(a.connect(s, sockaddr_of(mapped), length(mapped)), -ENETUNREACH);
+  EXPECT_EQ(b.recv(r, 16, MSG_DONTWAIT), "!EAGAIN");
+  for (const int fd : {r, peer6}) b.close(fd);
+  a.close(s);
 }
 
 // An option that changes the header holds from the next datagram on.
