@@ -295,14 +295,40 @@ ParsedSettings parse_settings(std::span<const std::string_view> environment) {
   return Parser().run(environment);
 }
 
-ParsedSettings parse_settings(const char* const* environment) {
+namespace {
+
+/// "NAME=value" of a setting that names a file, by whatever of its names.
+bool names_file(std::string_view entry) {
+  constexpr SettingId kFiles[] = {SettingId::config_file, SettingId::log_file,
+                                  SettingId::stats_file, SettingId::shm_wire};
+  const std::string_view name = entry.substr(0, entry.find('='));
+  auto id = find_setting(name);
+  if (const auto* a = std::ranges::find(kAliases, name, &Alias::env); a != std::end(kAliases))
+    id = a->now;
+  return id && std::ranges::find(kFiles, *id) != std::end(kFiles);
+}
+
+}  // namespace
+
+ParsedSettings parse_settings(const char* const* environment, Files files) {
   std::vector<std::string_view> entries;
+  Diagnostics left_out;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     // Most of an environment is not ours: look at two letters before measuring.
-    if (std::strncmp(*environment, "VMA_", 4) == 0 || std::strncmp(*environment, "VIREO_", 6) == 0)
-      entries.emplace_back(*environment);
+    if (std::strncmp(*environment, "VMA_", 4) != 0 && std::strncmp(*environment, "VIREO_", 6) != 0)
+      continue;
+    const std::string_view entry = *environment;
+    if (files == Files::kNone && names_file(entry))
+      left_out.push_back({Severity::kNote,
+                          fmt::format("{}: it names a file, and this program has more rights than "
+                                      "who started it; ignored",
+                                      quoted(entry))});
+    else
+      entries.push_back(entry);
   }
-  return parse_settings(entries);
+  ParsedSettings p = parse_settings(entries);
+  p.diagnostics.insert(p.diagnostics.end(), left_out.begin(), left_out.end());
+  return p;
 }
 
 void init_settings(Settings s) { g_settings = new (g_storage) Settings(std::move(s)); }

@@ -74,8 +74,13 @@ struct ParsedSettings {
 /// diagnostic and the value it would have had. An empty value of a setting that is not a string
 /// counts as not set. Thread: any.
 ParsedSettings parse_settings(std::span<const std::string_view> environment);
+/// May a variable name a file?
+enum class Files : uint8_t {
+  kNamed,
+  kNone,  ///< those that do are left out, and a diagnostic says so
+};
 /// The same for a null-terminated environ(7).
-ParsedSettings parse_settings(const char* const* environment);
+ParsedSettings parse_settings(const char* const* environment, Files files = Files::kNamed);
 
 /// The process's settings: defaults until init_settings(). Valid to the last instruction of the
 /// process.

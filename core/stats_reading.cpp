@@ -10,10 +10,14 @@
 namespace vireo {
 namespace {
 
-/// A text that need not end within its array.
+/// A text that need not end within its array. Another user wrote it: to a terminal it shall be no
+/// more than that.
 template <size_t N>
 std::string text_of(const char (&from)[N]) {
-  return {from, ::strnlen(from, N)};
+  std::string text(from, ::strnlen(from, N));
+  for (char& c : text)
+    if (c < ' ' || c > '~') c = '?';  // control characters, and all beyond ASCII
+  return text;
 }
 
 template <class S, size_t N, class T>

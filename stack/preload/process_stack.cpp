@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <new>
@@ -33,7 +34,9 @@ void open_log(const Settings& s) {
 }
 
 Stack* make_stack() {
-  ParsedSettings p = parse_settings(environ);
+  // Of a program with more rights than who started it (ld.so(8), secure-execution mode).
+  const bool is_secure = ::getauxval(AT_SECURE) != 0;
+  ParsedSettings p = parse_settings(environ, is_secure ? Files::kNone : Files::kNamed);
   open_log(p.settings);
   for (const Diagnostic& d : p.diagnostics) {
     if (d.severity == Severity::kWarning)

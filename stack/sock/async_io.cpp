@@ -17,7 +17,17 @@ struct AsyncWatcher {
   Watcher watcher;  ///< the first member: notify() finds us by it
   File* file = nullptr;
   int fd = -1;  ///< by which it was asked for
+  /// Of a TCP socket, whom F_SETOWN named: who notifies need not have the locks that keep the
+  /// socket's options. Guarded by g_lock.
+  f_owner_ex owner{};
 };
+
+f_owner_ex owner_in(const SocketOptions& o) {
+  return {o.owner_is_thread ? F_OWNER_TID
+          : o.owner < 0     ? F_OWNER_PGRP
+                            : F_OWNER_PID,
+          std::abs(o.owner)};
+}
 
 /// Few sockets have one. A ReadySource's lock may be held when this one is taken, never the other
 /// way round.
@@ -36,15 +46,12 @@ std::unique_ptr<AsyncWatcher> take_out(const File& f) {
 
 /// Whom F_SETOWN named.
 f_owner_ex owner_of(const AsyncWatcher& w) {
-  const File& f = *w.file;
-  f_owner_ex o{};
-  if (!f.is_tcp()) {
-    (void)libc().fcntl(w.fd, F_GETOWN_EX, &o);
-    return o;
+  if (w.file->is_tcp()) {
+    const LockGuard guard(g_lock);
+    return w.owner;
   }
-  const SocketOptions& its = *f.tcp.options;
-  o.pid = std::abs(its.owner);
-  o.type = its.owner_is_thread ? F_OWNER_TID : its.owner < 0 ? F_OWNER_PGRP : F_OWNER_PID;
+  f_owner_ex o{};
+  (void)libc().fcntl(w.fd, F_GETOWN_EX, &o);
   return o;
 }
 
@@ -95,11 +102,18 @@ void set_async(Handle h, bool on) noexcept {
   w.file = &f;
   w.fd = h.fd;
   w.watcher.notify = notify;
+  if (f.is_tcp()) w.owner = owner_in(*f.tcp.options);
   {
     const LockGuard guard(g_lock);
     g_all.push_back(std::move(made));
   }
   f.ready.add(w.watcher);
+}
+
+void set_async_owner(const File& f, const SocketOptions& o) noexcept {
+  const LockGuard guard(g_lock);
+  for (const auto& w : g_all)
+    if (w->file == &f) w->owner = owner_in(o);
 }
 
 bool is_async(const File& f) noexcept {

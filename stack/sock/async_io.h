@@ -6,11 +6,17 @@
 
 #include "stack/sock/file.h"
 
+namespace vireo {
+struct SocketOptions;
+}
+
 namespace vireo::sock {
 
 /// The program set or cleared the flag. Control lock held.
 void set_async(Handle h, bool on) noexcept;
 bool is_async(const File& f) noexcept;
+/// F_SETOWN of a TCP socket. Control lock held.
+void set_async_owner(const File& f, const SocketOptions& o) noexcept;
 /// The child of a fork: the watchers are gone.
 void reset_async_after_fork() noexcept;
 

@@ -82,6 +82,13 @@ Result<void> listen(Handle h, int backlog) {
   return listener::listen(h, backlog);
 }
 
+namespace {
+bool is_v6only(Handle h) {
+  const LockGuard control(h->control);
+  return h.is_alive() && h->tcp.options->v6only != 0;
+}
+}  // namespace
+
 Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (!h->stack->is_owner()) return from_kernel(libc().connect(h.fd, addr, len), "connect");
   if (kind(h) == FileKind::kUdp) return udp_socket::connect(h, addr, len);
@@ -91,8 +98,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   const int domain = h->domain.load(std::memory_order_relaxed);
   const auto to = addr->sa_family == domain ? Endpoint::from_sockaddr(addr, len) : std::nullopt;
   // What the kernel would refuse anyway, it refuses in its own words.
-  const bool is_barred =
-      to && to->addr.is_v4() && domain == AF_INET6 && h->tcp.options->v6only != 0;
+  const bool is_barred = to && to->addr.is_v4() && domain == AF_INET6 && is_v6only(h);
   if (!to || to->port == 0 || to->addr.is_multicast() || is_barred) {
     if (is_tcp_carried(h)) return fail(EISCONN, "connect");
     h->touch();
@@ -232,27 +238,23 @@ inline int message_error(const msghdr& m) noexcept {
   return unusual_error(m);
 }
 
-bool wants_control(Handle h) noexcept {
-  const SocketOptions& o = *h->tcp.options;
-  return (o.inq | o.timestamp | o.timestamp_ns) != 0;
-}
-
-/// What tcp(7) TCP_INQ and socket(7) SO_TIMESTAMP ask for beside the bytes.
+/// What wants_stream_control() is about.
 [[gnu::cold]] void put_control(Handle h, msghdr& msg) {
-  const SocketOptions o = *h->tcp.options;
   CmsgWriter out(msg);
-  put_times(o, 0, out);
-  if (o.inq == 0) return;
+  SocketOptions o;
   int left = 0;
   if (Engine* const e = h->engine.load(std::memory_order_acquire); e != nullptr) {
     const EngineGuard guard(*e);
-    if (h.is_alive() && h->flow != nullptr) {
+    if (!h.is_alive()) return;
+    o = *h->tcp.options;
+    if (h->flow != nullptr) {
       tcp::Tcb& t = h->tcp_flow().tcb;
       left = static_cast<int>(tcp::recv_queue(t).bytes());
       if (left == 0 && tcp::peer_closed(t)) left = 1;  // there is the end to be read
     }
   }
-  out.put(IPPROTO_TCP, TCP_CM_INQ, left);
+  put_times(o, 0, out);
+  if (o.inq != 0) out.put(IPPROTO_TCP, TCP_CM_INQ, left);
 }
 }  // namespace
 
@@ -263,7 +265,7 @@ namespace {
   if (n) {
     msg.msg_namelen = 0;  // tcp(7): no address
     msg.msg_flags = 0;
-    if (wants_control(h))
+    if (h->tcp.wants_control.load(std::memory_order_relaxed))
       put_control(h, msg);
     else
       msg.msg_controllen = 0;

@@ -41,7 +41,7 @@ Result<void> close(Handle h);
 /// close_range): lets go of it without closing the kernel's descriptor.
 void forget(int fd);
 /// After the kernel made `to` a dup of `from`: makes it ours too. What `to` was before has been
-/// forgotten.
+/// forgotten. Errors: EMFILE, the table has no place for it and the kernel could not serve it.
 Result<void> adopt_dup(int from, int to);
 /// dup(2), dup2(2)/dup3(2), fcntl(F_DUPFD, F_DUPFD_CLOEXEC).
 Result<int> dup(Handle h);

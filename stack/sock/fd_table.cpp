@@ -72,7 +72,7 @@ Result<File*> FdTable::allocate() {
 }
 
 Result<void> FdTable::install(int fd, File& f) {
-  if (static_cast<uint32_t>(fd) >= slots_count_) return fail(EMFILE, "descriptor table");
+  if (!has_place(fd)) return fail(EMFILE, "descriptor table");
   const LockGuard guard(lock_);
   f.refs.fetch_add(1, std::memory_order_relaxed);
   // release pairs with the acquire in find(): the File is whole before it can be found.
@@ -82,7 +82,7 @@ Result<void> FdTable::install(int fd, File& f) {
 }
 
 bool FdTable::duplicate(int from, int to) {
-  if (static_cast<uint32_t>(to) >= slots_count_) return false;
+  if (!has_place(to)) return false;
   const LockGuard guard(lock_);
   const Handle h = find(from);
   if (!h) return false;
@@ -93,7 +93,7 @@ bool FdTable::duplicate(int from, int to) {
 }
 
 Handle FdTable::remove(int fd) {
-  if (static_cast<uint32_t>(fd) >= slots_count_) return {};
+  if (!has_place(fd)) return {};
   const LockGuard guard(lock_);
   const Handle h = find(fd);
   if (h) slots_[fd].store(0, std::memory_order_release);  // nothing to publish; keeps one order

@@ -37,6 +37,8 @@ class FdTable {
   /// A File that no descriptor has yet, refs = 0, all members fresh. Errors: ENFILE, EMFILE (the
   /// number would be beyond the table).
   Result<File*> allocate();
+  /// May `fd` be ours? Not beyond what RLIMIT_NOFILE allowed when the table was made.
+  bool has_place(int fd) const noexcept { return static_cast<uint32_t>(fd) < slots_count_; }
   /// Gives `fd` to `f`: one more reference. What `fd` was before must have been removed.
   Result<void> install(int fd, File& f);
   /// Makes `to` another name of the File behind `from`. @return false: `from` is not ours.

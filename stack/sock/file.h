@@ -70,8 +70,22 @@ struct TcpSocket {
   bool error_taken : 1 = false;   ///< SO_ERROR is reported once
   bool has_accepted : 1 = false;  ///< of a listener: the program has asked for a connection here
   // ---- guarded by the control lock
-  PortOrigin port = PortOrigin::kProgram;  ///< of a connection that was asked for
-  Carriage forced = Carriage::kUndecided;  ///< why it stays on the kernel
+  PortOrigin port : 2 = PortOrigin::kProgram;  ///< of a connection that was asked for
+  Carriage forced : 6 = Carriage::kUndecided;  ///< why it stays on the kernel
+  // ---- changed under both, read without: a hint
+  /// The options ask for more than bytes of recvmsg(2).
+  std::atomic<bool> wants_control{false};
+
+  /// As new.
+  void reset() noexcept {
+    options = SharedOptions();
+    link = Link::kUnconnected;
+    shut = 0;
+    error_taken = has_accepted = false;
+    port = PortOrigin::kProgram;
+    forced = Carriage::kUndecided;
+    wants_control.store(false, std::memory_order_relaxed);
+  }
 };
 
 /// Two cache lines: what a call on a carried connection looks at; who waits, and the rest.

@@ -176,7 +176,11 @@ void Stack::drain_at_exit() {
       hold.take(e);
       if (!f.is_carried() || f.flow == nullptr) return;
       const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
-      leave_name(f);
+      // Whoever has the other lock of the options reads them: then there is no name.
+      if (f.control.try_lock()) {
+        leave_name(f);
+        f.control.unlock();
+      }
       e->tcp_close(f.tcp_flow(), UniqueFd(), reset, Clock::now());
       f.flow = nullptr;
       f.mode.store(Mode::kVoid, std::memory_order_release);

@@ -251,16 +251,20 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   if (!fd && fd.error().code == EMFILE && e.give_up_leases(0))
     fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
   if (!fd) return fd;
-  auto made = open_file(stack, FileKind::kTcp, domain, *fd);
+  // What no number could name would be the program's to lose: it stays in the queue.
+  const bool has_place = fd_table().has_place(*fd);
+  auto made = has_place ? open_file(stack, FileKind::kTcp, domain, *fd)
+                        : Result<File*>(fail(EMFILE, "accept"));
   if (!made) {
     kernel::close(*fd);
-    return fail(ENFILE, "accept");
+    return fail(has_place ? ENFILE : EMFILE, "accept");
   }
   File& c = **made;
   TcpFlow& flow = *e.tcp_accept(f.listener());
   peer = flow.key.remote;
   TcpSocket& s = c.tcp;
   s.options = inherited(f);
+  s.wants_control.store(wants_stream_control(*s.options), std::memory_order_relaxed);
   s.link = Link::kConnected;
   c.placeholder = true;
   c.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
@@ -275,7 +279,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   flow.stats = c.stats;
   c.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
   record_carried(c, flow.key.local, flow.key.remote);
-  (void)fd_table().install(*fd, c);  // place_number() keeps within the table
+  (void)fd_table().install(*fd, c);  // it has a place
   return fd;
 }
 

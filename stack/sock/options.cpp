@@ -451,6 +451,7 @@ Result<void> replace_options(File& f, const SocketOptions& o) VIREO_NO_THREAD_AN
   Engine* const e = f.engine.load(std::memory_order_relaxed);
   if (e != nullptr) e->acquire();
   std::swap(f.tcp.options, *shared);
+  f.tcp.wants_control.store(wants_stream_control(o), std::memory_order_relaxed);
   if (e != nullptr) e->unlock();
   return {};
 }

@@ -98,6 +98,10 @@ struct SocketOptions {
 
 /// The socket has these from now on. Control lock held, the engine's not. Errors: ENOMEM.
 Result<void> replace_options(File& f, const SocketOptions& o);
+/// TCP: recvmsg(2) gives what tcp(7) TCP_INQ and socket(7) SO_TIMESTAMP ask for beside the bytes.
+inline bool wants_stream_control(const SocketOptions& o) {
+  return (o.inq | o.timestamp | o.timestamp_ns) != 0;
+}
 /// The flow goes and the File stays: its name does too. Engine's lock held, or nobody else is here.
 void leave_name(File& f);
 

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "stack/sock/async_io.h"
 #include "stack/sock/sockets.h"
 
 namespace vireo::tcp_socket {
@@ -70,6 +71,7 @@ std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument)
   s.owner = !plain && ex->type == F_OWNER_PGRP ? -id : id;
   s.owner_is_thread = !plain && ex->type == F_OWNER_TID;
   if (auto ok = replace_options(f, s); !ok) return std::unexpected(ok.error());
+  sock::set_async_owner(f, s);
   return 0;
 }
 

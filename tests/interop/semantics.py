@@ -139,5 +139,16 @@ def _(t: Test) -> None:
     t.expect(done.stdout == "echo: yes\n", f"it printed {done.stdout!r}")
 
 
+@suite.case("numbers beyond the table: nothing is lost, nothing leaks", ("vireo", "kernel"), seconds=30)
+def _(t: Test) -> None:
+    t.start("B", PYTHON, "-c", PEER, str(PORT), name="peer", stack="kernel")
+    t.await_port("B", PORT)
+    with t.proof("tcp", least=3, hosts="A"):
+        done = t.start("A", str(program("tests/interop/beyond_table.cpp", "-rdynamic")), t.lab.address("B"), str(PORT), name="beyond")
+        done.wait(10)
+    t.expect(done.stdout == "accept: EMFILE, EMFILE\nopen: the same\naccepted: dialled\ndup: EMFILE\ndup2: EBADF\nopen: the same\n",
+             f"it printed {done.stdout!r}")
+
+
 if __name__ == "__main__":
     suite.main()

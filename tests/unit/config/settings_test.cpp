@@ -330,6 +330,26 @@ TEST(Settings, ParsesAnEnvironAsItIs) {
   EXPECT_TRUE(parse_settings(static_cast<const char* const*>(nullptr)).diagnostics.empty());
 }
 
+// A program with more rights than who started it (AT_SECURE) opens no file that the environment
+// names, and goes on.
+TEST(Settings, NoFileIsNamedByWhoHasLessRights) {
+  const char* const env[] = {"VMA_LOG_FILE=/tmp/log",
+                             "VMA_CONFIG_FILE=/tmp/rules",
+                             "VMA_STATS_FILE=/tmp/stats",
+                             "VIREO_SHM_WIRE=../../tmp/wire",
+                             "VMA_RX_POLL=3",
+                             nullptr};
+  const auto named = parse_settings(env);
+  EXPECT_EQ(named.settings.log_file, "/tmp/log");
+  const auto none = parse_settings(env, Files::kNone);
+  EXPECT_EQ(none.settings.log_file, "");
+  EXPECT_EQ(none.settings.config_file, "/etc/libvma.conf");
+  EXPECT_EQ(none.settings.stats_file, "");
+  EXPECT_EQ(none.settings.shm_wire, "vireo");
+  EXPECT_EQ(none.settings.rx_poll, 3);
+  EXPECT_EQ(none.diagnostics.size(), 4U);
+}
+
 TEST(Settings, TheProcessHasDefaultsUntilTold) {
   EXPECT_EQ(settings().rx_poll, 100'000);
   init_settings(parse({"VMA_RX_POLL=3"}).settings);

@@ -56,6 +56,19 @@ TEST(StatsReading, SurvivesAnyBytes) {
   EXPECT_EQ(tcp_state_name(0xff), "?");
 }
 
+/// And nothing it writes may speak to the terminal of who looks, who is often root.
+TEST(StatsReading, TextsHaveNoControlCharacters) {
+  const auto live = test::made_up_process();
+  const auto write = [](auto& to, const char* text) { std::strncpy(to, text, sizeof to); };
+  write(live->program, "\x1b]0;evil\x07\n");
+  write(live->sockets[0].detail, "\x1b[2J\x9bH\x7f");
+  write(live->ports[0].name, "\xc2\x9b\r");
+  const ProcessReading p = read_stats(*live);
+  EXPECT_EQ(p.program, "?]0;evil??");
+  EXPECT_EQ(p.sockets[2].detail, "?[2J?H?");
+  EXPECT_EQ(p.ports[0].name, "???");
+}
+
 /// A writer that changes address and port together, as sock does; no reading may mix two of them.
 TEST(StatsReading, TextsAreWholeUnderAWriter) {
   auto live = std::make_unique<StatsLayout>();
