@@ -31,7 +31,7 @@ def report(out, title: str, case: str, passed: bool, error: str, notes: list[str
 def run_suite(tree: Path, step: dict, out, folder: Path) -> int:
     results = folder.with_suffix(".jsonl")
     with open(folder.with_suffix(".log"), "wb") as log:
-        status = subprocess.run([PYTHON, "-B", str(tree / step["suite"]), "--keep-lab", "--quick", "--results", str(results), "--logs", str(folder),
+        status = subprocess.run([PYTHON, "-B", str(tree / step["suite"]), "--quick", "--results", str(results), "--logs", str(folder),
                                  *step["options"]], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     for row in rows:

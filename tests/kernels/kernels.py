@@ -45,12 +45,14 @@ def suite(title: str, script: str, only: str = "", *options: str) -> dict:
 
 
 def wires(title: str, *options: str, only: str = "to vireo|to kernel|doctor") -> dict:
-    return suite(title, "kernels/wires.py", only, *options)
+    return suite(title, "kernels/wires.py", only, "--keep-lab", *options)
 
 
 MACHINES = [
-    Machine("veth", modules=("veth",), steps=[
+    Machine("veth", modules=("veth", "8021q"), steps=[
         wires("veth"),
+        # This machine's own kernel may have no VLANs.
+        suite("VLANs on veth", "interop/own_traffic.py", "VLAN.*on vireo"),
     ]),
     Machine("nics", modules=("virtio_net", "e1000e", "8021q", "bonding", "macvlan"),
             hubs={"virtio-net-pci": ["va", "vb", "va2", "vb2"], "e1000e": ["ea", "eb"]}, taps=["qa", "qb"], steps=[
