@@ -239,7 +239,7 @@ class Checker:
         results = LOGS / "kernels.jsonl"
         results.unlink(missing_ok=True)
         only = ["--only", self.options.case] if self.options.case else []
-        done = self.run("kernels", 700, "/usr/bin/python3", str(ROOT / "tests" / "kernels" / "kernels.py"), "--results", str(results), *only, show=True)
+        done = self.run("kernels", 1300, "/usr/bin/python3", str(ROOT / "tests" / "kernels" / "kernels.py"), "--results", str(results), *only, show=True)
         rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
         outcomes = [Outcome(f"{row['suite']}: {row['case']}", row["passed"], row["error"]) for row in rows]
         if done.status is None or (done.status != 0 and all(o.passed for o in outcomes)):
