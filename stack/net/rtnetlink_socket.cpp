@@ -34,10 +34,10 @@ Result<void> bind_random_port(int fd) {
 
 }  // namespace
 
-Result<RtnetlinkSocket> RtnetlinkSocket::open(uint32_t receive_buffer_bytes) {
+Result<RtnetlinkSocket> RtnetlinkSocket::open(uint32_t receive_buffer_bytes, int protocol) {
   RtnetlinkSocket s;
   s.fd_.reset(to_high_number(static_cast<int>(
-      ::syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE))));
+      ::syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol))));
   if (!s.fd_) return fail_errno("socket rtnetlink");
   const int fd = s.fd();
   if (receive_buffer_bytes != 0) {

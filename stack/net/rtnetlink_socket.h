@@ -1,7 +1,7 @@
-// A non-blocking rtnetlink socket, used by direct system calls: nothing here passes through
-// interposed functions. Owner: whoever opened it. Thread: sends from any, receives from one. Its
-// port id is a random one of the upper half. The kernel's own choice would be our process id, which
-// programs that bind a netlink socket to getpid() would then find taken.
+// A non-blocking netlink socket, rtnetlink's by default, used by direct system calls: nothing here
+// passes through interposed functions. Owner: whoever opened it. Thread: sends from any, receives
+// from one. Its port id is a random one of the upper half. The kernel's own choice would be our
+// process id, which programs that bind a netlink socket to getpid() would then find taken.
 #pragma once
 
 #include <linux/netlink.h>
@@ -20,7 +20,7 @@ namespace vireo::net {
 class RtnetlinkSocket {
  public:
   /// Errors: of socket(2) and bind(2). `receive_buffer_bytes` 0: the system's default.
-  static Result<RtnetlinkSocket> open(uint32_t receive_buffer_bytes);
+  static Result<RtnetlinkSocket> open(uint32_t receive_buffer_bytes, int protocol = NETLINK_ROUTE);
 
   /// Joins a multicast group (RTNLGRP_*).
   Result<void> join(uint32_t group);

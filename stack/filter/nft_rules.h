@@ -1,0 +1,22 @@
+// The tables of nf_tables, asked of the kernel (nfnetlink). Owner: none. Thread: as the socket's.
+#pragma once
+
+#include <linux/netlink.h>
+
+#include "core/result.h"
+#include "stack/filter/ruleset.h"
+#include "stack/filter/sessions.h"
+
+namespace vireo::filter {
+
+/// Adds them to `to`. Errors: EPERM without CAP_NET_ADMIN; EBUSY: they changed meanwhile, again and
+/// again.
+Result<void> read_nft(Session& s, Ruleset& to);
+
+/// Adds what one message of a dump tells of (NFT_MSG_NEWTABLE, NEWCHAIN, NEWRULE, NEWSET,
+/// NEWSETELEM), in that order.
+void take_nft(const nlmsghdr& m, Ruleset& to);
+/// After the last.
+void end_nft(Ruleset& r);
+
+}  // namespace vireo::filter

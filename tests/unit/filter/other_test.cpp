@@ -1,0 +1,42 @@
+// tc(8) and IPsec.
+#include <gtest/gtest.h>
+
+#include "tests/unit/filter/rules.h"
+
+namespace vireo::filter {
+namespace {
+
+class Other : public ::testing::Test {
+ protected:
+  void SetUp() override { enter_new_namespace(); }
+};
+
+TEST_F(Other, FiltersOfAnInterface) {
+  run("tc qdisc add dev eth0 clsact && tc qdisc add dev eth1 root pfifo");
+  EXPECT_EQ(judged(tcp_listener(80)), "");
+  if (std::system("tc filter add dev eth0 ingress matchall action pass 2>/dev/null") != 0 &&
+      std::system("tc filter add dev eth0 ingress protocol ip u32 match u32 0 0 action drop "
+                  "2>/dev/null") != 0)
+    GTEST_SKIP() << "this kernel has no filters of tc";
+  EXPECT_EQ(judged(tcp_listener(80)), "tc filter ingress of eth0");
+  Flow elsewhere = tcp_listener(80);
+  elsewhere.interface = {IfIndex(11), "eth1"};
+  EXPECT_EQ(judged(elsewhere), "");
+}
+
+TEST_F(Other, PoliciesOfIpsec) {
+  if (std::system(
+          "ip xfrm policy add src 10.1.0.0/24 dst 10.9.0.0/16 dir out tmpl src 10.1.0.1 dst "
+          "10.9.0.1 proto esp mode tunnel 2>/dev/null") != 0)
+    GTEST_SKIP() << "this kernel has no IPsec";
+  EXPECT_EQ(judged(tcp_client("10.9.0.5", 80)), "IPsec policy out (ip xfrm policy)");
+  EXPECT_EQ(judged(tcp_client("10.8.0.5", 80)), "");
+  EXPECT_NE(judged(tcp_listener(80, "10.1.0.1")), "") << "its answers may be for one of those";
+  run("ip xfrm policy add src 10.1.0.0/24 dst 10.9.0.5/32 proto tcp dport 80 dir out priority 0 "
+      "action allow && ip xfrm policy update src 10.1.0.0/24 dst 10.9.0.0/16 dir out priority 9 "
+      "tmpl "
+      "src 10.1.0.1 dst 10.9.0.1 proto esp mode tunnel");
+}
+
+}  // namespace
+}  // namespace vireo::filter
