@@ -352,9 +352,10 @@ TEST_F(ExpectedDatagram, NoOtherIsTaken) {
 
 TEST_F(ExpectedDatagram, OfTwoSocketsGoesTheFullWay) {
   SocketStats others;
-  const auto other = h.engine().udp_open(spec.to, spec.from, false, this, others);
+  const auto other = h.engine().udp_open(spec.to, spec.from, false, &others, others);
   ASSERT_TRUE(other);
-  EXPECT_EQ(receive(build_frame(spec, bytes("for the elder"))), "for the elder");
+  EXPECT_EQ(receive(build_frame(spec, bytes("for the younger"))), std::nullopt);
+  EXPECT_EQ((*other)->queue.bytes(), 15u);
   EXPECT_EQ(direct, 0u);
   h.engine().udp_close(**other);
   EXPECT_EQ(receive(build_frame(spec, bytes("alone again"))), "alone again");
