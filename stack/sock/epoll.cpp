@@ -5,7 +5,6 @@
 #include <climits>
 #include <new>
 
-#include "core/user_memory.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/multiplex.h"
 
@@ -155,19 +154,6 @@ uint32_t Epoll::evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept {
   return bits;
 }
 
-namespace {
-
-/// The first `n` of the program's places for events, or fewer: those before the first that is not
-/// there. What has no place stays on the list, as in the kernel.
-std::span<epoll_event> writable(std::span<epoll_event> out, size_t n) noexcept {
-  n = std::min(n, out.size());
-  while (n != 0 && !is_writable(out.data(), n * sizeof(epoll_event))) [[unlikely]]
-    --n;
-  return out.first(n);
-}
-
-}  // namespace
-
 /// What nearly every call finds: a few items, of the only engine, whose lock is held, with nothing
 /// from the kernel; the one that was told last, which may be ready no more, is among them. They are
 /// asked where they stand, so that each lock is taken once. nullopt: go the full way.
@@ -176,9 +162,6 @@ std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> ou
   const LockGuard guard(ready_lock_);
   uint32_t left = ready_count_;
   if (left - 1 >= kFew) return std::nullopt;
-  out = writable(out, left);
-  if (out.empty()) [[unlikely]]
-    return 0;
   for (const Item& i : ready_)
     if (i.is_epoll || i.has(EPOLLONESHOT) || i.kernel_bits != 0 || !i.target.is_alive() ||
         i.target->engine.load(std::memory_order_relaxed) != &e)
@@ -218,10 +201,6 @@ bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
 }
 
 size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
-  {
-    const LockGuard guard(ready_lock_);
-    out = writable(out, ready_count_);
-  }
   if (Engine* const e = only_engine(); e != nullptr && !out.empty()) {
     sock::EngineHold hold;
     hold.take(e);
@@ -421,8 +400,6 @@ class EpollCall {
   int at_end() const noexcept { return 0; }
   Result<int> harvest(Look look, Instant now) noexcept {
     const LockGuard guard(h_->control);
-    if (!is_writable(out_.data())) [[unlikely]]
-      return fail(EFAULT, "epoll_wait");
     auto n = h_->epoll->harvest(fd_, out_, look, now);
     if (n && *n == 0) refresh();  // it goes on waiting
     return n;
@@ -494,7 +471,6 @@ Result<int> epoll_create(Stack& stack, int flags) {
 }
 
 Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
-  if (op != EPOLL_CTL_DEL && !is_readable(event)) return fail(EFAULT, "epoll_ctl");
   if (epoll->kind.load(std::memory_order_acquire) != FileKind::kEpoll || is_protected_fd(fd)) {
     // The kernel says it in its own words.
     if (is_protected_fd(fd)) fd = -1;
@@ -506,7 +482,8 @@ Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
   if (!epoll.is_alive()) return fail(EBADF, "epoll_ctl");
   const Handle target = fd_table().find(fd);
   if (!target) return epoll->epoll->ctl_raw(epoll.fd, op, fd, event);
-  return epoll->epoll->ctl(epoll.fd, op, target, op == EPOLL_CTL_DEL ? epoll_event{} : *event);
+  if (event == nullptr && op != EPOLL_CTL_DEL) return fail(EFAULT, "epoll_ctl");
+  return epoll->epoll->ctl(epoll.fd, op, target, event == nullptr ? epoll_event{} : *event);
 }
 
 Result<int> epoll_wait(Handle epoll, std::span<epoll_event> events, const timespec* timeout,

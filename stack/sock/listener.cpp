@@ -322,11 +322,11 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
       Endpoint peer;
       const auto fd = take_ready(f, e, flags, peer);
       if (!fd) return fd;
-      const int domain = f.domain.load(std::memory_order_relaxed);
-      if (const int error = give_address(peer, domain, addr, len); error != 0) [[unlikely]] {
+      if (addr != nullptr && (len == nullptr || static_cast<int>(*len) < 0)) [[unlikely]] {
         guard.unlock();
-        return lose(*fd, error);
+        return lose(*fd, len == nullptr ? EFAULT : EINVAL);
       }
+      give_address(peer, f.domain.load(std::memory_order_relaxed), addr, len);
       return fd;
     }
     if (f.nonblock.load(std::memory_order_relaxed)) {

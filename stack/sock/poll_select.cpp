@@ -342,15 +342,6 @@ constexpr short kExSet = POLLPRI;
 /// And what a number is that was closed while we wait.
 constexpr short kClosed = POLLNVAL;
 
-/// A signal ends the wait, but what is ready is told first, as in Linux's do_poll(), which looks at
-/// each number anew: another thread may have put something else there (dup2(2)).
-Result<int> look_again(std::span<pollfd> fds, short always, const Result<int>& interrupted) {
-  PollCall call(fds, always);
-  if (!call.begin()) return interrupted;
-  const auto n = call.harvest(Look::kBoth, Clock::now());
-  return n && *n != 0 ? n : interrupted;
-}
-
 }  // namespace
 
 bool concerns_us(std::span<const pollfd> fds) noexcept {
@@ -370,7 +361,6 @@ Result<int> poll(std::span<pollfd> fds, const timespec* timeout, const sigset_t*
   PollCall call(fds, kPollAlways);
   if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
   auto n = wait_multiplexed(*call.stack, call, timeout, mask);
-  if (!n && n.error().code == EINTR) n = look_again(fds, kPollAlways, n);
   if (n && *n == 0)
     for (pollfd& p : fds) p.revents = 0;
   return n;
@@ -391,8 +381,7 @@ Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const 
   });
   PollCall call({fds.data(), n}, 0);
   if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
-  auto ready = wait_multiplexed(*call.stack, call, timeout, mask);
-  if (!ready && ready.error().code == EINTR) ready = look_again({fds.data(), n}, 0, ready);
+  const auto ready = wait_multiplexed(*call.stack, call, timeout, mask);
   if (!ready) return ready;
   if (call.was_closed()) return fail(EBADF, "select");
   int bits = 0;

@@ -3,13 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/address.h"
 #include "core/copy.h"
-#include "core/user_memory.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/file.h"
@@ -49,11 +47,13 @@ inline size_t iov_bytes(std::span<const iovec> iov) noexcept {
   return n;
 }
 
-/// Are all pieces there?
-inline bool is_readable(std::span<const iovec> iov) noexcept {
+/// EFAULT: a piece lies at the null pointer. Other memory that is not there is told by the
+/// processor alone, as in any function of libc.
+inline bool is_nowhere(std::span<const iovec> iov) noexcept {
   for (const iovec& v : iov)
-    if (v.iov_len != 0 && !is_readable(v.iov_base, v.iov_len)) return false;
-  return true;
+    if (v.iov_base == nullptr && v.iov_len != 0) [[unlikely]]
+      return true;
+  return false;
 }
 
 /// A walk through an I/O vector.
@@ -95,21 +95,16 @@ class IovCursor {
   size_t offset_ = 0;
 };
 
-/// Copies `data` to the cursor, as far as there is room. @return bytes copied; nullopt: EFAULT, and
-/// the cursor is where it was, as Linux counts a piece that it has copied in part for none.
-inline std::optional<size_t> copy_out(IovCursor& to, std::span<const std::byte> data) noexcept {
-  IovCursor at = to;
+/// Copies `data` to the cursor. @return bytes copied.
+inline size_t copy_out(IovCursor& to, std::span<const std::byte> data) noexcept {
   size_t done = 0;
-  while (done < data.size() && !at.done()) {
-    const auto room = at.piece();
+  while (done < data.size() && !to.done()) {
+    const auto room = to.piece();
     const size_t n = std::min(room.size(), data.size() - done);
-    if (!is_writable(room.data(), n)) [[unlikely]]
-      return std::nullopt;
     std::memcpy(room.data(), data.data() + done, n);
-    at.advance(n);
+    to.advance(n);
     done += n;
   }
-  to = at;
   return done;
 }
 
@@ -128,14 +123,8 @@ Result<Endpoint> kernel_peer(int fd);
 /// The kernel refused for want of a local port (0: of any) or a descriptor: those that the engine
 /// keeps go back. @return whether there were any. The engine's lock not held.
 bool give_up_leases(Stack& stack, uint16_t port);
-/// Gives a sockaddr to the caller as the kernel does: cut to *len, *len = the full length. Nothing
-/// to a null `addr`. @return errno, 0: none (net/socket.c move_addr_to_user).
-int give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len);
-/// One that the program gives. @return errno, 0: none (move_addr_to_kernel).
-inline int address_error(const sockaddr* addr, socklen_t len) noexcept {
-  if (len > sizeof(sockaddr_storage)) return EINVAL;
-  return len != 0 && !is_readable(addr, len) ? EFAULT : 0;
-}
+/// Gives a sockaddr to the caller as the kernel does: cut to *len, *len = the full length.
+void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len);
 /// A private dup of the shadow, which keeps its port; empty if there is none to be had.
 UniqueFd dup_shadow(int fd) noexcept;
 
