@@ -41,7 +41,7 @@ Result<void> close(Handle h);
 /// close_range): lets go of it without closing the kernel's descriptor.
 void forget(int fd);
 /// After the kernel made `to` a dup of `from`: makes it ours too. What `to` was before has been
-/// forgotten.
+/// forgotten. Errors: EMFILE, the table has no place for it and the kernel could not serve it.
 Result<void> adopt_dup(int from, int to);
 /// dup(2), dup2(2)/dup3(2), fcntl(F_DUPFD, F_DUPFD_CLOEXEC).
 Result<int> dup(Handle h);
@@ -93,8 +93,8 @@ bool is_pipe(int fd);
 
 // ---- sockets that another process is to have, too (hand_over.cpp)
 /// It is the kernel's from here on, in whatever state it is: what was carried goes on there.
-/// `why` and the reason are for vireo-stat. Errors: EOPNOTSUPP and others, it stays as it is.
-Result<void> hand_over(Handle h, const char* why, Carriage reason = Carriage::kInherited);
+/// `why` is kept for vireo-stat. Errors: EOPNOTSUPP and others, it stays as it is.
+Result<void> hand_over(Handle h, const char* why);
 /// The program passes `fd` by SCM_RIGHTS: hand_over(), or a line of the log.
 void give_away(int fd) noexcept;
 enum class Untouched : uint8_t {

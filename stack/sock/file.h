@@ -70,14 +70,22 @@ struct TcpSocket {
   bool error_taken : 1 = false;   ///< SO_ERROR is reported once
   bool has_accepted : 1 = false;  ///< of a listener: the program has asked for a connection here
   // ---- guarded by the control lock
-  PortOrigin port = PortOrigin::kProgram;  ///< of a connection that was asked for
-};
+  PortOrigin port : 2 = PortOrigin::kProgram;  ///< of a connection that was asked for
+  Carriage forced : 6 = Carriage::kUndecided;  ///< why it stays on the kernel
+  // ---- changed under both, read without: a hint
+  /// The options ask for more than bytes of recvmsg(2).
+  std::atomic<bool> wants_control{false};
 
-/// Why a socket stays on the kernel, whatever comes. None: it need not.
-struct Forced {
-  Carriage why = Carriage::kUndecided;
-  uint8_t option = kNoOption;  ///< of kOption: its place in all_options()
-  static constexpr uint8_t kNoOption = 0xff;
+  /// As new.
+  void reset() noexcept {
+    options = SharedOptions();
+    link = Link::kUnconnected;
+    shut = 0;
+    error_taken = has_accepted = false;
+    port = PortOrigin::kProgram;
+    forced = Carriage::kUndecided;
+    wants_control.store(false, std::memory_order_relaxed);
+  }
 };
 
 /// Two cache lines: what a call on a carried connection looks at; who waits, and the rest.
@@ -118,8 +126,7 @@ struct alignas(64) File {
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
   std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
   [[no_unique_address]] ReadySource ready;
-  Lock control;   ///< bind, connect, listen, options
-  Forced forced;  ///< guarded by the control lock; of a listener that the kernel has, why
+  Lock control;  ///< bind, connect, listen, options
 
   void touch() noexcept {
     made_in.store(0, std::memory_order_relaxed);

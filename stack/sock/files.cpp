@@ -1,6 +1,7 @@
 // Open descriptions and their numbers: socket, dup, close.
 #include <new>
 
+#include "core/yield_point.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/sockets.h"
@@ -11,16 +12,17 @@ namespace {
 
 uint8_t proto_of(FileKind k) { return k == FileKind::kTcp ? IPPROTO_TCP : IPPROTO_UDP; }
 
-/// The last reference is gone: ends the flow, gives everything back.
-void close_file(File& f, UniqueFd port_holder) VIREO_NO_THREAD_ANALYSIS {
+/// The last reference to the File of that generation is gone: ends the flow, gives everything back.
+void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THREAD_ANALYSIS {
+  yield_point();
   {
     const LockGuard control(f.control);
     Engine* e = f.engine.load(std::memory_order_acquire);
     if (e != nullptr) e->acquire();
     // A call that found the File before its number went may have pinned it since; then that call
-    // closes it. And whoever was first has closed it already.
+    // closes it, and perhaps has already: then this is the File's next life, if it has begun one.
     const bool gone = f.refs.load(std::memory_order_relaxed) != 0 ||
-                      f.kind.load(std::memory_order_relaxed) == FileKind::kNone;
+                      f.generation.load(std::memory_order_relaxed) != generation;
     if (!gone) {
       // release pairs with the acquire in Handle::is_alive().
       f.generation.fetch_add(1, std::memory_order_release);
@@ -46,6 +48,7 @@ void close_file(File& f, UniqueFd port_holder) VIREO_NO_THREAD_ANALYSIS {
     if (e != nullptr) e->unlock();
     if (gone) return;
   }
+  yield_point();
   f.ready.dismiss();
   free_sockets(f);
   fd_table().free(f);
@@ -59,7 +62,7 @@ void free_sockets(File& f) {
     f.stack->count_membership(-static_cast<int>(f.udp->groups.size()));
     *f.udp = UdpSocket{};
   }
-  if (f.is_tcp()) f.tcp = TcpSocket{};
+  if (f.is_tcp()) f.tcp.reset();
   // The pointer stays: a call that slept in the kernel counts itself when it wakes.
   if (f.stats != nullptr) f.stack->put_stats(*f.stats);
   if (f.epoll != nullptr) free_epoll(f);
@@ -78,7 +81,6 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   f.stack = &stack;
   f.flow = nullptr;
   f.placeholder = false;
-  f.forced = {};
   f.engine.store(nullptr, std::memory_order_relaxed);
   f.mode.store(Mode::kUndecided, std::memory_order_relaxed);
   f.nonblock.store(false, std::memory_order_relaxed);
@@ -88,12 +90,16 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   f.domain.store(static_cast<uint8_t>(domain), std::memory_order_relaxed);
   f.stats = &stack.take_stats(proto_of(kind), domain, fd);
   f.kind.store(kind, std::memory_order_release);
+  yield_point();
   return &f;
 }
 
 void release_file(File& f, UniqueFd port_holder) {
+  // Constant while the reference is held.
+  const uint32_t generation = f.generation.load(std::memory_order_relaxed);
   // acq_rel: what other holders did to the File happens before its end.
-  if (f.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) close_file(f, std::move(port_holder));
+  if (f.refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    close_file(f, generation, std::move(port_holder));
 }
 
 void release_pin(File& f) noexcept { release_file(f, UniqueFd()); }
@@ -127,7 +133,7 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   }
   init_options(**f);
   if (net_namespace::has_anyone_left() && !net_namespace::is_of_home(fd)) [[unlikely]]
-    (*f)->forced.why = Carriage::kNamespace;
+    tcp ? (*f)->tcp.forced = Carriage::kNamespace : (*f)->udp->forced = Carriage::kNamespace;
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   if (age != 0) spares.set_pristine(**f, age, loan);
   forget(fd);  // the number was closed behind our back
@@ -192,7 +198,10 @@ Result<void> adopt_dup(int from, int to) {
   const Handle h = fd_table().find(from);
   if (h && in_owner(h)) {
     h->touch();
-    fd_table().duplicate(from, to);
+    // Of what is the kernel's beneath, a name more that we do not know is as good.
+    if (!fd_table().duplicate(from, to) && h->engine.load(std::memory_order_relaxed) != nullptr &&
+        !fd_table().has_place(to))
+      return fail(EMFILE, "dup");
     // What lay beneath when the kernel made the dup is not what does now if it was handed over in
     // between.
     if (h->is_tcp() && h->engine.load(std::memory_order_relaxed) != nullptr &&
@@ -205,26 +214,37 @@ Result<void> adopt_dup(int from, int to) {
   return {};
 }
 
+namespace {
+/// `fd` is a dup that the kernel has made of it.
+Result<int> adopt_made(Handle h, int fd) {
+  if (auto ok = adopt_dup(h.fd, fd); !ok) {
+    kernel::close(fd);
+    return std::unexpected(ok.error());
+  }
+  return fd;
+}
+}  // namespace
+
 Result<int> dup(Handle h) {
   h->touch();
   const int fd = libc().dup(h.fd);
   if (fd < 0) return fail_errno("dup");
-  (void)adopt_dup(h.fd, fd);
-  return fd;
+  return adopt_made(h, fd);
 }
 
 Result<int> dup_from(Handle h, int least, bool cloexec) {
   h->touch();
   const int fd = libc().fcntl(h.fd, cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, least);
   if (fd < 0) return fail_errno("fcntl");
-  (void)adopt_dup(h.fd, fd);
-  return fd;
+  return adopt_made(h, fd);
 }
 
 Result<int> dup_to(int from, int to, int flags, bool is_dup3) {
   const auto kernel = [&] {
     return from_libc(is_dup3 ? libc().dup3(from, to, flags) : libc().dup2(from, to), "dup2");
   };
+  if (const Handle h = fd_table().find(from); h && h->is_carried() && !fd_table().has_place(to))
+    return fail(EBADF, "dup2");
   const Handle target = from == to ? Handle{} : fd_table().find(to);
   if (!target || !in_owner(target)) {
     auto r = kernel();

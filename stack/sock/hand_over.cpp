@@ -94,36 +94,40 @@ Result<void> hand_over_tcp(File& f) {
   return {};
 }
 
-}  // namespace
-
-Result<void> hand_over_connection(File& f, const Refusal& why) {
-  if (auto ok = hand_over_tcp(f); !ok) return ok;
-  record_kernel(f, why);
-  return {};
+void hand_over_listener(File& f, int fd) {
+  // While it was ours too, nobody was to hang in the kernel's accept.
+  const int flags = libc().fcntl(fd, F_GETFL);
+  if (flags >= 0 && !f.nonblock.load(std::memory_order_relaxed))
+    (void)libc().fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+  listener::stop(f);
+  f.mode.store(Mode::kKernel, std::memory_order_release);
 }
+
+}  // namespace
 
 namespace sock {
 
-Result<void> hand_over(Handle h, const char* why, Carriage reason) {
+Result<void> hand_over(Handle h, const char* why) {
   File& f = *h.file;
-  const Refusal refusal{reason, 0, why};
+  const Refusal refusal{Carriage::kInherited, 0, why};
   {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, why);
     f.touch();
     const Mode mode = f.mode.load(std::memory_order_relaxed);
     if (f.is_udp()) {
-      udp_socket::give_up(f, refusal, {reason});
+      udp_socket::give_up(f, refusal);
       return {};
     }
     if (!f.is_tcp()) return {};
     // A new one that this process connects would be connected here alone.
-    if (mode == Mode::kUndecided) f.forced = {reason};
+    if (mode == Mode::kUndecided) f.tcp.forced = refusal.why;
     if (mode != Mode::kCarried && mode != Mode::kListening) return {};
     if (mode == Mode::kListening)
-      listener::give_to_kernel(f, h.fd, refusal, {reason});
-    else if (auto ok = hand_over_connection(f, refusal); !ok)
+      hand_over_listener(f, h.fd);
+    else if (auto ok = hand_over_tcp(f); !ok)
       return ok;
+    record_kernel(f, refusal);
   }
   f.ready.notify(kModeChanged | kReadyIn | kReadyOut);
   return {};

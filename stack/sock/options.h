@@ -31,7 +31,6 @@ struct SocketOptions {
   int busy_poll = 0;
   int oobinline = 0;
   int incoming_cpu = -1;
-  int rxq_ovfl = 0;
   int timestamp = 0;      ///< SO_TIMESTAMP
   int timestamp_ns = 0;   ///< SO_TIMESTAMPNS
   int timestamping = 0;   ///< SO_TIMESTAMPING: SOF_TIMESTAMPING_*
@@ -45,8 +44,6 @@ struct SocketOptions {
   int ip_pktinfo = 0;
   int ip_recvttl = 0;
   int ip_recvtos = 0;
-  int bind_no_port = 0;  ///< IP_BIND_ADDRESS_NO_PORT
-  int port_range = 0;    ///< IP_LOCAL_PORT_RANGE
   int ip_mc_ttl = 1;
   int ip_mc_loop = 1;
   int ip_mc_ifindex = 0;
@@ -84,6 +81,7 @@ struct SocketOptions {
   int rto_min_us = 0;                     ///< 0 = never set
   int delack_max_us = 0;
   int rto_max_ms = 0;
+  int thin_linear = 0;
   int inq = 0;
 
   bool rcvbuf_set = false;
@@ -100,6 +98,10 @@ struct SocketOptions {
 
 /// The socket has these from now on. Control lock held, the engine's not. Errors: ENOMEM.
 Result<void> replace_options(File& f, const SocketOptions& o);
+/// TCP: recvmsg(2) gives what tcp(7) TCP_INQ and socket(7) SO_TIMESTAMP ask for beside the bytes.
+inline bool wants_stream_control(const SocketOptions& o) {
+  return (o.inq | o.timestamp | o.timestamp_ns) != 0;
+}
 /// The flow goes and the File stays: its name does too. Engine's lock held, or nobody else is here.
 void leave_name(File& f);
 
@@ -127,6 +129,9 @@ void give_options(const SocketOptions& o, int domain, int fd);
 /// The same with its timeouts.
 void give_timeouts(const File& f, int fd);
 
+/// True if an option keeps a socket on the kernel: it changes what is on the wire, or how calls
+/// behave, in a way that only the kernel can do (TCP_MD5SIG, TCP_REPAIR, SO_ATTACH_FILTER, ...).
+bool is_kernel_only(int level, int name, const void* value, socklen_t len, bool is_udp);
 /// SO_TIMESTAMPING asks for the device's time of what is received.
 bool wants_device_time(const SocketOptions& o);
 

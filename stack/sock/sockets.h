@@ -26,6 +26,7 @@ struct UdpSocket {
   bool bound = false;
   bool connected = false;
   Engine* home = nullptr;  ///< chosen for its flow, which it may not have yet
+  Carriage forced = Carriage::kUndecided;
   Endpoint local;
   Endpoint remote;  ///< valid if connected
   SocketOptions options;
@@ -109,10 +110,8 @@ inline size_t copy_out(IovCursor& to, std::span<const std::byte> data) noexcept 
 
 // ---- carriage.cpp
 /// The part of the decision that needs no device: settings, options, rules, own addresses.
-Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& local,
+Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint& local,
                         const Endpoint& remote);
-/// What that says. `by`: where it is no option's.
-Refusal refusal_of(Forced forced, const char* by) noexcept;
 /// Records what was decided in the socket's slot and in the process's counters.
 void record_carried(File& f, const Endpoint& local, const Endpoint& remote);
 void record_kernel(File& f, const Refusal& why);
@@ -128,11 +127,6 @@ bool give_up_leases(Stack& stack, uint16_t port);
 void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len);
 /// A private dup of the shadow, which keeps its port; empty if there is none to be had.
 UniqueFd dup_shadow(int fd) noexcept;
-
-// ---- hand_over.cpp
-/// A carried connection goes on in the kernel. Control lock held, the engine's not. Errors: it is
-/// carried on.
-Result<void> hand_over_connection(File& f, const Refusal& why);
 
 // ---- kernel's side of the calls, with the counters
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags);
@@ -207,8 +201,6 @@ void on_accept(Listener& l);
 ListenOptions listen_options(const File& f, int fd);
 /// shutdown(SHUT_RD) and close: ends our side. Control lock held, engine's not.
 void stop(File& f);
-/// It is the kernel's alone from now on. Control lock held, engine's not.
-void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced);
 }  // namespace listener
 
 // ---- udp_socket.cpp, udp_recv.cpp, udp_send.cpp
@@ -231,8 +223,8 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
 Result<void> shutdown(Handle h, int how);
 /// Rings for what was sent with Doorbell::kLater. No lock held.
 void flush(Handle h);
-/// Gives the socket to the kernel for good. Control lock held.
-void give_up(File& f, const Refusal& why, Forced forced);
+/// Gives the socket to the kernel for good (an option only it can honour). Control lock held.
+void give_up(File& f, const Refusal& why);
 /// The set of groups or an option changed. Control lock held.
 void apply_options(File& f);
 void joined(File& f, const Membership& m);

@@ -88,16 +88,12 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
     // The program may have bound an address with IP_BIND_ADDRESS_NO_PORT: only the port is open.
     const bool is_any = name->addr.is_unspecified();
     const Endpoint want{is_any ? src : name->addr, 0, name->scope};
-    const auto set_no_port = [&](int on) {
-      if (s.options->bind_no_port != 0)
-        (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
-    };
-    set_no_port(0);
+    const int off = 0;
+    (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
     sockaddr_storage sa{};
     const socklen_t len = want.to_sockaddr(sa, f.domain.load(std::memory_order_relaxed));
     if (libc().bind(fd, reinterpret_cast<const sockaddr*>(&sa), len) != 0)
       return fail_errno("bind");
-    set_no_port(1);
     name = kernel_name(fd);
     if (!name) return name;
     if (is_any && is_exclusive(*s.options)) s.port = PortOrigin::kDrawn;
@@ -126,7 +122,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   e.acquire();
   const auto route = e.route(way);
   std::optional<PortLease> lease;
-  if (route && local.port == 0 && local.addr.is_unspecified() && s.options->port_range == 0)
+  if (route && local.port == 0 && local.addr.is_unspecified())
     lease = e.lease_port(*route, Clock::now());
   e.unlock();
   if (!route) return std::unexpected(route.error());
@@ -139,7 +135,8 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
 
   const EngineGuard guard(e);
   const Instant now = Clock::now();
-  const auto flow = e.tcp_connect(*route, *from, to, s.options.config(), ip, &f, *f.stats, now,
+  const Endpoint peer{to.addr, to.port, way.oif.value()};
+  const auto flow = e.tcp_connect(*route, *from, peer, s.options.config(), ip, &f, *f.stats, now,
                                   fast, std::move(lease));
   if (!flow) return std::unexpected(flow.error());
   (*flow)->port_origin = s.port;
@@ -246,7 +243,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
                          0}
               : kernel_name(h.fd).value_or(Endpoint{});
       Carried<Endpoint> carried = local;
-      if (const auto may = may_carry(*f.stack, Role::kTcpClient, f.forced, local, to); !may) {
+      if (const auto may = may_carry(*f.stack, Role::kTcpClient, f.tcp.forced, local, to); !may) {
         carried = std::unexpected(may.error());
       } else {
         const FastConnect wish = fast_connect(f, how.for_data);

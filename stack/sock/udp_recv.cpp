@@ -24,9 +24,6 @@ void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::P
   const SocketOptions& o = f.udp->options;
   CmsgWriter out(msg);
   if ((o.timestamp | o.timestamp_ns | o.timestamping) != 0) put_times(o, hw_time, out);
-  if (const auto lost = static_cast<uint32_t>(f.stats->rx_drops.get());
-      lost != 0 && o.rxq_ovfl != 0)
-    out.put(SOL_SOCKET, SO_RXQ_OVFL, lost);
   if (!p) return;
   if (!p.is_v6) {
     if (o.ip_pktinfo != 0) {
@@ -56,7 +53,7 @@ void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::P
 
 bool wants_control(const SocketOptions& o) {
   return (o.timestamp | o.timestamp_ns | o.timestamping | o.ip_pktinfo | o.ip_recvttl |
-          o.ip_recvtos | o.rxq_ovfl | o.v6_pktinfo | o.v6_recvhops | o.v6_recvtclass) != 0;
+          o.ip_recvtos | o.v6_pktinfo | o.v6_recvhops | o.v6_recvtclass) != 0;
 }
 
 void give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr& src, uint16_t port,

@@ -30,9 +30,18 @@ std::optional<Endpoint> destination(const File& f, const msghdr& msg) {
 
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
 
+/// An IPv6 socket that may not send to IPv4, or has an address of the other family: the kernel
+/// refuses it in its own words (ipv6(7) IPV6_V6ONLY).
+bool crosses_families(const File& f, const Endpoint& to) {
+  if (f.domain.load(std::memory_order_relaxed) != AF_INET6) return false;
+  const UdpSocket& s = *f.udp;
+  const bool v4 = to.addr.is_v4();
+  return (v4 && s.options.v6only != 0) || (s.local.addr != IpAddr() && s.local.addr.is_v4() != v4);
+}
+
 bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& to) {
   if (msg.msg_controllen != 0 || (flags & ~kPlainFlags) != 0) return true;
-  if (to.addr.is_limited_broadcast()) return true;
+  if (to.addr.is_limited_broadcast() || crosses_families(f, to)) return true;
   // The kernel loops a copy to members on this host; ours goes to the wire alone.
   const SocketOptions& o = f.udp->options;
   const bool loops =
@@ -48,7 +57,7 @@ bool first_send(Handle h, const Endpoint& to) {
   if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided)
     return f.is_carried();
   const auto local = kernel_name(h.fd).value_or(Endpoint{});
-  const auto may = may_carry(*f.stack, Role::kUdpSender, f.forced, local, to);
+  const auto may = may_carry(*f.stack, Role::kUdpSender, f.udp->forced, local, to);
   if (!may) {
     // Another destination may be carried; this one is counted once.
     if (f.stats->carriage == Carriage::kUndecided) record_kernel(f, may.error());
@@ -137,7 +146,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
       s.kernel_dst_until = now + kRefusalLife;
       return {{}, true};
     };
-    if (!s.connected && !may_carry(*f.stack, Role::kUdpSender, f.forced, s.local, to))
+    if (!s.connected && !may_carry(*f.stack, Role::kUdpSender, s.forced, s.local, to))
       return refuse();
     const SocketOptions& o = s.options;
     const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;

@@ -62,7 +62,8 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) 
   UdpSocket& s = *f.udp;
   const EngineGuard guard(e);
   if (wants_device_time(s.options) && !e.stamp_frames()) return std::unexpected(kNoClock);
-  auto made = e.udp_open(local, remote, s.options.v6only != 0, &f, *f.stats);
+  auto made = e.udp_open(local, remote, s.options.v6only != 0, &f, *f.stats,
+                         IfIndex(static_cast<uint32_t>(s.options.bound_ifindex)));
   if (!made) return std::unexpected(made.error());
   UdpFlow& u = **made;
   if (f.flow != nullptr) {
@@ -85,7 +86,7 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) 
 }  // namespace
 
 void prepare(File& f, const Endpoint& local) {
-  if (!may_carry(*f.stack, Role::kUdpReceiver, f.forced, local, {})) return;
+  if (!may_carry(*f.stack, Role::kUdpReceiver, f.udp->forced, local, {})) return;
   const auto engine = engine_of(f, local);
   if (!engine) return;
   const EngineGuard guard(**engine);
@@ -103,7 +104,7 @@ void bound(File& f, int fd) {
     s.bound = true;
     s.local = *name;
   });
-  Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, f.forced, *name, {});
+  Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, s.forced, *name, {});
   if (carried) carried = open_flow(f, *name, {});
   if (carried) {
     record_carried(f, *name, {});
@@ -138,13 +139,15 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
       close_flow(f, Mode::kUndecided);
     return {};
   }
-  Carried<void> carried = may_carry(*f.stack, Role::kUdpConnect, f.forced, s.local, s.remote);
+  Carried<void> carried = may_carry(*f.stack, Role::kUdpConnect, s.forced, s.local, s.remote);
   if (carried) {
-    const RouteRequest way{.dst = s.remote.addr,
-                           .src = s.local.addr,
-                           .oif = IfIndex(s.remote.scope),
-                           .tos = static_cast<uint8_t>(s.options.ip_tos),
-                           .proto = IpProto::kUdp};
+    const RouteRequest way{
+        .dst = s.remote.addr,
+        .src = s.local.addr,
+        .oif = IfIndex(s.options.bound_ifindex != 0 ? static_cast<uint32_t>(s.options.bound_ifindex)
+                                                    : s.remote.scope),
+        .tos = static_cast<uint8_t>(s.options.ip_tos),
+        .proto = IpProto::kUdp};
     const auto engine = engine_of(f, s.local, &way);
     if (!engine) {
       carried = std::unexpected(engine.error());
@@ -167,8 +170,8 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   return {};
 }
 
-void give_up(File& f, const Refusal& why, Forced forced) {
-  f.forced = forced;
+void give_up(File& f, const Refusal& why) {
+  f.udp->forced = why.why;
   if (!f.is_carried()) return;
   close_flow(f, Mode::kKernel);
   record_kernel(f, why);
@@ -178,13 +181,16 @@ void give_up(File& f, const Refusal& why, Forced forced) {
 void apply_options(File& f) {
   if (!f.is_carried()) return;
   Engine& e = *f.engine.load(std::memory_order_relaxed);
+  Carried<void> heard;
   {
     const EngineGuard guard(e);
     if (f.flow == nullptr) return;
-    apply(f.udp_flow(), f.udp->options, *f.stack, is_v6(f));
-    if (!wants_device_time(f.udp->options) || e.stamp_frames()) return;
+    const SocketOptions& o = f.udp->options;
+    heard = e.hear_by(f.udp_flow(), IfIndex(static_cast<uint32_t>(o.bound_ifindex)));
+    apply(f.udp_flow(), o, *f.stack, is_v6(f));
+    if (heard && (!wants_device_time(o) || e.stamp_frames())) return;
   }
-  give_up(f, kNoClock, {Carriage::kOption});
+  give_up(f, heard ? kNoClock : heard.error());
 }
 
 void joined(File& f, const Membership& m) {
