@@ -1,10 +1,15 @@
 // A real interface as a port's wire: AF_XDP brings the frames that flow rules want, all others go
 // to the kernel and come from it, as beside a NIC with a bifurcated driver.
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netpacket/packet.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "core/arena.h"
@@ -12,6 +17,7 @@
 #include "core/packet.h"
 #include "dev/device.h"
 #include "dev/shm/kernel_calls.h"
+#include "dev/softnic/frame.h"
 #include "dev/softnic/wire.h"
 #include "dev/xdp/xdp.h"
 
@@ -29,6 +35,29 @@ struct Lane {
   PacketPool pool;
   std::unique_ptr<Queue> queue;
 };
+
+/// What a rule of every address may take: the addresses of the host, and of each VLAN the station.
+void tell_host(Device& device, uint32_t ifindex) {
+  std::vector<HostLink> links;
+  std::vector<IpAddr> addresses;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return;
+  for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    if (i->ifa_addr->sa_family == AF_PACKET) {
+      sockaddr_ll ll{};
+      std::memcpy(&ll, i->ifa_addr, sizeof ll);
+      if (ll.sll_ifindex != static_cast<int>(ifindex)) continue;
+      std::array<uint8_t, 6> mac{};
+      std::memcpy(mac.data(), ll.sll_addr, mac.size());
+      for (uint16_t vlan = 0; vlan < 4095; ++vlan) links.push_back({VlanId(vlan), mac});
+    } else if (const auto e = Endpoint::from_sockaddr(i->ifa_addr, sizeof(sockaddr_in6))) {
+      addresses.push_back(e->addr);
+    }
+  }
+  ::freeifaddrs(all);
+  device.set_host({links, addresses});
+}
 
 struct Steered {
   FlowKey key;
@@ -49,6 +78,7 @@ class XdpEnd final : public Wire {
     if (!device) return failed(device);
     device_ = std::move(*device);
     if (device_->caps().queues > kMostLanes) return ENOTSUP;
+    tell_host(*device_, ifindex);
     auto bell = UniqueFd(kernel::epoll_create1(EPOLL_CLOEXEC));
     if (!bell) return errno;
     for (uint32_t q = 0; q < device_->caps().queues; ++q) {
@@ -91,13 +121,19 @@ class XdpEnd final : public Wire {
         burst_from(*lanes_[lane_ = (lane_ + 1) % lanes_.size()]);
         continue;
       }
-      if (!has(burst_[at_].flags, RxFlags::kMore) && joined_.empty())
-        return front_ = burst_[at_++].packet->bytes();
+      // A NIC gets finished what a kernel on this host has left to it.
+      const bool is_unfinished = has(burst_[at_].flags, RxFlags::kL4Ok);
+      if (!has(burst_[at_].flags, RxFlags::kMore) && joined_.empty()) {
+        PacketBuf& p = *burst_[at_++].packet;
+        if (is_unfinished) fill_checksums({p.data(), p.length});
+        return front_ = std::as_const(p).bytes();
+      }
       for (bool more = true; more && at_ < count_; ++at_) {  // the queue gives whole packets
         const auto part = burst_[at_].packet->bytes();
         joined_.insert(joined_.end(), part.begin(), part.end());
         more = has(burst_[at_].flags, RxFlags::kMore);
       }
+      if (is_unfinished) fill_checksums(joined_);
       return front_ = joined_;
     }
     return {};
