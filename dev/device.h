@@ -204,8 +204,8 @@ class Device {
     return fail(ENOTSUP, "the device spares no flow");
   }
   /// What the host has on the wire, anew each time that it changes. Until the first time a device
-  /// with caps().link_rules gives nothing to a rule of every address, nor to one that names none of
-  /// its stations. Others leave it to who takes the frames.
+  /// with caps().link_rules gives nothing to rules without a remote end: it knows no station and no
+  /// address of the host. Other devices leave it to who takes the frames.
   virtual void set_host(const HostOnWire& host) { (void)host; }
   /// The kernel may have TCP connections of that local port: while `on`, a frame that only a local
   /// end's rule would bring is the kernel's if one of them has its addresses and ports. Dearer than

@@ -68,10 +68,10 @@ class Helper {
   std::span<Served> served() noexcept {
     return {served_.data(), count_.load(std::memory_order_acquire)};
   }
-  /// Serves the engine if nobody else does. @return how long to sleep; sets `is_polled` and
-  /// `watch_devices`.
   static void heed_tables(Engine& e) noexcept;
   static void ask_kernel(Engine& e) noexcept;
+  /// Serves the engine if nobody else does. @return how long to sleep; sets `is_polled` and
+  /// `watch_devices`.
   Duration serve(Served& s, Instant now) noexcept;
   /// Sees to it that what an automatic cork holds leaves in time. @return when to look again.
   Duration watch_cork(Served& s, Instant now) noexcept;
