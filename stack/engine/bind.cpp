@@ -128,6 +128,28 @@ void Engine::leave_group(const DemuxKey& key, Listener& l) noexcept {
   l.rules.clear();
 }
 
+bool Engine::is_in_use(const BindWish& wish) noexcept {
+  const IpAddr& addr = wish.local.addr;
+  const auto meets = [&](const IpAddr& local) {
+    if (addr == local) return true;
+    if (!addr.is_unspecified()) return false;
+    return addr.is_v4() ? local.is_v4() : !wish.v6only || !local.is_v4();
+  };
+  bool is_used = false;
+  const auto look = [&](const auto& c, const IpAddr& local) {
+    const bool shares = (wish.reuse_addr && c.reuse_addr) || (wish.reuse_port && c.reuse_port);
+    is_used |= !shares && meets(local);
+  };
+  tcp_.for_each([&](const TcpFlow& f) {
+    if (f.key.local.port == wish.local.port && tcp::state(f.tcb) != tcp::State::kClosed)
+      look(f, f.key.local.addr);
+  });
+  time_waits_.for_each([&](const TimeWaitEntry& e) {
+    if (e.key.local_port == wish.local.port && !e.is_elsewhere) look(e, IpAddr::v6(e.key.local));
+  });
+  return is_used;
+}
+
 Carried<void> Engine::bind_keys(Flow& f) {
   Carried<void> result;
   for_each_key(f, [&](const DemuxKey& key) {

@@ -205,7 +205,7 @@ void Engine::publish_deadline(Instant now) noexcept {
   Instant d = std::min(wheel_.next_deadline(), pmtu_.first_expiry());
   if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
   d = std::min(d, syns_.next_deadline());
-  if (!stalled_.empty() || !held_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);
+  if (!stalled_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);
   if (!riding_.empty()) d = std::min(d, now + config_.helper_grace);
   if (!pending_.empty() || !notify_.empty() || !notify_udp_.empty() || corked_ != nullptr ||
       unrung_ != 0)

@@ -144,6 +144,14 @@ struct FastConnect {
   Duration pause{};             ///< net.ipv4.tcp_fastopen_blackhole_timeout_sec
 };
 
+/// What a socket is to be bound to.
+struct BindWish {
+  Endpoint local;
+  bool v6only = false;
+  bool reuse_addr = false;
+  bool reuse_port = false;
+};
+
 /// Whose a turn is that returns to the program with what came.
 enum class PollOf : uint8_t {
   kNobody,  ///< it does not
@@ -272,16 +280,22 @@ class Engine {
   /// What route() and a bind to `local` find; opens what they would.
   Carried<Reach> reach(const RouteRequest& request);
   Carried<Reach> reach(const IpAddr& local);
+  /// A connection of ours stands in the way of a TCP socket's bind(2), as Linux judges it: open,
+  /// closed by its program, or in TIME-WAIT. The kernel knows of those alone that have a socket of
+  /// its own beneath. Looks at all.
+  bool is_in_use(const BindWish& wish) noexcept;
   /// A listener or UDP socket has this local port, at whatever address.
   bool has_bound(IpProto proto, uint16_t port) noexcept;
 
-  // ---- TCP. `stats` outlives the flow (a slot of shared memory). Errors: EADDRINUSE the 4-tuple
-  // is in use. With `fast` the SYN may wait for tcp_send_syn(): tcp::is_syn_deferred(). `lease` is
-  // of `local`; whatever comes of it, it is the engine's again.
+  // ---- TCP. `stats` outlives the flow (a slot of shared memory). Errors: EADDRNOTAVAIL the
+  // 4-tuple is in use. `origin` of the port says whom a TIME-WAIT must let pass. With `fast` the
+  // SYN may wait for tcp_send_syn(): tcp::is_syn_deferred(). `lease` is of `local`; whatever comes
+  // of it, it is the engine's again.
   Carried<TcpFlow*> tcp_connect(const Route& route, const Endpoint& local, const Endpoint& remote,
                                 const tcp::Config& config, const IpSettings& ip, void* owner,
                                 SocketStats& stats, Instant now, const FastConnect* fast = nullptr,
-                                std::optional<PortLease> lease = std::nullopt);
+                                std::optional<PortLease> lease = std::nullopt,
+                                PortOrigin origin = PortOrigin::kDrawn);
   /// A local port for a connection by `route` that may have any, kept from one that is over.
   std::optional<PortLease> lease_port(const Route& route, Instant now) {
     return leases_.take(route.hop.src, *route.port, now);
@@ -363,7 +377,9 @@ class Engine {
   Carried<void> udp_join(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
   void udp_leave(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
   /// Sends one datagram from `src` by `route`. Errors: EMSGSIZE above the path MTU, EAGAIN ring
-  /// full, ENOBUFS pool empty.
+  /// full, ENOBUFS pool empty, EHOSTUNREACH no way of ours, or the neighbour is not known yet: the
+  /// kernel knows one, or says why not. It keeps datagrams until the neighbour answers (arp(7)),
+  /// as many of a neighbour's as unres_qlen_bytes says, be their socket closed by then or not.
   Result<void> udp_send(UdpFlow& f, const Route& route, const Endpoint& src, const Endpoint& dst,
                         std::span<const iovec> data, Doorbell bell, Instant now) noexcept;
   /// As above to the egress kept in the flow, if `dst` is the same and nothing changed since;
@@ -519,6 +535,7 @@ class Engine {
     IpAddr via;
     IfIndex ifindex{};
     Instant at{};
+    bool to_confirm = false;
   };
 
   Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net::Mirror& mirror,
@@ -684,6 +701,8 @@ class Engine {
   void end_tcp(TcpFlow& f) noexcept;
   bool make_way(TcpFlow& f, const tcp::Segment& syn, std::optional<tcp::TimeWait>& before,
                 Instant now) noexcept;
+  void give_tuple_up(TcpFlow& f) noexcept;
+  Carried<std::optional<tcp::TimeWait>> take_tuple(const FlowKey& key, PortOrigin origin) noexcept;
   void forget_heard(const TcpFlow& f) noexcept {
     if (heard4_.flow == &f) heard4_.flow = nullptr;
     if (heard6_.flow == &f) heard6_.flow = nullptr;
@@ -778,8 +797,9 @@ class Engine {
                               const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
   Result<net::NextHop> next_hop(net::LookupKey key) noexcept;
   void ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept;
+  void forget_asked(const net::NextHop& hop) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;
-  void stall(TcpFlow& f, const Err& why, Instant now) noexcept;
+  void stall(TcpFlow& f, const tcp::Plan& plan, const Err& why, Instant now) noexcept;
   void flush_pending(Instant now) noexcept;
   void flush_pending_to_return(Instant now) noexcept;
   void transmit_all(TcpPending& flows, Instant now) noexcept;
@@ -824,7 +844,6 @@ class Engine {
     u.stats->tx_packets.add();
     u.stats->tx_bytes.add(payload);
   }
-  void send_held(UdpFlow& u, Instant now) noexcept;
 
   static constexpr unsigned kBurst = 16;
   /// Bytes that leave before a program that sends is taken to look for what came.
@@ -934,7 +953,6 @@ class Engine {
   HookList<UdpFlow, &UdpFlow::notify_hook> notify_udp_;
   TcpPending riding_;  ///< owe an ACK that waits for something to ride on; the longest first
   TcpPending stalled_;
-  HookList<UdpFlow, &UdpFlow::held_hook> held_;
   HookList<TcpFlow, &TcpFlow::unowned_hook> orphans_;
   uint32_t orphan_count_ = 0;
   std::vector<SlabHandle> fast_opens_;  ///< connections whose handshake may not be over (RFC 7413)

@@ -79,7 +79,9 @@ struct TcpFlow : Flow, WheelNode {
   bool is_stalled : 1 = false;  ///< waits for a neighbour
   bool is_riding : 1 = false;   ///< if `pending_hook` is linked: in Engine::riding_
   PortOrigin port_origin : 2 = PortOrigin::kProgram;
-  uint8_t rides_from = 0;  ///< is_riding: Engine::ride_clock_ when it began
+  bool reuse_addr : 1 = false;  ///< SO_REUSEADDR, SO_REUSEPORT: of others that bind its port, those
+  bool reuse_port : 1 = false;  ///< that have it, too, may
+  uint8_t rides_from = 0;       ///< is_riding: Engine::ride_clock_ when it began
   IpSettings ip;
   Instant stalled_since{};  ///< first time the way was not known; default: it is known
   ListHook unowned_hook;    ///< Listener::ready, later perhaps Engine::orphans_
@@ -96,6 +98,7 @@ static_assert(sizeof(TcpFlow) <= 824);
 
 /// How a listener treats those who knock.
 struct ListenOptions {
+  bool reuse_addr = false;   ///< SO_REUSEADDR, of the connections
   bool reuse_port = false;   ///< SO_REUSEPORT: shares its address with others that have it too
   uint8_t defer_accept = 0;  ///< SYN-ACK timeouts for which a bare ACK does not do (tcp(7))
   uint8_t syncookies = 1;    ///< sysctl tcp_syncookies: 0 never, 1 when the queue is full, 2 always
@@ -160,12 +163,8 @@ struct UdpFlow : Flow {
   uint8_t multicast_ttl = 1;
   bool reuse_port = false;  ///< SO_REUSEPORT: a unicast datagram goes to one of those with its port
   ListHook notify_hook;     ///< Engine::notify_udp_
-  ListHook held_hook;       ///< Engine::held_: `held` waits for a neighbour
-  PacketChain
-      held;  ///< datagrams for egress_to that wait: PacketBuf::cookie 1 = goes on in the next
-  Instant held_since{};
-  Egress egress;       ///< of the connected peer, or of the last destination
-  Endpoint egress_to;  ///< whose egress that is, see go_to()
+  Egress egress;            ///< of the connected peer, or of the last destination
+  Endpoint egress_to;       ///< whose egress that is, see go_to()
   /// The same as the first half of a sockaddr_in, family, port and address, if that is a host over
   /// IPv4; else 0.
   uint64_t egress_name = 0;
@@ -204,7 +203,9 @@ struct TimeWaitEntry {
   Instant until;
   FlowRule rule;
   bool is_elsewhere = false;  ///< another TCP has it: what comes here is dropped
-  ListHook hook;              ///< Engine::time_wait_queue_
+  bool reuse_addr = false;    ///< as TcpFlow's
+  bool reuse_port = false;
+  ListHook hook;  ///< Engine::time_wait_queue_
 };
 
 // ---- references of the demux: kind in the top byte, address below (48 bits)

@@ -302,6 +302,8 @@ TcpFlow* Engine::new_child(const Listener& l, const SynTuple& t, Instant now) no
                               {t.local, t.local_port, 0},
                               {t.remote, t.remote_port, l.options.device.value()}});
   if (f == nullptr) return nullptr;
+  f->reuse_addr = l.options.reuse_addr;
+  f->reuse_port = l.options.reuse_port;
   f->ip = l.options.ip;
   f->mss_limit = l.config.mss;
   (void)resolve_egress(f->egress, f->key.proto, f->key.local, f->key.remote, f->ip, now);

@@ -229,7 +229,7 @@ bool Engine::receive_plain(RxDesc& d, bool alone, Instant now) noexcept {
 bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcept {
   const Egress& way = u.egress;
   const size_t n = data.iov_len;
-  if (way.generation != static_cast<uint32_t>(reader_.generation()) || !u.held.empty() ||
+  if (way.generation != static_cast<uint32_t>(reader_.generation()) ||
       n > pool_->frame_bytes() - PacketPool::kHeadroom ||
       n + way.header.size() > way.mtu + way.header.l3_at()) [[unlikely]]
     return false;

@@ -59,14 +59,49 @@ bool Engine::make_way(TcpFlow& f, const tcp::Segment& syn, std::optional<tcp::Ti
     note_effects(f, tcp::finish(f.tcb, 0));
     arm_timer(f);
   }
-  if (f.is_orphan()) {
-    free_tcp(f);
-    return true;
-  }
+  give_tuple_up(f);
+  return true;
+}
+
+/// One that is over lives on for its program alone.
+void Engine::give_tuple_up(TcpFlow& f) noexcept {
+  if (f.is_orphan()) return free_tcp(f);
   forget_heard(f);
   demux_.erase(demux_key(f.key), ref(f));
   f.rule = FlowRule();
-  return true;
+}
+
+/// Makes room in the demux for a connection of the program's. As Linux (tcp_twsk_unique()): what is
+/// in TIME-WAIT makes way if its timestamps tell old segments from new ones, or if the program did
+/// not ask for its port. @return what was in TIME-WAIT. Errors: EADDRNOTAVAIL.
+Carried<std::optional<tcp::TimeWait>> Engine::take_tuple(const FlowKey& key,
+                                                         PortOrigin origin) noexcept {
+  const Refusal taken{Carriage::kDevice, EADDRNOTAVAIL, "connection exists"};
+  const auto gives_way = [&](const tcp::TimeWait& w) {
+    return w.timestamps || origin != PortOrigin::kProgram;
+  };
+  const Demux::Ref r = demux_.find_own(demux_key(key));
+  if (kind_of(r) == FlowKind::kTimeWait) {
+    TimeWaitEntry& e = at<TimeWaitEntry>(r);
+    const tcp::TimeWait before = e.wait;
+    if (!gives_way(before)) return std::unexpected(taken);
+    drop_time_wait(e);
+    return before;
+  }
+  if (kind_of(r) != FlowKind::kTcp) return std::nullopt;
+  TcpFlow& f = at<TcpFlow>(r);
+  if (f.tcb.reset_due || f.pending_hook.is_linked()) return std::unexpected(taken);
+  std::optional<tcp::TimeWait> before;
+  if (tcp::state(f.tcb) == tcp::State::kTimeWait) {
+    before = tcp::make_time_wait(f.tcb);
+    if (!gives_way(*before)) return std::unexpected(taken);
+    note_effects(f, tcp::finish(f.tcb, 0));
+    arm_timer(f);
+  } else if (tcp::state(f.tcb) != tcp::State::kClosed) {
+    return std::unexpected(taken);
+  }
+  give_tuple_up(f);
+  return before;
 }
 
 /// free_tcp() of one whose key is another's in the demux.
@@ -114,19 +149,17 @@ Carried<TcpFlow*> Engine::tcp_connect(const Route& route, const Endpoint& local,
                                       const Endpoint& remote, const tcp::Config& config,
                                       const IpSettings& ip, void* owner, SocketStats& stats,
                                       Instant now, const FastConnect* fast,
-                                      std::optional<PortLease> lease) {
+                                      std::optional<PortLease> lease, PortOrigin origin) {
   const FlowKey key{IpProto::kTcp, !local.addr.is_v4(), VlanId(), local, remote};
   const uint64_t secret = tcp::tuple_hash(secret_, local, remote);
   Seq32 iss = tcp::initial_sequence(secret, now);
-  if (const Demux::Ref r = demux_.find(demux_key(key)); kind_of(r) == FlowKind::kTimeWait) {
-    // The port was chosen anew: the kernel says that it is free, or it has rested.
-    iss = tcp::beyond_old_window(iss, at<TimeWaitEntry>(r).wait.snd_nxt);
-    drop_time_wait(at<TimeWaitEntry>(r));
-  }
-  TcpFlow* f = new_tcp(key);
+  const auto before = take_tuple(key, origin);
+  if (before && *before) iss = tcp::beyond_old_window(iss, (*before)->snd_nxt);
+  TcpFlow* f = before ? new_tcp(key) : nullptr;
   if (f == nullptr) {
     if (lease) leases_.keep(std::move(*lease), true);
-    return std::unexpected(Refusal{Carriage::kDevice, EADDRINUSE, "connection exists"});
+    return std::unexpected(before ? Refusal{Carriage::kMemory, ENOMEM, "TCP flows"}
+                                  : before.error());
   }
   if (lease) {
     f->port_origin = PortOrigin::kLeased;

@@ -18,6 +18,8 @@ TimeWaitEntry* Engine::leave_entry(TcpFlow& f, FlowRule rule, Instant now) {
   e->rule = std::move(rule);
   e->until = now + config_.time_wait;
   e->is_elsewhere = false;
+  e->reuse_addr = f.reuse_addr;
+  e->reuse_port = f.reuse_port;
   demux_.replace(key, ref(*e));
   end_tcp(f);
   time_wait_queue_.push_back(*e);

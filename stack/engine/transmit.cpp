@@ -22,6 +22,8 @@ constexpr Duration kRideStep = Duration::ms(1);
 /// How often the kernel is asked again about a neighbour that does not answer, or to confirm one in
 /// use.
 constexpr Duration kAskAgain = Duration::ms(500);
+/// A neighbour that is there answers sooner.
+constexpr Duration kNeighbourAnswers = Duration::ms(200);
 /// How long a connection waits for a neighbour before it fails, as Linux's three probes a second
 /// apart.
 constexpr Duration kNeighbourPatience = Duration::s(3);
@@ -191,7 +193,7 @@ bool Engine::transmit(TcpFlow& f, SendBy by, Instant now) noexcept {
     }
     if (f.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]] {
       if (auto ok = refresh_egress(f, now); !ok) {
-        stall(f, ok.error(), now);
+        stall(f, plan, ok.error(), now);
         break;
       }
     }
@@ -335,14 +337,23 @@ Result<net::NextHop> Engine::next_hop(net::LookupKey key) noexcept {
 /// Of all connections there, one asks: it is a system call, and wakes the helper.
 void Engine::ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept {
   Asked& last = asked_[hop.via.bytes()[15] % asked_.size()];
-  if (last.via == hop.via && last.ifindex == hop.ifindex && now - last.at < kAskAgain) return;
-  last = {hop.via, hop.ifindex, now};
+  const bool to_confirm = hop.is_resolved();
+  if (last.via == hop.via && last.ifindex == hop.ifindex && last.to_confirm == to_confirm &&
+      now - last.at < kAskAgain)
+    return;
+  last = {hop.via, hop.ifindex, now, to_confirm};
   mirror_.request_neighbour(hop.ifindex, hop.via);
 }
 
-/// Looks the way up again. Errors: EAGAIN the neighbour is not known yet (the kernel was asked),
-/// EHOSTUNREACH it does not answer, and those of the look-up. `e.mtu` and `e.port` are set even if
-/// the neighbour is unknown.
+/// It needs no asking: if the kernel forgets it again, it is asked at once.
+void Engine::forget_asked(const net::NextHop& hop) noexcept {
+  Asked& last = asked_[hop.via.bytes()[15] % asked_.size()];
+  if (last.via == hop.via && last.ifindex == hop.ifindex) last = {};
+}
+
+/// Looks the way up again. Errors: EAGAIN the neighbour is not known, or did not answer and is
+/// asked anew (but for datagrams: who gives them to the kernel's socket asks thereby), and those of
+/// the look-up. `e.mtu` and `e.port` are set even if the neighbour is unknown.
 Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
                                     const Endpoint& remote, const IpSettings& ip,
                                     Instant now) noexcept {
@@ -370,13 +381,18 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
   const bool probes = proto == IpProto::kUdp && ip.mtu_discover == IP_PMTUDISC_PROBE;
   e.mtu = hears && !probes ? pmtu_.get(remote.addr, hop->mtu, now) : hop->mtu;
   e.ifindex = hop->ifindex;
-  if (net::wants_kick(hop->neighbour) && now - e.asked >= kAskAgain) {
+  const bool is_lost = e.generation != 0 && !hop->is_resolved();
+  if (!net::wants_kick(hop->neighbour)) {
+    forget_asked(*hop);
+  } else if ((hop->is_resolved() || proto == IpProto::kTcp) &&
+             (is_lost || now - e.asked >= kAskAgain)) {
     e.asked = now;
     ask_for_neighbour(*hop, now);
   }
-  if (!hop->is_resolved())
-    return fail(hop->neighbour == net::NeighbourState::kFailed ? EHOSTUNREACH : EAGAIN,
-                "neighbour");
+  if (!hop->is_resolved()) {
+    e.generation = 0;
+    return fail(EAGAIN, "neighbour");
+  }
   e.header = wire::HeaderTemplate::build(
       {.src_mac = hop->src_mac,
        .dst_mac = hop->dst_mac,
@@ -403,8 +419,9 @@ Result<void> Engine::refresh_egress(TcpFlow& f, Instant now) noexcept {
 }
 
 /// The way is not known: waits for the kernel's answer. A connection in the making fails after a
-/// while, as Linux's does; an established one goes on by TCP's own clock.
-void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
+/// while, as Linux's does; an established one goes on by TCP's own clock, for which a segment that
+/// waits for long counts as sent and lost.
+void Engine::stall(TcpFlow& f, const tcp::Plan& plan, const Err& why, Instant now) noexcept {
   if (f.stalled_since == Instant()) f.stalled_since = now;
   const tcp::State state = tcp::state(f.tcb);
   const bool is_opening = state == tcp::State::kSynSent || state == tcp::State::kSynReceived;
@@ -413,6 +430,15 @@ void Engine::stall(TcpFlow& f, const Err& why, Instant now) noexcept {
   if ((is_opening || is_orphan) && (!may_heal || now - f.stalled_since >= kNeighbourPatience)) {
     note_effects(f, tcp::fail(f.tcb, why.code == EAGAIN ? EHOSTUNREACH : why.code));
     return;
+  }
+  if (!is_opening && now - f.stalled_since >= kNeighbourAnswers) {
+    const bool is_clocked = f.tcb.outstanding() != 0;
+    const bool says_more = plan.length != 0 || has(plan.flags, tcp::SegFlags::kFin);
+    if (!is_clocked && says_more && !has(plan.flags, tcp::SegFlags::kRst))
+      tcp::sent(f.tcb, plan, now);
+    if (now - f.stalled_since >= kNeighbourPatience)
+      (void)tcp::icmp_error(f.tcb, f.tcb.snd_seq(f.tcb.snd_una), EHOSTUNREACH, false, now);
+    arm_timer(f);
   }
   f.is_stalled = true;
   stalled_.push_back(f);
@@ -472,13 +498,6 @@ void Engine::retry_waiters(Instant now) noexcept {
   waiters_retried_ = now;
   for (TcpFlow& f : stalled_) f.is_stalled = false;
   pending_.splice(pending_.end(), stalled_);
-  HookList<UdpFlow, &UdpFlow::held_hook> udp;
-  udp.swap(held_);
-  while (!udp.empty()) {
-    UdpFlow& u = udp.front();
-    udp.pop_front();
-    send_held(u, now);
-  }
   if (!pending_.empty()) flush_pending(now);
 }
 

@@ -9,9 +9,6 @@ namespace vireo {
 namespace {
 
 constexpr unsigned kMaxFrames = 40;  ///< 64 KiB in frames of 1.75 KiB
-constexpr uint32_t kMaxHeldDatagrams =
-    64;  ///< per flow, while its neighbour is resolved (Linux: unres_qlen)
-constexpr Duration kHoldPatience = Duration::s(3);
 
 }  // namespace
 
@@ -243,12 +240,6 @@ Result<void> Engine::emit_udp(UdpFlow& u, const Datagram& d, Doorbell bell) noex
 
 Result<void> Engine::udp_send(UdpFlow& u, const Route&, const Endpoint& src, const Endpoint& dst,
                               std::span<const iovec> data, Doorbell bell, Instant now) noexcept {
-  if (!u.held.empty() &&
-      u.egress_to != dst) {  // one destination waits at a time: the old one loses
-    u.stats->errors.add(u.held.buffers());
-    u.held.clear();
-    u.held_hook.unlink();
-  }
   u.go_to(dst);
   u.egress_from = src;
   u.egress.generation = 0;
@@ -258,59 +249,14 @@ Result<void> Engine::udp_send(UdpFlow& u, const Route&, const Endpoint& src, con
 Result<void> Engine::udp_send_cached(UdpFlow& u, const Endpoint& dst, std::span<const iovec> data,
                                      Doorbell bell, Instant now) noexcept {
   if (u.egress_to != dst || u.egress_to.port == 0) return fail(ENOENT, "egress");
-  Result<void> way;
-  if (u.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]] {
-    way = refresh_egress(u, now);
-    if (!way && way.error().code != EAGAIN) return way;
-  }
+  if (u.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
+    if (const auto way = refresh_egress(u, now); !way) return fail(EHOSTUNREACH, way.error().where);
   size_t n = 0;
   for (const iovec& v : data) n += v.iov_len;
   if (n + (dst.addr.is_v4() ? 28 : 48) > u.egress.mtu) return fail(EMSGSIZE, "path MTU");
   Datagram d;
   if (auto ok = make_datagram(data, d); !ok) return ok;
-  if (way && u.held.empty()) [[likely]]
-    return emit_udp(u, d, bell);
-  // The neighbour is being resolved. As Linux: some wait, beyond them they are dropped without a
-  // word.
-  if (u.held.buffers() >= kMaxHeldDatagrams || d.body.empty()) {
-    u.stats->errors.add();
-    return {};
-  }
-  for (PacketBuf* p = d.body.front(); p != nullptr; p = p->next)
-    p->cookie = p->next != nullptr ? 1 : 0;
-  d.body.front()->sum = d.sum;
-  if (u.held.empty()) u.held_since = now;
-  u.held.append(std::move(d.body));
-  if (!u.held_hook.is_linked()) held_.push_back(u);
-  publish_deadline(now);
-  return {};
-}
-
-void Engine::send_held(UdpFlow& u, Instant now) noexcept {
-  const auto way = refresh_egress(u, now);
-  if (!way) {
-    if (way.error().code == EAGAIN && now - u.held_since < kHoldPatience) {
-      held_.push_back(u);
-      return;
-    }
-    u.stats->errors.add(u.held.buffers());
-    u.held.clear();
-    if (u.key.is_exact()) {  // as Linux: a connected socket hears that its peer does not answer
-      u.soft_error = EHOSTUNREACH;
-      note_udp(u);
-    }
-    return;
-  }
-  while (!u.held.empty()) {
-    Datagram d;
-    d.sum = u.held.front()->sum;
-    bool goes_on = true;
-    while (goes_on && !u.held.empty()) {
-      goes_on = u.held.front()->cookie != 0;
-      d.body.push_back(u.held.pop_front());
-    }
-    if (!emit_udp(u, d, Doorbell::kNow)) u.stats->errors.add();
-  }
+  return emit_udp(u, d, bell);
 }
 
 }  // namespace vireo

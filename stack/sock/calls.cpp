@@ -54,11 +54,30 @@ Result<void> from_kernel(int returned, const char* where) {
 
 // ---- connections
 
+namespace {
+
+/// The kernel knows nothing of connections that have no socket of its own any more, or never had.
+/// Control lock held.
+bool is_in_use(const File& f, const Endpoint& local) {
+  const SocketOptions& o = *f.tcp.options;
+  if (o.bound_ifindex != 0) return false;  // it shares addresses with other interfaces' sockets
+  const BindWish wish{local, o.v6only != 0, o.reuse_addr != 0, o.reuse_port != 0};
+  bool is_used = false;
+  f.stack->for_each_engine([&](Engine& e) {
+    const EngineGuard guard(e);
+    is_used = is_used || e.is_in_use(wish);
+  });
+  return is_used;
+}
+
+}  // namespace
+
 Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
   File& f = *h.file;
   if (!f.stack->is_owner()) return from_kernel(libc().bind(h.fd, addr, len), "bind");
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "bind");
+  if (kind(h) == FileKind::kTcp) tcp_socket::renew(h);
   const Mode m = mode(h);
   if (f.placeholder || m == Mode::kListening || m == Mode::kVoid ||
       (m == Mode::kCarried && kind(h) == FileKind::kTcp))
@@ -66,6 +85,8 @@ Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
   const auto local = Endpoint::from_sockaddr(addr, len);
   if (local && kind(h) == FileKind::kUdp && m != Mode::kCarried) udp_socket::prepare(f, *local);
   f.touch();
+  if (local && kind(h) == FileKind::kTcp && local->port != 0 && is_in_use(f, *local))
+    return fail(EADDRINUSE, "bind");
   auto ok = from_kernel(libc().bind(h.fd, addr, len), "bind");
   // The port may be one that rests between two connections of ours.
   if (!ok && ok.error().code == EADDRINUSE && kind(h) == FileKind::kTcp &&
@@ -142,7 +163,11 @@ Endpoint local_name(const File& f) {
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) return f.tcp.options->void_name;
   const EngineGuard guard(*e);
-  return f.flow == nullptr ? f.tcp.options->void_name : f.flow->key.local;
+  if (f.flow == nullptr) return f.tcp.options->void_name;
+  const Endpoint& local = f.flow->key.local;
+  if (!f.tcp.undone || !f.tcp.has_drawn_source) return local;
+  return {f.domain.load(std::memory_order_relaxed) == AF_INET ? IpAddr::any_v4() : IpAddr(),
+          local.port};
 }
 
 }  // namespace
@@ -177,7 +202,8 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
     const EngineGuard guard(*f.engine.load(std::memory_order_acquire));
     const tcp::State s = f.flow == nullptr ? tcp::State::kClosed : tcp::state(f.tcp_flow().tcb);
     // What is in TIME-WAIT is the program's socket no more (Linux tcp_time_wait).
-    if (s == tcp::State::kClosed || s == tcp::State::kSynSent || s == tcp::State::kTimeWait)
+    if (s == tcp::State::kClosed || s == tcp::State::kSynSent || s == tcp::State::kTimeWait ||
+        f.tcp.undone)
       return fail(ENOTCONN, "getpeername");
     peer = f.flow->key.remote;
   }

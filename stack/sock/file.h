@@ -69,9 +69,14 @@ struct TcpSocket {
   uint8_t shut = 0;               ///< what the program shut down
   bool error_taken : 1 = false;   ///< SO_ERROR is reported once
   bool has_accepted : 1 = false;  ///< of a listener: the program has asked for a connection here
-  // ---- guarded by the control lock
+  /// As Linux's tcp_disconnect() leaves it: a new socket with perhaps an error to tell, though its
+  /// flow, which is over, is still here.
+  bool undone : 1 = false;
+  // ---- guarded by the control lock; a byte of its own parts these bits from those above
+  uint8_t : 0;
   PortOrigin port : 2 = PortOrigin::kProgram;  ///< of a connection that was asked for
-  Carriage forced : 6 = Carriage::kUndecided;  ///< why it stays on the kernel
+  bool has_drawn_source : 1 = false;           ///< the program has named no address of its own
+  Carriage forced : 5 = Carriage::kUndecided;  ///< why it stays on the kernel
   // ---- changed under both, read without: a hint
   /// The options ask for more than bytes of recvmsg(2).
   std::atomic<bool> wants_control{false};
@@ -81,7 +86,7 @@ struct TcpSocket {
     options = SharedOptions();
     link = Link::kUnconnected;
     shut = 0;
-    error_taken = has_accepted = false;
+    error_taken = has_accepted = undone = has_drawn_source = false;
     port = PortOrigin::kProgram;
     forced = Carriage::kUndecided;
     wants_control.store(false, std::memory_order_relaxed);

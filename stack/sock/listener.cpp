@@ -83,7 +83,8 @@ ListenOptions listen_options(const File& f, int fd) {
   const KernelDefaults& d = f.stack->defaults();
   const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
   const uint32_t fast = fast_opens(d, o);
-  return {.reuse_port = o.reuse_port != 0,
+  return {.reuse_addr = o.reuse_addr != 0,
+          .reuse_port = o.reuse_port != 0,
           .defer_accept = timeouts_in(o.defer_accept),
           .syncookies = static_cast<uint8_t>(d.tcp_syncookies),
           .abort_on_overflow = d.tcp_abort_on_overflow,
@@ -118,6 +119,7 @@ Result<void> listen(Handle h, int backlog) {
   {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "listen");
+    tcp_socket::renew(h);
     const Mode mode = f.mode.load(std::memory_order_relaxed);
     if (mode == Mode::kCarried || mode == Mode::kVoid) return fail(EINVAL, "listen");
     const uint32_t most = clamp_backlog(*f.stack, backlog);

@@ -272,6 +272,8 @@ void apply_tcp(File& f, int fd, int level, int name) {
   tcp::Tcb& t = flow.tcb;
   const Instant now = Clock::now();
   if (level == SOL_SOCKET) {
+    flow.reuse_addr = o.reuse_addr != 0;
+    flow.reuse_port = o.reuse_port != 0;
     if (read_name(level, name) == SO_RCVBUF) tcp::set_rcv_buf(t, f.tcp.options.config().rcv_buf);
     if (name == SO_MAX_PACING_RATE) tcp::set_max_pacing_rate(t, o.max_pacing_rate);
     if (read_name(level, name) == SO_SNDBUF) tcp::set_snd_buf(t, f.tcp.options.config().snd_buf);
@@ -822,9 +824,10 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   if (f.is_tcp() && level == SOL_SOCKET && name == SO_MAX_PACING_RATE)
     return sock::set_pacing(f, h.fd, value, len);
   // Before the connection only; the kernel's socket beneath has none.
-  if (f.is_tcp() && mode == Mode::kCarried && level == IPPROTO_TCP &&
-      (name == TCP_FASTOPEN_CONNECT || name == TCP_FASTOPEN_NO_COOKIE))
-    return fail(EINVAL, "setsockopt");
+  const bool is_before =
+      (level == IPPROTO_TCP && (name == TCP_FASTOPEN_CONNECT || name == TCP_FASTOPEN_NO_COOKIE)) ||
+      (level == IPPROTO_IPV6 && name == IPV6_V6ONLY);
+  if (f.is_tcp() && mode == Mode::kCarried && is_before) return fail(EINVAL, "setsockopt");
   if (mode == Mode::kCarried && untold) return set_untold(f, h.fd, level, name, value, len);
   if (is_kernel_only(level, name, value, len, f.is_udp()))
     return set_kernel_only(f, h.fd, level, name, value, len);

@@ -357,7 +357,9 @@ bool concerns_us(int nfds, const fd_set* read, const fd_set* write, const fd_set
   return yes;
 }
 
-Result<int> poll(std::span<pollfd> fds, const timespec* timeout, const sigset_t* mask) {
+namespace {
+
+Result<int> poll_once(std::span<pollfd> fds, const timespec* timeout, const sigset_t* mask) {
   PollCall call(fds, kPollAlways);
   if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
   auto n = wait_multiplexed(*call.stack, call, timeout, mask);
@@ -366,9 +368,29 @@ Result<int> poll(std::span<pollfd> fds, const timespec* timeout, const sigset_t*
   return n;
 }
 
-Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
-                   const sigset_t* mask) {
-  if (nfds < 0) return fail(EINVAL, "select");
+/// As Linux: whoever a signal wakes looks once more at what its numbers are by then, be it other
+/// files (dup2), and tells of that rather than of the signal. `n` is what the wait came to,
+/// look(timeout) the call without a wait.
+template <class F>
+Result<int> look_after_signal(const Result<int>& n, F&& look) {
+  if (n || n.error().code != EINTR) return n;
+  constexpr timespec kNone{};
+  if (auto now = look(&kNone); now && *now != 0) return now;
+  return n;
+}
+
+}  // namespace
+
+Result<int> poll(std::span<pollfd> fds, const timespec* timeout, const sigset_t* mask) {
+  return look_after_signal(poll_once(fds, timeout, mask),
+                           [&](const timespec* t) { return poll_once(fds, t, nullptr); });
+}
+
+namespace {
+
+/// `keeps`: the sets stay as they are if nothing is ready.
+Result<int> select_once(int nfds, fd_set* read, fd_set* write, fd_set* except,
+                        const timespec* timeout, const sigset_t* mask, bool keeps) {
   size_t count = 0;
   for_each_fd(nfds, read, write, except, [&](int, bool, bool, bool) { return ++count != 0; });
   CallArray<pollfd, 64> fds;
@@ -382,7 +404,7 @@ Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const 
   PollCall call({fds.data(), n}, 0);
   if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
   const auto ready = wait_multiplexed(*call.stack, call, timeout, mask);
-  if (!ready) return ready;
+  if (!ready || (keeps && *ready == 0)) return ready;
   if (call.was_closed()) return fail(EBADF, "select");
   int bits = 0;
   size_t at = 0;
@@ -404,6 +426,16 @@ Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const 
     bits += __builtin_popcountl(in) + __builtin_popcountl(out) + __builtin_popcountl(pri);
   }
   return bits;
+}
+
+}  // namespace
+
+Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
+                   const sigset_t* mask) {
+  if (nfds < 0) return fail(EINVAL, "select");
+  return look_after_signal(
+      select_once(nfds, read, write, except, timeout, mask, false),
+      [&](const timespec* t) { return select_once(nfds, read, write, except, t, nullptr, true); });
 }
 
 }  // namespace vireo::sock

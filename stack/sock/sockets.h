@@ -162,6 +162,9 @@ FastConnect fast_connect(const File& f, bool data_follows) noexcept;
 /// now. None: neither was set, or the latter is not ours to read.
 tcp::FastOpenKeys fast_open_keys(int fd) noexcept;
 Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len);
+/// A socket whose connection is undone begins anew, as what the kernel's beneath is. Control lock
+/// held, the engine's not.
+void renew(Handle h);
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
 Result<void> shutdown(Handle h, int how);

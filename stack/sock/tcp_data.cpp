@@ -105,6 +105,10 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
 /// Nothing is queued and nothing more may come: what recv returns then. nullopt: wait.
 std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
+  if (f.tcp.undone) [[unlikely]] {
+    const int error = take_error(f);
+    return fail(error != 0 ? error : ENOTCONN, "recv");
+  }
   if (tcp::peer_closed(t)) return 0;
   if (const int error = take_error(f); error != 0) return fail(error, "recv");
   if ((f.tcp.shut & kShutRead) != 0 || tcp::state(t) == State::kClosed) return 0;

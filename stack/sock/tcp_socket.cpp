@@ -50,6 +50,8 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
   const State state = tcp::state(t);
   const bool dead = state == State::kClosed;
+  if (s.undone) [[unlikely]]
+    return EPOLLHUP | kReadyOut | (!s.error_taken && tcp::error(t) != 0 ? EPOLLERR : ReadyBits{0});
   const bool read_shut = dead || (s.shut & kShutRead) != 0 || tcp::peer_closed(t);
   const bool write_shut = dead || (s.shut & kShutWrite) != 0;
   ReadyBits bits = 0;
@@ -84,9 +86,10 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
   f.touch();
   auto name = kernel_name(fd);
   if (!name) return name;
+  const bool is_any = name->addr.is_unspecified();
+  if (is_any) s.has_drawn_source = true;
   if (name->port == 0) {
     // The program may have bound an address with IP_BIND_ADDRESS_NO_PORT: only the port is open.
-    const bool is_any = name->addr.is_unspecified();
     const Endpoint want{is_any ? src : name->addr, 0, name->scope};
     const int off = 0;
     (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
@@ -130,6 +133,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
     s.port = PortOrigin::kLeased;
   else if (s.port == PortOrigin::kLeased)
     s.port = PortOrigin::kProgram;
+  if (lease) s.has_drawn_source = true;
   const auto from = lease ? Result<Endpoint>(lease->local) : bind_shadow(f, fd, route->hop.src);
   if (!from) return std::unexpected(Refusal{Carriage::kDevice, from.error().code, "source port"});
 
@@ -137,15 +141,18 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   const Instant now = Clock::now();
   const Endpoint peer{to.addr, to.port, way.oif.value()};
   const auto flow = e.tcp_connect(*route, *from, peer, s.options.config(), ip, &f, *f.stats, now,
-                                  fast, std::move(lease));
+                                  fast, std::move(lease), s.port);
   if (!flow) return std::unexpected(flow.error());
   (*flow)->port_origin = s.port;
+  (*flow)->reuse_addr = s.options->reuse_addr != 0;
+  (*flow)->reuse_port = s.options->reuse_port != 0;
   if (s.options->quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
   f.flow = *flow;
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.engine.store(&e, std::memory_order_release);
   s.link = Link::kConnecting;
   s.error_taken = false;
+  s.undone = false;
   s.shut = 0;
   // Pairs with the acquire in is_carried(): the flow is in place.
   f.mode.store(Mode::kCarried, std::memory_order_release);
@@ -187,6 +194,8 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
   if (tcp::state(f.tcp_flow().tcb) == State::kClosed) {
     const int error = take_error(f);
     s.link = Link::kUnconnected;
+    s.undone = true;
+    s.shut = 0;
     return fail(error != 0 ? error : ECONNABORTED, "connect");
   }
   s.link = Link::kConnected;
@@ -194,6 +203,28 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
 }
 
 namespace {
+
+/// Ends the connection as Linux's tcp_disconnect(): its peer is told, and the program that it was
+/// no orderly end. Engine's lock held.
+void undo(File& f, Engine& e, Instant now) {
+  TcpSocket& s = f.tcp;
+  tcp::Tcb& t = f.tcp_flow().tcb;
+  const State state = tcp::state(t);
+  const bool is_told = state != State::kClosed && state != State::kClosing &&
+                       state != State::kLastAck && state != State::kTimeWait;
+  if (is_told) {
+    tcp::recv_queue(t).clear();
+    (void)(state == State::kSynSent ? tcp::fail(t, ECONNRESET) : tcp::evict(t, ECONNRESET));
+    s.error_taken = false;
+  } else if (state != State::kClosed) {
+    tcp::abort(t, now);
+  }
+  e.tcp_progress(f.tcp_flow(), now);
+  s.link = Link::kUnconnected;
+  s.undone = true;
+  s.shut = 0;
+  f.stats->tcp_state = static_cast<uint8_t>(tcp::state(t));
+}
 
 /// Ends the flow of a socket that goes on living. Control and engine's lock held.
 void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
@@ -207,9 +238,19 @@ void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
   f.mode.store(Mode::kUndecided, std::memory_order_release);
   f.tcp.link = Link::kUnconnected;
   f.tcp.shut = 0;
+  f.tcp.undone = false;
+  if (f.tcp.port == PortOrigin::kLeased) f.tcp.has_drawn_source = false;  // it has no name again
 }
 
 }  // namespace
+
+void renew(Handle h) {
+  File& f = *h.file;
+  if (f.mode.load(std::memory_order_relaxed) != Mode::kCarried) return;
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const EngineGuard guard(e);
+  if (f.flow != nullptr && f.tcp.undone) drop_flow(h, e, UniqueFd(), false);
+}
 
 Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen_t len,
                      Opening how) {
@@ -220,14 +261,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
   {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "connect");
-    Engine* e = f.engine.load(std::memory_order_relaxed);
-    if (f.mode.load(std::memory_order_relaxed) == Mode::kCarried) {
-      const EngineGuard guard(*e);
-      // After a failure Linux lets the socket try again; so do we, with a new flow.
-      if (f.tcp.link == Link::kUnconnected && tcp::state(f.tcp_flow().tcb) == State::kClosed &&
-          (f.tcp.error_taken || tcp::error(f.tcp_flow().tcb) == 0))
-        drop_flow(h, *e, UniqueFd(), false);
-    }
+    renew(h);
     const Mode mode = f.mode.load(std::memory_order_relaxed);
     if (mode == Mode::kVoid) return fail(EISCONN, "connect");
     if (mode == Mode::kListening) return fail(EISCONN, "connect");
@@ -250,6 +284,10 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
         const bool fast = how.for_data || f.tcp.options->fastopen_connect != 0;
         carried = carry(f, h.fd, local, to, fast ? &wish : nullptr);
       }
+      // Neither the kernel may, whose socket beneath knows nothing of the other one.
+      if (!carried && carried.error().why == Carriage::kDevice &&
+          carried.error().err == EADDRNOTAVAIL)
+        return fail(EADDRNOTAVAIL, "connect");
       if (!carried) {
         pin.pin(f);
         f.mode.store(Mode::kKernel, std::memory_order_release);
@@ -293,18 +331,18 @@ Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
   {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "connect");
-    Engine* e = f.engine.load(std::memory_order_relaxed);
+    if (f.mode.load(std::memory_order_relaxed) == Mode::kListening) listener::stop(f);
     if (f.mode.load(std::memory_order_relaxed) == Mode::kCarried) {
-      if (f.placeholder) {
-        // The kernel's socket beneath belongs to many: the connection ends, the number stays.
-        const EngineGuard guard(*e);
-        tcp::abort(f.tcp_flow().tcb, Clock::now());
-        e->tcp_progress(f.tcp_flow(), Clock::now());
-        f.tcp.link = Link::kUnconnected;
+      Engine& e = *f.engine.load(std::memory_order_relaxed);
+      EngineGuard guard(e);
+      if (f.flow != nullptr && tcp::state(f.tcp_flow().tcb) == State::kTimeWait && !f.placeholder) {
+        drop_flow(h, e, dup_shadow(h.fd), true);
+      } else if (f.flow != nullptr) {
+        undo(f, e, Clock::now());
+        guard.unlock();
+        f.ready.notify(kReadyOut | EPOLLHUP | EPOLLERR);
         return {};
       }
-      const EngineGuard guard(*e);
-      drop_flow(h, *e, dup_shadow(h.fd), true);
     }
   }
   f.ready.notify(kModeChanged);
@@ -331,10 +369,7 @@ Result<void> shutdown(Handle h, int how) {
     const State state = tcp::state(t);
     if (state == State::kClosed || state == State::kTimeWait) return fail(ENOTCONN, "shutdown");
     if (state == State::kSynSent) {
-      tcp::abort(t, now);
-      e.tcp_progress(f.tcp_flow(), now);
-      s.link = Link::kUnconnected;
-      s.error_taken = true;
+      undo(f, e, now);
     } else {
       s.link = Link::kConnected;
       if (how != SHUT_WR) s.shut |= kShutRead;
@@ -346,7 +381,7 @@ Result<void> shutdown(Handle h, int how) {
     }
     f.stats->tcp_state = static_cast<uint8_t>(tcp::state(t));
   }
-  f.ready.notify(kReadyIn | kReadyOut | EPOLLRDHUP | EPOLLHUP);
+  f.ready.notify(kReadyIn | kReadyOut | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
   return {};
 }
 

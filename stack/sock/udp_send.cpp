@@ -1,6 +1,7 @@
 // Sending datagrams: by the flow's cached egress, else by a new route, else by the kernel's socket,
-// which has the same port. The kernel also gets whatever is rare: fragments, broadcast, ancillary
-// data, malformed calls (whose errno is then its own).
+// which has the same port. The kernel also gets whatever is rare: datagrams to a neighbour that is
+// not known yet, fragments, broadcast, ancillary data, malformed calls (whose errno is then its
+// own).
 #include <sched.h>
 
 #include "core/sleep.h"
@@ -165,6 +166,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
     const IpAddr src = from.is_unspecified() ? route->hop.src : from;
     sent = e.udp_send(u, *route, {src, s.local.port, s.local.scope}, to, iov, bell, now);
   }
+  if (!sent && sent.error().code == EHOSTUNREACH) return {{}, true};
   if (!sent && sent.error().code == EMSGSIZE) return too_big(f, u);
   return {sent};
 }

@@ -89,7 +89,7 @@ tcp_info linux_info(const Tcb& t, Instant now) {
   o.tcpi_delivery_rate = i.delivery_rate;
   o.tcpi_delivery_rate_app_limited = i.delivery_rate_app_limited;
   o.tcpi_total_retrans = i.total_retrans;
-  o.tcpi_bytes_acked = i.bytes_acked;  // data alone; Linux counts an active opener's SYN, too
+  o.tcpi_bytes_acked = i.bytes_acked;
   o.tcpi_bytes_received = i.bytes_received;
   o.tcpi_segs_out = i.segs_out;
   o.tcpi_segs_in = i.segs_in;

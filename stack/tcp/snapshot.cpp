@@ -52,9 +52,10 @@ Info info(const Tcb& t) {
   i.srtt = t.rtt.srtt;
   i.rttvar = t.rtt.rttvar;
   i.min_rtt = t.rtt.min_rtt;
+  // As Linux counts: FINs, and the SYN of who opened actively, are bytes, too.
   const uint64_t una = t.snd_una;
-  i.bytes_acked = una > t.snd_end ? t.snd_end - 1 : una > 0 ? una - 1 : 0;
-  i.bytes_received = t.rcv_nxt > 0 ? t.rcv_nxt - 1 - (t.peer_fin ? 1 : 0) : 0;
+  i.bytes_acked = una > 0 && t.passive ? una - 1 : una;
+  i.bytes_received = t.rcv_nxt > 0 ? t.rcv_nxt - 1 : 0;
   i.bytes_sent = t.bytes_sent;
   i.bytes_retrans = t.bytes_retrans;
   i.segs_out = t.segs_out;
