@@ -38,6 +38,9 @@ constexpr std::array<Entry, static_cast<size_t>(Carriage::kCount)> kEntries{{
     {"namespace",
      "the program entered another network namespace (setns, unshare): what it opens there is the "
      "kernel's; start it in there (ip netns exec) and it is carried"},
+    {"filter",
+     "a rule of the host's packet filter (nftables, iptables, tc, IPsec) refuses its packets, or "
+     "may: see vireo-doctor, VIREO_RESPECT_FILTER"},
 }};
 
 }  // namespace

@@ -30,6 +30,7 @@ enum class Carriage : uint8_t {
   kInherited,   ///< the socket came from another process: fork, exec or SCM_RIGHTS
   kFragment,    ///< larger than the path MTU: the kernel fragments
   kNamespace,   ///< made in another network namespace than Vireo's interfaces are in
+  kFilter,      ///< the host's packet filter refuses, or may refuse, what it is for
   kCount
 };
 

@@ -45,7 +45,7 @@ Result<std::unique_ptr<Helper>> Helper::start(Engine& engine, net::Mirror& mirro
                                               const Options& options) {
   auto bell = EventFd::create();
   if (!bell) return std::unexpected(bell.error());
-  std::unique_ptr<Helper> h(new Helper(engine, mirror, options.grace, std::move(*bell)));
+  std::unique_ptr<Helper> h(new Helper(engine, mirror, options, std::move(*bell)));
   engine.set_helper_bell(&h->bell_);
   pthread_t thread;
   const int e = start_own_thread(
@@ -68,8 +68,8 @@ Result<std::unique_ptr<Helper>> Helper::start(Engine& engine, net::Mirror& mirro
   return h;
 }
 
-Helper::Helper(Engine& engine, net::Mirror& mirror, Duration grace, EventFd bell)
-    : mirror_(mirror), grace_(grace), bell_(std::move(bell)) {
+Helper::Helper(Engine& engine, net::Mirror& mirror, const Options& options, EventFd bell)
+    : mirror_(mirror), grace_(options.grace), errand_(options.errand), bell_(std::move(bell)) {
   served_[0].engine = &engine;
   count_.store(1, std::memory_order_relaxed);  // the thread is started later
 }
@@ -101,6 +101,7 @@ void Helper::run() noexcept {
       if (mirror_.process())
         for (Served& s : served()) heed_tables(*s.engine);
     }
+    if (std::exchange(is_errand_due_, false)) errand_.ready(errand_.self);
     Duration d = serve_at - now;
     if (rang_ || d <= Duration()) {  // and not each time that it wakes for a cork
       d = Duration::max();
@@ -231,7 +232,7 @@ void Helper::sleep(Instant now, Duration d) noexcept {
         (!is_served || s.engine->next_deadline() - now + grace_ < d))
       d = grace_;
   }
-  poll_fds_.assign({{bell_.fd(), POLLIN, 0}, {mirror_.fd(), POLLIN, 0}});
+  poll_fds_.assign({{bell_.fd(), POLLIN, 0}, {mirror_.fd(), POLLIN, 0}, {errand_.fd, POLLIN, 0}});
   for (const Served& s : all)
     if (s.watch_devices)
       for (int fd : s.device_fds) poll_fds_.push_back({fd, POLLIN, 0});
@@ -246,6 +247,7 @@ void Helper::sleep(Instant now, Duration d) noexcept {
   rang_ = std::ranges::any_of(poll_fds_, [](const pollfd& p) { return p.revents != 0; });
   if (poll_fds_[0].revents != 0) bell_.drain();
   is_mirror_due_ = poll_fds_[1].revents != 0;
+  is_errand_due_ = poll_fds_[2].revents != 0;
 }
 
 }  // namespace vireo

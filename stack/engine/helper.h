@@ -29,9 +29,16 @@ namespace vireo {
 
 class Helper {
  public:
+  /// Something else to look after: `ready` is called when `fd` is readable. No lock is held.
+  struct Errand {
+    int fd = -1;
+    void (*ready)(void* self) = nullptr;
+    void* self = nullptr;
+  };
   struct Options {
     Duration grace = Duration::ms(1);
     std::span<const int> cpus;  ///< where it may run; empty: anywhere
+    Errand errand{};
   };
   /// Errors: EAGAIN no thread can be made, EMFILE.
   static Result<std::unique_ptr<Helper>> start(Engine& engine, net::Mirror& mirror,
@@ -63,7 +70,7 @@ class Helper {
     std::vector<int> device_fds;    ///< copied under the engine's lock
   };
 
-  Helper(Engine& engine, net::Mirror& mirror, Duration grace, EventFd bell);
+  Helper(Engine& engine, net::Mirror& mirror, const Options& options, EventFd bell);
   void run() noexcept;
   std::span<Served> served() noexcept {
     return {served_.data(), count_.load(std::memory_order_acquire)};
@@ -81,11 +88,13 @@ class Helper {
   std::atomic<unsigned> count_{0};
   net::Mirror& mirror_;
   Duration grace_;
+  Errand errand_;
   EventFd bell_;
   std::atomic<bool> stop_{false};
   Instant mirrored_{};         ///< when the mirror had its turn last
   bool rang_ = true;           ///< the last sleep ended by a descriptor
   bool is_mirror_due_ = true;  ///< it has something to do
+  bool is_errand_due_ = false;
   bool is_running_ = false;
   pthread_t thread_{};
   std::vector<pollfd> poll_fds_;

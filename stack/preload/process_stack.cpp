@@ -48,6 +48,7 @@ Stack* make_stack() {
   auto* stack = new (std::nothrow) Stack({.settings = settings(),
                                           .opener = device_opener(settings()),
                                           .want_mourner = true,
+                                          .want_filter = true,
                                           .may_have_rings = may_have_rings(settings())});
   if (stack == nullptr) return nullptr;
   pthread_atfork([] { before_fork(); }, [] { after_fork_in_parent(); },

@@ -94,7 +94,7 @@ bool is_pipe(int fd);
 // ---- sockets that another process is to have, too (hand_over.cpp)
 /// It is the kernel's from here on, in whatever state it is: what was carried goes on there.
 /// `why` is kept for vireo-stat. Errors: EOPNOTSUPP and others, it stays as it is.
-Result<void> hand_over(Handle h, const char* why);
+Result<void> hand_over(Handle h, const Refusal& why);
 /// The program passes `fd` by SCM_RIGHTS: hand_over(), or a line of the log.
 void give_away(int fd) noexcept;
 enum class Untouched : uint8_t {

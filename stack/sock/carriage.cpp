@@ -81,6 +81,8 @@ void record_kernel(File& f, const Refusal& why) {
 }
 
 void Stack::count_carried() {
+  if (is_filter_unread_.load(std::memory_order_relaxed)) [[unlikely]]
+    say_unread();
   StatsLayout& all = stats();  // the child of a fork has none until it asks
   const LockGuard guard(stats_lock_);
   all.sockets_carried.add();

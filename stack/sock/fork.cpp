@@ -106,6 +106,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   for (auto& e : engines_) (void)e.release();
   (void)mirror_.release();
   (void)mourner_.release();
+  (void)filter_.release();
   engine_ptr_.store(nullptr, std::memory_order_release);
   engine_count_.store(0, std::memory_order_release);
   rings_.forget();

@@ -107,9 +107,9 @@ void hand_over_listener(File& f, int fd) {
 
 namespace sock {
 
-Result<void> hand_over(Handle h, const char* why) {
+Result<void> hand_over(Handle h, const Refusal& refusal) {
   File& f = *h.file;
-  const Refusal refusal{Carriage::kInherited, 0, why};
+  const char* const why = refusal.where;
   {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, why);
@@ -141,7 +141,7 @@ void hand_over_or_say(int fd, const char* why, const char* what_happens) noexcep
   if (!h) return;
   h->touch();
   if (!h->stack->is_owner()) return;
-  const auto done = hand_over(h, why);
+  const auto done = hand_over(h, {Carriage::kInherited, 0, why});
   static std::atomic<bool> is_said{false};  // a server may do it one after the other
   if (done || (is_said.exchange(true) && !log_enabled(LogLevel::kDebug))) return;
   log<LogLevel::kWarn>(
@@ -209,7 +209,7 @@ void hand_over_untouched(Stack& stack, Untouched which) noexcept {
     if (which == Untouched::kConnections &&
         h->mode.load(std::memory_order_relaxed) == Mode::kListening)
       continue;
-    if (const auto done = hand_over(h, "fork"); !done)
+    if (const auto done = hand_over(h, {Carriage::kInherited, 0, "fork"}); !done)
       log<LogLevel::kDebug>("descriptor {}: stays the parent's alone ({}: {})", fd,
                             done.error().where, std::strerror(done.error().code));
   }

@@ -42,6 +42,12 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
           : f.stack->engine_for({.local = *name, .shares_port = f.tcp.options->reuse_port != 0});
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
+  look_at_filter(*f.stack);
+  const auto pass = may_pass(*f.stack, {.local = *name,
+                                        .v6only = f.tcp.options->v6only != 0,
+                                        .interface = bound_interface(*f.tcp.options),
+                                        .begins_there = true});
+  if (!pass) return std::unexpected(pass.error());
   const ListenOptions options = listen_options(f, fd);
   const EngineGuard guard(e);
   auto l = e.tcp_listen(*name, f.tcp.options->v6only != 0, backlog, f.tcp.options.config(), &f,

@@ -11,6 +11,7 @@
 
 #include "core/log.h"
 #include "core/stats_reading.h"
+#include "stack/filter/filter.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/sockets.h"
 
@@ -52,6 +53,8 @@ Stack::Stack(Parts parts)
       // On the shared-memory wire the kernel, through which it speaks, does not know the way.
       want_mourner_(parts.want_mourner && settings_.mourner &&
                     settings_.device != DeviceChoice::kShm),
+      want_filter_(parts.want_filter && settings_.respect_filter &&
+                   settings_.device != DeviceChoice::kShm),
       may_have_rings_(parts.may_have_rings),
       program_(program_invocation_short_name),
       rings_(settings_) {
@@ -67,6 +70,7 @@ Stack::~Stack() {
   engine_ptr_.store(nullptr, std::memory_order_release);
   for (auto& e : engines_) e.reset();
   mirror_.reset();
+  filter_.reset();
   mourner_.reset();
   while (free_waiters_ != nullptr) delete std::exchange(free_waiters_, free_waiters_->next);
   if (stats_fd_ >= 0) {
@@ -151,16 +155,25 @@ Carried<Engine*> Stack::make_engine() {
   if (!mirror) return refuse(mirror.error());
   mirror_ = std::move(*mirror);
   if (want_mourner_) mourner_ = Mourner::create();
+  if (want_filter_) filter_ = std::make_unique<filter::Filter>();
+  is_filter_unread_ = filter_ && filter_->rules()->unreadable != 0;
   auto engine = create_engine(0);
   if (!engine) {
+    filter_.reset();
     mirror_.reset();
     return std::unexpected(engine.error());
   }
   if (want_helper_) {
     auto helper =
-        Helper::start(**engine, *mirror_, {settings_.helper_grace, settings_.helper_affinity.cpus});
+        Helper::start(**engine, *mirror_,
+                      {.grace = settings_.helper_grace,
+                       .cpus = settings_.helper_affinity.cpus,
+                       .errand = {.fd = filter_ ? filter_->fd() : -1,
+                                  .ready = [](void* s) { static_cast<Stack*>(s)->judge_again(); },
+                                  .self = this}});
     if (!helper) {
       engine->reset();
+      filter_.reset();
       mirror_.reset();
       return refuse(helper.error());
     }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,10 @@
 #include "stack/sock/spin_places.h"
 
 namespace vireo {
+
+namespace filter {
+class Filter;
+}
 
 // ---- signals: a call that polls must return EINTR as one that sleeps in the kernel would
 /// Counts the handlers that ran on this thread. Preload's wrapper calls note_signal() after the
@@ -105,6 +110,7 @@ class Stack {
     DeviceOpener opener;
     bool want_helper = true;    ///< false: the test polls the engine itself
     bool want_mourner = false;  ///< true: a program that may be killed (and VIREO_MOURNER)
+    bool want_filter = false;   ///< true: the host's packet filter has a say
     /// Some device can be opened once more by each ring: they share the packet memory.
     bool may_have_rings = false;
   };
@@ -140,6 +146,8 @@ class Stack {
     for (unsigned i = 0; i < n; ++i) fn(*engines_[i]);
   }
   net::Mirror* mirror() { return mirror_.get(); }
+  /// The host's packet filter; null: it has no say. Constant once there is an engine.
+  filter::Filter* filter() { return filter_.get(); }
 
   // ---- counters
   StatsLayout& stats();
@@ -150,6 +158,8 @@ class Stack {
   SocketStats& orphan_stats() { return spare_stats_; }
   /// Counts a decision, and warns once a process for those that an operator can cure.
   void count_decision(const Refusal& why);
+  /// A lasting copy of a detail of some refusal.
+  const char* keep(const std::string& detail);
   void count_carried();
 
   // ---- sleeping
@@ -218,12 +228,17 @@ class Stack {
   bool make_ring(const Placing& p, const Reach& wanted) VIREO_REQUIRES(life_lock_);
   void say_one_ring(const char* why) VIREO_REQUIRES(life_lock_);
   void map_stats() VIREO_REQUIRES(stats_lock_);
+  // filtered.cpp
+  /// The rules changed: who is carried against them? Thread: the helper.
+  void judge_again();
+  void say_unread();
 
   Settings settings_;
   KernelDefaults defaults_;
   DeviceOpener opener_;
   bool want_helper_;
   bool want_mourner_;
+  bool want_filter_;
   bool may_have_rings_;
   std::string program_;
   Owner owner_;
@@ -234,6 +249,10 @@ class Stack {
   std::atomic<const Rules*> rules_ptr_{nullptr};
   Lock life_lock_;  ///< order 3: making engines, choosing one
   std::unique_ptr<net::Mirror> mirror_;
+  std::unique_ptr<filter::Filter> filter_;
+  std::atomic<bool> is_filter_unread_{false};  ///< and nobody has said so yet
+  std::atomic<bool> said_unread_again_{false};
+  std::set<std::string> kept_ VIREO_GUARDED_BY(rules_lock_);  ///< keep()
   std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the will
   std::array<std::unique_ptr<Engine>, Rings::kMost> engines_;  ///< never freed: Files point at them
   std::atomic<unsigned> engine_count_{0};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,36 @@ struct Membership {
   IpAddr group;
   IfIndex ifindex{};
   IpAddr address;  ///< of the interface, where the program named it so
+};
+
+/// What a socket is to be for, as far as the host's packet filter asks.
+struct Passage {
+  IpProto proto = IpProto::kTcp;
+  Endpoint local = {};
+  Endpoint remote = {};
+  bool v6only = false;
+  IfIndex interface{};  ///< the one that it is bound to, or its route's; 0: by its address
+  bool begins_there = false, begins_here = false, is_established = false;
+  bool operator==(const Passage&) const = default;
+};
+
+/// What the packet filter said of the last destinations of a socket.
+class Verdicts {
+ public:
+  /// @return whether it passes; nullopt: ask, and keep() the answer.
+  std::optional<bool> find(const Passage& p, uint32_t generation) const noexcept;
+  /// `generation`: of the rules, read before they were asked.
+  void keep(const Passage& p, uint32_t generation, bool passes);
+
+ private:
+  static constexpr size_t kMost = 64;
+  struct Verdict {
+    Passage passage;
+    uint32_t generation = 0;
+    bool passes = false;
+  };
+  static size_t place_of(const Passage& p) noexcept;
+  std::vector<Verdict> kept_;  ///< by place_of(); empty: nothing was asked yet
 };
 
 struct UdpSocket {
@@ -38,6 +69,7 @@ struct UdpSocket {
   Instant kernel_due;          ///< ... if it is not time before
   Endpoint kernel_dst;         ///< the last destination that is the kernel's to serve ...
   Instant kernel_dst_until{};  ///< ... and until when that is believed
+  Verdicts verdicts;           ///< of destinations, while it is not connected
 };
 
 /// Bytes of an I/O vector.
@@ -112,10 +144,24 @@ inline size_t copy_out(IovCursor& to, std::span<const std::byte> data) noexcept 
 /// The part of the decision that needs no device: settings, options, rules, own addresses.
 Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint& local,
                         const Endpoint& remote);
+// ---- filtered.cpp
+/// Is there anything to ask? Else passing costs nothing.
+bool is_filtered(Stack& stack) noexcept;
+/// Of the rules; others have another.
+uint32_t rules_generation(Stack& stack) noexcept;
+/// Refusals: kFilter. Walks through the rules: no engine's lock is held.
+Carried<void> may_pass(Stack& stack, const Passage& p);
+/// iptables-legacy does not tell of changes. Before may_pass(), where no engine's lock is held.
+void look_at_filter(Stack& stack);
 /// Records what was decided in the socket's slot and in the process's counters.
 void record_carried(File& f, const Endpoint& local, const Endpoint& remote);
 void record_kernel(File& f, const Refusal& why);
 void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote);
+
+/// SO_BINDTODEVICE; 0: none.
+inline IfIndex bound_interface(const SocketOptions& o) {
+  return IfIndex(static_cast<uint32_t>(o.bound_ifindex));
+}
 
 // ---- shadow.cpp
 Result<Endpoint> kernel_name(int fd);

@@ -122,13 +122,24 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
       own != nullptr ? Carried<Engine*>(own) : f.stack->engine_for({.local = local, .way = &way});
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
+  look_at_filter(*f.stack);
   e.acquire();
   const auto route = e.route(way);
+  Carried<void> pass;
+  if (route && is_filtered(*f.stack)) [[unlikely]] {
+    e.unlock();
+    pass = may_pass(*f.stack, {.local = {route->hop.src, local.port, local.scope},
+                               .remote = to,
+                               .interface = route->hop.ifindex,
+                               .begins_here = true});
+    e.acquire();
+  }
   std::optional<PortLease> lease;
-  if (route && local.port == 0 && local.addr.is_unspecified())
+  if (route && pass && local.port == 0 && local.addr.is_unspecified())
     lease = e.lease_port(*route, Clock::now());
   e.unlock();
   if (!route) return std::unexpected(route.error());
+  if (!pass) return std::unexpected(pass.error());
   if (lease)
     s.port = PortOrigin::kLeased;
   else if (s.port == PortOrigin::kLeased)

@@ -77,16 +77,17 @@ bool first_send(Handle h, const Endpoint& to) {
 struct Attempt {
   Result<void> sent;
   bool by_kernel = false;
+  std::optional<Passage> unjudged = {};  ///< nothing was done: the packet filter is to be asked
 };
 
 /// A datagram above the path's MTU. The kernel cuts it, or refuses it where the program forbids
 /// that; but of a path that is smaller than its link only we were told.
 Attempt too_big(File& f, const UdpFlow& u) {
   UdpSocket& s = *f.udp;
-  if (u.egress.mtu >= u.egress.link_mtu) return {{}, true};
-  if (u.ip.mtu_discover == IP_PMTUDISC_DO) return {fail(EMSGSIZE, "path MTU"), false};
+  if (u.egress.mtu >= u.egress.link_mtu) return {.sent = {}, .by_kernel = true};
+  if (u.ip.mtu_discover == IP_PMTUDISC_DO) return {.sent = fail(EMSGSIZE, "path MTU")};
   s.cut_at = u.egress.mtu;
-  return {{}, true};
+  return {.sent = {}, .by_kernel = true};
 }
 
 /// Lets the kernel's socket cut what is too big for the path: by routers on the way (IPv4), by
@@ -139,13 +140,13 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   const Instant now = Clock::now();
   auto sent = e.udp_send_cached(u, to, iov, bell, now);
   if (sent) [[likely]]
-    return {sent};
+    return {.sent = sent};
   if (sent.error().code == ENOENT) {
-    if (s.kernel_dst == to && now < s.kernel_dst_until) return {{}, true};
+    if (s.kernel_dst == to && now < s.kernel_dst_until) return {.sent = {}, .by_kernel = true};
     const auto refuse = [&]() -> Attempt {
       s.kernel_dst = to;
       s.kernel_dst_until = now + kRefusalLife;
-      return {{}, true};
+      return {.sent = {}, .by_kernel = true};
     };
     if (!s.connected && !may_carry(*f.stack, Role::kUdpSender, s.forced, s.local, to))
       return refuse();
@@ -163,12 +164,22 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
                                 .proto = IpProto::kUdp,
                                 .mark = u.ip.mark});
     if (!route) return refuse();
+    if (!s.connected && is_filtered(*f.stack)) [[unlikely]] {
+      const Passage p{.proto = IpProto::kUdp,
+                      .local = {route->hop.src, s.local.port, s.local.scope},
+                      .remote = to,
+                      .interface = route->hop.ifindex,
+                      .begins_here = true};
+      const auto passes = s.verdicts.find(p, rules_generation(*f.stack));
+      if (!passes) return {.sent = {}, .unjudged = p};
+      if (!*passes) return refuse();
+    }
     const IpAddr src = from.is_unspecified() ? route->hop.src : from;
     sent = e.udp_send(u, *route, {src, s.local.port, s.local.scope}, to, iov, bell, now);
   }
   if (!sent && sent.error().code == EHOSTUNREACH) return {{}, true};
   if (!sent && sent.error().code == EMSGSIZE) return too_big(f, u);
-  return {sent};
+  return {.sent = sent};
 }
 
 /// All of send().
@@ -202,6 +213,15 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
     if ((f.udp->shut & kShutWrite) != 0) return fail(EPIPE, "send");  // without SIGPIPE, as Linux
     if (const int error = take_error(f); error != 0) return fail(error, "send");
     const Attempt a = try_send(f, e, *to, iov, bell);
+    if (a.unjudged) [[unlikely]] {
+      pin.pin(f);
+      guard.unlock();
+      const uint32_t generation = rules_generation(*f.stack);
+      const bool passes = may_pass(*f.stack, *a.unjudged).has_value();
+      guard.lock();
+      if (h.is_alive()) f.udp->verdicts.keep(*a.unjudged, generation, passes);
+      continue;
+    }
     if (a.by_kernel) {
       if (f.udp->cut_at != 0) [[unlikely]]
         let_kernel_cut(h);

@@ -54,12 +54,22 @@ Carried<Engine*> engine_of(File& f, const Endpoint& local, const RouteRequest* w
 }
 
 /// Opens the flow for `local`, in place of the one there is; what that had received, and its error,
-/// stay to be told.
-Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote) {
+/// stay to be told. `is_asked_first`: no peer knows of its port before it sends.
+Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
+                        bool is_asked_first) {
   const auto engine = engine_of(f, local);
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
   UdpSocket& s = *f.udp;
+  look_at_filter(*f.stack);
+  const auto pass = may_pass(*f.stack, {.proto = IpProto::kUdp,
+                                        .local = local,
+                                        .remote = remote,
+                                        .v6only = s.options.v6only != 0,
+                                        .interface = bound_interface(s.options),
+                                        .begins_there = !is_asked_first,
+                                        .begins_here = remote.port != 0});
+  if (!pass) return pass;
   const EngineGuard guard(e);
   if (wants_device_time(s.options) && !e.stamp_frames()) return std::unexpected(kNoClock);
   auto made = e.udp_open(local, remote, s.options.v6only != 0, &f, *f.stats,
@@ -105,7 +115,7 @@ void bound(File& f, int fd) {
     s.local = *name;
   });
   Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, s.forced, *name, {});
-  if (carried) carried = open_flow(f, *name, {});
+  if (carried) carried = open_flow(f, *name, {}, false);
   if (carried) {
     record_carried(f, *name, {});
   } else {
@@ -121,6 +131,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "connect");
   UdpSocket& s = *f.udp;
+  const bool had_port = s.bound;
   // The kernel first: it filters its own queue, chooses source address and port, and checks.
   if (kernel::connect(h.fd, addr, len) != 0) return fail_errno("connect");
   const auto name = kernel_name(h.fd);
@@ -157,7 +168,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
       if (!route) carried = std::unexpected(route.error());
     }
   }
-  if (carried) carried = open_flow(f, s.local, s.remote);
+  if (carried) carried = open_flow(f, s.local, s.remote, !had_port);
   if (carried) {
     record_carried(f, s.local, s.remote);
   } else {

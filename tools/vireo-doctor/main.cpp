@@ -14,8 +14,10 @@
 #include "config/rules.h"
 #include "config/settings.h"
 #include "core/log.h"
+#include "stack/filter/filter.h"
 #include "tools/vireo-doctor/host.h"
 #include "tools/vireo-doctor/interfaces.h"
+#include "tools/vireo-doctor/packet_filter.h"
 
 namespace vireo::doctor {
 namespace {
@@ -120,15 +122,21 @@ Report examine(const Options& o) {
     return r;
   }
   net::SnapshotStore::Reader reader((*mirror)->store());
+  const filter::Filter packet_filter;
+  const auto filter_rules = packet_filter.rules();
+  r.checks.push_back(check_packet_filter(s, *filter_rules));
   RdmaFindings rdma = check_rdma(s, reader.snapshot());
   std::ranges::copy(rdma.checks, std::back_inserter(r.checks));
   auto interfaces = check_interfaces(s, reader.snapshot(), r.checks, rdma);
   r.rdma = std::move(rdma.devices);
   if (o.attempt) try_interfaces(s, **mirror, interfaces);
-  if (o.route)
+  if (o.route) {
     r.route = check_route(s, rules, o.program, reader.snapshot(), *o.route, interfaces);
-  else
+    judge_route(s, *filter_rules, reader.snapshot(), *o.route, *r.route);
+  } else {
+    note_packet_filter(s, *filter_rules, reader.snapshot(), interfaces);
     r.interfaces = std::move(interfaces);
+  }
   return r;
 }
 
