@@ -24,7 +24,8 @@ namespace vireo {
   const auto n = static_cast<uint32_t>(data.iov_len);
   // Whoever is pending owes no more than an ACK, which rides on it; who is stalled has no way.
   if (!tcp::may_send_lone(t, data.iov_len, now) || corked_ != nullptr ||
-      f.egress.generation != static_cast<uint32_t>(reader_.generation())) [[unlikely]]
+      f.egress.generation != static_cast<uint32_t>(reader_.generation()) ||
+      !is_readable(data.iov_base, n)) [[unlikely]]
     return false;
   PacketBuf* const b = t.pool->take();
   const uint64_t sum = tcp::fill_lone(t, b, data.iov_base, n);
@@ -59,16 +60,17 @@ namespace vireo {
   return true;
 }
 
-[[gnu::always_inline]] inline bool Engine::may_send_next(TcpFlow& f, size_t n) noexcept {
-  return tcp::may_send_next(f.tcb, n) && has_plain_header(f) &&
-         f.egress.generation == static_cast<uint32_t>(reader_.generation());
+[[gnu::always_inline]] inline bool Engine::may_send_next(TcpFlow& f, const iovec& data) noexcept {
+  return tcp::may_send_next(f.tcb, data.iov_len) && has_plain_header(f) &&
+         f.egress.generation == static_cast<uint32_t>(reader_.generation()) &&
+         is_readable(data.iov_base, data.iov_len);
 }
 
 [[gnu::hot]] bool Engine::tcp_send_next(TcpFlow& f, const iovec& data, Instant now) noexcept {
   if (f.egress.port->corks) {
     if (!send_next_or_wait(f, data, now)) return false;
   } else {
-    if (!may_send_next(f, data.iov_len)) [[unlikely]]
+    if (!may_send_next(f, data)) [[unlikely]]
       return false;
     send_next(f, data, Doorbell::kNow, now);
   }
@@ -106,7 +108,7 @@ namespace vireo {
     if (corked_ == &f) return join_corked(f, data, now);
     pass_cork(f, data.iov_len, false, now);
   }
-  if (!may_send_next(f, data.iov_len)) return false;
+  if (!may_send_next(f, data)) return false;
   if (may_cork(f, data.iov_len, now)) return cork(f, data, now);
   const Doorbell bell = bell_of_call(f, SendBy::kWrite, 1, now);
   if (send_next(f, data, bell, now)) note_call(f, SendBy::kWrite, bell, 1, now);
@@ -114,7 +116,9 @@ namespace vireo {
 }
 
 [[gnu::hot]] bool Engine::tcp_hold(TcpFlow& f, const iovec& data) noexcept {
-  if (f.tcb.autocork || !tcp::may_hold(f.tcb, data.iov_len)) return false;
+  if (f.tcb.autocork || !tcp::may_hold(f.tcb, data.iov_len) ||
+      !is_readable(data.iov_base, data.iov_len))
+    return false;
   tcp::append_held(f.tcb, data.iov_base, data.iov_len);
   return true;
 }

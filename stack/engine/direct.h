@@ -10,6 +10,7 @@
 
 #include "core/checksum.h"
 #include "core/copy.h"
+#include "core/user_memory.h"
 #include "stack/engine/engine.h"
 #include "stack/tcp/predicted.h"
 #include "stack/wire/expected.h"
@@ -46,7 +47,7 @@ template <class IsGood>
   // Of its ACK nothing is to be armed that is not.
   if (n - 1 >= board.answer_most || n + kHeaders > p.length || n > to.iov_len ||
       static_cast<int32_t>(ts_val - t.ts_recent) < 0 ||
-      f.deadline() > now + tcp::least_ack_delay(t.ack_patience))
+      f.deadline() > now + tcp::least_ack_delay(t.ack_patience) || !is_writable(to.iov_base, n))
     return 0;
   if (!has(d.flags, RxFlags::kIpOk) && !wire::is_expected_ip_sum_good(frame)) [[unlikely]]
     return 0;
@@ -69,7 +70,7 @@ template <class IsGood>
   if (!u.expected.repeats(frame) && !begins_row(u, frame)) [[unlikely]]
     return 0;
   const size_t n = u.expected.bytes();
-  if (n - 1 >= to.iov_len || n + kHeaders > p.length) return 0;
+  if (n - 1 >= to.iov_len || n + kHeaders > p.length || !is_writable(to.iov_base, n)) return 0;
   if (!copy_verified(d, to.iov_base, frame + kHeaders, n,
                      [&](uint64_t sum) { return u.expected.is_sum_good(frame, sum); })) [[unlikely]]
     return 0;
@@ -139,8 +140,8 @@ inline bool has_plain_header(const TcpFlow& f) noexcept {
   using Header = wire::HeaderTemplate;
   const Egress& way = u.egress;
   const size_t n = data.iov_len;
-  if (way.generation != static_cast<uint32_t>(reader_.generation()) || n >= u.plain_room)
-      [[unlikely]]
+  if (way.generation != static_cast<uint32_t>(reader_.generation()) || n >= u.plain_room ||
+      !is_readable(data.iov_base, n)) [[unlikely]]
     return false;
   const PacketRef p(pool_->take());
   if (!p) [[unlikely]]

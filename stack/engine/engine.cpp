@@ -7,7 +7,7 @@ namespace vireo {
 namespace {
 
 /// Those who wait for a neighbour try again this often, beside whenever the kernel's tables change.
-constexpr Duration kRetryWaiters = Duration::ms(200);
+constexpr Duration kRetryWaiters = Duration::ms(50);
 /// Of a row of turns that find nothing the first does the books, and every so many after it.
 constexpr unsigned kLullTurns = 8;
 

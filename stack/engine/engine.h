@@ -560,7 +560,7 @@ class Engine {
   void publish_deadline(Instant now) noexcept;
   void queue_reap() noexcept;
 
-  bool may_send_next(TcpFlow& f, size_t n) noexcept;
+  bool may_send_next(TcpFlow& f, const iovec& data) noexcept;
   bool send_next(TcpFlow& f, const iovec& data, Doorbell bell, Instant now) noexcept;
   bool send_next_or_wait(TcpFlow& f, const iovec& data, Instant now) noexcept;
 

@@ -3,6 +3,7 @@
 // the full way, in receive.cpp, transmit.cpp and udp_flows.cpp, and nothing here has happened to
 // it. For what nearly every request and answer are there is a shorter way yet, direct.h.
 #include "stack/wire/plain.h"
+#include "core/user_memory.h"
 #include "stack/engine/engine.h"
 #include "stack/tcp/predicted.h"
 
@@ -231,6 +232,7 @@ bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcep
   const size_t n = data.iov_len;
   if (way.generation != static_cast<uint32_t>(reader_.generation()) ||
       n > pool_->frame_bytes() - PacketPool::kHeadroom ||
+      (n != 0 && !is_readable(data.iov_base, n)) ||
       n + way.header.size() > way.mtu + way.header.l3_at()) [[unlikely]]
     return false;
   const PacketRef p(pool_->take());

@@ -22,6 +22,8 @@ constexpr Duration kRideStep = Duration::ms(1);
 /// How often the kernel is asked again about a neighbour that does not answer, or to confirm one in
 /// use.
 constexpr Duration kAskAgain = Duration::ms(500);
+/// The same of one that the kernel has no entry of: it may have lost that since, without a word.
+constexpr Duration kAskAnew = Duration::ms(50);
 /// A neighbour that is there answers sooner.
 constexpr Duration kNeighbourAnswers = Duration::ms(200);
 /// How long a connection waits for a neighbour before it fails, as Linux's three probes a second
@@ -334,12 +336,18 @@ Result<net::NextHop> Engine::next_hop(net::LookupKey key) noexcept {
   return hop;
 }
 
+namespace {
+Duration ask_interval(const net::NextHop& hop) {
+  return hop.neighbour == net::NeighbourState::kNone ? kAskAnew : kAskAgain;
+}
+}  // namespace
+
 /// Of all connections there, one asks: it is a system call, and wakes the helper.
 void Engine::ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept {
   Asked& last = asked_[hop.via.bytes()[15] % asked_.size()];
   const bool to_confirm = hop.is_resolved();
   if (last.via == hop.via && last.ifindex == hop.ifindex && last.to_confirm == to_confirm &&
-      now - last.at < kAskAgain)
+      now - last.at < ask_interval(hop))
     return;
   last = {hop.via, hop.ifindex, now, to_confirm};
   mirror_.request_neighbour(hop.ifindex, hop.via);
@@ -385,7 +393,7 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
   if (!net::wants_kick(hop->neighbour)) {
     forget_asked(*hop);
   } else if ((hop->is_resolved() || proto == IpProto::kTcp) &&
-             (is_lost || now - e.asked >= kAskAgain)) {
+             (is_lost || now - e.asked >= ask_interval(*hop))) {
     e.asked = now;
     ask_for_neighbour(*hop, now);
   }

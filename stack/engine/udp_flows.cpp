@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/checksum.h"
+#include "core/user_memory.h"
 #include "stack/engine/engine.h"
 #include "stack/net/lookup.h"
 
@@ -173,6 +174,9 @@ Result<void> Engine::refresh_egress(UdpFlow& u, Instant now) noexcept {
 
 Result<void> Engine::make_datagram(std::span<const iovec> data, Datagram& d) noexcept {
   const uint32_t room = pool_->frame_bytes() - PacketPool::kHeadroom;
+  for (const iovec& v : data)
+    if (v.iov_len != 0 && !is_readable(v.iov_base, v.iov_len)) [[unlikely]]
+      return fail(EFAULT, "datagram");
   if (data.size() == 1 && data[0].iov_len <= room) [[likely]] {
     if (PacketBuf* const p = pool_->take(); p != nullptr) [[likely]] {
       const auto n = static_cast<uint16_t>(data[0].iov_len);

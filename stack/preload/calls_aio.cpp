@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "core/user_memory.h"
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
@@ -26,7 +27,8 @@ bool give(int fd) noexcept {
   if (!h) return true;
   const int saved = errno;
   Inside inside;
-  const bool is_given = sock::hand_over(h, "aio").has_value() || !h->is_carried();
+  const bool is_given =
+      sock::hand_over(h, {Carriage::kInherited, 0, "aio"}).has_value() || !h->is_carried();
   errno = saved;
   return is_given;
 }
@@ -38,7 +40,7 @@ F next(const char* name) noexcept {
 }
 
 bool give(const aiocb* block) noexcept {
-  if (process_stack() == nullptr || block == nullptr || give(block->aio_fildes)) return true;
+  if (process_stack() == nullptr || !is_readable(block) || give(block->aio_fildes)) return true;
   errno = EINVAL;
   return false;
 }
@@ -47,8 +49,10 @@ bool give(const aiocb* block) noexcept {
 
 long preload::give_to_aio(long n, iocb* const* list) noexcept {
   if (process_stack() == nullptr) return n;
-  for (long i = 0; list != nullptr && i < n; ++i)
-    if (list[i] != nullptr && !give(static_cast<int>(list[i]->aio_fildes))) return i;
+  for (long i = 0; i < n; ++i) {
+    if (!is_readable(&list[i]) || !is_readable(list[i])) return n;  // EFAULT, the kernel says
+    if (!give(static_cast<int>(list[i]->aio_fildes))) return i;
+  }
   return n;
 }
 
@@ -63,7 +67,7 @@ VIREO_EXPORT int aio_write(aiocb* block) noexcept {
   return give(block) ? libcs(block) : -1;
 }
 VIREO_EXPORT int lio_listio(int mode, aiocb* const* list, int n, sigevent* event) noexcept {
-  for (int i = 0; i < n; ++i)
+  for (int i = 0; process_stack() != nullptr && i < n && is_readable(&list[i]); ++i)
     if (!give(list[i])) return -1;
   static const auto libcs = next<decltype(&::lio_listio)>("lio_listio");
   return libcs(mode, list, n, event);

@@ -49,8 +49,17 @@ bool is_bad(const iovec* v, int count) {
   errno = error;
   return true;
 }
-bool is_nowhere(const void* message) {
-  if (message != nullptr) [[likely]]
+/// A message header, or the first of several.
+template <class T>
+bool is_nowhere(const T* message) {
+  if (is_readable(message)) [[likely]]
+    return false;
+  errno = EFAULT;
+  return true;
+}
+template <class T>
+bool is_nowhere(T* message) {
+  if (is_writable(message)) [[likely]]
     return false;
   errno = EFAULT;
   return true;
@@ -79,7 +88,9 @@ std::optional<int> flags_of(off64_t offset, int flags, const iovec* v, int count
 /// A message of a socket that is not ours: descriptors in it may be, and another process has them
 /// from now on (unix(7) SCM_RIGHTS).
 [[gnu::cold]] void give_away(const msghdr& m) noexcept {
-  if (m.msg_control == nullptr || process_stack() == nullptr) return;
+  if (m.msg_control == nullptr || m.msg_controllen == 0 ||
+      !is_readable(m.msg_control, m.msg_controllen))
+    return;
   const int saved = errno;
   Inside inside;
   for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr*>(&m), c)) {
@@ -223,7 +234,7 @@ VIREO_EXPORT ssize_t sendto(int fd, const void* buf, size_t n, int flags, const 
 VIREO_EXPORT ssize_t sendmsg(int fd, const msghdr* msg, int flags) {
   const Handle h = find_socket(fd);
   if (!h) {
-    if (msg != nullptr && msg->msg_controllen != 0) [[unlikely]]
+    if (process_stack() != nullptr && is_readable(msg) && msg->msg_controllen != 0) [[unlikely]]
       give_away(*msg);
     return preload::libc().sendmsg(fd, msg, flags);
   }
@@ -234,7 +245,7 @@ VIREO_EXPORT ssize_t sendmsg(int fd, const msghdr* msg, int flags) {
 VIREO_EXPORT int sendmmsg(int fd, mmsghdr* vec, unsigned count, int flags) {
   const Handle h = find_socket(fd);
   if (!h) {
-    for (unsigned i = 0; vec != nullptr && i < count; ++i)
+    for (unsigned i = 0; process_stack() != nullptr && i < count && is_readable(&vec[i]); ++i)
       if (vec[i].msg_hdr.msg_controllen != 0) give_away(vec[i].msg_hdr);
     return preload::libc().sendmmsg(fd, vec, count, flags);
   }

@@ -3,6 +3,8 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 
+#include <climits>
+#include <csignal>
 #include <cstdlib>
 #include <optional>
 
@@ -31,12 +33,39 @@ class Timeout {
   std::optional<timespec> value_;
 };
 
+constexpr nfds_t kMostFds = INT_MAX / sizeof(pollfd);
+
 int do_poll(pollfd* fds, nfds_t n, const timespec* timeout, const sigset_t* mask) {
   return call(Restart::kNever, {}, [&] { return sock::poll({fds, n}, timeout, mask); });
 }
 
+/// Pointers that lead nowhere the kernel refuses in its own words.
 bool is_ours(pollfd* fds, nfds_t n) {
-  return process_stack() != nullptr && sock::concerns_us({fds, n});
+  return process_stack() != nullptr && n != 0 && n <= kMostFds &&
+         is_writable(fds, n * sizeof(pollfd)) && sock::concerns_us({fds, n});
+}
+
+bool may_be_ours(int n, fd_set* read, fd_set* write, fd_set* except) {
+  if (process_stack() == nullptr || n <= 0) return false;
+  const size_t words = (static_cast<size_t>(n) + 63) / 64;
+  for (fd_set* s : {read, write, except})
+    if (s != nullptr && !is_writable(s, words * 8)) return false;
+  return sock::concerns_us(n, read, write, except);
+}
+
+/// A timeout or a mask may be missing, but not lead nowhere.
+template <class T>
+bool is_given_badly(const T* p) {
+  if (p == nullptr || is_readable(p)) [[likely]]
+    return false;
+  errno = EFAULT;
+  return true;
+}
+bool is_given_badly(const sigset_t* mask) {
+  if (mask == nullptr || is_readable(mask, NSIG / 8)) [[likely]]  // as much as the kernel reads
+    return false;
+  errno = EFAULT;
+  return true;
 }
 
 }  // namespace
@@ -55,6 +84,7 @@ VIREO_EXPORT int __poll_chk(pollfd* fds, nfds_t n, int timeout_ms, size_t bytes)
 
 VIREO_EXPORT int ppoll(pollfd* fds, nfds_t n, const timespec* timeout, const sigset_t* mask) {
   if (!is_ours(fds, n)) return preload::libc().ppoll(fds, n, timeout, mask);
+  if (is_given_badly(timeout) || is_given_badly(mask)) return -1;
   return do_poll(fds, n, timeout, mask);
 }
 
@@ -65,8 +95,9 @@ VIREO_EXPORT int __ppoll_chk(pollfd* fds, nfds_t n, const timespec* timeout, con
 }
 
 VIREO_EXPORT int select(int n, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
-  if (process_stack() == nullptr || !sock::concerns_us(n, read, write, except))
+  if (!may_be_ours(n, read, write, except))
     return preload::libc().select(n, read, write, except, timeout);
+  if (is_given_badly(timeout)) return -1;
   if (timeout != nullptr && (timeout->tv_sec < 0 || timeout->tv_usec < 0)) {
     errno = EINVAL;
     return -1;
@@ -76,7 +107,7 @@ VIREO_EXPORT int select(int n, fd_set* read, fd_set* write, fd_set* except, time
   const int r = call(Restart::kNever, {}, [&] {
     return sock::select(n, read, write, except, Timeout(timeout).get(), nullptr);
   });
-  if (timeout != nullptr) {
+  if (timeout != nullptr && is_writable(timeout)) {
     const Duration asked = Duration::s(timeout->tv_sec) + Duration::us(timeout->tv_usec);
     const Duration left = std::max(asked - (Clock::now_from_kernel() - start), Duration());
     *timeout = {left.s(), left.us() % 1'000'000};
@@ -86,8 +117,9 @@ VIREO_EXPORT int select(int n, fd_set* read, fd_set* write, fd_set* except, time
 
 VIREO_EXPORT int pselect(int n, fd_set* read, fd_set* write, fd_set* except,
                          const timespec* timeout, const sigset_t* mask) {
-  if (process_stack() == nullptr || !sock::concerns_us(n, read, write, except))
+  if (!may_be_ours(n, read, write, except))
     return preload::libc().pselect(n, read, write, except, timeout, mask);
+  if (is_given_badly(timeout) || is_given_badly(mask)) return -1;
   return call(Restart::kNever, {},
               [&] { return sock::select(n, read, write, except, timeout, mask); });
 }
@@ -125,6 +157,7 @@ VIREO_EXPORT int epoll_pwait2(int epoll, epoll_event* events, int max, const tim
     errno = EINVAL;
     return -1;
   }
+  if (is_given_badly(timeout) || is_given_badly(mask)) return -1;
   return call(Restart::kNever, h, [&] {
     return sock::epoll_wait(h, {events, static_cast<size_t>(max)}, timeout, mask);
   });

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "core/own_thread.h"
+#include "stack/preload/faults.h"
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
@@ -227,8 +228,18 @@ VIREO_EXPORT sighandler_t sigset(int signo, sighandler_t handler) noexcept {
     was.sa_handler = install(signo, handler, 0);
     if (was.sa_handler == SIG_ERR) return SIG_ERR;
   }
-  if (pthread_sigmask(holds ? SIG_BLOCK : SIG_UNBLOCK, &one, &before) != 0) return SIG_ERR;
+  if (set_mask(holds ? SIG_BLOCK : SIG_UNBLOCK, &one, &before) != 0) return SIG_ERR;
   return sigismember(&before, signo) == 1 ? SIG_HOLD : was.sa_handler;
+}
+
+VIREO_EXPORT int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
+  return set_mask(how, set, old);
+}
+VIREO_EXPORT int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
+  const int error = set_mask(how, set, old);
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
 }
 
 VIREO_EXPORT int siginterrupt(int signo, int interrupts) noexcept {

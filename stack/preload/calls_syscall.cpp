@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdarg>
 #include <cstring>
@@ -24,6 +25,7 @@
 
 #include "core/clock.h"
 #include "core/own_fds.h"
+#include "core/user_memory.h"
 #include "stack/preload/aio.h"
 #include "stack/preload/note_ring.h"
 #include "stack/preload/process_stack.h"
@@ -77,18 +79,6 @@ long call_kernel(long number, long a, long b, long c, long d, long e, long f) no
 
 bool is_ours(long fd) noexcept { return static_cast<bool>(fd_table().find(static_cast<int>(fd))); }
 
-/// Copies by the kernel, which knows what is there. @return false: it is not.
-bool copy_in(void* to, long from, size_t n) noexcept {
-  const iovec here{to, n};
-  const iovec there{reinterpret_cast<void*>(from), n};
-  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(n);
-}
-bool copy_back(long to, void* from, size_t n) noexcept {
-  const iovec here{from, n};
-  const iovec there{reinterpret_cast<void*>(to), n};
-  return ::process_vm_writev(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(n);
-}
-
 constexpr size_t kMaskBytes = NSIG / 8;  // the kernel's, which libc's is larger than
 
 /// A signal mask as the kernel takes it.
@@ -99,8 +89,10 @@ class Mask {
     if (!given_) return;
     if (bytes != kMaskBytes)
       error_ = EINVAL;
-    else if (!copy_in(&set_, at, kMaskBytes))
+    else if (!is_readable(reinterpret_cast<const void*>(at), kMaskBytes))
       error_ = EFAULT;
+    else
+      std::memcpy(&set_, reinterpret_cast<const void*>(at), kMaskBytes);
   }
   explicit operator bool() const noexcept { return error_ == 0; }
   long refused() const noexcept {
@@ -117,20 +109,19 @@ class Mask {
 
 /// Unlike libc's the kernel's calls tell what is left of the time, if they can.
 template <class Call>
-long timed(long timeout, Call&& make) noexcept {
-  if (timeout == 0) return make(nullptr);
-  timespec asked;
-  if (!copy_in(&asked, timeout, sizeof asked)) {
+long timed(timespec* timeout, Call&& make) noexcept {
+  if (timeout == nullptr) return make(nullptr);
+  if (!is_readable(timeout)) {
     errno = EFAULT;
     return -1;
   }
+  const timespec asked = *timeout;
   const Instant start = Clock::now_from_kernel();
   const long r = make(&asked);
   const int saved = errno;
   const Duration whole = Duration::s(asked.tv_sec) + Duration::ns(asked.tv_nsec);
   const Duration left = std::max(whole - (Clock::now_from_kernel() - start), Duration());
-  timespec rest{left.ns() / 1'000'000'000, left.ns() % 1'000'000'000};
-  (void)copy_back(timeout, &rest, sizeof rest);
+  if (is_writable(timeout)) *timeout = {left.ns() / 1'000'000'000, left.ns() % 1'000'000'000};
   errno = saved;
   return r;
 }
@@ -138,15 +129,14 @@ long timed(long timeout, Call&& make) noexcept {
 bool polls_ours(const long (&a)[6]) noexcept {
   auto* const fds = reinterpret_cast<pollfd*>(a[0]);
   const auto n = static_cast<unsigned>(a[1]);
-  pollfd first;
-  return process_stack() != nullptr && n != 0 && copy_in(&first, a[0], sizeof first) &&
-         sock::concerns_us({fds, n});
+  return process_stack() != nullptr && n != 0 && n <= INT_MAX / sizeof(pollfd) &&
+         is_writable(fds, n * sizeof(pollfd)) && sock::concerns_us({fds, n});
 }
 
 long ppoll_by_number(const long (&a)[6]) noexcept {
   const Mask mask(a[3], static_cast<size_t>(a[4]));
   if (!mask) return mask.refused();
-  return timed(a[2], [&](const timespec* t) {
+  return timed(reinterpret_cast<timespec*>(a[2]), [&](const timespec* t) {
     return ::ppoll(reinterpret_cast<pollfd*>(a[0]), static_cast<nfds_t>(a[1]), t, mask.get());
   });
 }
@@ -154,8 +144,13 @@ long ppoll_by_number(const long (&a)[6]) noexcept {
 bool selects_ours(const long (&a)[6]) noexcept {
   const auto n = static_cast<int>(a[0]);
   if (process_stack() == nullptr || n <= 0) return false;
-  const auto set = [&](int i) { return reinterpret_cast<fd_set*>(a[i]); };
-  return sock::concerns_us(n, set(1), set(2), set(3));
+  fd_set* sets[3];
+  for (int i = 0; i < 3; ++i) {
+    sets[i] = reinterpret_cast<fd_set*>(a[i + 1]);
+    if (sets[i] != nullptr && !is_writable(sets[i], (static_cast<size_t>(n) + 63) / 64 * 8))
+      return false;
+  }
+  return sock::concerns_us(n, sets[0], sets[1], sets[2]);
 }
 
 long pselect_by_number(const long (&a)[6]) noexcept {
@@ -164,17 +159,32 @@ long pselect_by_number(const long (&a)[6]) noexcept {
     size_t bytes;
   } given{};
   if (a[5] != 0) {
-    if (!copy_in(&given, a[5], sizeof given)) {
+    const auto* const at = reinterpret_cast<const Given*>(a[5]);
+    if (!is_readable(at)) {
       errno = EFAULT;
       return -1;
     }
+    given = *at;
   }
   const Mask mask(given.mask, given.bytes);
   if (!mask) return mask.refused();
   const auto set = [&](int i) { return reinterpret_cast<fd_set*>(a[i]); };
-  return timed(a[4], [&](const timespec* t) {
+  return timed(reinterpret_cast<timespec*>(a[4]), [&](const timespec* t) {
     return ::pselect(static_cast<int>(a[0]), set(1), set(2), set(3), t, mask.get());
   });
+}
+
+/// Copies between the kernel's view of our memory and us, before there is anybody who would see a
+/// fault of ours. @return false: it is not there.
+bool copy_in(void* to, long from, size_t n) noexcept {
+  const iovec here{to, n};
+  const iovec there{reinterpret_cast<void*>(from), n};
+  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(n);
+}
+bool copy_back(long to, void* from, size_t n) noexcept {
+  const iovec here{from, n};
+  const iovec there{reinterpret_cast<void*>(to), n};
+  return ::process_vm_writev(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(n);
 }
 
 /// rt_sigaction(2). Empty: what libc would not pass on is the kernel's.

@@ -10,6 +10,7 @@
 
 #include "core/log.h"
 #include "dev/registry.h"
+#include "stack/preload/faults.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
 #include "stack/sock/calls.h"
@@ -53,6 +54,7 @@ Stack* make_stack() {
   if (stack == nullptr) return nullptr;
   pthread_atfork([] { before_fork(); }, [] { after_fork_in_parent(); },
                  [] { after_fork_in_child(); });
+  watch_faults();  // before there is a pointer to look at
   install_stack(stack);
   note_new_stack();
   return stack;

@@ -20,6 +20,7 @@ void load_real_functions() noexcept {
   VIREO_LIBC_CALLS(X)
 #undef X
   load(g_real.sigaction, "sigaction");
+  load(g_real.pthread_sigmask, "pthread_sigmask");
   load(g_real.fdopen, "fdopen");
   load(g_real.execve, "execve");
   load(g_real.execvp, "execvp");

@@ -18,6 +18,7 @@ namespace vireo::preload {
 /// Beyond sock/libc.h.
 struct Real {
   decltype(&::sigaction) sigaction = nullptr;
+  decltype(&::pthread_sigmask) pthread_sigmask = nullptr;
   int (*close_range)(unsigned, unsigned, int) = nullptr;
   decltype(&::splice) splice = nullptr;
   decltype(&::preadv2) preadv2 = nullptr;

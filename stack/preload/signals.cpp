@@ -11,6 +11,8 @@
 #include <cstring>
 
 #include "core/lock.h"
+#include "stack/preload/actions.h"
+#include "stack/preload/faults.h"
 #include "stack/preload/real.h"
 #include "stack/sock/process.h"
 
@@ -36,7 +38,10 @@ struct Action {
   struct sigaction user{};
 };
 constinit Action g_actions[NSIG];
-constinit Lock g_lock;
+
+}  // namespace
+
+constinit Lock g_actions_lock;
 
 struct sigaction load_action(int signo) noexcept {
   Action& a = g_actions[signo];
@@ -59,6 +64,8 @@ void store_action(int signo, const struct sigaction& user) noexcept {
   a.version.store(v + 2, std::memory_order_release);  // pairs with the acquire in load_action()
 }
 
+namespace {
+
 bool is_fault(int signo) {
   switch (signo) {
     case SIGSEGV:
@@ -74,19 +81,6 @@ bool is_fault(int signo) {
   }
 }
 
-/// sa_handler and sa_sigaction are one word: SIG_DFL and SIG_IGN mean the same with SA_SIGINFO.
-bool has_handler(const struct sigaction& a) {
-  return a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN;
-}
-
-void run(const struct sigaction& a, int signo, siginfo_t* info, void* context) noexcept {
-  if (!has_handler(a)) return;
-  if ((a.sa_flags & SA_SIGINFO) != 0)
-    a.sa_sigaction(signo, info, context);
-  else
-    a.sa_handler(signo);
-}
-
 void count(const struct sigaction& a) noexcept {
   t_state.seen = t_state.seen + 1;
   if ((a.sa_flags & SA_RESTART) == 0) t_state.no_restart = t_state.no_restart + 1;
@@ -99,7 +93,8 @@ void leave_to_kernel(int signo, siginfo_t* info, void* context) noexcept {
   ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), signo, info);
 }
 
-/// What the kernel calls for every signal that the program handles.
+}  // namespace
+
 void on_signal(int signo, siginfo_t* info, void* context) {
   const int saved = errno;
   const struct sigaction a = load_action(signo);
@@ -129,8 +124,6 @@ void on_signal(int signo, siginfo_t* info, void* context) {
   errno = saved;
 }
 
-}  // namespace
-
 void run_deferred() noexcept {
   const int saved = errno;
   sigset_t all;
@@ -138,7 +131,7 @@ void run_deferred() noexcept {
   sigfillset(&all);
   // Blocked while the queue is read; each handler then runs with the mask that the kernel would
   // have set.
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  real().pthread_sigmask(SIG_SETMASK, &all, &before);
   while (t_signals.deferred != 0) {
     Deferred d;
     std::memcpy(&d, &t_queue[0], sizeof d);
@@ -150,31 +143,33 @@ void run_deferred() noexcept {
     for (int s = 1; s < NSIG; ++s)
       if (sigismember(&a.sa_mask, s) == 1) sigaddset(&mask, s);
     if ((a.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, d.signo);
-    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    real().pthread_sigmask(SIG_SETMASK, &mask, nullptr);
     run(a, d.signo, &d.info, &d.context);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    real().pthread_sigmask(SIG_SETMASK, &all, nullptr);
   }
   for (int s = 1; s < NSIG; ++s)
     if (sigismember(&t_left_to_kernel, s) == 1) sigdelset(&before, s);
   sigemptyset(&t_left_to_kernel);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  real().pthread_sigmask(SIG_SETMASK, &before, nullptr);
   errno = saved;
 }
 
 int set_action(int signo, const struct sigaction* action, struct sigaction* old) noexcept {
-  if (signo <= 0 || signo >= NSIG || is_fault(signo)) return real().sigaction(signo, action, old);
+  const bool watched = is_watched(signo);
+  if (signo <= 0 || signo >= NSIG || (is_fault(signo) && !watched))
+    return real().sigaction(signo, action, old);
   // A handler may call us too (sigaction is async-signal-safe): none runs while the table changes.
   sigset_t all;
   sigset_t mask;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &mask);
-  g_lock.lock();
+  real().pthread_sigmask(SIG_SETMASK, &all, &mask);
+  g_actions_lock.lock();
   const struct sigaction kept = load_action(signo);
   struct sigaction to_kernel{};
   if (action != nullptr) {
-    to_kernel = *action;
-    if (has_handler(*action)) {
-      store_action(signo, *action);
+    to_kernel = watched ? fault_action(*action) : *action;
+    if (watched || has_handler(*action)) store_action(signo, *action);
+    if (!watched && has_handler(*action)) {
       to_kernel.sa_sigaction = on_signal;
       to_kernel.sa_flags |= SA_SIGINFO;
     }
@@ -183,9 +178,10 @@ int set_action(int signo, const struct sigaction* action, struct sigaction* old)
   const int result = real().sigaction(signo, action != nullptr ? &to_kernel : nullptr, &before);
   const int error = errno;
   if (result != 0 && action != nullptr) store_action(signo, kept);
-  const bool was_ours = before.sa_sigaction == on_signal && (before.sa_flags & SA_SIGINFO) != 0;
-  g_lock.unlock();
-  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  const bool was_ours = (before.sa_flags & SA_SIGINFO) != 0 &&
+                        (before.sa_sigaction == on_signal || before.sa_sigaction == on_fault);
+  g_actions_lock.unlock();
+  real().pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   if (result != 0) {
     errno = error;
     return -1;
@@ -228,9 +224,9 @@ int set_cancel_type(int type, int* old) noexcept {
 }
 
 void reset_signals_after_fork() noexcept {
-  g_lock.reset_after_fork();
+  g_actions_lock.reset_after_fork();
   t_signals.deferred = 0;
-  pthread_sigmask(SIG_UNBLOCK, &t_left_to_kernel, nullptr);
+  real().pthread_sigmask(SIG_UNBLOCK, &t_left_to_kernel, nullptr);
   sigemptyset(&t_left_to_kernel);
 }
 

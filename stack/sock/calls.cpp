@@ -45,6 +45,11 @@ msghdr message(std::span<const iovec> iov, void* name = nullptr, socklen_t name_
   return m;
 }
 
+Result<void> told(int error, const char* where) {
+  if (error != 0) return fail(error, where);
+  return {};
+}
+
 Result<void> from_kernel(int returned, const char* where) {
   if (returned != 0) return fail_errno(where);
   return {};
@@ -75,6 +80,7 @@ bool is_in_use(const File& f, const Endpoint& local) {
 Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
   File& f = *h.file;
   if (!f.stack->is_owner()) return from_kernel(libc().bind(h.fd, addr, len), "bind");
+  if (const int error = address_error(addr, len); error != 0) return fail(error, "bind");
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "bind");
   if (kind(h) == FileKind::kTcp) tcp_socket::renew(h);
@@ -112,6 +118,7 @@ bool is_v6only(Handle h) {
 
 Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (!h->stack->is_owner()) return from_kernel(libc().connect(h.fd, addr, len), "connect");
+  if (const int error = address_error(addr, len); error != 0) return fail(error, "connect");
   if (kind(h) == FileKind::kUdp) return udp_socket::connect(h, addr, len);
   if (addr == nullptr || len < sizeof(sa_family_t))  // nothing comes of it
     return from_kernel(libc().connect(h.fd, addr, len), "connect");
@@ -175,14 +182,12 @@ Endpoint local_name(const File& f) {
 Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
   File& f = *h.file;
   if (is_tcp_carried(h) || (is_void(h) && f.has_own_name())) {
-    if (addr == nullptr || len == nullptr) return fail(EFAULT, "getsockname");
-    if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockname");
+    if (addr == nullptr) return fail(EFAULT, "getsockname");
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockname");
-    if (is_tcp_carried(h) || is_void(h)) {  // else it was handed over just now
-      give_address(local_name(f), f.domain.load(std::memory_order_relaxed), addr, len);
-      return {};
-    }
+    if (is_tcp_carried(h) || is_void(h))  // else it was handed over just now
+      return told(give_address(local_name(f), f.domain.load(std::memory_order_relaxed), addr, len),
+                  "getsockname");
   }
   return from_kernel(libc().getsockname(h.fd, addr, len), "getsockname");
 }
@@ -191,8 +196,7 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
   File& f = *h.file;
   if (is_void(h)) return parents_own(h, "getpeername");
   if (!is_tcp_carried(h)) return from_kernel(libc().getpeername(h.fd, addr, len), "getpeername");
-  if (addr == nullptr || len == nullptr) return fail(EFAULT, "getpeername");
-  if (static_cast<int>(*len) < 0) return fail(EINVAL, "getpeername");
+  if (addr == nullptr) return fail(EFAULT, "getpeername");
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "getpeername");
   if (!is_tcp_carried(h))  // it was handed over just now
@@ -207,8 +211,8 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
       return fail(ENOTCONN, "getpeername");
     peer = f.flow->key.remote;
   }
-  give_address(peer, f.domain.load(std::memory_order_relaxed), addr, len);
-  return {};
+  return told(give_address(peer, f.domain.load(std::memory_order_relaxed), addr, len),
+              "getpeername");
 }
 
 // ---- data
@@ -237,7 +241,7 @@ Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockad
                          socklen_t* len) {
   if (addr == nullptr) return recv(h, iov, flags);
   // What was received is lost then, as with the kernel.
-  const int bad = len == nullptr ? EFAULT : static_cast<int>(*len) < 0 ? EINVAL : 0;
+  const int bad = !is_writable(len) ? EFAULT : static_cast<int>(*len) < 0 ? EINVAL : 0;
   if (is_tcp_carried(h)) [[likely]] {
     auto n = tcp_socket::recv(h, iov, flags);
     if (n && bad != 0) return fail(bad, "recv");
@@ -258,7 +262,7 @@ namespace {
   return m.msg_iovlen > UIO_MAXIOV ? EMSGSIZE : vector_error({m.msg_iov, m.msg_iovlen});
 }
 inline int message_error(const msghdr& m) noexcept {
-  if (m.msg_iovlen == 1 && m.msg_iov != nullptr &&
+  if (m.msg_iovlen == 1 && is_readable(m.msg_iov) &&
       (static_cast<ssize_t>(m.msg_iov->iov_len) | static_cast<int>(m.msg_namelen)) >= 0) [[likely]]
     return 0;
   return unusual_error(m);
@@ -313,6 +317,7 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
 }
 
 Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const timespec* timeout) {
+  if (timeout != nullptr && !is_readable(timeout)) return fail(EFAULT, "recvmmsg");
   if (timeout != nullptr &&
       (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1'000'000'000))
     return fail(EINVAL, "recvmmsg");
@@ -324,7 +329,8 @@ Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const ti
   int each = flags & ~MSG_WAITFORONE;
   unsigned done = 0;
   while (done < count) {
-    const auto n = recvmsg(h, vec[done].msg_hdr, each);
+    const auto n = is_writable(&vec[done]) ? recvmsg(h, vec[done].msg_hdr, each)
+                                           : Result<ssize_t>(fail(EFAULT, "recvmmsg"));
     if (!n) {
       if (done == 0) return std::unexpected(n.error());
       break;  // Linux reports the error at the next call; ours stays pending where it can
@@ -346,8 +352,11 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
 
 Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const sockaddr* addr,
                        socklen_t len) {
-  // A connected stream ignores the address (net/ipv4/tcp.c).
-  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) return tcp_socket::send(h, iov, flags);
+  // A connected stream ignores the address (net/ipv4/tcp.c), if there is one.
+  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) {
+    const int error = addr != nullptr ? address_error(addr, len) : 0;
+    return error == 0 ? tcp_socket::send(h, iov, flags) : fail(error, "sendto");
+  }
   const msghdr m = message(iov, const_cast<sockaddr*>(addr), addr == nullptr ? 0 : len);
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::send(h, m, flags, Doorbell::kNow);
@@ -373,9 +382,16 @@ Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
   unsigned done = 0;
   for (; done < count; ++done) {
     // One doorbell for all but the last.
-    const auto n = udp ? udp_socket::send(h, vec[done].msg_hdr, flags,
-                                          done + 1 < count ? Doorbell::kLater : Doorbell::kNow)
-                       : sendmsg(h, vec[done].msg_hdr, flags);
+    const auto send_one = [&]() -> Result<ssize_t> {
+      if (!is_writable(&vec[done])) [[unlikely]]
+        return fail(EFAULT, "sendmmsg");
+      const msghdr& m = vec[done].msg_hdr;
+      if (!udp) return sendmsg(h, m, flags);
+      if (const int error = message_error(m); error != 0) [[unlikely]]
+        return fail(error, "sendmmsg");
+      return udp_socket::send(h, m, flags, done + 1 < count ? Doorbell::kLater : Doorbell::kNow);
+    };
+    const auto n = send_one();
     if (!n) {
       if (udp && done != 0) udp_socket::flush(h);
       if (done == 0) return std::unexpected(n.error());
@@ -398,6 +414,7 @@ Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {
   }
   // Through a buffer: what was read but could not be sent is not taken (the offset says so).
   char buffer[16384];
+  if (offset != nullptr && !is_writable(offset)) return fail(EFAULT, "sendfile");
   const off_t start = offset != nullptr ? *offset : ::lseek(in_fd, 0, SEEK_CUR);
   if (start < 0) return fail(errno == EBADF ? EBADF : EINVAL, "sendfile");
   size_t done = 0;
@@ -470,17 +487,22 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
 Result<int> ioctl(Handle h, unsigned long request, void* argument) {
   File& f = *h.file;
   const auto give = [&](uint64_t v) -> Result<int> {
-    *static_cast<int*>(argument) = static_cast<int>(v);
+    auto* const to = static_cast<int*>(argument);
+    if (!is_writable(to)) return fail(EFAULT, "ioctl");
+    *to = static_cast<int>(v);
     return 0;
   };
-  if (request == FIONBIO && argument != nullptr) {
+  const bool reads =
+      request == FIONBIO || request == FIOASYNC || request == FIOSETOWN || request == SIOCSPGRP;
+  if (reads && !is_readable(static_cast<const int*>(argument))) return fail(EFAULT, "ioctl");
+  if (request == FIONBIO) {
     const bool on = *static_cast<const int*>(argument) != 0;
     if (!f.placeholder && mode(h) != Mode::kListening && libc().ioctl(h.fd, FIONBIO, argument) != 0)
       return fail_errno("ioctl");
     f.nonblock.store(on, std::memory_order_relaxed);
     return 0;
   }
-  if (request == FIOASYNC && argument != nullptr) {
+  if (request == FIOASYNC) {
     const int on = *static_cast<const int*>(argument);
     f.touch();
     if (!f.placeholder && libc().ioctl(h.fd, FIOASYNC, argument) != 0) return fail_errno("ioctl");

@@ -19,6 +19,7 @@
 #include <span>
 
 #include "core/result.h"
+#include "core/user_memory.h"
 #include "stack/sock/fd_table.h"
 #include "stack/sock/process.h"
 
@@ -62,7 +63,7 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len);
 /// As the kernel judges a vector before it touches anything (lib/iov_iter.c). @return errno, 0:
 /// none.
 inline int vector_error(std::span<const iovec> v) noexcept {
-  if (v.data() == nullptr && !v.empty()) return EFAULT;
+  if (!v.empty() && !is_readable(v.data(), v.size_bytes())) return EFAULT;
   for (const iovec& one : v)
     if (static_cast<ssize_t>(one.iov_len) < 0) return EINVAL;
   return 0;

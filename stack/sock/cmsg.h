@@ -11,6 +11,7 @@
 
 #include <linux/errqueue.h>  // behind <ctime>, whose timespec it needs
 
+#include "core/user_memory.h"
 #include "stack/sock/options.h"
 
 namespace vireo {
@@ -28,7 +29,7 @@ class CmsgWriter {
     const size_t length = std::min(CMSG_LEN(sizeof(T)), left_);
     if (length < CMSG_LEN(sizeof(T))) msg_.msg_flags |= MSG_CTRUNC;
     cmsghdr head{};
-    if (length < sizeof head) return;
+    if (length < sizeof head || !is_writable(at_, length)) return;  // as Linux: left out in silence
     head.cmsg_len = length;
     head.cmsg_level = level;
     head.cmsg_type = type;

@@ -5,6 +5,7 @@
 #include <climits>
 #include <new>
 
+#include "core/user_memory.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/multiplex.h"
 
@@ -171,6 +172,8 @@ std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> ou
     Item& i = ready_.front();
     const uint32_t events = readiness(*i.target.file, i.event.events) & i.event.events;
     if (events != 0) {
+      if (!is_writable(&out[done])) [[unlikely]]
+        break;  // what has no place stays on the list, as in the kernel
       out[done].events = events;
       out[done++].data = i.event.data;
     }
@@ -200,6 +203,19 @@ bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
   return busy;
 }
 
+namespace {
+
+/// The first `n` of the program's places for events, or fewer: those before the first that is not
+/// there. What has no place stays on the list, as in the kernel.
+std::span<epoll_event> writable(std::span<epoll_event> out, size_t n) noexcept {
+  n = std::min(n, out.size());
+  while (n != 0 && !is_writable(out.data(), n * sizeof(epoll_event))) [[unlikely]]
+    --n;
+  return out.first(n);
+}
+
+}  // namespace
+
 size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
   if (Engine* const e = only_engine(); e != nullptr && !out.empty()) {
     sock::EngineHold hold;
@@ -213,6 +229,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
     const LockGuard guard(ready_lock_);
     left = ready_count_;
   }
+  out = writable(out, left);
   while (left != 0 && done < out.size()) {
     Item* batch[kBatch];
     Item* again[kBatch];
@@ -400,6 +417,8 @@ class EpollCall {
   int at_end() const noexcept { return 0; }
   Result<int> harvest(Look look, Instant now) noexcept {
     const LockGuard guard(h_->control);
+    if (!is_writable(out_.data())) [[unlikely]]
+      return fail(EFAULT, "epoll_wait");
     auto n = h_->epoll->harvest(fd_, out_, look, now);
     if (n && *n == 0) refresh();  // it goes on waiting
     return n;
@@ -471,6 +490,7 @@ Result<int> epoll_create(Stack& stack, int flags) {
 }
 
 Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
+  if (op != EPOLL_CTL_DEL && !is_readable(event)) return fail(EFAULT, "epoll_ctl");
   if (epoll->kind.load(std::memory_order_acquire) != FileKind::kEpoll || is_protected_fd(fd)) {
     // The kernel says it in its own words.
     if (is_protected_fd(fd)) fd = -1;
@@ -482,8 +502,7 @@ Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
   if (!epoll.is_alive()) return fail(EBADF, "epoll_ctl");
   const Handle target = fd_table().find(fd);
   if (!target) return epoll->epoll->ctl_raw(epoll.fd, op, fd, event);
-  if (event == nullptr && op != EPOLL_CTL_DEL) return fail(EFAULT, "epoll_ctl");
-  return epoll->epoll->ctl(epoll.fd, op, target, event == nullptr ? epoll_event{} : *event);
+  return epoll->epoll->ctl(epoll.fd, op, target, op == EPOLL_CTL_DEL ? epoll_event{} : *event);
 }
 
 Result<int> epoll_wait(Handle epoll, std::span<epoll_event> events, const timespec* timeout,

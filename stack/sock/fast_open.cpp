@@ -46,6 +46,8 @@ Result<ssize_t> send_fast_open(Handle h, const msghdr& msg, int flags) {
   const Mode mode = f.mode.load(std::memory_order_acquire);
   if (mode != Mode::kUndecided && mode != Mode::kCarried) return kernel_sendmsg(h, msg, flags);
   const auto* const addr = static_cast<const sockaddr*>(msg.msg_name);
+  const auto most = std::min<socklen_t>(msg.msg_namelen, sizeof(sockaddr_storage));
+  if (addr != nullptr && address_error(addr, most) != 0) return fail(EFAULT, "send");
   const bool named = addr != nullptr && msg.msg_namelen >= sizeof(sa_family_t);
   std::optional<Endpoint> to;
   if (named && addr->sa_family == f.domain.load(std::memory_order_relaxed))

@@ -77,7 +77,7 @@ std::optional<Passage> passage_of(Handle h) {
   if (!h.is_alive() || f.flow == nullptr) return std::nullopt;
   const FlowKey& k = f.flow->key;
   const bool is_connection = f.is_tcp() && f.is_carried();
-  if (!f.is_tcp() && k.remote.port == 0 && f.udp_flow().held.empty()) {
+  if (!f.is_tcp() && k.remote.port == 0) {
     f.udp_flow().go_to({});
     f.udp_flow().egress.generation = 0;
   }

@@ -330,11 +330,11 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
       Endpoint peer;
       const auto fd = take_ready(f, e, flags, peer);
       if (!fd) return fd;
-      if (addr != nullptr && (len == nullptr || static_cast<int>(*len) < 0)) [[unlikely]] {
+      const int domain = f.domain.load(std::memory_order_relaxed);
+      if (const int error = give_address(peer, domain, addr, len); error != 0) [[unlikely]] {
         guard.unlock();
-        return lose(*fd, len == nullptr ? EFAULT : EINVAL);
+        return lose(*fd, error);
       }
-      give_address(peer, f.domain.load(std::memory_order_relaxed), addr, len);
       return fd;
     }
     if (f.nonblock.load(std::memory_order_relaxed)) {
@@ -348,13 +348,18 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     }
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
-    const WaitFor what{h, *deadline, POLLIN, f.stack->settings().rx_udp_poll_os_ratio};
+    // Another thread may have put another file under the number (dup2) or closed it: Linux waits on
+    // for the listener that it found.
+    const bool has_name = fd_table().find(h.fd).file == h.file;
+    const WaitFor what{h, *deadline, static_cast<short>(has_name ? POLLIN : 0),
+                       f.stack->settings().rx_udp_poll_os_ratio};
     const auto woken = wait_until(e, what, signals, [&] {
       return f.mode.load(std::memory_order_relaxed) != Mode::kListening ||
              !f.listener().ready.empty();
     });
     if (!woken) return std::unexpected(woken.error());
     if (*woken == Woken::kKernel) {
+      if (fd_table().find(h.fd).file != h.file) continue;
       guard.unlock();
       auto fd = kernel_accept(h, addr, len, flags);
       if (fd || fd.error().code != EAGAIN) return fd;

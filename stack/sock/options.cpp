@@ -101,7 +101,8 @@ const Kept* find_kept(int level, int name) {
 
 int int_of(const void* value, socklen_t len) {
   int v = 0;
-  if (value != nullptr) std::memcpy(&v, value, std::min<size_t>(len, sizeof v));
+  const size_t n = std::min<size_t>(len, sizeof v);
+  if (n != 0 && is_readable(value, n)) std::memcpy(&v, value, n);
   return v;
 }
 
@@ -637,8 +638,9 @@ Result<void> set_pacing(File& f, int fd, const void* value, socklen_t len) {
   const Mode mode = f.mode.load(std::memory_order_relaxed);
   if (mode == Mode::kKernel) return kernel_set(fd, SOL_SOCKET, SO_MAX_PACING_RATE, value, len);
   if (static_cast<int>(len) < static_cast<int>(sizeof(int))) return fail(EINVAL, "setsockopt");
-  if (value == nullptr) return fail(EFAULT, "setsockopt");
   uint64_t rate = 0;
+  if (!is_readable(value, len < sizeof rate ? sizeof(int) : sizeof rate))
+    return fail(EFAULT, "setsockopt");
   if (len >= sizeof rate) {
     std::memcpy(&rate, value, sizeof rate);
   } else {
@@ -659,9 +661,10 @@ Result<void> set_pacing(File& f, int fd, const void* value, socklen_t len) {
 /// Copies a value as the kernel's getsockopt does: what fits.
 template <class T>
 Result<void> give(const T& v, void* value, socklen_t* len) {
-  if (len == nullptr || value == nullptr) return fail(EFAULT, "getsockopt");
+  if (!is_writable(len)) return fail(EFAULT, "getsockopt");
   if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockopt");
   const socklen_t n = std::min<socklen_t>(*len, sizeof v);
+  if (n != 0 && !is_writable(value, n)) return fail(EFAULT, "getsockopt");
   std::memcpy(value, &v, n);
   *len = n;
   return {};
@@ -672,8 +675,8 @@ Result<void> give_int(int v, void* value, socklen_t* len) { return give(v, value
 /// TCP_CONGESTION. Ours are ours even if the kernel does not have them; one that only the kernel
 /// has keeps the socket there, and one that nobody has is ENOENT. Control lock held.
 Result<void> set_congestion(File& f, int fd, const void* value, socklen_t len) {
-  if (value == nullptr) return fail(EFAULT, "setsockopt");
   if (static_cast<int>(len) < 1) return fail(EINVAL, "setsockopt");
+  if (!is_readable(value, std::min<socklen_t>(len, 15))) return fail(EFAULT, "setsockopt");
   const auto kind = tcp::cc_kind(congestion_name(value, len));
   const Mode mode = f.mode.load(std::memory_order_relaxed);
   if (!kind && mode == Mode::kCarried) return fail(ENOENT, "setsockopt");
@@ -741,7 +744,7 @@ bool is_untold(int level, int name) { return level == IPPROTO_TCP && name == TCP
 /// Control lock held.
 Result<void> set_untold(File& f, int fd, int level, int name, const void* value, socklen_t len) {
   if (static_cast<int>(len) < static_cast<int>(sizeof(int))) return fail(EINVAL, "setsockopt");
-  if (value == nullptr) return fail(EFAULT, "setsockopt");
+  if (!is_readable(static_cast<const int*>(value))) return fail(EFAULT, "setsockopt");
   SocketOptions o = *f.tcp.options;
   o.*(find_kept(level, name)->field) = int_of(value, len) != 0 ? 1 : 0;
   if (auto ok = replace_options(f, o); !ok) return ok;
@@ -777,7 +780,7 @@ std::optional<Result<void>> get_kept(Handle h, int level, int name, void* value,
       case SO_LINGER:
         return give(linger{o.linger_on, o.linger_s}, value, len);
       case SO_MAX_PACING_RATE:
-        if (len != nullptr && *len >= sizeof o.max_pacing_rate)
+        if (is_readable(len) && *len >= sizeof o.max_pacing_rate)
           return give(o.max_pacing_rate, value, len);
         return give(static_cast<uint32_t>(std::min<uint64_t>(o.max_pacing_rate, UINT32_MAX)), value,
                     len);

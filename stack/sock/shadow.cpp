@@ -36,19 +36,18 @@ bool give_up_leases(Stack& stack, uint16_t port) {
   return any;
 }
 
-void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len) {
-  if (addr == nullptr || len == nullptr) return;
+int give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len) {
+  if (addr == nullptr) return 0;
+  if (!is_writable(len)) return EFAULT;
+  if (static_cast<int>(*len) < 0) return EINVAL;
   const auto give = [&](const auto& sa) {
-    if (*len >= sizeof sa) [[likely]]
-      std::memcpy(addr, &sa, sizeof sa);
-    else
-      std::memcpy(addr, &sa, *len);
+    const size_t n = std::min<size_t>(*len, sizeof sa);
+    if (n != 0 && !is_writable(addr, n)) return EFAULT;
+    std::memcpy(addr, &sa, n);
     *len = sizeof sa;
+    return 0;
   };
-  if (family == AF_INET)
-    give(e.as_sockaddr_in());
-  else
-    give(e.as_sockaddr_in6());
+  return family == AF_INET ? give(e.as_sockaddr_in()) : give(e.as_sockaddr_in6());
 }
 
 UniqueFd dup_shadow(int fd) noexcept {

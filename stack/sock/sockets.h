@@ -9,6 +9,7 @@
 
 #include "core/address.h"
 #include "core/copy.h"
+#include "core/user_memory.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/file.h"
@@ -79,13 +80,11 @@ inline size_t iov_bytes(std::span<const iovec> iov) noexcept {
   return n;
 }
 
-/// EFAULT: a piece lies at the null pointer. Other memory that is not there is told by the
-/// processor alone, as in any function of libc.
-inline bool is_nowhere(std::span<const iovec> iov) noexcept {
+/// Are all pieces there?
+inline bool is_readable(std::span<const iovec> iov) noexcept {
   for (const iovec& v : iov)
-    if (v.iov_base == nullptr && v.iov_len != 0) [[unlikely]]
-      return true;
-  return false;
+    if (v.iov_len != 0 && !is_readable(v.iov_base, v.iov_len)) return false;
+  return true;
 }
 
 /// A walk through an I/O vector.
@@ -127,17 +126,37 @@ class IovCursor {
   size_t offset_ = 0;
 };
 
-/// Copies `data` to the cursor. @return bytes copied.
-inline size_t copy_out(IovCursor& to, std::span<const std::byte> data) noexcept {
+/// copy_out() of what goes to several pieces, or to none.
+inline std::optional<size_t> copy_out_in_parts(IovCursor& to,
+                                               std::span<const std::byte> data) noexcept {
+  IovCursor at = to;
   size_t done = 0;
-  while (done < data.size() && !to.done()) {
-    const auto room = to.piece();
+  while (done < data.size() && !at.done()) {
+    const auto room = at.piece();
     const size_t n = std::min(room.size(), data.size() - done);
+    if (!is_writable(room.data(), n)) [[unlikely]]
+      return std::nullopt;
     std::memcpy(room.data(), data.data() + done, n);
-    to.advance(n);
+    at.advance(n);
     done += n;
   }
+  to = at;
   return done;
+}
+/// Copies `data` to the cursor, as far as there is room. @return bytes copied; nullopt: EFAULT, and
+/// the cursor is where it was, as Linux counts a piece that it has copied in part for none.
+[[gnu::always_inline]] inline std::optional<size_t> copy_out(
+    IovCursor& to, std::span<const std::byte> data) noexcept {
+  const size_t n = data.size();
+  if (to.done()) return 0;
+  const auto room = to.piece();
+  if (n - 1 >= room.size()) [[unlikely]]  // or there are none
+    return copy_out_in_parts(to, data);
+  if (!is_writable(room.data(), n)) [[unlikely]]
+    return std::nullopt;
+  std::memcpy(room.data(), data.data(), n);
+  to.advance(n);
+  return n;
 }
 
 // ---- carriage.cpp
@@ -169,8 +188,14 @@ Result<Endpoint> kernel_peer(int fd);
 /// The kernel refused for want of a local port (0: of any) or a descriptor: those that the engine
 /// keeps go back. @return whether there were any. The engine's lock not held.
 bool give_up_leases(Stack& stack, uint16_t port);
-/// Gives a sockaddr to the caller as the kernel does: cut to *len, *len = the full length.
-void give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len);
+/// Gives a sockaddr to the caller as the kernel does: cut to *len, *len = the full length. Nothing
+/// to a null `addr`. @return errno, 0: none (net/socket.c move_addr_to_user).
+int give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len);
+/// One that the program gives. @return errno, 0: none (move_addr_to_kernel).
+inline int address_error(const sockaddr* addr, socklen_t len) noexcept {
+  if (len > sizeof(sockaddr_storage)) return EINVAL;
+  return len != 0 && !is_readable(addr, len) ? EFAULT : 0;
+}
 /// A private dup of the shadow, which keeps its port; empty if there is none to be had.
 UniqueFd dup_shadow(int fd) noexcept;
 

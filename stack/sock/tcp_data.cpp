@@ -16,29 +16,33 @@ using tcp::State;
 
 bool in_handshake(State s) { return s == State::kSynSent || s == State::kSynReceived; }
 
-/// Copies what is queued behind `skip` bytes, which stay. MSG_TRUNC only counts. @return bytes.
-size_t peek(const PacketChain& q, IovCursor& to, uint32_t skip, size_t limit, int flags) noexcept {
+/// Copies what is queued behind `skip` bytes, which stay. MSG_TRUNC only counts. @return bytes, up
+/// to where the program's memory `ends`.
+size_t peek(const PacketChain& q, IovCursor& to, uint32_t skip, size_t limit, int flags,
+            bool& ends) noexcept {
   size_t done = 0;
   for (const PacketBuf* p = q.front(); p != nullptr && done < limit; p = p->next) {
     const uint32_t over = std::min<uint32_t>(skip, p->length);
     skip -= over;
     const auto piece =
         p->bytes().subspan(over).first(std::min<size_t>(p->length - over, limit - done));
-    if ((flags & MSG_TRUNC) == 0) copy_out(to, piece);
+    if ((flags & MSG_TRUNC) == 0 && (ends = !copy_out(to, piece))) [[unlikely]]
+      break;
     done += piece.size();
   }
   return done;
 }
 
-/// Takes what is queued. MSG_TRUNC discards instead of copying. @return bytes. Holder of the
-/// engine's lock.
-size_t take(PacketChain& q, IovCursor& to, size_t limit, int flags) noexcept {
+/// Takes what is queued. MSG_TRUNC discards instead of copying. @return bytes, as peek(). Holder of
+/// the engine's lock.
+size_t take(PacketChain& q, IovCursor& to, size_t limit, int flags, bool& ends) noexcept {
   size_t done = 0;
   while (done < limit && !q.empty()) {
     PacketBuf* p = q.front();
     if (p->next != nullptr) __builtin_prefetch(p->next->data());
     const size_t n = std::min<size_t>(p->length, limit - done);
-    if ((flags & MSG_TRUNC) == 0) copy_out(to, p->bytes().first(n));
+    if ((flags & MSG_TRUNC) == 0 && (ends = !copy_out(to, p->bytes().first(n)))) [[unlikely]]
+      break;
     done += n;
     if (n == p->length)
       q.pop_front();
@@ -54,7 +58,7 @@ size_t take_whole(PacketChain& q, std::span<const iovec> iov, size_t least) noex
   if (q.buffers() != 1 || iov.size() != 1) return 0;
   const PacketBuf* p = q.front();
   const size_t n = p->length;
-  if (n > iov[0].iov_len || n < least || iov[0].iov_base == nullptr) return 0;
+  if (n > iov[0].iov_len || n < least || !is_writable(iov[0].iov_base, n)) return 0;
   std::memcpy(iov[0].iov_base, p->data(), n);
   q.pop_front();
   return n;
@@ -63,9 +67,9 @@ size_t take_whole(PacketChain& q, std::span<const iovec> iov, size_t least) noex
 /// The calls below without a flag that changes what they do.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
-/// May what comes go to `to` at once? Nothing is queued.
-bool may_read_directly(const File& f, const iovec& to) noexcept {
-  return f.tcp_flow().tcb.lone_out && to.iov_base != nullptr && f.tcp.options->rcvlowat <= 1;
+/// May what comes go to the program at once? Nothing is queued.
+bool may_read_directly(const File& f) noexcept {
+  return f.tcp_flow().tcb.lone_out && f.tcp.options->rcvlowat <= 1;
 }
 
 /// What nearly every read is: one piece, that takes all that is there, or that comes with the next
@@ -80,7 +84,7 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
   if (queue.empty()) {
     if (!t.predictable || (f.tcp.shut & kShutRead) != 0) return 0;  // perhaps nothing more may come
     polled = true;
-    if (may_read_directly(f, v)) [[likely]] {
+    if (may_read_directly(f)) [[likely]] {
       const Engine::PolledFor came = e.poll_for_here(flow, v, now);
       if (came.bytes != 0) [[likely]]
         return came.bytes;
@@ -93,8 +97,8 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
   if (queue.buffers() != 1 || tcp::urgent(t) != tcp::Urgent::kNone) return 0;
   const PacketBuf* p = queue.front();
   const size_t n = p->length;
-  if (n > v.iov_len || n < static_cast<size_t>(f.tcp.options->rcvlowat) || v.iov_base == nullptr)
-      [[unlikely]]
+  if (n > v.iov_len || n < static_cast<size_t>(f.tcp.options->rcvlowat) ||
+      !is_writable(v.iov_base, n)) [[unlikely]]
     return 0;
   copy_message(v.iov_base, p->data(), n);
   queue.pop_only();
@@ -203,12 +207,16 @@ class Rest {
         e.tcp_received(flow, 1, Clock::now());
       }
     }
-    if (!queue.empty() && (flags & MSG_TRUNC) == 0 && is_nowhere(iov)) [[unlikely]]
-      return fail(EFAULT, "recv");
     const auto most = static_cast<size_t>(std::min<uint64_t>(want - done, mark.most));
-    const size_t n = peeks ? peek(queue, to, mark.skip, most, flags) : take(queue, to, most, flags);
+    bool memory_ends = false;
+    const size_t n = peeks ? peek(queue, to, mark.skip, most, flags, memory_ends)
+                           : take(queue, to, most, flags, memory_ends);
     done += n;
     if (n != 0 && !peeks) e.tcp_received(flow, static_cast<uint32_t>(n), Clock::now());
+    if (memory_ends) [[unlikely]] {
+      if (done != 0) break;
+      return fail(EFAULT, "recv");
+    }
     if (done >= least || (want == 0 && !queue.empty())) break;
     if (n != 0 && n == mark.most) break;  // at the mark
     if (auto end = end_of_stream(f)) {
@@ -229,7 +237,7 @@ class Rest {
     DirectRead direct{flow, iov.empty() ? iovec{} : iov[0]};
     WaitFor what{h, *deadline};
     if (is_plain && done == 0 && iov.size() == 1 && (flags & MSG_WAITALL) == 0 && queue.empty() &&
-        may_read_directly(f, iov[0]))
+        may_read_directly(f))
       what.direct = &direct;
     const auto woken = wait_until(e, what, signals, [&] {
       const tcp::Tcb& t = flow.tcb;
@@ -295,6 +303,19 @@ void push(Handle h) {
 
 namespace {
 
+/// Is what Linux would copy at once there, of which it takes all or nothing? append() looks again,
+/// and stops where the memory ends.
+bool is_next_readable(IovCursor from) noexcept {
+  size_t left = 32768;  // net/core/sock.c SKB_FRAG_PAGE_ORDER
+  while (left != 0 && !from.done()) {
+    const size_t n = std::min(from.piece().size(), left);
+    if (!is_readable(from.piece().data(), n)) return false;
+    from.advance(n);
+    left -= n;
+  }
+  return true;
+}
+
 /// Appends and sends. @return bytes taken.
 size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags) noexcept
     VIREO_REQUIRES(e.lock()) {
@@ -328,7 +349,6 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   tcp::Tcb& t = flow.tcb;
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
   const size_t want = iov_bytes(iov);
-  const bool nowhere = is_nowhere(iov);
   IovCursor from(iov);
   from.advance(done);
   bool polled = false;
@@ -340,8 +360,10 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   };
   for (;;) {
     if (done != 0 && done == want) break;
-    if (nowhere && (tcp::can_send(t) || tcp::is_syn_deferred(t))) [[unlikely]]
+    if ((tcp::can_send(t) || tcp::is_syn_deferred(t)) && !is_next_readable(from)) [[unlikely]] {
+      if (done != 0) break;
       return fail(EFAULT, "send");
+    }
     if (tcp::can_send(t)) [[likely]] {
       // The vector as it stands the first time, its rest after a part was taken.
       size_t n = 0;
@@ -424,7 +446,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
   size_t done = 0;
   e.take_lock();  // and no acquire(): the answer first
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
-      iov[0].iov_base != nullptr && !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
+      !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
     // Where a lone segment may leave or a held one grow, so may data: tcp::can_send().
     TcpFlow& flow = f.tcp_flow();
     if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp_hold(flow, iov[0])) {
@@ -461,14 +483,14 @@ namespace vireo {
   File& f = *h.file;
   Engine* const e = f.engine.load(std::memory_order_acquire);
   t_held = nullptr;
-  if (e == nullptr || (flags & ~tcp_socket::kPlainFlags) != 0 || data == nullptr) [[unlikely]]
+  if (e == nullptr || (flags & ~tcp_socket::kPlainFlags) != 0) [[unlikely]]
     return false;
   e->take_lock();
   bool is_held = false;
   // Even the description that the thread remembers may be another by now.
   if (h.is_alive() && f.is_tcp() && f.is_carried() && f.flow != nullptr) [[likely]] {
     tcp::Tcb& t = f.tcp_flow().tcb;
-    is_held = !t.autocork && tcp::fits_held(t, n);
+    is_held = !t.autocork && tcp::fits_held(t, n) && is_readable(data, n);
     if (is_held) [[likely]] {
       tcp::append_held(t, data, n);
       t_held = &f;

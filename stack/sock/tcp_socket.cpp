@@ -80,8 +80,13 @@ bool is_exclusive(const SocketOptions& o) {
   return o.reuse_addr == 0 && o.reuse_port == 0 && o.bound_ifindex == 0;
 }
 
-/// Gives the shadow a local port, so that the kernel gives it to nobody else.
-Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
+uint32_t scope_of(const IpAddr& a, IfIndex link) {
+  return !a.is_v4() && a.is_link_local() ? link.value() : 0;
+}
+
+/// Gives the shadow a local port, so that the kernel gives it to nobody else. `link`: the interface
+/// that the connection is on, which names the address if that is one of a link.
+Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src, IfIndex link) {
   TcpSocket& s = f.tcp;
   f.touch();
   auto name = kernel_name(fd);
@@ -90,7 +95,8 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
   if (is_any) s.has_drawn_source = true;
   if (name->port == 0) {
     // The program may have bound an address with IP_BIND_ADDRESS_NO_PORT: only the port is open.
-    const Endpoint want{is_any ? src : name->addr, 0, name->scope};
+    const Endpoint want =
+        is_any ? Endpoint{src, 0, scope_of(src, link)} : Endpoint{name->addr, 0, name->scope};
     const int off = 0;
     (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
     sockaddr_storage sa{};
@@ -101,7 +107,10 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src) {
     if (!name) return name;
     if (is_any && is_exclusive(*s.options)) s.port = PortOrigin::kDrawn;
   }
-  if (name->addr.is_unspecified()) name->addr = src;
+  if (name->addr.is_unspecified()) {
+    name->addr = src;
+    name->scope = scope_of(src, link);
+  }
   return name;
 }
 
@@ -145,7 +154,8 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   else if (s.port == PortOrigin::kLeased)
     s.port = PortOrigin::kProgram;
   if (lease) s.has_drawn_source = true;
-  const auto from = lease ? Result<Endpoint>(lease->local) : bind_shadow(f, fd, route->hop.src);
+  const auto from = lease ? Result<Endpoint>(lease->local)
+                          : bind_shadow(f, fd, route->hop.src, route->hop.ifindex);
   if (!from) return std::unexpected(Refusal{Carriage::kDevice, from.error().code, "source port"});
 
   const EngineGuard guard(e);

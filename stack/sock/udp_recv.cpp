@@ -56,64 +56,73 @@ bool wants_control(const SocketOptions& o) {
           o.ip_recvtos | o.v6_pktinfo | o.v6_recvhops | o.v6_recvtclass) != 0;
 }
 
-void give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr& src, uint16_t port,
+/// @return false: EFAULT.
+bool give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr& src, uint16_t port,
                  msghdr& msg) {
   const uint32_t scope =
       !src.is_v4() && src.is_link_local() ? static_cast<uint32_t>(ifindex_of(e, u)) : 0;
-  give_address({src, port, scope}, f.domain.load(std::memory_order_relaxed),
-               static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
+  return give_address({src, port, scope}, f.domain.load(std::memory_order_relaxed),
+                      static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen) == 0;
 }
 
 /// Copies the first datagram, of `total` bytes; one that cannot be is lost. @return what recvmsg
 /// does.
 Result<ssize_t> hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
-  const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
-  const bool nowhere = total != 0 && is_nowhere(iov);
-  IovCursor to(nowhere ? std::span<const iovec>() : iov);
+  IovCursor to({msg.msg_iov, msg.msg_iovlen});
   size_t copied = 0;
+  bool is_lost = false;  // as in the kernel, whose datagram is off its queue when it is copied
+  const auto copy = [&](const PacketBuf& p) {
+    const auto n = is_lost ? std::nullopt : copy_out(to, p.bytes());
+    copied += n.value_or(0);
+    is_lost = !n;
+  };
   if ((flags & MSG_PEEK) != 0) {
     for (const PacketBuf* p = u.queue.front();; p = p->next) {
-      copied += copy_out(to, p->bytes());
+      copy(*p);
       if (p->offset == 0) break;
     }
   } else {
     for (bool last = false; !last;) {
       PacketRef p = u.queue.pop_front();
-      copied += copy_out(to, p->bytes());
+      copy(*p);
       last = p->offset == 0;
       Engine::udp_received(u, *p);
     }
   }
-  if (nowhere) return fail(EFAULT, "recv");
+  if (is_lost) return fail(EFAULT, "recv");
   if (copied < total) msg.msg_flags |= MSG_TRUNC;
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : copied);
 }
 
 /// As give_source(), of what was read at fixed places before `payload`.
-void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
+bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   const int domain = f.domain.load(std::memory_order_relaxed);
   const uint32_t src = wire::plain_udp4_src(payload);
   const uint16_t port = wire::plain_udp4_src_port(payload);
-  if (domain == AF_INET && msg.msg_namelen >= sizeof(sockaddr_in)) [[likely]] {
+  if (domain == AF_INET && msg.msg_namelen >= sizeof(sockaddr_in) &&
+      is_writable(msg.msg_name, sizeof(sockaddr_in))) [[likely]] {
     const sockaddr_in sa{
         .sin_family = AF_INET, .sin_port = port, .sin_addr = {.s_addr = src}, .sin_zero = {}};
     std::memcpy(msg.msg_name, &sa, sizeof sa);
     msg.msg_namelen = sizeof sa;
-    return;
+    return true;
   }
-  give_address({IpAddr::v4(std::bit_cast<be32>(src)), std::byteswap(port), 0}, domain,
-               static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen);
+  return give_address({IpAddr::v4(std::bit_cast<be32>(src)), std::byteswap(port), 0}, domain,
+                      static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen) == 0;
 }
 
-/// Takes the first datagram of the queue, which is all in its first buffer. @return its length.
-[[gnu::always_inline]] inline size_t take_whole(UdpFlow& u, const iovec& to) {
+/// Takes the first datagram of the queue, which is all in its first buffer, to where `n` bytes of
+/// it may be written. @return its length.
+[[gnu::always_inline]] inline size_t take_whole(UdpFlow& u, void* to, size_t n) {
   const PacketRef p = u.queue.buffers() == 1 ? u.queue.pop_only() : u.queue.pop_front();
-  const size_t length = p->length;
-  const size_t n = std::min(length, to.iov_len);
-  if (n != 0) [[likely]]
-    copy_message(to.iov_base, p->data(), n);
+  copy_message(to, p->data(), n);
   Engine::udp_received(u, *p);
-  return length;
+  return p->length;
+}
+/// Bytes of it that go to `to`; 0: none, or they cannot be written there.
+[[gnu::always_inline]] inline size_t writable_bytes(const PacketBuf& front, const iovec& to) {
+  const size_t n = std::min<size_t>(front.length, to.iov_len);
+  return n != 0 && is_writable(to.iov_base, n) ? n : 0;
 }
 
 /// The first datagram of the queue, if it came in one buffer over IPv4 and nothing but its bytes
@@ -122,11 +131,12 @@ void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
   if (front.offset != 0 || front.cookie != wire::kPlainUdp4Headers || msg.msg_iovlen != 1 ||
-      msg.msg_iov->iov_base == nullptr || (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
+      (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
     return -1;
-  if (msg.msg_name != nullptr) give_plain_source(f, front.data(), msg);
-  const size_t length = take_whole(u, *msg.msg_iov);
-  const size_t n = std::min(length, msg.msg_iov->iov_len);
+  const size_t n = writable_bytes(front, *msg.msg_iov);
+  if (n == 0 || (msg.msg_name != nullptr && !give_plain_source(f, front.data(), msg))) [[unlikely]]
+    return -1;
+  const size_t length = take_whole(u, msg.msg_iov->iov_base, n);
   msg.msg_controllen = 0;
   msg.msg_flags = n < length ? MSG_TRUNC : 0;
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? length : n);
@@ -134,8 +144,11 @@ void give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
 /// The same where nothing but its bytes is asked for.
 [[gnu::always_inline]] inline ssize_t deliver_bytes(const File& f, const iovec& to) {
   UdpFlow& u = f.udp_flow();
-  if (u.queue.front()->offset != 0) return -1;
-  return static_cast<ssize_t>(std::min(take_whole(u, to), to.iov_len));
+  const PacketBuf& front = *u.queue.front();
+  const size_t n = writable_bytes(front, to);
+  if (front.offset != 0 || n == 0) return -1;
+  take_whole(u, to.iov_base, n);
+  return static_cast<ssize_t>(n);
 }
 
 /// The first datagram of the queue goes to the caller. Holder of the engine's lock.
@@ -150,11 +163,13 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
     if (p->offset == 0) break;  // 1: the datagram goes on in the next buffer
   }
   const bool control = wants_control(f.udp->options);
+  bool is_named = true;
   if (msg.msg_name != nullptr || control) {
     const PacketBuf& first = *u.queue.front();
     const auto parsed = wire::parse_frame(
         {first.data() - first.cookie, first.cookie + first.length}, total - first.length);
-    if (msg.msg_name != nullptr && parsed) give_source(f, e, u, parsed.src(), parsed.src_port, msg);
+    if (msg.msg_name != nullptr && parsed)
+      is_named = give_source(f, e, u, parsed.src(), parsed.src_port, msg);
     if (control)
       put_control(f, e, u, parsed, first.hw_time, msg);
     else
@@ -162,7 +177,9 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
   } else {
     msg.msg_controllen = 0;
   }
-  return hand_over(u, msg, total, flags);
+  const auto n = hand_over(u, msg, total, flags);
+  if (n && !is_named) return fail(EFAULT, "recv");
+  return n;
 }
 
 /// Time to look at the kernel's queue although ours may have something.
@@ -230,7 +247,7 @@ enum class Progress : uint8_t {
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
     DirectRead direct{u, of_bytes ? *msg.msg_iov : iovec{}};
     WaitFor what{h, *deadline, POLLIN, static_cast<int>(ratio)};
-    if (of_bytes && msg.msg_iov->iov_base != nullptr) what.direct = &direct;
+    if (of_bytes) what.direct = &direct;
     const auto woken = wait_until(e, what, signals, [&] {
       return f.flow == nullptr || !f.udp_flow().queue.empty() || f.udp_flow().soft_error != 0 ||
              (f.udp->shut & kShutRead) != 0;
@@ -323,8 +340,7 @@ msghdr headed(std::span<const iovec> iov) {
 [[gnu::hot]] Result<ssize_t> recv(Handle h, std::span<const iovec> iov,
                                   int flags) VIREO_NO_THREAD_ANALYSIS {
   Engine* const e = h->engine.load(std::memory_order_acquire);
-  if (e == nullptr || (flags & ~kPlainFlags) != 0 || iov.size() != 1 || iov[0].iov_base == nullptr)
-      [[unlikely]]
+  if (e == nullptr || (flags & ~kPlainFlags) != 0 || iov.size() != 1) [[unlikely]]
     return recv_headed(h, iov, flags);
   const iovec& to = iov[0];
   e->acquire();

@@ -12,6 +12,7 @@ namespace vireo::udp_socket {
 namespace {
 
 constexpr size_t kMaxDatagram = 65'507;
+constexpr socklen_t kMostName = sizeof(sockaddr_storage);  // the rest is cut off
 /// How long a destination that was refused is not asked for again.
 constexpr Duration kRefusalLife = Duration::s(1);
 
@@ -123,8 +124,9 @@ template <class IsSame>
 bool is_to_peer(const File& f) { return f.udp_flow().goes_to_peer; }
 bool is_to_same(const File& f, const msghdr& msg) {
   if (msg.msg_name == nullptr) return is_to_peer(f);
-  if (msg.msg_namelen < sizeof(sockaddr_in) || f.domain.load(std::memory_order_relaxed) != AF_INET)
-      [[unlikely]]
+  if (msg.msg_namelen < sizeof(sockaddr_in) ||
+      f.domain.load(std::memory_order_relaxed) != AF_INET ||
+      !is_readable(msg.msg_name, sizeof(sockaddr_in))) [[unlikely]]
     return false;
   uint64_t name;  // family, port, address
   static_assert(offsetof(sockaddr_in, sin_zero) == sizeof name);
@@ -187,13 +189,17 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   File& f = *h.file;
   const Mode mode = f.mode.load(std::memory_order_acquire);
   if (mode != Mode::kCarried && mode != Mode::kUndecided) return kernel_sendmsg(h, msg, flags);
+  if (msg.msg_name != nullptr)
+    if (const int error = address_error(static_cast<const sockaddr*>(msg.msg_name),
+                                        std::min<socklen_t>(msg.msg_namelen, kMostName)))
+      return fail(error, "send");
   const auto to = destination(f, msg);
   if (!to || is_for_kernel(f, msg, flags, *to)) return kernel_sendmsg(h, msg, flags);
   if (mode == Mode::kUndecided && !first_send(h, *to)) return kernel_sendmsg(h, msg, flags);
   const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
   const size_t bytes = iov_bytes(iov);
   if (bytes > kMaxDatagram) return kernel_sendmsg(h, msg, flags);  // EMSGSIZE
-  if (is_nowhere(iov)) return fail(EFAULT, "send");
+  if (!is_readable(iov)) return fail(EFAULT, "send");
 
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (engine == nullptr) [[unlikely]]
@@ -281,7 +287,7 @@ void flush(Handle h) {
 
 [[gnu::hot]] Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {
   if (h->mode.load(std::memory_order_acquire) == Mode::kCarried && msg.msg_iovlen == 1 &&
-      msg.msg_iov->iov_base != nullptr && msg.msg_controllen == 0 && (flags & ~kPlainFlags) == 0 &&
+      msg.msg_controllen == 0 && (flags & ~kPlainFlags) == 0 &&
       send_as_before(h, *msg.msg_iov, bell, [&](const File& f) { return is_to_same(f, msg); }))
       [[likely]]
     return static_cast<ssize_t>(msg.msg_iov->iov_len);
@@ -289,7 +295,7 @@ void flush(Handle h) {
 }
 
 [[gnu::hot]] Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
-  if (iov.size() == 1 && iov[0].iov_base != nullptr && (flags & ~kPlainFlags) == 0 &&
+  if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 &&
       send_as_before(h, iov[0], Doorbell::kNow, is_to_peer)) [[likely]]
     return static_cast<ssize_t>(iov[0].iov_len);
   return send_any_bytes(h, iov, flags);

@@ -21,7 +21,7 @@ Result<ssize_t> recv_urgent(File& f, std::span<const iovec> iov, int flags) noex
     const std::byte b = tcp::take_urgent(t, (flags & MSG_PEEK) != 0);
     IovCursor to(iov);
     if (to.done()) return 0;
-    if ((flags & MSG_TRUNC) == 0) copy_out(to, {&b, 1});
+    if ((flags & MSG_TRUNC) == 0 && !copy_out(to, {&b, 1})) return fail(EFAULT, "recv");
     return 1;
   }
   if (tcp::state(t) == tcp::State::kClosed || (f.tcp.shut & kShutRead) != 0 || tcp::peer_closed(t))
@@ -53,7 +53,7 @@ std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument)
   if (command != F_SETOWN && command != F_GETOWN && command != F_SETOWN_EX &&
       command != F_GETOWN_EX)
     return std::nullopt;
-  if ((command == F_SETOWN_EX || command == F_GETOWN_EX) && ex == nullptr)
+  if ((command == F_SETOWN_EX && !is_readable(ex)) || (command == F_GETOWN_EX && !is_writable(ex)))
     return fail(EFAULT, "fcntl");
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "fcntl");

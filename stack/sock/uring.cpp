@@ -20,7 +20,7 @@ void ring_was_made(Stack& stack) noexcept {
   for (int fd = 0; fd < fd_table().end(); ++fd) {
     const Handle h = fd_table().find(fd);
     if (!h || h->stack != &stack) continue;
-    if (const auto done = hand_over(h, "io_uring"); !done)
+    if (const auto done = hand_over(h, {Carriage::kInherited, 0, "io_uring"}); !done)
       log<LogLevel::kWarn>(
           "descriptor {}: a connection stays carried, and io_uring cannot use it ({}: {})", fd,
           done.error().where, std::strerror(done.error().code));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/user_memory.h"
 #include "stack/tcp/lone.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/reframe.h"
@@ -429,7 +430,13 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
         b = d->packet;
       }
       const uint32_t most = fits_frame(t, mss);
-      if (b == nullptr || b->length >= most) {
+      const bool is_new = b == nullptr || b->length >= most;
+      const auto n = static_cast<uint32_t>(std::min<size_t>(left, most - (is_new ? 0 : b->length)));
+      if (!is_readable(src, n)) [[unlikely]] {
+        room = 0;
+        break;
+      }
+      if (is_new) {
         b = t.pool->may_send(t.queue.empty()) ? t.pool->take() : nullptr;
         if (b == nullptr || !t.queue.push_back(t.snd_end, b)) [[unlikely]] {
           if (b != nullptr) PacketPool::drop(b);
@@ -441,7 +448,6 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
         b->sum = 0;
         d = &t.queue.back();
       }
-      const auto n = static_cast<uint32_t>(std::min<size_t>(left, most - b->length));
       add_text(*b, src, n);
       d->length = b->length;
       t.snd_end += n;

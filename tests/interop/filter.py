@@ -38,13 +38,15 @@ while True:
 """
 # Asks two ports in turn by one socket that is not connected: answers of the first, refusals of the second.
 SENDER = """
-import socket, sys
+import socket, sys, time
 address, port, times = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.settimeout(1.2)
 answers = refusals = 0
 for i in range(times):
     s.sendto(b"question", (address, port))
+    if i == 0:
+        time.sleep(0.3)  # the kernel sends to a neighbour that nobody knows yet
     answers += s.recv(100) == b"question"
     try:
         s.sendto(b"question", (address, port + 1))
@@ -189,7 +191,7 @@ for stack in ("kernel", "vireo"):
         if t.options.dry or stack != "vireo":
             return
         rx, tx = counters.engine_packets(counters.final(sender.stats_file))
-        t.expect(rx >= 50 and 50 <= tx < 60, f"Vireo's counters: rx {rx} tx {tx}")
+        t.expect(rx >= 50 and 49 <= tx < 60, f"Vireo's counters: rx {rx} tx {tx}")
 
 
 @suite.case("VIREO_RESPECT_FILTER=0 carries whatever the rules say", ("kernel", "vireo"))

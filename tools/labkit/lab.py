@@ -258,8 +258,19 @@ class Lab:
                 _sh("ip", "-n", ns, "addr", "add", f"{_IPV4[host]}/24", "dev", self.device)
             if self.ipv6 != "off":
                 _sh("ip", "-n", ns, "addr", "add", f"{_IPV6[host]}/64", "dev", self.device, "nodad")
+        self._introduce()
         if self.relay:
             self._start_relay()
+
+    def _introduce(self) -> None:
+        """Each host knows the other's link address: the kernel sends datagrams to a neighbour that it does not know,
+        so that its counters would move."""
+        families = ([_IPV4] if self.ipv6 != "only" else []) + ([_IPV6] if self.ipv6 != "off" else [])
+        for host, other in (HOSTS[:2], HOSTS[1::-1]):
+            mac = self.run(other, "cat", f"/sys/class/net/{self.device}/address").stdout.strip()
+            for addresses in families:
+                _sh("ip", "-n", self.netns(host), "neigh", "replace", addresses[other], "lladdr", mac,
+                    "dev", self.device, "nud", "reachable")
 
     # ---- given interfaces --------------------------------------------------------------------------------------
     def _nics_of(self, host: str) -> list[tuple[str, str]]:

@@ -1,0 +1,137 @@
+#include "stack/preload/faults.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "core/user_memory.h"
+#include "stack/preload/actions.h"
+#include "stack/preload/real.h"
+
+namespace vireo::preload {
+namespace {
+
+constexpr int kFaults[] = {SIGSEGV, SIGBUS};
+
+constinit std::atomic<bool> g_watching{false};
+
+/// Those that the thread thinks it blocks; in the order of kFaults.
+[[gnu::tls_model("initial-exec")]] thread_local constinit volatile bool t_blocks[2] = {};
+
+volatile bool& blocks(int signo) noexcept { return t_blocks[signo == kFaults[0] ? 0 : 1]; }
+
+/// Somebody sent it, and no instruction of this thread is to blame.
+bool is_sent(int signo, const siginfo_t& info) noexcept {
+  return info.si_code <= 0 || (signo == SIGBUS && info.si_code == BUS_MCEERR_AO);
+}
+
+void set_default(int signo) noexcept {
+  struct sigaction plain{};
+  plain.sa_handler = SIG_DFL;
+  real().sigaction(signo, &plain, nullptr);
+}
+
+/// It waits until the thread no longer blocks it: now the kernel knows. It is the thread's, though
+/// the process may have been meant: threads of ours, which do not block it, must not take it.
+void leave_pending(int signo, siginfo_t& info, ucontext_t& context) noexcept {
+  blocks(signo) = false;
+  sigaddset(&context.uc_sigmask, signo);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signo);
+  real().pthread_sigmask(SIG_BLOCK, &one, nullptr);
+  if (::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), signo, &info) != 0)
+    ::syscall(SYS_tgkill, ::getpid(), ::gettid(), signo);
+}
+
+}  // namespace
+
+void on_fault(int signo, siginfo_t* info, void* context) {
+  const bool sent = is_sent(signo, *info);
+  if (!sent && resume_after_probe(context)) return;
+  const int saved = errno;
+  const struct sigaction a = load_action(signo);
+  if (sent && blocks(signo)) {
+    leave_pending(signo, *info, *static_cast<ucontext_t*>(context));
+  } else if (has_handler(a) && !blocks(signo)) {
+    if ((a.sa_flags & SA_RESETHAND) != 0) {
+      const LockGuard guard(g_actions_lock);
+      store_action(signo, {});
+    }
+    errno = saved;
+    if (sent) return on_signal(signo, info, context);
+    run(a, signo, info, context);  // which may leave by longjmp: nothing of ours comes after it
+    return;
+  } else if (!sent || a.sa_handler != SIG_IGN) {
+    // The end, by the kernel: the instruction faults again, or what was sent comes again.
+    set_default(signo);
+    if (sent) ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), signo, info);
+  }
+  errno = saved;
+}
+
+bool is_watched(int signo) noexcept {
+  return (signo == SIGSEGV || signo == SIGBUS) && g_watching.load(std::memory_order_acquire);
+}
+
+struct sigaction fault_action(const struct sigaction& user) noexcept {
+  struct sigaction a = user;
+  a.sa_sigaction = on_fault;
+  // Where the program has no handler, the thread's other stack is meant for such ends. SA_RESETHAND
+  // is ours to do: it must not take us away.
+  if (!has_handler(user)) {
+    a.sa_flags = SA_ONSTACK | SA_RESTART;
+    sigemptyset(&a.sa_mask);
+  }
+  a.sa_flags = (a.sa_flags | SA_SIGINFO) & ~static_cast<int>(SA_RESETHAND);
+  return a;
+}
+
+void watch_faults() noexcept {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  real().pthread_sigmask(SIG_SETMASK, &all, &before);
+  {
+    const LockGuard guard(g_actions_lock);
+    for (const int signo : kFaults) {
+      struct sigaction now{};
+      if (real().sigaction(signo, nullptr, &now) != 0) continue;
+      store_action(signo, now);
+      const struct sigaction ours = fault_action(now);
+      real().sigaction(signo, &ours, nullptr);
+    }
+    g_watching.store(true, std::memory_order_release);
+  }
+  real().pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  (void)set_mask(SIG_SETMASK, &before, nullptr);
+}
+
+int set_mask(int how, const sigset_t* set, sigset_t* old) noexcept {
+  if (!g_watching.load(std::memory_order_acquire)) return real().pthread_sigmask(how, set, old);
+  const bool blocked[] = {t_blocks[0], t_blocks[1]};
+  sigset_t ours;
+  bool wanted[2] = {};
+  if (set != nullptr) {
+    ours = *set;
+    for (size_t i = 0; i < 2; ++i) {
+      wanted[i] = sigismember(set, kFaults[i]) == 1;
+      if (wanted[i] && how != SIG_UNBLOCK) sigdelset(&ours, kFaults[i]);
+    }
+  }
+  if (const int error = real().pthread_sigmask(how, set != nullptr ? &ours : nullptr, old);
+      error != 0)
+    return error;
+  for (size_t i = 0; i < 2; ++i) {
+    if (set != nullptr && (how == SIG_SETMASK || wanted[i]))
+      t_blocks[i] = how != SIG_UNBLOCK && wanted[i];
+    if (old != nullptr && blocked[i]) sigaddset(old, kFaults[i]);
+  }
+  return 0;
+}
+
+}  // namespace vireo::preload
