@@ -73,6 +73,11 @@ std::string driver(IfRequest request) {
   return {d.driver, strnlen(d.driver, sizeof d.driver)};
 }
 
+bool takes_tags_off(IfRequest request) {
+  ethtool_value flags{.cmd = ETHTOOL_GFLAGS, .data = 0};
+  return request.ethtool(&flags) && (flags.data & ETH_FLAG_RXVLAN) != 0;
+}
+
 /// Drivers that bring what a kernel on the same host has sent as it has left it to a NIC, or stand
 /// before such ones.
 bool is_virtual(std::string_view driver) {
@@ -111,6 +116,7 @@ Result<Interface> describe(IfIndex ifindex) {
     std::memcpy(i.mac.data(), (*r).ifr_hwaddr.sa_data, i.mac.size());
   i.queues = queue_pairs(IfRequest(fd.get(), i.name));
   i.rss_key = rss_key(IfRequest(fd.get(), i.name));
+  i.takes_tags_off = takes_tags_off(IfRequest(fd.get(), i.name));
   const std::string by = driver(IfRequest(fd.get(), i.name));
   i.is_virtual = is_virtual(by);
   i.is_tap = by == "tun";

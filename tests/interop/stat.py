@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """vireo-stat and vireo-doctor on living programs: what is carried shows moving counters, what is not shows why."""
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,7 +128,10 @@ def _(t: Test) -> None:
     guessed, tried = ask(), ask("--try")
     lines = [next(i for i in report["interfaces"] if i["name"] == t.lab.device) for _, report in (guessed, tried)]
     t.expect(guessed[0] == tried[0] == 0 and lines[0]["carried"] and lines[1]["carried"], str(lines))
-    t.expect(lines[1]["tried"] and lines[0]["mode"] == lines[1]["mode"] == "native copy", str(lines))
+    t.expect(lines[1]["tried"] and lines[1]["mode"] == "native copy", str(lines))
+    # Kernels before 6.3 do not tell what XDP a driver has.
+    tells = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (6, 3)
+    t.expect(lines[0]["mode"] == ("native copy" if tells else "native or generic"), str(lines[0]))
     for destination, status, reason in ((t.lab.address("B"), 0, ""), (t.lab.address("A"), 1, "loopback"),
                                         ("203.0.113.1", 1, "no-route"), ("127.0.0.1", 1, "loopback")):
         code, report = ask("--route", destination)

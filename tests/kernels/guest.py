@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """Inside the machine: runs the steps of a plan one by one and writes what became of each case, as lines of JSON.
 
-A plan: {"tree": the sources, "modules": [...], "nics": {MAC: name}, "steps": [...]}. A step is a suite, {"title": put before
-the names of its cases, "suite": script, "options": [...]}.
+A plan: {"tree": the sources, "build": what is built, "modules": [...], "nics": {MAC: name}, "steps": [...]}. A step is a suite,
+{"title": put before the names of its cases, "suite": script, "options": [...]}, or a program of GoogleTest's, with "program" in
+the script's place.
 """
 import json
 import os
@@ -41,6 +42,25 @@ def run_suite(tree: Path, step: dict, out, folder: Path) -> int:
     return len(rows)
 
 
+def run_program(build: Path, step: dict, out, folder: Path) -> int:
+    """Its own tests become the cases. Those that skip themselves are neither passed nor failed, but never all of them."""
+    told = folder.with_suffix(".json")
+    with open(folder.with_suffix(".log"), "wb") as log:
+        status = subprocess.run([str(build / step["program"]), "--gtest_brief=1", f"--gtest_output=json:{told}", *step["options"]],
+                                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode
+    groups = json.loads(told.read_text())["testsuites"] if told.exists() else []
+    rows = [(f"{group['name']}.{case['name']}", case) for group in groups for case in group["testsuite"] if case["status"] == "RUN"]
+    ran = [(name, "\n".join(f["failure"] for f in case.get("failures", []))) for name, case in rows if case["result"] != "SKIPPED"]
+    for name, error in ran:
+        report(out, step["title"], name, not error, error)
+    if len(ran) < len(rows):
+        print(f"{step['title']}: {len(rows) - len(ran)} skip themselves: {[n for n, case in rows if case['result'] == 'SKIPPED']}", flush=True)
+    # A crash fails the program without failing a case.
+    if not ran or (status != 0 and not any(error for _, error in ran)):
+        report(out, step["title"], f"{step['program']} runs to its end", False, folder.with_suffix(".log").read_text()[-2000:])
+    return len(ran)
+
+
 def main() -> None:
     plan = json.loads((SAID / "plan.json").read_text())
     for module in plan["modules"]:
@@ -51,9 +71,10 @@ def main() -> None:
         for number, step in enumerate(plan["steps"], 1):
             started = time.monotonic()
             # Beside this on a file system of the guest's own: a log is many small writes.
-            folder = Path("/run/logs") / f"{number:02d}-{Path(step['suite']).stem}"
+            run, what, where = (run_suite, "suite", plan["tree"]) if "suite" in step else (run_program, "program", plan["build"])
+            folder = Path("/run/logs") / f"{number:02d}-{Path(step[what]).stem}"
             folder.parent.mkdir(exist_ok=True)
-            cases = run_suite(Path(plan["tree"]), step, out, folder)
+            cases = run(Path(where), step, out, folder)
             subprocess.run(["cp", "-r", *map(str, folder.parent.glob(f"{folder.name}*")), str(SAID)])
             print(f"{step['title']}: {folder.name}, {cases} cases, {time.monotonic() - started:.0f} s", flush=True)
 

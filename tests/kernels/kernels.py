@@ -26,7 +26,7 @@ sys.dont_write_bytecode = True
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tools")]
 import machine  # noqa: E402
-from labkit.build import ROOT  # noqa: E402
+from labkit.build import ROOT, build_dir, program as built  # noqa: E402
 
 OLDEST = "6.1"  # that README claims: Debian 12's
 
@@ -44,17 +44,21 @@ def suite(title: str, script: str, only: str = "", *options: str) -> dict:
     return {"title": title, "suite": f"tests/{script}", "options": [*(("--only", only) if only else ()), *options]}
 
 
+def program(title: str, path: str, only: str = "*") -> dict:
+    """A program of GoogleTest's, of the build."""
+    return {"title": title, "program": f"tests/{path}", "options": [f"--gtest_filter={only}"]}
+
+
+def script(step: dict) -> str:
+    return step.get("suite") or step["program"]
+
+
 def wires(title: str, *options: str, only: str = "to vireo|to kernel|doctor") -> dict:
     return suite(title, "kernels/wires.py", only, "--keep-lab", *options)
 
 
 MACHINES = [
-    Machine("veth", modules=("veth", "8021q"), steps=[
-        wires("veth"),
-        # This machine's own kernel may have no VLANs.
-        suite("VLANs on veth", "interop/own_traffic.py", "^a VLAN.*on vireo"),
-    ]),
-    Machine("nics", modules=("virtio_net", "e1000e", "8021q", "bonding", "macvlan"),
+    Machine("nics", modules=("virtio_net", "e1000e", "8021q", "bonding", "macvlan", "ipvlan"),
             hubs={"virtio-net-pci": ["va", "vb", "va2", "vb2"], "e1000e": ["ea", "eb"]}, taps=["qa", "qb"], steps=[
         wires("virtio_net", "--nics", "va,vb"),
         wires("virtio_net, two queues", "--nics", "qa,qb"),
@@ -62,7 +66,25 @@ MACHINES = [
         wires("VLAN on virtio_net", "--nics", "va,vb", "--vlan", "7"),
         wires("VLAN on e1000e", "--nics", "ea,eb", "--vlan", "7"),
         wires("bond of virtio_net", "--nics", "va+va2,vb+vb2", only=""),
-        wires("macvlan on virtio_net", "--nics", "va,vb", "--upper", "macvlan", only="not named"),
+        wires("macvlan on virtio_net", "--nics", "va,vb", "--upper", "macvlan", only=""),
+        wires("ipvlan on virtio_net", "--nics", "va,vb", "--upper", "ipvlan", only=""),
+        suite("VLANs on e1000e", "interop/own_traffic.py", "VLAN.*on vireo", "--nics", "ea,eb"),
+    ]),
+    Machine("veth", modules=("veth", "8021q"), steps=[
+        wires("veth"),
+        # This machine's own kernel may have no VLANs.
+        suite("VLANs on veth", "interop/own_traffic.py", "VLAN.*on vireo"),
+        suite("veth", "interop/hand_over.py", "passed to another process, IPv4|forks for each connection, IPv6|small the buffers, IPv4|without the right"),
+        suite("veth", "interop/rights.py", "without CAP|an ordinary user|all rights"),
+        suite("veth", "interop/kill.py", "kill -9 of the client again and again, vireo to vireo|kill -9 of a waiting server, kernel to vireo"),
+        suite("veth", "interop/stat.py"),
+    ]),
+    Machine("device", modules=("veth",), steps=[
+        program("AF_XDP", "device/xdp/xdp_steering", "Native/*"),
+        program("AF_XDP", "device/xdp/xdp_sharing"),
+        program("AF_XDP", "device/xdp/xdp_traffic", "-*PacketsOfSeveralFrames*:*Chained*"),
+        program("AF_XDP", "device/xdp/xdp_unfinished", "-*JoinedDatagrams*"),
+        program("AF_XDP", "device/contract_xdp", "*/auto_mode:*/generic"),
     ]),
 ]
 
@@ -110,7 +132,7 @@ def boot(m: Machine, kernel: str, logs: Path, seconds: float) -> list[dict]:
     shutil.rmtree(said, ignore_errors=True)
     said.mkdir(parents=True)
     options, nics = devices(m)
-    (said / "plan.json").write_text(json.dumps({"tree": str(ROOT), "modules": m.modules, "nics": nics, "steps": m.steps}))
+    (said / "plan.json").write_text(json.dumps({"tree": str(ROOT), "build": str(build_dir()), "modules": m.modules, "nics": nics, "steps": m.steps}))
     started = time.monotonic()
     try:
         with bridge(m.taps) as prefix:
@@ -136,11 +158,11 @@ def main() -> int:
     options = parser.parse_args()
     machines = []
     for m in MACHINES:
-        steps = [s for s in m.steps if re.search(options.only, f"{m.name}: {s['title']}: {s['suite']}")]
+        steps = [s for s in m.steps if re.search(options.only, f"{m.name}: {s['title']}: {script(s)}")]
         if steps:
             machines.append(dataclasses.replace(m, steps=steps))
     if options.list:
-        print("\n".join(f"{m.name}: {s['title']}: {s['suite']}" for m in machines for s in m.steps))
+        print("\n".join(f"{m.name}: {s['title']}: {script(s)}" for m in machines for s in m.steps))
         return 0
     kernel = machine.packaged_kernel(options.kernel)
     failed = 0

@@ -127,6 +127,12 @@ void add_notes(InterfaceLine& i, const net::Link& l, const Settings& s) {
         "VMA_RING_ALLOCATION_LOGIC_RX has no effect: only verbs and mlx5 have several rings");
   if (i.mode == "generic")
     i.notes.emplace_back("generic mode works on any driver, at about the kernel's own speed");
+  if (const auto facts = xdp::describe(l.index);
+      facts && facts->takes_tags_off && !facts->is_virtual)
+    i.notes.push_back(
+        fmt::format("the NIC takes VLAN tags off, and XDP sees such frames as untagged ones: "
+                    "sockets may get what is for another VLAN; ethtool -K {} rxvlan off",
+                    l.name));
   if (i.queues > 1)
     i.notes.push_back(
         fmt::format("the NIC spreads flows over {} queues, all of which are polled; "
