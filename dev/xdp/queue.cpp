@@ -1,8 +1,10 @@
 #include "dev/xdp/queue.h"
 
 #include <poll.h>
+#include <sys/utsname.h>
 
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/log.h"
@@ -15,6 +17,21 @@ namespace {
 /// Rounds of 32 frames (the kernel's TX_BATCH_SIZE) that one kick may push before it leaves the
 /// rest for later.
 constexpr unsigned kKickRounds = 64;
+constexpr uint32_t kBatch = 32;
+
+/// Before Linux 6.17 the consumer's index moves only when the kernel has taken all that it had
+/// looked at, which may be the whole ring: the batches in between are not seen.
+bool shows_each_batch() noexcept {
+  static const bool shows = [] {
+    utsname u{};
+    uname(&u);
+    char* end = u.release;
+    const unsigned long major = std::strtoul(end, &end, 10);
+    const unsigned long minor = *end == '.' ? std::strtoul(end + 1, nullptr, 10) : 0;
+    return major > 6 || (major == 6 && minor >= 17);
+  }();
+  return shows;
+}
 
 /// Frames that the kernel always has: more small datagrams than a socket of its own holds
 /// (socket(7), rmem_default).
@@ -355,6 +372,7 @@ bool XdpQueue::kick() noexcept {
     return true;
   }
   uint32_t waiting = 0;
+  uint32_t unseen = 0;  // rounds since the ring showed progress
   for (unsigned round = 0; round < kKickRounds; ++round) {
     const long r = sys(SYS_sendto, xsk_.tx_fd(), 0, 0, MSG_DONTWAIT, 0, 0);
     if (r >= 0) [[likely]] {
@@ -371,7 +389,8 @@ bool XdpQueue::kick() noexcept {
       kick_due_ = false;
       return true;
     }
-    if (round > 0 && left == waiting) return false;
+    unseen = left == waiting ? unseen + 1 : 0;
+    if (unseen > (shows_each_batch() ? 0 : left / kBatch)) return false;
     waiting = left;
   }
   return false;

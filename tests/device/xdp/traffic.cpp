@@ -172,7 +172,8 @@ TEST_P(XdpTraffic, ManyFramesWithOneDoorbell) {
     EXPECT_EQ(n, 512U);
     end.queues[0]->tx_flush();
     for (uint32_t i = 0; i < n; ++i, ++next)
-      ASSERT_EQ(next_packet(*peer.queues[0]), udp_frame(0, round * 1000 + i)) << round;
+      ASSERT_EQ(next_packet(*peer.queues[0]), udp_frame(0, round * 1000 + i))
+          << "round " << round << ", frame " << i;
     for (int tries = 0; tries < 1000 && n > 0; ++tries) n -= end.queues[0]->tx_reap();
     ASSERT_EQ(n, 0U);
   }
