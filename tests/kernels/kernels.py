@@ -67,7 +67,7 @@ MACHINES = [
         # Packets of several frames are Linux 6.6's, UDP_SEGMENT by a packet socket 6.2's.
         program("AF_XDP", "device/xdp/xdp_traffic", "-*PacketsOfSeveralFrames*:*ChainedFrames*"),
         program("AF_XDP", "device/xdp/xdp_unfinished", "-*JoinedDatagrams*"),
-        program("AF_XDP", "device/contract_xdp", "*/auto_mode:*/generic"),
+        program("AF_XDP", "device/contract_xdp", "*/auto_mode"),
     ]),
     Machine("veth", modules=("veth", "8021q"), steps=[
         wires("veth"),
