@@ -48,7 +48,7 @@ def _(t: Test) -> None:
     address = t.lab.address("B")
     server = t.start("B", "sockperf", "server", "--tcp", "-i", address, "-p", str(PORT), name="server")
     t.await_port("B", PORT)
-    client = t.start("A", "sockperf", "ping-pong", "--tcp", "-i", address, "-p", str(PORT), "-t", "4", "-m", "14", name="client")
+    client = t.start("A", "sockperf", "ping-pong", "--tcp", "-i", address, "-p", str(PORT), "-t", "10", "-m", "14", name="client")
 
     def connection(process, key: str) -> dict | None:
         rows = [s for p in counters.live(process.pid) for s in p["sockets"]
