@@ -7,10 +7,22 @@
 namespace vireo {
 namespace {
 
+/// Has it joined the group that is the key's local address by more than one port?
+bool hears_by_several(const UdpFlow& u, const DemuxKey& key) {
+  const UdpGroup* first = nullptr;
+  for (const UdpGroup& g : u.groups) {
+    if (!std::ranges::equal(g.group.bytes(), key.local)) continue;
+    if (first != nullptr && first->carrier != g.carrier) return true;
+    first = &g;
+  }
+  return false;
+}
+
 /// What comes for a tuple that is one socket's alone may go straight to it.
 void refresh_expected(UdpBinding& b) {
-  b.names_device =
-      std::ranges::any_of(b.flows, [](const UdpFlow* u) { return u->device != IfIndex(); });
+  b.names_device = std::ranges::any_of(b.flows, [&](const UdpFlow* u) {
+    return u->device != IfIndex() || hears_by_several(*u, b.key);
+  });
   if (b.key.remote_port == 0) return;
   for (UdpFlow* u : b.flows) {
     u->expected = {};

@@ -426,6 +426,10 @@ class Engine {
   PacketPool& pool() { return *pool_; }
   EngineStats& stats() { return stats_; }
   std::span<Port* const> ports() const { return ports_; }
+  /// The interface by which a datagram came: `first` is its first buffer, `f` what is in it. 0: it
+  /// is not here any more.
+  IfIndex came_by(const UdpFlow& u, const PacketBuf& first,
+                  const wire::ParsedFrame& f) const noexcept;
   Census census() const noexcept;
   /// Frames and calls for whose flow the demux had to search.
   uint64_t demux_searches() const noexcept { return demux_.searches(); }
@@ -796,6 +800,8 @@ class Engine {
   Result<void> resolve_egress(Egress& e, IpProto proto, const Endpoint& local,
                               const Endpoint& remote, const IpSettings& ip, Instant now) noexcept;
   Result<net::NextHop> next_hop(net::LookupKey key) noexcept;
+  /// Of the VLAN tag (PCP) to send with.
+  uint8_t tag_priority(const net::NextHop& hop, const IpSettings& ip) const noexcept;
   void ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept;
   void forget_asked(const net::NextHop& hop) noexcept;
   Result<void> refresh_egress(TcpFlow& f, Instant now) noexcept;

@@ -54,6 +54,7 @@ struct IpSettings {
   uint8_t ttl = 64;
   uint8_t tos = 0;
   uint8_t mtu_discover = 1;  ///< IP_PMTUDISC_*, the same numbers in IPv6
+  uint8_t priority = 0;      ///< SO_PRIORITY, at most 255: a VLAN's egress-qos-map has it
   uint32_t mark = 0;         ///< SO_MARK: chooses the route
 };
 
@@ -141,6 +142,12 @@ inline void strip_headers(PacketBuf& p, unsigned at, unsigned bytes) noexcept {
   p.data_at = static_cast<uint16_t>(p.data_at + at);
   p.length = static_cast<uint16_t>(bytes);
 }
+/// Of a datagram whose addresses do not tell by which of several ports it came, the high half of
+/// the cookie does: the port's place in Engine::ports(), and one.
+inline constexpr unsigned kPortOfCookie = 16;
+inline unsigned header_bytes(const PacketBuf& p) noexcept {
+  return p.cookie & ((1U << kPortOfCookie) - 1);
+}
 
 struct UdpGroup {
   IpAddr group;
@@ -193,7 +200,7 @@ struct UdpFlow : Flow {
 struct UdpBinding {
   DemuxKey key;
   std::vector<UdpFlow*> flows;
-  bool names_device = false;  ///< one of them hears by one interface only
+  bool names_device = false;  ///< one of them hears by one interface only, or a group by several
 };
 
 /// A connection that is over, for 2MSL.

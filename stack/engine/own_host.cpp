@@ -99,6 +99,28 @@ const net::Link* Engine::link_of(const Port& port, const wire::ParsedFrame& f) c
   return f.is_to_group_mac() || f.ethernet().dst == link->mac ? link : nullptr;
 }
 
+IfIndex Engine::came_by(const UdpFlow& u, const PacketBuf& first,
+                        const wire::ParsedFrame& f) const noexcept {
+  if (const uint32_t place = first.cookie >> kPortOfCookie; place != 0) {
+    const net::Link* const link = link_of(*ports_[place - 1], f);
+    return link != nullptr ? link->index : IfIndex();
+  }
+  // Else its station tells, or its group, which it has joined by one port.
+  const IpAddr dst = f.dst();
+  const auto has_joined = [&](const Port& p) {
+    return std::ranges::any_of(
+        u.groups, [&](const UdpGroup& g) { return g.group == dst && g.carrier == p.link.index; });
+  };
+  IfIndex by{};
+  for (const Port* p : ports_) {
+    const net::Link* const link = link_of(*p, f);
+    if (link == nullptr) continue;
+    if (!dst.is_multicast() || has_joined(*p)) return link->index;
+    if (by == IfIndex()) by = link->index;
+  }
+  return by;
+}
+
 /// Whether what goes from `src` to `dst` may be for a socket here. The answer is kept: a server
 /// hears the same ones again.
 const Engine::Come& Engine::may_come(const IpAddr& src, const IpAddr& dst,

@@ -256,9 +256,15 @@ void Engine::receive_udp(const Port& port, const ParsedFrame& f, PacketChain pac
       stats_.rx_unknown_flow.add();
       return;
     }
-    if (at<UdpBinding>(r).names_device) [[unlikely]]
+    const bool names_device = at<UdpBinding>(r).names_device;
+    const bool is_for_all = f.is_to_group_mac() && !dst.is_multicast();
+    if (f.is_to_group_mac() && (names_device || is_for_all) && ports_.size() > 1) [[unlikely]] {
+      const auto place = std::ranges::find(ports_, &port) - ports_.begin();
+      packet.front()->cookie |= static_cast<uint32_t>(place + 1) << kPortOfCookie;
+    }
+    if (names_device) [[unlikely]]
       return receive_by_device(&at<UdpBinding>(r), *link, f, std::move(packet));
-    demux_.remember(key, r);
+    if (!is_for_all || ports_.size() == 1) demux_.remember(key, r);
   }
   const auto& flows = at<UdpBinding>(r).flows;
   if (dst.is_multicast() && flows.size() > 1)

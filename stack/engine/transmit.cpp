@@ -359,6 +359,13 @@ void Engine::forget_asked(const net::NextHop& hop) noexcept {
   if (last.via == hop.via && last.ifindex == hop.ifindex) last = {};
 }
 
+uint8_t Engine::tag_priority(const net::NextHop& hop, const IpSettings& ip) const noexcept {
+  if (hop.vlan == VlanId()) return 0;
+  const net::Link* const link = reader_.snapshot().links->find(hop.ifindex);
+  if (link == nullptr || ip.priority >= link->egress_qos.size()) return 0;
+  return link->egress_qos[ip.priority];
+}
+
 /// Looks the way up again. Errors: EAGAIN the neighbour is not known, or did not answer and is
 /// asked anew (but for datagrams: who gives them to the kernel's socket asks thereby), and those of
 /// the look-up. `e.mtu` and `e.port` are set even if the neighbour is unknown.
@@ -412,7 +419,8 @@ Result<void> Engine::resolve_egress(Egress& e, IpProto proto, const Endpoint& lo
        .dst_port = remote.port,
        .ttl = ip.ttl,
        .tos = ip.tos,
-       .dont_fragment = proto == IpProto::kUdp || ip.mtu_discover != IP_PMTUDISC_DONT});
+       .dont_fragment = proto == IpProto::kUdp || ip.mtu_discover != IP_PMTUDISC_DONT,
+       .vlan_priority = tag_priority(*hop, ip)});
   e.generation = static_cast<uint32_t>(hop->generation);
   return {};
 }

@@ -63,9 +63,14 @@ Carried<void> Engine::udp_join(UdpFlow& u, const IpAddr& group, IfIndex ifindex)
     return std::unexpected(Refusal{Carriage::kNoRoute, hop.error().code, hop.error().where});
   auto port = open_port(hop->carrier);
   if (!port) return std::unexpected(port.error());
-  if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u); !ok)
-    return ok;
+  // Before its key, which asks by how many ports it is heard; what took the short way may not now.
   u.groups.push_back({group, (*port)->link.index, hop->vlan});
+  heard4_.binding = nullptr;
+  heard6_.binding = nullptr;
+  if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u); !ok) {
+    u.groups.pop_back();
+    return ok;
+  }
   return steer_on(**port, group_key(u, u.groups.back()), {}, u, u.rules);
 }
 

@@ -61,9 +61,12 @@ struct Link {
   std::string kind_name{};   ///< IFLA_INFO_KIND, for people
   VlanId vlan{};             ///< of a VLAN interface, else 0
   bool vlan_8021ad = false;  ///< its tag is 0x88a8, not 0x8100
-  IfIndex lower{};           ///< VLAN, macvlan, ipvlan: the interface beneath, in this namespace
-  IfIndex master{};          ///< bond, bridge or VRF that it is part of
-  uint8_t rp_filter = 0;     ///< sysctl net.ipv4.conf.*.rp_filter that holds for it (RFC 3704)
+  /// Of a VLAN interface, its egress-qos-map: priorities of the tag by those of sockets
+  /// (SO_PRIORITY), of which those above are not mapped.
+  std::array<uint8_t, 16> egress_qos{};
+  IfIndex lower{};        ///< VLAN, macvlan, ipvlan: the interface beneath, in this namespace
+  IfIndex master{};       ///< bond, bridge or VRF that it is part of
+  uint8_t rp_filter = 0;  ///< sysctl net.ipv4.conf.*.rp_filter that holds for it (RFC 3704)
 
   bool is_up() const { return has(flags, LinkFlags::kUp); }
   bool is_loopback() const { return has(flags, LinkFlags::kLoopback); }

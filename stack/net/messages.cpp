@@ -65,6 +65,24 @@ void read_mac(const nlattr* a, Mac& out) {
     std::memcpy(out.data(), attribute_data(a), out.size());
 }
 
+void read_egress_qos(const nlattr* list, std::array<uint8_t, 16>& out) {
+  if (list == nullptr) return;
+  const char* p = attribute_data(list);
+  for (int left = attribute_length(list); left >= NLA_HDRLEN;) {
+    nlattr a{};
+    std::memcpy(&a, p, sizeof a);
+    if (a.nla_len < NLA_HDRLEN || a.nla_len > left) return;
+    ifla_vlan_qos_mapping m{};
+    if ((a.nla_type & NLA_TYPE_MASK) == IFLA_VLAN_QOS_MAPPING &&
+        a.nla_len >= NLA_HDRLEN + static_cast<int>(sizeof m)) {
+      std::memcpy(&m, p + NLA_HDRLEN, sizeof m);
+      if (m.from < out.size()) out[m.from] = static_cast<uint8_t>(m.to & 7);
+    }
+    p += NLA_ALIGN(a.nla_len);
+    left -= NLA_ALIGN(a.nla_len);
+  }
+}
+
 bool is_ip(int family) { return family == AF_INET || family == AF_INET6; }
 
 LinkKind link_kind(std::string_view name) {
@@ -231,6 +249,7 @@ std::optional<Link> parse_link(const nlmsghdr& m) {
     const Attributes<IFLA_VLAN_MAX> vlan(info[IFLA_INFO_DATA]);
     l.vlan = VlanId(u16(vlan[IFLA_VLAN_ID]));
     l.vlan_8021ad = u16(vlan[IFLA_VLAN_PROTOCOL]) == be16(ETH_P_8021AD).raw();
+    read_egress_qos(vlan[IFLA_VLAN_EGRESS_QOS], l.egress_qos);
   }
   return l;
 }

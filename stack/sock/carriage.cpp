@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/log.h"
+#include "stack/sock/option_table.h"
 #include "stack/sock/sockets.h"
 #include "stack/sock/uring.h"
 
@@ -19,12 +20,12 @@ bool is_curable(const Refusal& r) {
 
 }  // namespace
 
-Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint& local,
+Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& local,
                         const Endpoint& remote) {
   const Settings& s = stack.settings();
   if (!s.offloaded_sockets || s.device == DeviceChoice::kOff)
     return std::unexpected(Refusal{Carriage::kDisabled, 0, "switched off"});
-  if (forced != Carriage::kUndecided) return std::unexpected(Refusal{forced, 0, "socket"});
+  if (forced.why != Carriage::kUndecided) return std::unexpected(refusal_of(forced, "socket"));
   if (sock::has_ring()) return std::unexpected(Refusal{Carriage::kOption, 0, "io_uring"});
   if (stack.rules().lookup(stack.program(), s.application_id, role, local, remote) ==
       Transport::kKernel)
@@ -38,6 +39,12 @@ Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint
   if (local.addr.is_loopback())
     return std::unexpected(Refusal{Carriage::kLoopback, 0, "bound to loopback"});
   return {};
+}
+
+Refusal refusal_of(Forced forced, const char* by) noexcept {
+  const auto options = all_options();
+  const bool is_named = forced.why == Carriage::kOption && forced.option < options.size();
+  return {forced.why, 0, is_named ? options[forced.option].text : by};
 }
 
 void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote) {

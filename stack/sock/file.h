@@ -76,7 +76,6 @@ struct TcpSocket {
   uint8_t : 0;
   PortOrigin port : 2 = PortOrigin::kProgram;  ///< of a connection that was asked for
   bool has_drawn_source : 1 = false;           ///< the program has named no address of its own
-  Carriage forced : 5 = Carriage::kUndecided;  ///< why it stays on the kernel
   // ---- changed under both, read without: a hint
   /// The options ask for more than bytes of recvmsg(2).
   std::atomic<bool> wants_control{false};
@@ -88,9 +87,15 @@ struct TcpSocket {
     shut = 0;
     error_taken = has_accepted = undone = has_drawn_source = false;
     port = PortOrigin::kProgram;
-    forced = Carriage::kUndecided;
     wants_control.store(false, std::memory_order_relaxed);
   }
+};
+
+/// Why a socket stays on the kernel, whatever comes. None: it need not.
+struct Forced {
+  Carriage why = Carriage::kUndecided;
+  uint16_t option = kNoOption;  ///< of kOption: its place in all_options()
+  static constexpr uint16_t kNoOption = 0xffff;
 };
 
 /// Two cache lines: what a call on a carried connection looks at; who waits, and the rest.
@@ -131,7 +136,8 @@ struct alignas(64) File {
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
   std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
   [[no_unique_address]] ReadySource ready;
-  Lock control;  ///< bind, connect, listen, options
+  Lock control;   ///< bind, connect, listen, options
+  Forced forced;  ///< guarded by the control lock; of a listener that the kernel has, why
 
   void touch() noexcept {
     made_in.store(0, std::memory_order_relaxed);

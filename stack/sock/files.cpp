@@ -81,6 +81,7 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   f.stack = &stack;
   f.flow = nullptr;
   f.placeholder = false;
+  f.forced = {};
   f.engine.store(nullptr, std::memory_order_relaxed);
   f.mode.store(Mode::kUndecided, std::memory_order_relaxed);
   f.nonblock.store(false, std::memory_order_relaxed);
@@ -133,7 +134,7 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   }
   init_options(**f);
   if (net_namespace::has_anyone_left() && !net_namespace::is_of_home(fd)) [[unlikely]]
-    tcp ? (*f)->tcp.forced = Carriage::kNamespace : (*f)->udp->forced = Carriage::kNamespace;
+    (*f)->forced.why = Carriage::kNamespace;
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   if (age != 0) spares.set_pristine(**f, age, loan);
   forget(fd);  // the number was closed behind our back

@@ -94,16 +94,13 @@ Result<void> hand_over_tcp(File& f) {
   return {};
 }
 
-void hand_over_listener(File& f, int fd) {
-  // While it was ours too, nobody was to hang in the kernel's accept.
-  const int flags = libc().fcntl(fd, F_GETFL);
-  if (flags >= 0 && !f.nonblock.load(std::memory_order_relaxed))
-    (void)libc().fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
-  listener::stop(f);
-  f.mode.store(Mode::kKernel, std::memory_order_release);
-}
-
 }  // namespace
+
+Result<void> hand_over_connection(File& f, const Refusal& why) {
+  if (auto ok = hand_over_tcp(f); !ok) return ok;
+  record_kernel(f, why);
+  return {};
+}
 
 namespace sock {
 
@@ -116,18 +113,17 @@ Result<void> hand_over(Handle h, const Refusal& refusal) {
     f.touch();
     const Mode mode = f.mode.load(std::memory_order_relaxed);
     if (f.is_udp()) {
-      udp_socket::give_up(f, refusal);
+      udp_socket::give_up(f, refusal, {refusal.why});
       return {};
     }
     if (!f.is_tcp()) return {};
     // A new one that this process connects would be connected here alone.
-    if (mode == Mode::kUndecided) f.tcp.forced = refusal.why;
+    if (mode == Mode::kUndecided) f.forced = {refusal.why};
     if (mode != Mode::kCarried && mode != Mode::kListening) return {};
     if (mode == Mode::kListening)
-      hand_over_listener(f, h.fd);
-    else if (auto ok = hand_over_tcp(f); !ok)
+      listener::give_to_kernel(f, h.fd, refusal, {refusal.why});
+    else if (auto ok = hand_over_connection(f, refusal); !ok)
       return ok;
-    record_kernel(f, refusal);
   }
   f.ready.notify(kModeChanged | kReadyIn | kReadyOut);
   return {};

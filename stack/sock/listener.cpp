@@ -33,7 +33,7 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   give_name(fd, f.domain.load(std::memory_order_relaxed));
   const auto name = kernel_name(fd);
   if (!name) return std::unexpected(Refusal{Carriage::kDevice, name.error().code, "getsockname"});
-  auto may = may_carry(*f.stack, Role::kTcpServer, f.tcp.forced, *name, {});
+  auto may = may_carry(*f.stack, Role::kTcpServer, f.forced, *name, {});
   if (!may) return std::unexpected(may.error());
   Engine* const own = f.engine.load(std::memory_order_relaxed);
   const auto engine =
@@ -89,6 +89,8 @@ ListenOptions listen_options(const File& f, int fd) {
   const KernelDefaults& d = f.stack->defaults();
   const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
   const uint32_t fast = fast_opens(d, o);
+  IpSettings ip = ip_settings(o, v6);
+  ip.priority = 0;  // which accept(2) does not hand on
   return {.reuse_addr = o.reuse_addr != 0,
           .reuse_port = o.reuse_port != 0,
           .defer_accept = timeouts_in(o.defer_accept),
@@ -98,7 +100,7 @@ ListenOptions listen_options(const File& f, int fd) {
           .fast_open_without_cookie =
               o.fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoServerNoCookie) != 0,
           .fast_open_keys = fast == 0 ? tcp::FastOpenKeys() : tcp_socket::fast_open_keys(fd),
-          .ip = ip_settings(o, v6),
+          .ip = ip,
           .device = IfIndex(static_cast<uint32_t>(o.bound_ifindex))};
 }
 
@@ -151,6 +153,7 @@ Result<void> listen(Handle h, int backlog) {
       f.stack->watch_over_tcp();
     } else {
       f.mode.store(Mode::kKernel, std::memory_order_release);
+      if (f.forced.why == Carriage::kUndecided) f.forced = {carried.error().why};
       record_kernel(f, carried.error());
       record_address(*f.stats, kernel_name(h.fd).value_or(Endpoint{}), {});
     }
@@ -172,6 +175,17 @@ void stop(File& f) {
   f.mode.store(Mode::kUndecided, std::memory_order_release);
 }
 
+void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
+  // While it was ours too, nobody was to hang in the kernel's accept.
+  const int flags = libc().fcntl(fd, F_GETFL);
+  if (flags >= 0 && !f.nonblock.load(std::memory_order_relaxed))
+    (void)libc().fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+  stop(f);
+  f.forced = forced;
+  f.mode.store(Mode::kKernel, std::memory_order_release);
+  record_kernel(f, why);
+}
+
 namespace {
 
 /// What accept(2) hands on: not SO_PRIORITY, nor the owner. Control or engine's lock held.
@@ -185,23 +199,36 @@ SharedOptions inherited(const File& listener) {
   return SharedOptions::share(*listener.stack, o).value_or(listener.tcp.options);
 }
 
+/// Why the kernel's queue had it. Control lock of the listener held.
+Refusal why_kernels(const File& listener, bool is_loopback) {
+  if (is_loopback) return {Carriage::kLoopback, 0, "accept"};
+  if (listener.mode.load(std::memory_order_relaxed) == Mode::kListening)
+    return {Carriage::kInterface, 0, "accept"};  // by one that is not carried
+  // In the child of a fork it is the parent's still.
+  const Forced forced = listener.forced;
+  return refusal_of(forced.why == Carriage::kUndecided ? Forced{Carriage::kInherited} : forced,
+                    "its listener");
+}
+
 /// A connection that the kernel accepted: its File says why it is not ours.
 Result<int> adopt_kernel(File& listener, int fd, int flags) {
   auto made = open_file(*listener.stack, FileKind::kTcp,
                         listener.domain.load(std::memory_order_relaxed), fd);
   if (!made) return fd;  // served by the kernel without us
   File& f = **made;
-  {
-    const LockGuard control(listener.control);
-    f.tcp.options = inherited(listener);
-  }
   f.tcp.link = Link::kConnected;
   f.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   f.mode.store(Mode::kKernel, std::memory_order_relaxed);
   const auto peer = kernel_peer(fd);
   const auto local = kernel_name(fd);
   const bool loopback = peer && local && (peer->addr.is_loopback() || peer->addr == local->addr);
-  record_kernel(f, {loopback ? Carriage::kLoopback : Carriage::kInterface, 0, "accept"});
+  Refusal why;
+  {
+    const LockGuard control(listener.control);
+    f.tcp.options = inherited(listener);
+    why = why_kernels(listener, loopback);
+  }
+  record_kernel(f, why);
   if (peer && local) record_address(*f.stats, *local, *peer);
   sock::forget(fd);
   if (!fd_table().install(fd, f)) {

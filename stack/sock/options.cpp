@@ -3,12 +3,12 @@
 #include <linux/in6.h>
 #include <linux/net_tstamp.h>
 #include <linux/tcp.h>
-#include <linux/udp.h>
 #include <net/if.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "stack/sock/option_table.h"
 #include "stack/sock/sockets.h"
 #include "stack/tcp/linux_info.h"
 
@@ -21,68 +21,7 @@
 namespace vireo {
 namespace {
 
-/// An int option that is kept: read back from the kernel after it was set.
-struct Kept {
-  int level;
-  int name;
-  int SocketOptions::* field;
-};
-
 using O = SocketOptions;
-constexpr Kept kKept[] = {
-    {SOL_SOCKET, SO_REUSEADDR, &O::reuse_addr},
-    {SOL_SOCKET, SO_REUSEPORT, &O::reuse_port},
-    {SOL_SOCKET, SO_KEEPALIVE, &O::keepalive},
-    {SOL_SOCKET, SO_BROADCAST, &O::broadcast},
-    {SOL_SOCKET, SO_RCVBUF, &O::rcvbuf},
-    {SOL_SOCKET, SO_SNDBUF, &O::sndbuf},
-    {SOL_SOCKET, SO_RCVLOWAT, &O::rcvlowat},
-    {SOL_SOCKET, SO_PRIORITY, &O::priority},
-    {SOL_SOCKET, SO_MARK, &O::mark},
-    {SOL_SOCKET, SO_BUSY_POLL, &O::busy_poll},
-    {SOL_SOCKET, SO_OOBINLINE, &O::oobinline},
-    {SOL_SOCKET, SO_INCOMING_CPU, &O::incoming_cpu},
-    {SOL_SOCKET, SO_TIMESTAMP, &O::timestamp},
-    {SOL_SOCKET, SO_TIMESTAMPNS, &O::timestamp_ns},
-    {SOL_SOCKET, SO_TIMESTAMPING, &O::timestamping},
-    {IPPROTO_IP, IP_TOS, &O::ip_tos},
-    {IPPROTO_IP, IP_TTL, &O::ip_ttl},
-    {IPPROTO_IP, IP_MTU_DISCOVER, &O::ip_mtu_discover},
-    {IPPROTO_IP, IP_PKTINFO, &O::ip_pktinfo},
-    {IPPROTO_IP, IP_RECVTTL, &O::ip_recvttl},
-    {IPPROTO_IP, IP_RECVTOS, &O::ip_recvtos},
-    {IPPROTO_IP, IP_MULTICAST_TTL, &O::ip_mc_ttl},
-    {IPPROTO_IP, IP_MULTICAST_LOOP, &O::ip_mc_loop},
-    {IPPROTO_IPV6, IPV6_V6ONLY, &O::v6only},
-    {IPPROTO_IPV6, IPV6_MTU_DISCOVER, &O::v6_mtu_discover},
-    {IPPROTO_IPV6, IPV6_TCLASS, &O::v6_tclass},
-    {IPPROTO_IPV6, IPV6_UNICAST_HOPS, &O::v6_hops},
-    {IPPROTO_IPV6, IPV6_RECVPKTINFO, &O::v6_pktinfo},
-    {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &O::v6_recvhops},
-    {IPPROTO_IPV6, IPV6_RECVTCLASS, &O::v6_recvtclass},
-    {IPPROTO_IPV6, IPV6_MULTICAST_HOPS, &O::v6_mc_hops},
-    {IPPROTO_IPV6, IPV6_MULTICAST_LOOP, &O::v6_mc_loop},
-    {IPPROTO_IPV6, IPV6_MULTICAST_IF, &O::v6_mc_ifindex},
-    {IPPROTO_TCP, TCP_NODELAY, &O::nodelay},
-    {IPPROTO_TCP, TCP_CORK, &O::cork},
-    {IPPROTO_TCP, TCP_KEEPIDLE, &O::keepidle},
-    {IPPROTO_TCP, TCP_KEEPINTVL, &O::keepintvl},
-    {IPPROTO_TCP, TCP_KEEPCNT, &O::keepcnt},
-    {IPPROTO_TCP, TCP_USER_TIMEOUT, &O::user_timeout_ms},
-    {IPPROTO_TCP, TCP_LINGER2, &O::linger2},
-    {IPPROTO_TCP, TCP_DEFER_ACCEPT, &O::defer_accept},
-    {IPPROTO_TCP, TCP_FASTOPEN, &O::fastopen},
-    {IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &O::fastopen_connect},
-    {IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE, &O::fastopen_no_cookie},
-    {IPPROTO_TCP, TCP_SYNCNT, &O::syncnt},
-    {IPPROTO_TCP, TCP_WINDOW_CLAMP, &O::window_clamp},
-    {IPPROTO_TCP, TCP_NOTSENT_LOWAT, &O::notsent_lowat},
-    {IPPROTO_TCP, TCP_RTO_MIN_US, &O::rto_min_us},
-    {IPPROTO_TCP, TCP_DELACK_MAX_US, &O::delack_max_us},
-    {IPPROTO_TCP, TCP_RTO_MAX_MS, &O::rto_max_ms},
-    {IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &O::thin_linear},
-    {IPPROTO_TCP, TCP_INQ, &O::inq},
-};
 
 /// Names under which the kernel reads what was set by another.
 int read_name(int level, int name) {
@@ -92,16 +31,16 @@ int read_name(int level, int name) {
   return name;
 }
 
-const Kept* find_kept(int level, int name) {
-  name = read_name(level, name);
-  for (const Kept& k : kKept)
-    if (k.level == level && k.name == name) return &k;
-  return nullptr;
+/// An int option whose value is kept: read back from the kernel after it was set.
+const SocketOption* find_kept(int level, int name) {
+  const SocketOption* o = find_option(level, read_name(level, name));
+  return o != nullptr && o->kept != nullptr ? o : nullptr;
 }
 
+/// As the kernel reads it: whole, or where it takes less, one byte.
 int int_of(const void* value, socklen_t len) {
   int v = 0;
-  const size_t n = std::min<size_t>(len, sizeof v);
+  const size_t n = len < sizeof v ? std::min<size_t>(len, 1) : sizeof v;
   if (n != 0 && is_readable(value, n)) std::memcpy(&v, value, n);
   return v;
 }
@@ -167,17 +106,25 @@ IfIndex interface_with(Stack& stack, const IpAddr& address) {
   return {};
 }
 
+/// SO_PRIORITY, as IP_TOS sets it (Linux rt_tos2priority).
+int priority_of(int tos) {
+  constexpr int kPriorities[] = {0, 2, 6, 4};  // TC_PRIO_*
+  return kPriorities[tos >> 3 & 3];
+}
+
 /// Keeps what the kernel made of it, in `o`. Control lock held.
 void keep(File& f, SocketOptions& o, int fd, int level, int name, const void* value,
           socklen_t len) {
-  if (const Kept* k = find_kept(level, name); k != nullptr) {
+  if (const SocketOption* k = find_kept(level, name); k != nullptr) {
     int v = 0;
     socklen_t n = sizeof v;
-    if (libc().getsockopt(fd, level, k->name, &v, &n) == 0) o.*(k->field) = v;
-    if (k->field == &O::rcvbuf) o.rcvbuf_set = true;
-    if (k->field == &O::sndbuf) o.sndbuf_set = true;
-    if (k->field == &O::timestamp && v != 0) o.timestamp_ns = 0;
-    if (k->field == &O::timestamp_ns && v != 0) o.timestamp = 0;
+    if (libc().getsockopt(fd, level, k->name, &v, &n) != 0) return;
+    if (k->kept == &O::ip_tos && o.ip_tos != v) o.priority = priority_of(v);
+    o.*(k->kept) = v;
+    if (k->kept == &O::rcvbuf) o.rcvbuf_set = true;
+    if (k->kept == &O::sndbuf) o.sndbuf_set = true;
+    if (k->kept == &O::timestamp && v != 0) o.timestamp_ns = 0;
+    if (k->kept == &O::timestamp_ns && v != 0) o.timestamp = 0;
     return;
   }
   if (level == IPPROTO_TCP && name == TCP_QUICKACK) o.quickack = int_of(value, len) != 0 ? 1 : 0;
@@ -196,10 +143,12 @@ void keep(File& f, SocketOptions& o, int fd, int level, int name, const void* va
   }
   if (level != SOL_SOCKET) return;
   switch (name) {
-    case SO_RCVTIMEO:
+    case SO_RCVTIMEO_OLD:
+    case SO_RCVTIMEO_NEW:  // the same on a machine of 64 bits
       f.rcv_timeout_ns.store(timeout_ns(value, len), std::memory_order_relaxed);
       break;
-    case SO_SNDTIMEO:
+    case SO_SNDTIMEO_OLD:
+    case SO_SNDTIMEO_NEW:
       f.snd_timeout_ns.store(timeout_ns(value, len), std::memory_order_relaxed);
       break;
     case SO_LINGER:
@@ -211,15 +160,13 @@ void keep(File& f, SocketOptions& o, int fd, int level, int name, const void* va
       }
       break;
     case SO_BINDTODEVICE:
-#ifdef SO_BINDTOIFINDEX
     case SO_BINDTOIFINDEX: {
       int index = 0;
       socklen_t n = sizeof index;
       if (libc().getsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &index, &n) == 0)
         o.bound_ifindex = index;
+      break;
     }
-#endif
-    break;
     default:
       break;
   }
@@ -298,11 +245,13 @@ void apply_tcp(File& f, int fd, int level, int name) {
     if (name == TCP_QUICKACK) tcp::set_quickack(t, o.quickack != 0, now);
     apply_tcp_limits(f, t, name);
   }
-  const bool names_way = level == SOL_SOCKET &&
-                         (name == SO_MARK || name == SO_BINDTODEVICE || name == SO_BINDTOIFINDEX);
+  const bool names_device =
+      level == SOL_SOCKET && (name == SO_BINDTODEVICE || name == SO_BINDTOIFINDEX);
+  const bool names_way =
+      names_device || (level == SOL_SOCKET && (name == SO_MARK || name == SO_PRIORITY));
   if (level == IPPROTO_IP || level == IPPROTO_IPV6 || names_way) {
     flow.ip = ip_settings(o, flow.key.v6);
-    if (level == SOL_SOCKET && name != SO_MARK && !flow.key.remote.addr.is_link_local())
+    if (names_device && !flow.key.remote.addr.is_link_local())
       flow.key.remote.scope = static_cast<uint32_t>(o.bound_ifindex);
     flow.egress.generation = 0;
     if (flow.ip.mtu_discover == IP_PMTUDISC_DONT && !flow.key.v6) tcp::stop_mtu_probing(t);
@@ -363,90 +312,10 @@ bool wants_device_time(const SocketOptions& o) {
   return (o.timestamping & SOF_TIMESTAMPING_RAW_HARDWARE) != 0;
 }
 
-bool is_kernel_only(int level, int name, const void* value, socklen_t len, bool is_udp) {
-  // What is received, and how it is told; times of what is sent come by the error queue.
-  constexpr unsigned kReceiveTimes = SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE |
-                                     SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_SYS_HARDWARE |
-                                     SOF_TIMESTAMPING_RAW_HARDWARE;
-  const bool on = int_of(value, len) != 0;
-  switch (level) {
-    case SOL_SOCKET:
-      switch (name) {
-        case SO_ATTACH_FILTER:
-        case SO_ATTACH_BPF:
-        case SO_ATTACH_REUSEPORT_CBPF:
-        case SO_ATTACH_REUSEPORT_EBPF:
-        case SO_LOCK_FILTER:
-        case SO_MAX_PACING_RATE:
-        case SO_TXTIME:
-          return true;
-        case SO_ZEROCOPY:
-          return on;
-        case SO_TIMESTAMPING:
-          return is_udp ? (static_cast<unsigned>(int_of(value, len)) & ~kReceiveTimes) != 0 : on;
-        case SO_PEEK_OFF:
-          return int_of(value, len) >= 0;
-        default:
-          return false;
-      }
-    case IPPROTO_IP:
-      switch (name) {
-        case IP_OPTIONS:
-          return len != 0;
-        case IP_TRANSPARENT:
-        case IP_RECVERR:
-        case IP_RETOPTS:
-        case IP_RECVOPTS:
-        case IP_RECVORIGDSTADDR:
-        case IP_MINTTL:
-          return on;
-        case IP_ADD_SOURCE_MEMBERSHIP:
-        case IP_BLOCK_SOURCE:
-        case IP_MSFILTER:
-        case MCAST_JOIN_SOURCE_GROUP:
-        case MCAST_BLOCK_SOURCE:
-        case MCAST_MSFILTER:
-          return true;
-        default:
-          return false;
-      }
-    case IPPROTO_IPV6:
-      switch (name) {
-        case IPV6_RECVERR:
-        case IPV6_TRANSPARENT:
-        case IPV6_CHECKSUM:
-        case IPV6_MINHOPCOUNT:
-          return on;
-        case IPV6_HOPOPTS:
-        case IPV6_DSTOPTS:
-        case IPV6_RTHDR:
-        case MCAST_JOIN_SOURCE_GROUP:
-        case MCAST_BLOCK_SOURCE:
-        case MCAST_MSFILTER:
-          return true;
-        default:
-          return false;
-      }
-    case IPPROTO_TCP:
-      switch (name) {
-        case TCP_MD5SIG:
-        case TCP_MD5SIG_EXT:
-        case TCP_REPAIR:
-        case TCP_ULP:
-          return true;
-        default:
-          return false;
-      }
-    case IPPROTO_UDP:
-      return name == UDP_CORK || name == UDP_ENCAP || name == UDP_SEGMENT || name == UDP_GRO;
-    default:
-      return false;
-  }
-}
-
 Result<void> replace_options(File& f, const SocketOptions& o) VIREO_NO_THREAD_ANALYSIS {
   if (f.is_udp()) {
     f.udp->options = o;
+    f.udp->wants_control = wants_datagram_control(o);
     return {};
   }
   auto shared = SharedOptions::share(*f.stack, o);
@@ -493,16 +362,18 @@ void give_options(const SocketOptions& o, int domain, int fd) {
   };
   const SocketOptions ordinary;
   const int other_family = domain == AF_INET6 ? IPPROTO_IP : IPPROTO_IPV6;
-  for (const Kept& k : kKept) {
-    int v = o.*k.field;
-    const bool of_opening = k.field == &O::fastopen || k.field == &O::fastopen_connect ||
-                            k.field == &O::fastopen_no_cookie || k.field == &O::defer_accept;
+  for (const SocketOption& k : all_options()) {
+    if (k.kept == nullptr) continue;
+    int v = o.*k.kept;
+    const bool of_opening = k.kept == &O::fastopen || k.kept == &O::fastopen_connect ||
+                            k.kept == &O::fastopen_no_cookie || k.kept == &O::defer_accept;
     // One that the operator sets for all (net.ipv6.bindv6only).
-    const bool is_ordinary = v == ordinary.*k.field && k.field != &O::v6only;
+    const bool is_ordinary = v == ordinary.*k.kept && k.kept != &O::v6only;
     if (is_ordinary || k.level == other_family || of_opening) continue;
-    if (k.field == &O::rcvbuf || k.field == &O::sndbuf) v /= 2;  // it is doubled again
+    if (k.kept == &O::rcvbuf || k.kept == &O::sndbuf) v /= 2;  // it is doubled again
     give(k.level, k.name, v);
   }
+  give(SOL_SOCKET, SO_PRIORITY, o.priority);  // IP_TOS has set it
   if (o.linger_on != 0) give(SOL_SOCKET, SO_LINGER, linger{o.linger_on, o.linger_s});
   if (o.bound_ifindex != 0) give(SOL_SOCKET, SO_BINDTOIFINDEX, o.bound_ifindex);
   if (o.max_pacing_rate != UINT64_MAX) give(SOL_SOCKET, SO_MAX_PACING_RATE, o.max_pacing_rate);
@@ -536,6 +407,7 @@ IpSettings ip_settings(const SocketOptions& o, bool v6) {
   return {.ttl = static_cast<uint8_t>(v6 ? o.v6_hops : o.ip_ttl),
           .tos = static_cast<uint8_t>(v6 ? o.v6_tclass : o.ip_tos),
           .mtu_discover = static_cast<uint8_t>(v6 ? o.v6_mtu_discover : o.ip_mtu_discover),
+          .priority = static_cast<uint8_t>(std::clamp(o.priority, 0, 255)),
           .mark = static_cast<uint32_t>(o.mark)};
 }
 
@@ -611,25 +483,43 @@ tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
 namespace sock {
 namespace {
 
-/// An option that only the kernel can honour. Control lock held.
-Result<void> set_kernel_only(File& f, int fd, int level, int name, const void* value,
-                             socklen_t len) {
+/// Would the kernel have it for a socket of this family? A carried connection's own is not to be
+/// asked: it has no connection, and others have it, too.
+Result<void> kernel_judges(const File& f, int level, int name, const void* value, socklen_t len) {
+  const UniqueFd fd(libc().socket(f.domain.load(std::memory_order_relaxed),
+                                  SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!fd) return fail_errno("setsockopt");
+  return kernel_set(fd.get(), level, name, value, len);
+}
+
+Refusal why_left(const SocketOption* option) {
+  return {Carriage::kOption, 0, option != nullptr ? option->text : "one that Vireo does not know"};
+}
+Forced forced_by(const SocketOption* option) {
+  if (option == nullptr) return {Carriage::kOption};
+  return {Carriage::kOption, static_cast<uint16_t>(option - all_options().data())};
+}
+
+/// The kernel's socket has it: it is the kernel's alone from now on. Control lock held.
+void leave(File& f, int fd, const SocketOption* option) {
+  const Refusal why = why_left(option);
   const Mode mode = f.mode.load(std::memory_order_relaxed);
-  if (f.is_tcp() && mode == Mode::kCarried) return fail(EOPNOTSUPP, "setsockopt");
-  if (auto ok = kernel_set(fd, level, name, value, len); !ok) return ok;
-  const Refusal why{Carriage::kOption, 0, "setsockopt"};
-  if (f.is_udp()) {
-    udp_socket::give_up(f, why);
-    return {};
-  }
-  f.tcp.forced = Carriage::kOption;
+  if (f.is_udp()) return udp_socket::give_up(f, why, forced_by(option));
   if (mode == Mode::kListening) {
-    listener::stop(f);
-    f.mode.store(Mode::kKernel, std::memory_order_release);
-    record_kernel(f, why);
+    listener::give_to_kernel(f, fd, why, forced_by(option));
     f.ready.notify(kModeChanged);
+  } else if (mode == Mode::kUndecided) {
+    f.forced = forced_by(option);
   }
-  return {};
+}
+
+/// The same for a carried connection. Errors: EOPNOTSUPP, it cannot go on there; the kernel's.
+Result<void> leave_connected(File& f, int fd, const SocketOption* option, int level, int name,
+                             const void* value, socklen_t len) {
+  if (auto ok = hand_over_connection(f, why_left(option)); !ok)
+    return fail(EOPNOTSUPP, "setsockopt");
+  f.ready.notify(kModeChanged | kReadyIn | kReadyOut);
+  return kernel_set(fd, level, name, value, len);
 }
 
 /// SO_MAX_PACING_RATE of TCP: 32 bits, or 64 if there is room for them; all ones is no bound.
@@ -680,8 +570,11 @@ Result<void> set_congestion(File& f, int fd, const void* value, socklen_t len) {
   const auto kind = tcp::cc_kind(congestion_name(value, len));
   const Mode mode = f.mode.load(std::memory_order_relaxed);
   if (!kind && mode == Mode::kCarried) return fail(ENOENT, "setsockopt");
-  if (!kind || mode == Mode::kKernel)
-    return set_kernel_only(f, fd, IPPROTO_TCP, TCP_CONGESTION, value, len);
+  if (!kind || mode == Mode::kKernel) {
+    if (auto ok = kernel_set(fd, IPPROTO_TCP, TCP_CONGESTION, value, len); !ok) return ok;
+    leave(f, fd, find_option(IPPROTO_TCP, TCP_CONGESTION));
+    return {};
+  }
   if (!f.placeholder) (void)kernel_set(fd, IPPROTO_TCP, TCP_CONGESTION, value, len);
   SocketOptions o = *f.tcp.options;
   o.congestion = kind;
@@ -704,6 +597,25 @@ tcp_info info_of(const TcpFlow& f, Instant now) {
   return o;
 }
 
+/// SO_PEERNAME: getpeername(2), but for room that is too small.
+Result<void> get_peer(File& f, Engine& e, void* value, socklen_t* len) {
+  Endpoint peer;
+  {
+    const EngineGuard guard(e);
+    const tcp::State s = f.flow == nullptr ? tcp::State::kClosed : tcp::state(f.tcp_flow().tcb);
+    if (s == tcp::State::kClosed || s == tcp::State::kSynSent || s == tcp::State::kTimeWait)
+      return fail(ENOTCONN, "getsockopt");
+    peer = f.flow->key.remote;
+  }
+  sockaddr_storage sa{};
+  const socklen_t n = peer.to_sockaddr(sa, f.domain.load(std::memory_order_relaxed));
+  if (!is_readable(len)) return fail(EFAULT, "getsockopt");
+  if (static_cast<int>(*len) < 0 || *len > n) return fail(EINVAL, "getsockopt");
+  if (*len != 0 && !is_writable(value, *len)) return fail(EFAULT, "getsockopt");
+  std::memcpy(value, &sa, *len);
+  return {};
+}
+
 /// Options whose answer is the connection itself. nullopt: the kernel's, or kept.
 std::optional<Result<void>> get_live(File& f, int level, int name, void* value, socklen_t* len) {
   Engine* const engine = f.engine.load(std::memory_order_acquire);
@@ -717,6 +629,23 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
     const int error = f.is_tcp() ? tcp_socket::take_error(f) : udp_socket::take_error(f);
     if (error == 0 && f.is_udp()) return std::nullopt;  // the kernel may have one
     return give_int(error, value, len);
+  }
+  if (f.is_tcp() && level == SOL_SOCKET && name == SO_PEERNAME) return get_peer(f, e, value, len);
+  if (f.is_tcp() && level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE)
+    return fail(EOPNOTSUPP, "getsockopt");  // as of a connection whose pages cannot be mapped
+  if (f.is_tcp() && level == IPPROTO_IPV6 && name == IPV6_ADDRFORM &&
+      f.domain.load(std::memory_order_relaxed) == AF_INET6) {
+    const EngineGuard guard(e);
+    const bool is_there = f.flow != nullptr && !tcp::is_opening(f.tcp_flow().tcb);
+    if (!is_there) return fail(ENOTCONN, "getsockopt");
+    return give_int(AF_INET6, value, len);
+  }
+  if (level == IPPROTO_IPV6 && name == IPV6_PATHMTU && f.is_tcp()) {
+    const EngineGuard guard(e);
+    ip6_mtuinfo info{};
+    info.ip6m_mtu = f.flow != nullptr ? f.tcp_flow().egress.mtu : 0;
+    if (info.ip6m_mtu == 0) return fail(ENOTCONN, "getsockopt");
+    return give(info, value, len);
   }
   const bool asks_mtu =
       (level == IPPROTO_IP && name == IP_MTU) || (level == IPPROTO_IPV6 && name == IPV6_MTU);
@@ -741,12 +670,18 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
 /// beneath a carried one is not asked, but told when it is no longer carried (drop_flow()).
 bool is_untold(int level, int name) { return level == IPPROTO_TCP && name == TCP_NODELAY; }
 
+/// The kernel's socket beneath has another answer than the program's: it was not told, or is bound
+/// to an address that the program has not named.
+bool is_own_to_tell(int level, int name) {
+  return is_untold(level, name) || (level == IPPROTO_IPV6 && name == IPV6_V6ONLY);
+}
+
 /// Control lock held.
 Result<void> set_untold(File& f, int fd, int level, int name, const void* value, socklen_t len) {
   if (static_cast<int>(len) < static_cast<int>(sizeof(int))) return fail(EINVAL, "setsockopt");
   if (!is_readable(static_cast<const int*>(value))) return fail(EFAULT, "setsockopt");
   SocketOptions o = *f.tcp.options;
-  o.*(find_kept(level, name)->field) = int_of(value, len) != 0 ? 1 : 0;
+  o.*(find_kept(level, name)->kept) = int_of(value, len) != 0 ? 1 : 0;
   if (auto ok = replace_options(f, o); !ok) return ok;
   if (f.is_carried()) apply_tcp(f, fd, level, name);
   return {};
@@ -767,15 +702,35 @@ Result<void> give_device(int fd, int index, void* value, socklen_t* len) {
   return {};
 }
 
+/// Of SO_TIMESTAMPING (linux/net_tstamp.h so_timestamping, which is newer than some headers).
+struct StampFlags {
+  int flags;
+  int bind_phc;
+};
+
+/// Kept as 0 where it was never set, for which the kernel has a number.
+bool is_read_as_default(const SocketOption& o) {
+  return o.kept == &O::rto_min_us || o.kept == &O::rto_max_ms || o.kept == &O::delack_max_us;
+}
+Result<void> give_default(const File& f, const SocketOption& o, void* value, socklen_t* len) {
+  const UniqueFd fd(libc().socket(f.domain.load(std::memory_order_relaxed),
+                                  SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!fd || libc().getsockopt(fd.get(), o.level, o.name, value, len) != 0)
+    return fail_errno("getsockopt");
+  return {};
+}
+
 /// What an accepted connection was given, for it has no kernel socket that could tell.
 std::optional<Result<void>> get_kept(Handle h, int level, int name, void* value, socklen_t* len) {
   File& f = *h.file;
   const SocketOptions& o = *f.tcp.options;
   if (level == SOL_SOCKET) {
     switch (name) {
-      case SO_RCVTIMEO:
+      case SO_RCVTIMEO_OLD:
+      case SO_RCVTIMEO_NEW:
         return give(timeval_of(f.rcv_timeout_ns.load()), value, len);
-      case SO_SNDTIMEO:
+      case SO_SNDTIMEO_OLD:
+      case SO_SNDTIMEO_NEW:
         return give(timeval_of(f.snd_timeout_ns.load()), value, len);
       case SO_LINGER:
         return give(linger{o.linger_on, o.linger_s}, value, len);
@@ -799,9 +754,14 @@ std::optional<Result<void>> get_kept(Handle h, int level, int name, void* value,
         break;
     }
   }
-  const Kept* k = find_kept(level, name);
-  if (k == nullptr || k->name != name) return std::nullopt;
-  return give_int(o.*(k->field), value, len);
+  const bool is_v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
+  const SocketOption* k = find_kept(level, name);
+  if (k == nullptr || k->name != name || (level == IPPROTO_IPV6 && !is_v6)) return std::nullopt;
+  // What the program has bound to an address of IPv6 is for IPv6 only, and the kernel says so.
+  if (k->kept == &O::v6only && !f.placeholder && !f.tcp.has_drawn_source) return std::nullopt;
+  if (k->kept == &O::timestamping) return give(StampFlags{o.timestamping, 0}, value, len);
+  if (o.*(k->kept) == 0 && is_read_as_default(*k)) return give_default(f, *k, value, len);
+  return give_int(o.*(k->kept), value, len);
 }
 
 }  // namespace
@@ -828,12 +788,30 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
     return sock::set_pacing(f, h.fd, value, len);
   // Before the connection only; the kernel's socket beneath has none.
   const bool is_before =
-      (level == IPPROTO_TCP && (name == TCP_FASTOPEN_CONNECT || name == TCP_FASTOPEN_NO_COOKIE)) ||
-      (level == IPPROTO_IPV6 && name == IPV6_V6ONLY);
+      (level == IPPROTO_TCP &&
+       (name == TCP_FASTOPEN_CONNECT || name == TCP_FASTOPEN_NO_COOKIE || name == TCP_FASTOPEN)) ||
+      (level == IPPROTO_TCP && name == TCP_WINDOW_CLAMP && len >= sizeof(int) &&
+       is_readable(value, sizeof(int)) && int_of(value, len) == 0) ||
+      (level == IPPROTO_IPV6 && name == IPV6_V6ONLY &&
+       f.domain.load(std::memory_order_relaxed) == AF_INET6);
   if (f.is_tcp() && mode == Mode::kCarried && is_before) return fail(EINVAL, "setsockopt");
   if (mode == Mode::kCarried && untold) return set_untold(f, h.fd, level, name, value, len);
-  if (is_kernel_only(level, name, value, len, f.is_udp()))
-    return set_kernel_only(f, h.fd, level, name, value, len);
+  const SocketOption* const option = find_option(level, name);
+  const OptionClass kind = option != nullptr ? option->of(f.is_udp()) : OptionClass::kLeaves;
+  const bool may_leave = kind == OptionClass::kLeaves || kind == OptionClass::kRefused;
+  const auto leaves = [&] {
+    const int v = int_of(value, len);
+    if (option != nullptr && option->kept == &O::rxq_ovfl && f.is_udp())  // are its drops counted?
+      return v != 0 && f.stats->generation.load(std::memory_order_relaxed) == 0;
+    return may_leave && (option == nullptr || option->leaves_with(v, len, f.is_udp()));
+  };
+  if (may_leave && mode == Mode::kCarried && f.is_tcp()) {
+    const auto judged = kernel_judges(f, level, name, value, len);
+    if (kind == OptionClass::kRefused && (!judged || leaves()))
+      return fail(option->error, "setsockopt");
+    if (!judged) return judged;
+    if (leaves()) return leave_connected(f, h.fd, option, level, name, value, len);
+  }
   SocketOptions o = options_of(f);
   if (f.placeholder) {
     // The placeholder judges the value: limits and errno are the kernel's.
@@ -845,6 +823,10 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
     keep(f, o, h.fd, level, name, value, len);
   }
   if (auto ok = replace_options(f, o); !ok) return ok;
+  if (leaves()) {
+    leave(f, h.fd, option);
+    return {};
+  }
   if (f.is_udp()) {
     if (auto group = group_call(level, name, value, len)) {
       resolve_interface(*f.stack, group->m);
@@ -871,7 +853,7 @@ Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* l
   }
   if (f.is_carried())
     if (auto r = get_live(f, level, name, value, len)) return *r;
-  if (f.is_carried() && (f.placeholder || (f.is_tcp() && is_untold(level, name)))) {
+  if (f.is_carried() && (f.placeholder || (f.is_tcp() && is_own_to_tell(level, name)))) {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockopt");
     if (auto r = get_kept(h, level, name, value, len)) return *r;

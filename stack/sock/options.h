@@ -31,6 +31,7 @@ struct SocketOptions {
   int busy_poll = 0;
   int oobinline = 0;
   int incoming_cpu = -1;
+  int rxq_ovfl = 0;
   int timestamp = 0;      ///< SO_TIMESTAMP
   int timestamp_ns = 0;   ///< SO_TIMESTAMPNS
   int timestamping = 0;   ///< SO_TIMESTAMPING: SOF_TIMESTAMPING_*
@@ -44,6 +45,8 @@ struct SocketOptions {
   int ip_pktinfo = 0;
   int ip_recvttl = 0;
   int ip_recvtos = 0;
+  int bind_no_port = 0;  ///< IP_BIND_ADDRESS_NO_PORT
+  int port_range = 0;    ///< IP_LOCAL_PORT_RANGE
   int ip_mc_ttl = 1;
   int ip_mc_loop = 1;
   int ip_mc_ifindex = 0;
@@ -81,7 +84,6 @@ struct SocketOptions {
   int rto_min_us = 0;                     ///< 0 = never set
   int delack_max_us = 0;
   int rto_max_ms = 0;
-  int thin_linear = 0;
   int inq = 0;
 
   bool rcvbuf_set = false;
@@ -101,6 +103,11 @@ Result<void> replace_options(File& f, const SocketOptions& o);
 /// TCP: recvmsg(2) gives what tcp(7) TCP_INQ and socket(7) SO_TIMESTAMP ask for beside the bytes.
 inline bool wants_stream_control(const SocketOptions& o) {
   return (o.inq | o.timestamp | o.timestamp_ns) != 0;
+}
+/// UDP: recvmsg(2) gives more than bytes and source.
+inline bool wants_datagram_control(const SocketOptions& o) {
+  return (o.timestamp | o.timestamp_ns | o.timestamping | o.ip_pktinfo | o.ip_recvttl |
+          o.ip_recvtos | o.rxq_ovfl | o.v6_pktinfo | o.v6_recvhops | o.v6_recvtclass) != 0;
 }
 /// The flow goes and the File stays: its name does too. Engine's lock held, or nobody else is here.
 void leave_name(File& f);
@@ -129,9 +136,6 @@ void give_options(const SocketOptions& o, int domain, int fd);
 /// The same with its timeouts.
 void give_timeouts(const File& f, int fd);
 
-/// True if an option keeps a socket on the kernel: it changes what is on the wire, or how calls
-/// behave, in a way that only the kernel can do (TCP_MD5SIG, TCP_REPAIR, SO_ATTACH_FILTER, ...).
-bool is_kernel_only(int level, int name, const void* value, socklen_t len, bool is_udp);
 /// SO_TIMESTAMPING asks for the device's time of what is received.
 bool wants_device_time(const SocketOptions& o);
 

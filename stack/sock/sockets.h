@@ -58,10 +58,10 @@ struct UdpSocket {
   bool bound = false;
   bool connected = false;
   Engine* home = nullptr;  ///< chosen for its flow, which it may not have yet
-  Carriage forced = Carriage::kUndecided;
   Endpoint local;
   Endpoint remote;  ///< valid if connected
   SocketOptions options;
+  bool wants_control = false;  ///< wants_datagram_control() of them
   std::vector<Membership> groups;
   // ---- guarded by the engine's lock
   uint8_t shut = 0;
@@ -161,8 +161,10 @@ inline std::optional<size_t> copy_out_in_parts(IovCursor& to,
 
 // ---- carriage.cpp
 /// The part of the decision that needs no device: settings, options, rules, own addresses.
-Carried<void> may_carry(Stack& stack, Role role, Carriage forced, const Endpoint& local,
+Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& local,
                         const Endpoint& remote);
+/// What that says. `by`: where it is no option's.
+Refusal refusal_of(Forced forced, const char* by) noexcept;
 // ---- filtered.cpp
 /// Is there anything to ask? Else passing costs nothing.
 bool is_filtered(Stack& stack) noexcept;
@@ -198,6 +200,11 @@ inline int address_error(const sockaddr* addr, socklen_t len) noexcept {
 }
 /// A private dup of the shadow, which keeps its port; empty if there is none to be had.
 UniqueFd dup_shadow(int fd) noexcept;
+
+// ---- hand_over.cpp
+/// A carried connection goes on in the kernel. Control lock held, the engine's not. Errors: it is
+/// carried on.
+Result<void> hand_over_connection(File& f, const Refusal& why);
 
 // ---- kernel's side of the calls, with the counters
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags);
@@ -275,6 +282,8 @@ void on_accept(Listener& l);
 ListenOptions listen_options(const File& f, int fd);
 /// shutdown(SHUT_RD) and close: ends our side. Control lock held, engine's not.
 void stop(File& f);
+/// It is the kernel's alone from now on. Control lock held, engine's not.
+void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced);
 }  // namespace listener
 
 // ---- udp_socket.cpp, udp_recv.cpp, udp_send.cpp
@@ -297,8 +306,8 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
 Result<void> shutdown(Handle h, int how);
 /// Rings for what was sent with Doorbell::kLater. No lock held.
 void flush(Handle h);
-/// Gives the socket to the kernel for good (an option only it can honour). Control lock held.
-void give_up(File& f, const Refusal& why);
+/// Gives the socket to the kernel for good. Control lock held.
+void give_up(File& f, const Refusal& why, Forced forced);
 /// The set of groups or an option changed. Control lock held.
 void apply_options(File& f);
 void joined(File& f, const Membership& m);

@@ -97,12 +97,16 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src, IfIndex link) {
     // The program may have bound an address with IP_BIND_ADDRESS_NO_PORT: only the port is open.
     const Endpoint want =
         is_any ? Endpoint{src, 0, scope_of(src, link)} : Endpoint{name->addr, 0, name->scope};
-    const int off = 0;
-    (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &off, sizeof off);
+    const auto set_no_port = [&](int on) {
+      if (s.options->bind_no_port != 0)
+        (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    };
+    set_no_port(0);
     sockaddr_storage sa{};
     const socklen_t len = want.to_sockaddr(sa, f.domain.load(std::memory_order_relaxed));
     if (libc().bind(fd, reinterpret_cast<const sockaddr*>(&sa), len) != 0)
       return fail_errno("bind");
+    set_no_port(1);
     name = kernel_name(fd);
     if (!name) return name;
     if (is_any && is_exclusive(*s.options)) s.port = PortOrigin::kDrawn;
@@ -144,7 +148,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
     e.acquire();
   }
   std::optional<PortLease> lease;
-  if (route && pass && local.port == 0 && local.addr.is_unspecified())
+  if (route && pass && local.port == 0 && local.addr.is_unspecified() && s.options->port_range == 0)
     lease = e.lease_port(*route, Clock::now());
   e.unlock();
   if (!route) return std::unexpected(route.error());
@@ -298,7 +302,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
                          0}
               : kernel_name(h.fd).value_or(Endpoint{});
       Carried<Endpoint> carried = local;
-      if (const auto may = may_carry(*f.stack, Role::kTcpClient, f.tcp.forced, local, to); !may) {
+      if (const auto may = may_carry(*f.stack, Role::kTcpClient, f.forced, local, to); !may) {
         carried = std::unexpected(may.error());
       } else {
         const FastConnect wish = fast_connect(f, how.for_data);

@@ -14,21 +14,20 @@ namespace {
 /// Calls without a flag that changes what they do.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
-int ifindex_of(const Engine& e, const UdpFlow& u) {
-  if (u.egress.port != nullptr) return static_cast<int>(u.egress.port->link.index.value());
-  return e.ports().empty() ? 0 : static_cast<int>(e.ports().front()->link.index.value());
-}
-
-void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::ParsedFrame& p,
-                 int64_t hw_time, msghdr& msg) {
+/// `by()`: the interface that it came by.
+template <class By>
+void put_control(const File& f, const wire::ParsedFrame& p, By&& by, int64_t hw_time, msghdr& msg) {
   const SocketOptions& o = f.udp->options;
   CmsgWriter out(msg);
   if ((o.timestamp | o.timestamp_ns | o.timestamping) != 0) put_times(o, hw_time, out);
+  if (const auto lost = static_cast<uint32_t>(f.stats->rx_drops.get());
+      lost != 0 && o.rxq_ovfl != 0)
+    out.put(SOL_SOCKET, SO_RXQ_OVFL, lost);
   if (!p) return;
   if (!p.is_v6) {
     if (o.ip_pktinfo != 0) {
       in_pktinfo info{};
-      info.ipi_ifindex = ifindex_of(e, u);
+      info.ipi_ifindex = static_cast<int>(by().value());
       const uint32_t dst = p.dst().as_v4().raw();
       info.ipi_addr.s_addr = dst;
       info.ipi_spec_dst.s_addr = p.dst().is_multicast() ? 0 : dst;
@@ -41,7 +40,7 @@ void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::P
     if (o.v6_pktinfo != 0) {
       in6_pktinfo info{};
       std::memcpy(&info.ipi6_addr, p.dst().bytes().data(), 16);
-      info.ipi6_ifindex = static_cast<unsigned>(ifindex_of(e, u));
+      info.ipi6_ifindex = by().value();
       out.put(IPPROTO_IPV6, IPV6_PKTINFO, info);
     }
     if (p.is_v6 && o.v6_recvhops != 0)
@@ -51,16 +50,10 @@ void put_control(const File& f, const Engine& e, const UdpFlow& u, const wire::P
   }
 }
 
-bool wants_control(const SocketOptions& o) {
-  return (o.timestamp | o.timestamp_ns | o.timestamping | o.ip_pktinfo | o.ip_recvttl |
-          o.ip_recvtos | o.v6_pktinfo | o.v6_recvhops | o.v6_recvtclass) != 0;
-}
-
 /// @return false: EFAULT.
-bool give_source(const File& f, const Engine& e, const UdpFlow& u, const IpAddr& src, uint16_t port,
-                 msghdr& msg) {
-  const uint32_t scope =
-      !src.is_v4() && src.is_link_local() ? static_cast<uint32_t>(ifindex_of(e, u)) : 0;
+template <class By>
+bool give_source(const File& f, const IpAddr& src, uint16_t port, By&& by, msghdr& msg) {
+  const uint32_t scope = !src.is_v4() && src.is_link_local() ? by().value() : 0;
   return give_address({src, port, scope}, f.domain.load(std::memory_order_relaxed),
                       static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen) == 0;
 }
@@ -131,7 +124,7 @@ bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
   if (front.offset != 0 || front.cookie != wire::kPlainUdp4Headers || msg.msg_iovlen != 1 ||
-      (flags & MSG_PEEK) != 0 || wants_control(f.udp->options))
+      (flags & MSG_PEEK) != 0 || f.udp->wants_control)
     return -1;
   const size_t n = writable_bytes(front, *msg.msg_iov);
   if (n == 0 || (msg.msg_name != nullptr && !give_plain_source(f, front.data(), msg))) [[unlikely]]
@@ -162,16 +155,18 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
     total += p->length;
     if (p->offset == 0) break;  // 1: the datagram goes on in the next buffer
   }
-  const bool control = wants_control(f.udp->options);
+  const bool control = f.udp->wants_control;
   bool is_named = true;
   if (msg.msg_name != nullptr || control) {
     const PacketBuf& first = *u.queue.front();
-    const auto parsed = wire::parse_frame(
-        {first.data() - first.cookie, first.cookie + first.length}, total - first.length);
+    const unsigned head = header_bytes(first);
+    const auto parsed =
+        wire::parse_frame({first.data() - head, head + first.length}, total - first.length);
+    const auto by = [&] { return e.came_by(u, first, parsed); };
     if (msg.msg_name != nullptr && parsed)
-      is_named = give_source(f, e, u, parsed.src(), parsed.src_port, msg);
+      is_named = give_source(f, parsed.src(), parsed.src_port, by, msg);
     if (control)
-      put_control(f, e, u, parsed, first.hw_time, msg);
+      put_control(f, parsed, by, first.hw_time, msg);
     else
       msg.msg_controllen = 0;
   } else {

@@ -59,7 +59,7 @@ bool first_send(Handle h, const Endpoint& to) {
   if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided)
     return f.is_carried();
   const auto local = kernel_name(h.fd).value_or(Endpoint{});
-  const auto may = may_carry(*f.stack, Role::kUdpSender, f.udp->forced, local, to);
+  const auto may = may_carry(*f.stack, Role::kUdpSender, f.forced, local, to);
   if (!may) {
     // Another destination may be carried; this one is counted once.
     if (f.stats->carriage == Carriage::kUndecided) record_kernel(f, may.error());
@@ -150,7 +150,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
       s.kernel_dst_until = now + kRefusalLife;
       return {.sent = {}, .by_kernel = true};
     };
-    if (!s.connected && !may_carry(*f.stack, Role::kUdpSender, s.forced, s.local, to))
+    if (!s.connected && !may_carry(*f.stack, Role::kUdpSender, f.forced, s.local, to))
       return refuse();
     const SocketOptions& o = s.options;
     const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;

@@ -96,7 +96,7 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
 }  // namespace
 
 void prepare(File& f, const Endpoint& local) {
-  if (!may_carry(*f.stack, Role::kUdpReceiver, f.udp->forced, local, {})) return;
+  if (!may_carry(*f.stack, Role::kUdpReceiver, f.forced, local, {})) return;
   const auto engine = engine_of(f, local);
   if (!engine) return;
   const EngineGuard guard(**engine);
@@ -114,7 +114,7 @@ void bound(File& f, int fd) {
     s.bound = true;
     s.local = *name;
   });
-  Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, s.forced, *name, {});
+  Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, f.forced, *name, {});
   if (carried) carried = open_flow(f, *name, {}, false);
   if (carried) {
     record_carried(f, *name, {});
@@ -150,7 +150,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
       close_flow(f, Mode::kUndecided);
     return {};
   }
-  Carried<void> carried = may_carry(*f.stack, Role::kUdpConnect, s.forced, s.local, s.remote);
+  Carried<void> carried = may_carry(*f.stack, Role::kUdpConnect, f.forced, s.local, s.remote);
   if (carried) {
     const RouteRequest way{
         .dst = s.remote.addr,
@@ -181,8 +181,8 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   return {};
 }
 
-void give_up(File& f, const Refusal& why) {
-  f.udp->forced = why.why;
+void give_up(File& f, const Refusal& why, Forced forced) {
+  f.forced = forced;
   if (!f.is_carried()) return;
   close_flow(f, Mode::kKernel);
   record_kernel(f, why);
@@ -201,7 +201,8 @@ void apply_options(File& f) {
     apply(f.udp_flow(), o, *f.stack, is_v6(f));
     if (heard && (!wants_device_time(o) || e.stamp_frames())) return;
   }
-  give_up(f, heard ? kNoClock : heard.error());
+  const Refusal why = heard ? kNoClock : heard.error();
+  give_up(f, why, {why.why});
 }
 
 void joined(File& f, const Membership& m) {

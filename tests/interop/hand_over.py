@@ -585,5 +585,33 @@ def _(t: Test) -> None:
     is_carried(t, "A")
 
 
+# An option that only the kernel has, set amid a connection, by one that has something unread.
+WITH_OPTION = COMMON + """
+IP_RECVERR = 11
+def goes_on(s):
+    print(exactly(s, 6), s.getsockopt(0, IP_RECVERR))
+    s.sendall(b"after"); print(exactly(s, 5))
+    text = os.urandom(1 << 20)
+    t = threading.Thread(target=s.sendall, args=(text,)); t.start()
+    print(exactly(s, len(text)) == text); t.join()
+s = dial("echo")
+s.sendall(b"before"); print(exactly(s, 6))
+s.sendall(b"unread"); time.sleep(0.2)
+s.setsockopt(0, IP_RECVERR, 1)
+goes_on(s)
+"""
+
+
+@suite.case("an option that only the kernel has makes a connection the kernel's", ("vireo", "kernel"))
+def _(t: Test) -> None:
+    address = t.lab.address("B")
+    t.start("B", PYTHON, "-c", PEERS, address, str(PORT), name="peers", stack="kernel")
+    t.await_port("B", PORT)
+    client = t.start("A", PYTHON, "-u", "-c", WITH_OPTION, address, str(PORT), name="client")
+    client.wait(20)
+    t.expect(client.stdout.split("\n")[:4] == ["b'before'", "b'unread' 1", "b'after'", "True"], client.stdout + client.stderr)
+    is_carried(t, "A")
+
+
 if __name__ == "__main__":
     suite.main()

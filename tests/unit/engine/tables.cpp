@@ -34,6 +34,7 @@ std::unique_ptr<net::Snapshot> tables(const Place& at) {
     l.kind = LinkKind::kVlan;
     l.vlan = VlanId(at.vlan);
     l.lower = kEth0;
+    l.egress_qos = at.egress_qos;
   }
   s->links = std::make_shared<const Links>(std::move(links));
   s->addrs = std::make_shared<const Addrs>(

@@ -22,6 +22,7 @@ struct Place {
   bool knows_router = true;  ///< false: its Ethernet address is still asked for
   uint16_t vlan = 0;         ///< if not 0, addresses and routes are those of a VLAN upon eth0
   uint32_t mtu = 1500;
+  std::array<uint8_t, 16> egress_qos{};  ///< of the VLAN
 };
 
 std::unique_ptr<net::Snapshot> tables(const Place& at);
