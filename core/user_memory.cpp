@@ -59,5 +59,9 @@ bool can_write_pages(void* p, size_t n) noexcept {
   return can_pages(static_cast<std::byte*>(p), n, [](auto* b) { return can_write_byte(b); });
 }
 
+bool can_write_shared_pages(void* p, size_t n) noexcept {
+  return can_pages(static_cast<std::byte*>(p), n, [](auto* b) { return can_write_shared_byte(b); });
+}
+
 }  // namespace detail
 }  // namespace vireo

@@ -59,11 +59,28 @@ fault:
   return false;
 }
 
+/// As can_write_byte(), beside other threads that write it.
+[[gnu::always_inline]] inline bool can_write_shared_byte(void* p) noexcept {
+#if defined(__x86_64__)
+  asm goto("771: lock orb $0, " VIREO_PROBED VIREO_PROBE_EXIT
+           :
+           : VIREO_PROBED_AT(p)
+           : "cc"
+           : fault);
+  return true;
+fault:
+  return false;
+#else
+  return can_write_byte(p);
+#endif
+}
+
 /// The least page of any processor we run on.
 inline constexpr size_t kProbedPage = 4096;
 
 bool can_read_pages(const void* p, size_t n) noexcept;
 bool can_write_pages(void* p, size_t n) noexcept;
+bool can_write_shared_pages(void* p, size_t n) noexcept;
 
 }  // namespace detail
 
@@ -79,6 +96,11 @@ bool can_write_pages(void* p, size_t n) noexcept;
   if (n > detail::kProbedPage) [[unlikely]]
     return detail::can_write_pages(p, n);
   return detail::can_write_byte(p) && detail::can_write_byte(static_cast<std::byte*>(p) + n - 1);
+}
+/// As is_writable(), of what other threads may write meanwhile, which must not be lost: at the
+/// entry of calls that only change a part of it, and that later.
+inline bool is_writable_shared(void* p, size_t n) noexcept {
+  return detail::can_write_shared_pages(p, n);
 }
 /// The same of an object; null is none.
 template <class T>

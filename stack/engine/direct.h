@@ -140,8 +140,8 @@ inline bool has_plain_header(const TcpFlow& f) noexcept {
   using Header = wire::HeaderTemplate;
   const Egress& way = u.egress;
   const size_t n = data.iov_len;
-  if (way.generation != static_cast<uint32_t>(reader_.generation()) || n >= u.plain_room ||
-      !is_readable(data.iov_base, n)) [[unlikely]]
+  if (way.generation != static_cast<uint32_t>(reader_.generation()) || n == 0 ||
+      n >= u.plain_room || !is_readable(data.iov_base, n)) [[unlikely]]
     return false;
   const PacketRef p(pool_->take());
   if (!p) [[unlikely]]

@@ -27,6 +27,9 @@ inline void run(const struct sigaction& a, int signo, siginfo_t* info, void* con
     a.sa_handler(signo);
 }
 
+/// run(), once if SA_RESETHAND asks for that and the kernel cannot see to it.
+void run_once(const struct sigaction& a, int signo, siginfo_t* info, void* context) noexcept;
+
 /// What the kernel calls for a signal that the program handles: at once, or put off.
 void on_signal(int signo, siginfo_t* info, void* context);
 

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 
+#include <algorithm>
 #include <climits>
 #include <csignal>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 
 #include "stack/preload/call.h"
 #include "stack/preload/process_stack.h"
+#include "stack/sock/fd_table.h"
 #include "stack/sock/multiplex.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
@@ -42,14 +44,16 @@ int do_poll(pollfd* fds, nfds_t n, const timespec* timeout, const sigset_t* mask
 /// Pointers that lead nowhere the kernel refuses in its own words.
 bool is_ours(pollfd* fds, nfds_t n) {
   return process_stack() != nullptr && n != 0 && n <= kMostFds &&
-         is_writable(fds, n * sizeof(pollfd)) && sock::concerns_us({fds, n});
+         is_writable_shared(fds, n * sizeof(pollfd)) && sock::concerns_us({fds, n});
 }
 
 bool may_be_ours(int n, fd_set* read, fd_set* write, fd_set* except) {
   if (process_stack() == nullptr || n <= 0) return false;
+  n = std::min(n, fd_table().end());  // sets may be smaller than the caller says: Linux cuts, too
+  if (n == 0) return false;
   const size_t words = (static_cast<size_t>(n) + 63) / 64;
   for (fd_set* s : {read, write, except})
-    if (s != nullptr && !is_writable(s, words * 8)) return false;
+    if (s != nullptr && !is_writable_shared(s, words * 8)) return false;
   return sock::concerns_us(n, read, write, except);
 }
 

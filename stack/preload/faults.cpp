@@ -58,13 +58,9 @@ void on_fault(int signo, siginfo_t* info, void* context) {
   if (sent && blocks(signo)) {
     leave_pending(signo, *info, *static_cast<ucontext_t*>(context));
   } else if (has_handler(a) && !blocks(signo)) {
-    if ((a.sa_flags & SA_RESETHAND) != 0) {
-      const LockGuard guard(g_actions_lock);
-      store_action(signo, {});
-    }
     errno = saved;
     if (sent) return on_signal(signo, info, context);
-    run(a, signo, info, context);  // which may leave by longjmp: nothing of ours comes after it
+    run_once(a, signo, info, context);  // it may leave by longjmp: nothing of ours comes after it
     return;
   } else if (!sent || a.sa_handler != SIG_IGN) {
     // The end, by the kernel: the instruction faults again, or what was sent comes again.
@@ -72,6 +68,14 @@ void on_fault(int signo, siginfo_t* info, void* context) {
     if (sent) ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), signo, info);
   }
   errno = saved;
+}
+
+uint8_t blocked_faults() noexcept {
+  return static_cast<uint8_t>((t_blocks[0] ? 1 : 0) | (t_blocks[1] ? 2 : 0));
+}
+void set_blocked_faults(uint8_t which) noexcept {
+  t_blocks[0] = (which & 1) != 0;
+  t_blocks[1] = (which & 2) != 0;
 }
 
 bool is_watched(int signo) noexcept {
@@ -113,23 +117,28 @@ void watch_faults() noexcept {
 
 int set_mask(int how, const sigset_t* set, sigset_t* old) noexcept {
   if (!g_watching.load(std::memory_order_acquire)) return real().pthread_sigmask(how, set, old);
-  const bool blocked[] = {t_blocks[0], t_blocks[1]};
-  sigset_t ours;
+  // What the kernel does block (in a handler of the signal, or what waits) is its to know.
+  sigset_t now;
+  real().pthread_sigmask(SIG_BLOCK, nullptr, &now);
+  const bool noted[] = {t_blocks[0], t_blocks[1]};
+  bool is_real[2];
   bool wanted[2] = {};
-  if (set != nullptr) {
-    ours = *set;
-    for (size_t i = 0; i < 2; ++i) {
-      wanted[i] = sigismember(set, kFaults[i]) == 1;
-      if (wanted[i] && how != SIG_UNBLOCK) sigdelset(&ours, kFaults[i]);
-    }
+  sigset_t ours;
+  if (set != nullptr) ours = *set;
+  for (size_t i = 0; i < 2; ++i) {
+    is_real[i] = sigismember(&now, kFaults[i]) == 1;
+    if (set == nullptr) continue;
+    wanted[i] = sigismember(set, kFaults[i]) == 1;
+    if (wanted[i] && how != SIG_UNBLOCK && !is_real[i]) sigdelset(&ours, kFaults[i]);
   }
   if (const int error = real().pthread_sigmask(how, set != nullptr ? &ours : nullptr, old);
       error != 0)
     return error;
   for (size_t i = 0; i < 2; ++i) {
-    if (set != nullptr && (how == SIG_SETMASK || wanted[i]))
-      t_blocks[i] = how != SIG_UNBLOCK && wanted[i];
-    if (old != nullptr && blocked[i]) sigaddset(old, kFaults[i]);
+    const bool is_about = set != nullptr && (how == SIG_SETMASK || wanted[i]);
+    const bool blocks_it = how != SIG_UNBLOCK && wanted[i];
+    if (is_about && !(blocks_it && is_real[i])) t_blocks[i] = blocks_it;
+    if (old != nullptr && noted[i]) sigaddset(old, kFaults[i]);
   }
   return 0;
 }

@@ -8,6 +8,8 @@
 
 #include <signal.h>
 
+#include <cstdint>
+
 namespace vireo::preload {
 
 /// From here on. The calling thread blocks neither.
@@ -17,6 +19,10 @@ bool is_watched(int signo) noexcept;
 /// What the kernel is to have for what the program wants of a watched one.
 struct sigaction fault_action(const struct sigaction& user) noexcept;
 void on_fault(int signo, siginfo_t* info, void* context);
+
+/// Those that the calling thread blocks in appearance, as bits; for who runs a handler.
+uint8_t blocked_faults() noexcept;
+void set_blocked_faults(uint8_t which) noexcept;
 
 /// pthread_sigmask(3) as the program sees it. @return 0 or an errno.
 int set_mask(int how, const sigset_t* set, sigset_t* old) noexcept;

@@ -81,6 +81,11 @@ bool is_fault(int signo) {
   }
 }
 
+void unblock_faults(sigset_t& mask) noexcept {
+  sigdelset(&mask, SIGSEGV);
+  sigdelset(&mask, SIGBUS);
+}
+
 void count(const struct sigaction& a) noexcept {
   t_state.seen = t_state.seen + 1;
   if ((a.sa_flags & SA_RESTART) == 0) t_state.no_restart = t_state.no_restart + 1;
@@ -119,9 +124,20 @@ void on_signal(int signo, siginfo_t* info, void* context) {
   } else {
     // Before the program's handler returns it may leave by longjmp: nothing of ours comes after it.
     errno = saved;
-    run(a, signo, info, context);
+    run_once(a, signo, info, context);
   }
   errno = saved;
+}
+
+void run_once(const struct sigaction& a, int signo, siginfo_t* info, void* context) noexcept {
+  if ((a.sa_flags & SA_RESETHAND) != 0 && is_watched(signo)) {
+    const LockGuard guard(g_actions_lock);
+    store_action(signo, {});
+  }
+  // Where the handler returns, the kernel takes back the mask that was.
+  const uint8_t blocked = blocked_faults();
+  run(a, signo, info, context);
+  set_blocked_faults(blocked);
 }
 
 void run_deferred() noexcept {
@@ -143,8 +159,9 @@ void run_deferred() noexcept {
     for (int s = 1; s < NSIG; ++s)
       if (sigismember(&a.sa_mask, s) == 1) sigaddset(&mask, s);
     if ((a.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, d.signo);
+    unblock_faults(mask);
     real().pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-    run(a, d.signo, &d.info, &d.context);
+    run_once(a, d.signo, &d.info, &d.context);
     real().pthread_sigmask(SIG_SETMASK, &all, nullptr);
   }
   for (int s = 1; s < NSIG; ++s)
@@ -173,6 +190,8 @@ int set_action(int signo, const struct sigaction* action, struct sigaction* old)
       to_kernel.sa_sigaction = on_signal;
       to_kernel.sa_flags |= SA_SIGINFO;
     }
+    // A look at the program's memory may fault in a handler, too.
+    if (is_watched(SIGSEGV)) unblock_faults(to_kernel.sa_mask);
   }
   struct sigaction before{};
   const int result = real().sigaction(signo, action != nullptr ? &to_kernel : nullptr, &before);

@@ -273,6 +273,8 @@ void truncated_file() {
 
 sigjmp_buf g_back;
 volatile sig_atomic_t g_code = 0;
+volatile sig_atomic_t g_in_handler = 0;
+int g_fd = -1;
 void jump_back(int signo, siginfo_t* info, void*) {
   g_code = info->si_code;
   siglongjmp(g_back, signo);
@@ -320,6 +322,41 @@ void own_handlers() {
   say("once", touch(kNowhere));
   sigaction(SIGSEGV, nullptr, &was);
   note("then", was.sa_handler == SIG_DFL ? "default" : "still");
+  struct sigaction one{};
+  one.sa_handler = count;
+  one.sa_flags = static_cast<int>(SA_RESETHAND);
+  g_signals = 0;
+  sigaction(SIGSEGV, &one, nullptr);
+  raise(SIGSEGV);
+  say("raised once", g_signals);
+  sigaction(SIGSEGV, nullptr, &was);
+  note("then", was.sa_handler == SIG_DFL ? "default" : "still");
+  // As runtimes do it: the handler blocks more, takes back what it found, and leaves.
+  handle(SIGSEGV, 0, [](int signo, siginfo_t*, void*) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    siglongjmp(g_back, signo);
+  });
+  for (int i = 0; i < 3; ++i) {
+    say("a fault, its handler blocks", touch(kNowhere));
+    tried("send", [&] { return send(s, kNowhere, 10, 0); });
+  }
+  std::signal(SIGUSR2, [](int) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  });
+  raise(SIGUSR2);
+  say("a fault after a handler that blocked", touch(kNowhere));
+  struct sigaction full{};
+  full.sa_handler = [](int) { g_in_handler = send(g_fd, kNowhere, 10, 0) < 0 ? errno : 0; };
+  sigfillset(&full.sa_mask);
+  g_fd = s;
+  sigaction(SIGUSR1, &full, nullptr);
+  raise(SIGUSR1);
+  note("send in a handler that blocks all", strerrorname_np(g_in_handler));
   g_signals = 0;
   std::signal(SIGSEGV, count);
   raise(SIGSEGV);
