@@ -68,6 +68,13 @@ std::optional<std::string> obstacle(const filter::Ruleset& rules, const Passage&
   return std::nullopt;
 }
 
+/// SO_BINDTODEVICE of a listener or a UDP socket that is carried. The engine's lock held.
+IfIndex device_of(const File& f) {
+  if (f.is_udp()) return f.udp_flow().device;
+  if (!f.is_carried()) return f.listener().options.device;
+  return {};
+}
+
 /// What a carried socket is for. One that sends here and there looks its way up again.
 std::optional<Passage> passage_of(Handle h) {
   const File& f = *h.file;
@@ -85,6 +92,7 @@ std::optional<Passage> passage_of(Handle h) {
                  .local = k.local,
                  .remote = k.remote,
                  .v6only = f.flow->v6only,
+                 .interface = device_of(f),
                  .begins_there = !is_connection && k.remote.port == 0,
                  .is_established = is_connection || k.remote.port != 0};
 }

@@ -164,7 +164,7 @@ Result<void> listen(Handle h, int backlog) {
 
 void on_accept(Listener& l) { static_cast<File*>(l.owner)->ready.notify(kReadyIn); }
 
-void stop(File& f) {
+void stop(File& f, Mode then) {
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (engine == nullptr) return;
   Engine& e = *engine;
@@ -172,7 +172,7 @@ void stop(File& f) {
   if (f.flow == nullptr) return;
   e.tcp_close_listener(f.listener(), Clock::now());
   f.flow = nullptr;
-  f.mode.store(Mode::kUndecided, std::memory_order_release);
+  f.mode.store(then, std::memory_order_release);
 }
 
 void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
@@ -180,7 +180,7 @@ void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
   const int flags = libc().fcntl(fd, F_GETFL);
   if (flags >= 0 && !f.nonblock.load(std::memory_order_relaxed))
     (void)libc().fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
-  stop(f);
+  stop(f, Mode::kKernel);
   f.forced = forced;
   f.mode.store(Mode::kKernel, std::memory_order_release);
   record_kernel(f, why);

@@ -43,7 +43,7 @@ class Verdicts {
   void keep(const Passage& p, uint32_t generation, bool passes);
 
  private:
-  static constexpr size_t kMost = 64;
+  static constexpr size_t kMost = 512;
   struct Verdict {
     Passage passage;
     uint32_t generation = 0;
@@ -281,7 +281,7 @@ void on_accept(Listener& l);
 /// kernel's socket.
 ListenOptions listen_options(const File& f, int fd);
 /// shutdown(SHUT_RD) and close: ends our side. Control lock held, engine's not.
-void stop(File& f);
+void stop(File& f, Mode then = Mode::kUndecided);
 /// It is the kernel's alone from now on. Control lock held, engine's not.
 void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced);
 }  // namespace listener
