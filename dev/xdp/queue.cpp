@@ -373,6 +373,9 @@ bool XdpQueue::kick() noexcept {
   }
   uint32_t waiting = 0;
   uint32_t unseen = 0;  // rounds since the ring showed progress
+  // One that showed none in all its rounds is not tried for as long again, until it does.
+  const bool was_stuck = stuck_with_ != 0 && xsk_.tx.waiting() >= stuck_with_;
+  stuck_with_ = 0;
   for (unsigned round = 0; round < kKickRounds; ++round) {
     const long r = sys(SYS_sendto, xsk_.tx_fd(), 0, 0, MSG_DONTWAIT, 0, 0);
     if (r >= 0) [[likely]] {
@@ -390,7 +393,10 @@ bool XdpQueue::kick() noexcept {
       return true;
     }
     unseen = left == waiting ? unseen + 1 : 0;
-    if (unseen > (shows_each_batch() ? 0 : left / kBatch)) return false;
+    if (unseen > (shows_each_batch() || was_stuck ? 0 : left / kBatch)) {
+      stuck_with_ = left;
+      return false;
+    }
     waiting = left;
   }
   return false;

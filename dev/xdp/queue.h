@@ -83,8 +83,9 @@ class XdpQueue final : public Queue {
   const uint64_t pool_at_;  ///< of the pool's memory in the arena
   const uint32_t frame_shift_;
   const QueueSetup setup_;
-  uint32_t in_flight_ = 0;  ///< descriptors from TX to COMPLETION
-  bool kick_due_ = false;   ///< frames are published that the kernel has not been told of
+  uint32_t in_flight_ = 0;   ///< descriptors from TX to COMPLETION
+  bool kick_due_ = false;    ///< frames are published that the kernel has not been told of
+  uint32_t stuck_with_ = 0;  ///< frames with which the last kick gave up; 0: it did not
   mutable bool dead_ = false;
   bool busy_poll_;
   bool is_busy_poll_proved_;
