@@ -258,7 +258,7 @@ constexpr SocketOption kOptions[] = {
     kernels(IPV6(IPV6_ROUTER_ALERT_ISOLATE)),
     leaves(IPV6(IPV6_RECVERR_RFC4884)),
     leaves(IPV6(IPV6_FLOWLABEL_MGR), kSet),
-    leaves(IPV6(IPV6_FLOWINFO_SEND)),
+    kernels(IPV6(IPV6_FLOWINFO_SEND)),  // Java sets it with IP_TOS; it is about sin6_flowinfo
     leaves(IPV6(IPV6_IPSEC_POLICY), kSet),
     leaves(IPV6(IPV6_XFRM_POLICY), kSet),
     kernels(IPV6(IPV6_HDRINCL)),

@@ -508,8 +508,8 @@ void leave(File& f, int fd, const SocketOption* option) {
   if (mode == Mode::kListening) {
     listener::give_to_kernel(f, fd, why, forced_by(option));
     f.ready.notify(kModeChanged);
-  } else if (mode == Mode::kUndecided) {
-    f.forced = forced_by(option);
+  } else {
+    f.forced = forced_by(option);  // it may connect anew
   }
 }
 
@@ -518,6 +518,7 @@ Result<void> leave_connected(File& f, int fd, const SocketOption* option, int le
                              const void* value, socklen_t len) {
   if (auto ok = hand_over_connection(f, why_left(option)); !ok)
     return fail(EOPNOTSUPP, "setsockopt");
+  f.forced = forced_by(option);
   f.ready.notify(kModeChanged | kReadyIn | kReadyOut);
   return kernel_set(fd, level, name, value, len);
 }
@@ -603,8 +604,7 @@ Result<void> get_peer(File& f, Engine& e, void* value, socklen_t* len) {
   {
     const EngineGuard guard(e);
     const tcp::State s = f.flow == nullptr ? tcp::State::kClosed : tcp::state(f.tcp_flow().tcb);
-    if (s == tcp::State::kClosed || s == tcp::State::kSynSent || s == tcp::State::kTimeWait)
-      return fail(ENOTCONN, "getsockopt");
+    if (s == tcp::State::kClosed || s == tcp::State::kTimeWait) return fail(ENOTCONN, "getsockopt");
     peer = f.flow->key.remote;
   }
   sockaddr_storage sa{};
@@ -640,9 +640,12 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
     if (!is_there) return fail(ENOTCONN, "getsockopt");
     return give_int(AF_INET6, value, len);
   }
-  if (level == IPPROTO_IPV6 && name == IPV6_PATHMTU && f.is_tcp()) {
+  if (level == IPPROTO_IPV6 && name == IPV6_PATHMTU && f.is_tcp() &&
+      f.domain.load(std::memory_order_relaxed) == AF_INET6) {
     const EngineGuard guard(e);
     ip6_mtuinfo info{};
+    if (is_readable(len) && static_cast<int>(*len) < static_cast<int>(sizeof info))
+      return fail(EINVAL, "getsockopt");
     info.ip6m_mtu = f.flow != nullptr ? f.tcp_flow().egress.mtu : 0;
     if (info.ip6m_mtu == 0) return fail(ENOTCONN, "getsockopt");
     return give(info, value, len);

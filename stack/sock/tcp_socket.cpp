@@ -357,6 +357,10 @@ Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "connect");
     if (f.mode.load(std::memory_order_relaxed) == Mode::kListening) listener::stop(f);
+    // What kept it as a listener with the kernel says nothing of it as a client.
+    const Carriage why = f.forced.why;
+    if (why != Carriage::kOption && why != Carriage::kNamespace && why != Carriage::kInherited)
+      f.forced = {};
     if (f.mode.load(std::memory_order_relaxed) == Mode::kCarried) {
       Engine& e = *f.engine.load(std::memory_order_relaxed);
       EngineGuard guard(e);

@@ -182,7 +182,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
 }
 
 void give_up(File& f, const Refusal& why, Forced forced) {
-  f.forced = forced;
+  change(f, [&] { f.forced = forced; });
   if (!f.is_carried()) return;
   close_flow(f, Mode::kKernel);
   record_kernel(f, why);
