@@ -75,8 +75,8 @@ Stack::Parts parts_of_host(int which) {
   }
   const std::string device = "softnic" + std::to_string(which - 1);
   const Shape shape = g_shape;
-  return {s,
-          [=](const net::Link& link, Arena& arena) -> Carried<std::unique_ptr<Device>> {
+  return {.settings = s,
+          .opener = [=](const net::Link& link, Arena& arena) -> Carried<std::unique_ptr<Device>> {
             const VerbsTarget target{.device = device, .mtu = link.mtu, .mac = link.mac};
             const VerbsOptions options{.rx_frames = shape.rx_frames,
                                        .tx_frames = shape.tx_frames,
@@ -89,7 +89,8 @@ Stack::Parts parts_of_host(int which) {
               return std::unexpected(Refusal{Carriage::kDevice, d.error().code, d.error().where});
             return std::move(*d);
           },
-          /*want_helper=*/false, /*want_mourner=*/false, /*may_have_rings=*/true};
+          .want_helper = false,
+          .may_have_rings = true};
 }
 
 World::World(const Shape& shape) : shape_(shape) {
