@@ -51,7 +51,16 @@ struct Shape {
   std::span<uint8_t> covered = {};  // bytes that may be flipped and that a checksum covers
   std::span<uint8_t> l4 = {};       // of TCP, and of UDP with a checksum: header and payload
   size_t field = 0;                 // of the checksum, in those
+  uint32_t pseudo = 0;              // sum of the pseudo-header, modulo 0xffff
 };
+
+/// The one's complement sum of a region that starts on an even byte of the checksummed text, modulo
+/// 0xffff.
+inline uint32_t sum16(std::span<const uint8_t> bytes) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) sum += i % 2 == 0 ? bytes[i] * 256u : bytes[i];
+  return static_cast<uint32_t>(sum % 0xffff);
+}
 
 inline Shape inspect(std::span<uint8_t> frame) {
   Shape shape;
@@ -69,16 +78,19 @@ inline Shape inspect(std::span<uint8_t> frame) {
   }
   uint8_t protocol = 0;
   size_t end = 0;
+  std::span<const uint8_t> addresses;
   if (type == ETH_P_IP && at + 20 <= frame.size()) {
     const size_t header = size_t{frame[at] & 15u} * 4;
     if ((load16(&frame[at + 6]) & 0x3fff) != 0)
       return shape;  // fragments: their checksum is elsewhere
     protocol = frame[at + 9];
     end = at + load16(&frame[at + 2]);
+    addresses = frame.subspan(at + 12, 8);
     at += header;
   } else if (type == ETH_P_IPV6 && at + 40 <= frame.size()) {
     protocol = frame[at + 6];
     end = at + 40 + load16(&frame[at + 4]);
+    addresses = frame.subspan(at + 8, 32);
     at += 40;
     shape.discovery =
         protocol == IPPROTO_ICMPV6 && at < frame.size() && frame[at] >= 130 && frame[at] <= 143;
@@ -96,15 +108,8 @@ inline Shape inspect(std::span<uint8_t> frame) {
   }
   shape.covered = frame.subspan(at + skip, end - at - skip);
   shape.l4 = frame.subspan(at, end - at);
+  shape.pseudo = (sum16(addresses) + protocol + static_cast<uint32_t>(end - at)) % 0xffff;
   return shape;
-}
-
-/// The one's complement sum of a region that starts on an even byte of the checksummed text, modulo
-/// 0xffff.
-inline uint32_t sum16(std::span<const uint8_t> bytes) {
-  uint64_t sum = 0;
-  for (size_t i = 0; i < bytes.size(); ++i) sum += i % 2 == 0 ? bytes[i] * 256u : bytes[i];
-  return static_cast<uint32_t>(sum % 0xffff);
 }
 
 /// Makes the checksum of which the sender has left the sum of the pseudo-header, as a NIC does.
@@ -116,17 +121,27 @@ inline void finish(std::span<uint8_t> frame) {
   shape.l4[shape.field + 1] = static_cast<uint8_t>(sum);
 }
 
-/// Flips 1 to 3 bits, more if those cancel out, so that the checksum is wrong afterwards.
+/// Its receiver may take it for a frame whose checksum is left to a NIC.
+inline bool looks_unfinished(const Shape& shape) {
+  return sum16(shape.l4.subspan(shape.field, 2)) == shape.pseudo;
+}
+
+/// Flips 1 to 3 bits, more if those cancel out, so that the checksum is wrong afterwards, and not
+/// what one is that is still to be made: one frame in 65,535 has that by chance.
 /// @return false if there is nothing to corrupt.
 inline bool corrupt(const Shape& shape, const Dice& dice, uint64_t frame) {
   const std::span<uint8_t> bytes = shape.covered;
   if (bytes.empty()) return false;
+  const bool keeps_field = bytes.data() > shape.l4.data() + shape.field;
+  if (keeps_field && looks_unfinished(shape)) return false;
   const uint32_t before = sum16(bytes);
   const uint64_t flips = 1 + dice.roll(frame, Draw::bits) % 3;
   for (uint64_t i = 0, done = 0; i < 64; ++i) {
     const uint64_t bit = dice.roll(frame, Draw::bits, i + 1) % (bytes.size() * 8);
     bytes[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
-    if (++done >= flips && sum16(bytes) != before) return true;
+    if (++done < flips) continue;
+    if (!keeps_field && looks_unfinished(shape)) shape.l4[shape.field] ^= 1;
+    if (sum16(bytes) != before) return true;
   }
   return sum16(bytes) != before;
 }
