@@ -3,15 +3,12 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 
-#include <algorithm>
-#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
 
 #include "stack/preload/call.h"
 #include "stack/preload/process_stack.h"
-#include "stack/sock/fd_table.h"
 #include "stack/sock/multiplex.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
@@ -35,26 +32,16 @@ class Timeout {
   std::optional<timespec> value_;
 };
 
-constexpr nfds_t kMostFds = INT_MAX / sizeof(pollfd);
-
 int do_poll(pollfd* fds, nfds_t n, const timespec* timeout, const sigset_t* mask) {
   return call(Restart::kNever, {}, [&] { return sock::poll({fds, n}, timeout, mask); });
 }
 
-/// Pointers that lead nowhere the kernel refuses in its own words.
 bool is_ours(pollfd* fds, nfds_t n) {
-  return process_stack() != nullptr && n != 0 && n <= kMostFds &&
-         is_writable_shared(fds, n * sizeof(pollfd)) && sock::concerns_us({fds, n});
+  return process_stack() != nullptr && sock::concerns_us({fds, n});
 }
 
 bool may_be_ours(int n, fd_set* read, fd_set* write, fd_set* except) {
-  if (process_stack() == nullptr || n <= 0) return false;
-  n = std::min(n, fd_table().end());  // sets may be smaller than the caller says: Linux cuts, too
-  if (n == 0) return false;
-  const size_t words = (static_cast<size_t>(n) + 63) / 64;
-  for (fd_set* s : {read, write, except})
-    if (s != nullptr && !is_writable_shared(s, words * 8)) return false;
-  return sock::concerns_us(n, read, write, except);
+  return process_stack() != nullptr && sock::concerns_us(n, read, write, except);
 }
 
 /// A timeout or a mask may be missing, but not lead nowhere.

@@ -127,10 +127,8 @@ long timed(timespec* timeout, Call&& make) noexcept {
 }
 
 bool polls_ours(const long (&a)[6]) noexcept {
-  auto* const fds = reinterpret_cast<pollfd*>(a[0]);
-  const auto n = static_cast<unsigned>(a[1]);
-  return process_stack() != nullptr && n != 0 && n <= INT_MAX / sizeof(pollfd) &&
-         is_writable_shared(fds, n * sizeof(pollfd)) && sock::concerns_us({fds, n});
+  return process_stack() != nullptr &&
+         sock::concerns_us({reinterpret_cast<pollfd*>(a[0]), static_cast<unsigned>(a[1])});
 }
 
 long ppoll_by_number(const long (&a)[6]) noexcept {
@@ -142,16 +140,9 @@ long ppoll_by_number(const long (&a)[6]) noexcept {
 }
 
 bool selects_ours(const long (&a)[6]) noexcept {
-  if (process_stack() == nullptr) return false;
-  const int n = std::min(static_cast<int>(a[0]), fd_table().end());
-  if (n <= 0) return false;
-  fd_set* sets[3];
-  for (int i = 0; i < 3; ++i) {
-    sets[i] = reinterpret_cast<fd_set*>(a[i + 1]);
-    if (sets[i] != nullptr && !is_writable_shared(sets[i], (static_cast<size_t>(n) + 63) / 64 * 8))
-      return false;
-  }
-  return sock::concerns_us(n, sets[0], sets[1], sets[2]);
+  const auto set = [&](int i) { return reinterpret_cast<fd_set*>(a[i]); };
+  return process_stack() != nullptr &&
+         sock::concerns_us(static_cast<int>(a[0]), set(1), set(2), set(3));
 }
 
 long pselect_by_number(const long (&a)[6]) noexcept {

@@ -377,8 +377,8 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
     // Another thread may have put another file under the number (dup2) or closed it: Linux waits on
     // for the listener that it found.
-    const bool has_name = fd_table().find(h.fd).file == h.file;
-    const WaitFor what{h, *deadline, static_cast<short>(has_name ? POLLIN : 0),
+    const auto has_name = [&] { return fd_table().find(h.fd).file == h.file; };
+    const WaitFor what{h, *deadline, static_cast<short>(has_name() ? POLLIN : 0),
                        f.stack->settings().rx_udp_poll_os_ratio};
     const auto woken = wait_until(e, what, signals, [&] {
       return f.mode.load(std::memory_order_relaxed) != Mode::kListening ||
@@ -386,7 +386,7 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     });
     if (!woken) return std::unexpected(woken.error());
     if (*woken == Woken::kKernel) {
-      if (fd_table().find(h.fd).file != h.file) continue;
+      if (!has_name()) continue;
       guard.unlock();
       auto fd = kernel_accept(h, addr, len, flags);
       if (fd || fd.error().code != EAGAIN) return fd;

@@ -22,10 +22,11 @@
 namespace vireo::sock {
 
 /// Some descriptor in `fds` is carried, listening or an epoll that holds such: the kernel's own
-/// poll would not do.
-bool concerns_us(std::span<const pollfd> fds) noexcept;
+/// poll would not do. None if they are too many, or lie where nothing can be written: that the
+/// kernel refuses in its own words.
+bool concerns_us(std::span<pollfd> fds) noexcept;
 /// The same for select's sets; any may be null.
-bool concerns_us(int nfds, const fd_set* read, const fd_set* write, const fd_set* except) noexcept;
+bool concerns_us(int nfds, fd_set* read, fd_set* write, fd_set* except) noexcept;
 
 /// poll(2)/ppoll(2). @return how many descriptors have revents.
 Result<int> poll(std::span<pollfd> fds, const timespec* timeout, const sigset_t* mask);

@@ -1,5 +1,6 @@
 // poll(2) and select(2) over descriptors of ours and the kernel's: ours by their readiness and a
 // temporary watcher each, the kernel's by one ppoll of what is the kernel's.
+#include <algorithm>
 #include <climits>
 #include <memory>
 #include <new>
@@ -344,13 +345,21 @@ constexpr short kClosed = POLLNVAL;
 
 }  // namespace
 
-bool concerns_us(std::span<const pollfd> fds) noexcept {
+bool concerns_us(std::span<pollfd> fds) noexcept {
+  if (fds.empty() || fds.size() > INT_MAX / sizeof(pollfd) ||
+      !is_writable_shared(fds.data(), fds.size_bytes()))
+    return false;
   for (const pollfd& p : fds)
     if (concerns_us(p.fd)) return true;
   return false;
 }
 
-bool concerns_us(int nfds, const fd_set* read, const fd_set* write, const fd_set* except) noexcept {
+bool concerns_us(int nfds, fd_set* read, fd_set* write, fd_set* except) noexcept {
+  nfds = std::min(nfds, fd_table().end());  // sets may be smaller than is said: Linux cuts, too
+  if (nfds <= 0) return false;
+  const size_t bytes = (static_cast<size_t>(nfds) + kWordBits - 1) / kWordBits * sizeof(long);
+  for (fd_set* s : {read, write, except})
+    if (s != nullptr && !is_writable_shared(s, bytes)) return false;
   bool yes = false;
   for_each_fd(nfds, read, write, except,
               [&](int fd, bool, bool, bool) { return !(yes = concerns_us(fd)); });
