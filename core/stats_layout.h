@@ -14,7 +14,7 @@
 namespace vireo {
 
 inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
-inline constexpr uint32_t kStatsVersion = 10;
+inline constexpr uint32_t kStatsVersion = 11;
 inline constexpr uint32_t kStatsSockets =
     1024;  // slots; sockets beyond them are counted in the engine only
 inline constexpr uint32_t kStatsEngines = 32;
@@ -84,6 +84,8 @@ struct EngineStats {
   // As the devices counted them (dev/device.h, QueueLosses), looked up once a second.
   Counter rx_lost_ring_full, rx_lost_no_frame, rx_starved, rx_refused, tx_refused, queue_restarts;
   Counter listen_overflows, syn_cookies_sent, syn_cookies_received, syn_cookies_failed;
+  // Packets put together of their fragments, and those that were not (RFC 4293, ipReasmOKs).
+  Counter reassembled, reassembly_fails;
   // RFC 7413, as a server: connections open by their SYN; of them by a cookie of the backup key;
   // and cookies of no key of ours.
   Counter fast_opens, fast_opens_old_key, fast_opens_refused;

@@ -72,6 +72,8 @@ inline constexpr std::array kEngineCounters{
     CounterName<EngineStats>{"syn_cookies_sent", &EngineStats::syn_cookies_sent},
     CounterName<EngineStats>{"syn_cookies_received", &EngineStats::syn_cookies_received},
     CounterName<EngineStats>{"syn_cookies_failed", &EngineStats::syn_cookies_failed},
+    CounterName<EngineStats>{"reassembled", &EngineStats::reassembled},
+    CounterName<EngineStats>{"reassembly_fails", &EngineStats::reassembly_fails},
     CounterName<EngineStats>{"fast_opens", &EngineStats::fast_opens},
     CounterName<EngineStats>{"fast_opens_old_key", &EngineStats::fast_opens_old_key},
     CounterName<EngineStats>{"fast_opens_refused", &EngineStats::fast_opens_refused},

@@ -92,6 +92,7 @@ struct HostLink {
 struct HostOnWire {
   std::span<const HostLink> links;
   std::span<const IpAddr> addresses;  ///< unicast, of both families
+  bool fragments = false;  ///< those of packets for its flows are wanted, where a device knows them
 };
 
 /// How full a receive ring is.

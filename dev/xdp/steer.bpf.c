@@ -2,10 +2,11 @@
 // on, everything else to the kernel untouched. Exact 5-tuple first, then local address and port,
 // then port alone, which means the host's own addresses: what it forwards, what is for another
 // station and what has the tag of a VLAN that is not here are the kernel's. An ICMP error goes
-// where the flow it quotes goes. Fragments, IPv6 extension headers and malformed frames are the
-// kernel's, and so are datagrams that a kernel on this host has joined, where the driver does not
-// part them. Runs in the driver (native) or in the stack (generic), once a frame: no hash look-up
-// where the port has a single rule, one for an exact hit.
+// where the flow it quotes goes. Fragments go where the one that came first goes, which is the
+// kernel if that did not name the ports. IPv6's other extension headers and malformed frames are
+// the kernel's, and so are datagrams that a kernel on this host has joined, where the driver does
+// not part them. Runs in the driver (native) or in the stack (generic), once a frame: no hash
+// look-up where the port has a single rule, one for an exact hit.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -53,6 +54,13 @@ struct {
 } local6 SEC(".maps");
 
 struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, 4096);
+  __type(key, struct steer_fragment);
+  __type(value, __u64);
+} fragments SEC(".maps");
+
+struct {
   __uint(type, BPF_MAP_TYPE_XSKMAP);
   __uint(max_entries, 1);
   __type(key, __u32);
@@ -76,6 +84,13 @@ struct vlan_tag {
   __be16 tci, next_proto;
 };
 
+/* IPv6's Fragment header (RFC 8200 4.5). */
+struct frag6 {
+  __u8 next, reserved;
+  __be16 offset;
+  __be32 id;
+};
+
 struct icmp_head {
   __u8 type, code;
   __be16 sum;
@@ -84,6 +99,7 @@ struct icmp_head {
 
 #define IP_FRAGMENT bpf_htons(0x3fff) /* more-fragments or offset */
 #define IP_OFFSET bpf_htons(0x1fff)
+#define IP6_OFFSET bpf_htons(0xfff8)
 
 static __always_inline int is_carried(__u8 proto) {
   return proto == IPPROTO_TCP || proto == IPPROTO_UDP;
@@ -124,8 +140,10 @@ struct scratch {
   } quoted;
   struct ports ports;
   struct udphdr udp;
+  __u64 mark;
 };
-_Static_assert(sizeof(struct steer_exact6) == 5 * 8 && sizeof(struct steer_local6) == 3 * 8,
+_Static_assert(sizeof(struct steer_exact6) == 5 * 8 && sizeof(struct steer_local6) == 3 * 8 &&
+                   sizeof(struct steer_fragment) == 5 * 8,
                "words");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are made for this order of bytes");
 
@@ -318,6 +336,42 @@ static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
   return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 }
 
+/* A fragment whose key is in the scratch, and where the ports that it names go, if it does. */
+static __always_inline int fragment(const struct frame* f, __s64 tag) {
+  struct scratch* const s = f->scratch;
+  const __u64 now = bpf_ktime_get_ns();
+  const __u64* const known = bpf_map_lookup_elem(&fragments, s->key);
+  const int is_known = known && (__s64)(now - *known) < (__s64)STEER_FRAGMENT_NS;
+  const int is_ours = is_known ? *known & STEER_FRAGMENT_OURS : tag != NO_RULE;
+  const int verdict = is_ours ? to_socket(f->ctx, tag == NO_RULE ? 0 : (__u32)tag) : XDP_PASS;
+  if (!is_known) {
+    s->mark = (now & ~(__u64)STEER_FRAGMENT_OURS) | (verdict == XDP_PASS ? 0 : STEER_FRAGMENT_OURS);
+    bpf_map_update_elem(&fragments, s->key, &s->mark, BPF_ANY);
+  }
+  return verdict;
+}
+
+static __always_inline int fragment4(const struct frame* f, const struct iphdr* ip, __s64 tag) {
+  const int is_group = (ip->daddr & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
+  if (!may_hear4(f, ip->daddr) || (!is_group && !is_own4(f, ip->daddr))) return XDP_PASS;
+  __u64* const k = f->scratch->key; /* struct steer_fragment */
+  k[0] = two(ip->saddr, ip->daddr);
+  k[1] = k[2] = k[3] = 0;
+  k[4] = two(ip->id, ports_of(4, ip->protocol));
+  return fragment(f, tag);
+}
+
+static __always_inline int fragment6(const struct frame* f, const struct ipv6hdr* ip,
+                                     const struct frag6* part, __s64 tag) {
+  if (!may_hear6(f, &ip->daddr) || (ip->daddr.s6_addr[0] != 0xff && !is_own6(f, &ip->daddr)))
+    return XDP_PASS;
+  __u64* const k = f->scratch->key; /* struct steer_fragment */
+  put6(k, &ip->saddr);
+  put6(k + 2, &ip->daddr);
+  k[4] = two(part->id, 6);
+  return fragment(f, tag);
+}
+
 /* RFC 792: the error quotes the IP header we sent and 8 bytes more, so its source is our side. Of a
    datagram only its own socket hears, which is connected: for the others the kernel has the error
    queue of the socket beneath. That a packet was too big is for all who send that way. */
@@ -382,11 +436,14 @@ int vireo_steer(struct xdp_md* ctx) {
   if (type == bpf_htons(ETH_P_IP)) {
     const struct iphdr* ip = at;
     if ((const void*)(ip + 1) > end) return XDP_PASS;
-    if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & IP_FRAGMENT)) return XDP_PASS;
+    if (ip->version != 4 || ip->ihl < 5) return XDP_PASS;
+    const __be16 part = ip->frag_off & IP_FRAGMENT;
+    if (part && !host.takes_fragments) return XDP_PASS;
     /* Where a header of any length ends is a number, and no pointer: to add an unknown one to a
        pointer into the frame needs CAP_PERFMON. */
     const __u32 behind = l3 + ip->ihl * 4;
     if (is_carried(ip->protocol)) {
+      if (part & IP_OFFSET) return fragment4(&f, ip, NO_RULE);
       struct ports p;
       if (ip->ihl == 5) {
         const struct ports* there = (const void*)(ip + 1);
@@ -397,12 +454,13 @@ int vireo_steer(struct xdp_md* ctx) {
         p = scratch.ports;
       }
       const __s64 tag = find4(&f, &ip->protocol, ip->daddr, ip->saddr, p.dest, p.source);
+      if (part) return fragment4(&f, ip, tag);
       if (brings_joined && ip->protocol == IPPROTO_UDP &&
           is_unfinished(&f, behind, (const __be16*)&ip->saddr, 4))
         return XDP_PASS;
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
-    if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(&f, ip, behind))
+    if (ip->protocol == IPPROTO_ICMP && !part && is_quoted4_carried(&f, ip, behind))
       return to_socket(ctx, 0);
     return XDP_PASS;
   }
@@ -410,11 +468,24 @@ int vireo_steer(struct xdp_md* ctx) {
   if (type == bpf_htons(ETH_P_IPV6)) {
     const struct ipv6hdr* ip = at;
     if ((const void*)(ip + 1) > end || ip->version != 6) return XDP_PASS;
-    if (is_carried(ip->nexthdr)) {
-      const struct ports* p = (const void*)(ip + 1);
+    const __u8* proto = &ip->nexthdr;
+    const struct ports* p = (const void*)(ip + 1);
+    const struct frag6* part = 0;
+    if (*proto == IPPROTO_FRAGMENT) {
+      part = (const void*)(ip + 1);
+      if ((const void*)(part + 1) > end || !host.takes_fragments) return XDP_PASS;
+      proto = &part->next;
+      p = (const void*)(part + 1);
+      /* Two pointers, and no number that is added to one: that would need CAP_PERFMON. */
+      asm volatile("" : "+r"(proto), "+r"(p));
+      if (is_carried(*proto) && (part->offset & IP6_OFFSET))
+        return fragment6(&f, ip, part, NO_RULE);
+    }
+    if (is_carried(*proto)) {
       if ((const void*)(p + 1) > end) return XDP_PASS;
-      const __s64 tag = find6(&f, &ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
-      if (brings_joined && ip->nexthdr == IPPROTO_UDP &&
+      const __s64 tag = find6(&f, proto, &ip->daddr, &ip->saddr, p->dest, p->source);
+      if (part) return fragment6(&f, ip, part, tag);
+      if (brings_joined && *proto == IPPROTO_UDP &&
           is_unfinished(&f, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
         return XDP_PASS;
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;

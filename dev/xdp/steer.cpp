@@ -345,6 +345,8 @@ void Steering::set_host(const HostOnWire& host) {
   const std::lock_guard hold(lock_);
   set_links(host.links);
   set_addresses(host.addresses);
+  std::atomic_ref(static_cast<Arrays*>(arrays_.base())->host.takes_fragments)
+      .store(host.fragments ? 1 : 0, std::memory_order_relaxed);
 }
 
 void Steering::set_links(std::span<const HostLink> links) noexcept {

@@ -56,7 +56,20 @@ struct steer_host {
   __be32 v4[STEER_FIRST_V4]; /* 0: none */
   __u8 v6[STEER_FIRST_V6][16];
   __u8 more_v4, more_v6; /* the others are in the tables */
+  __u8 takes_fragments;
 };
+
+/* By which the fragments of a packet know each other. */
+struct steer_fragment {
+  __u64 addresses[4]; /* as they lie in the IP header, the rest 0 */
+  __u32 id;           /* as it lies there */
+  __u16 version;
+  __u16 proto; /* IPv4 */
+};
+/* Who has them: what the one that came first said, and when, in ns with this bit instead of the
+   lowest. After that time it says nothing of what comes. */
+#define STEER_FRAGMENT_OURS 1U
+#define STEER_FRAGMENT_NS 30000000000ULL
 
 /* The rule of a port that has one IPv4 rule and no more, as most have: an array is a cache line
    where a hash table is three. An all-zero address is a wildcard here, too; the remote port is then

@@ -44,6 +44,7 @@ Engine::Engine(EngineId id, const EngineConfig& config, DeviceOpener opener, net
       uneasy_below_(short_below_),
       resets_(kResetsPerSecond),
       challenges_(kChallengesPerSecond),
+      reassembly_(pool_->size() / 8),
       wheel_(Clock::now()),
       leases_(config.port_leases) {
   secret_ = config.secret.k0 != 0 ? config.secret : tcp::IsnSecret::random();
@@ -60,6 +61,7 @@ Engine::~Engine() {
   for (RxDesc& d : burst_) d.packet.reset();
   partial_.reset();
   partial_rest_.clear();
+  reassembly_.clear();
   owned_ports_.clear();  // devices and queues return their frames before the pool ends
 }
 
@@ -155,6 +157,7 @@ bool Engine::full_turn(Instant now, unsigned frames) noexcept {
     expire_time_waits(now);
     expire_records(now);
     expire_path_mtus(now);
+    expire_fragments(now);
     if (now - waiters_retried_ >= kRetryWaiters) retry_waiters(now);
   }
   frames_unbooked_ += frames;
@@ -203,6 +206,7 @@ void Engine::reap_and_refill() noexcept {
 void Engine::publish_deadline(Instant now) noexcept {
   deadlines_moved_ = !riding_.empty();  // the next turn counts for their ride
   Instant d = std::min(wheel_.next_deadline(), pmtu_.first_expiry());
+  d = std::min(d, reassembly_.first_expiry());
   if (!time_wait_queue_.empty()) d = std::min(d, time_wait_queue_.front().until);
   d = std::min(d, syns_.next_deadline());
   if (!stalled_.empty()) d = std::min(d, waiters_retried_ + kRetryWaiters);

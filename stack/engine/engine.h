@@ -32,6 +32,7 @@
 #include "stack/engine/syn_table.h"
 #include "stack/ip/icmp_error.h"
 #include "stack/ip/pmtu.h"
+#include "stack/ip/reassembly.h"
 #include "stack/net/lookup.h"
 #include "stack/net/netlink.h"
 #include "stack/net/snapshot.h"
@@ -276,6 +277,10 @@ class Engine {
   bool stamp_frames();
   /// The open or openable port that owns `local`; refusal kLoopback/kInterface where there is none.
   Carried<Port*> port_of_address(const IpAddr& local);
+
+  /// Devices are to bring fragments of what is carried, too, which are put together here; or they
+  /// are the kernel's, who shows each to its packet filter.
+  void take_fragments(bool on);
 
   /// What route() and a bind to `local` find; opens what they would.
   Carried<Reach> reach(const RouteRequest& request);
@@ -652,6 +657,9 @@ class Engine {
   unsigned receive_many(Port& port, Queue& queue, unsigned n, Instant now) noexcept;
   void receive_buffer(Port& port, RxDesc& desc, bool alone, Instant now) noexcept;
   void receive_frame(Port& port, RxDesc& desc, PacketChain rest, Instant now) noexcept;
+  bool make_whole(const Port& port, wire::ParsedFrame& f, PacketRef& first, PacketChain& rest,
+                  Instant now) noexcept;
+  void expire_fragments(Instant now) noexcept;
   void receive_tcp(Port& port, const wire::ParsedFrame& frame, const std::byte* eth,
                    PacketChain packet, uint32_t segments, Instant now) noexcept;
   void receive_udp(const Port& port, const wire::ParsedFrame& frame, PacketChain packet) noexcept;
@@ -948,6 +956,8 @@ class Engine {
   std::unique_ptr<FastOpenClient> fast_open_client_;  ///< null: nobody wished for it
   ReplyLimit resets_;                                 ///< to strangers
   ReplyLimit challenges_;                             ///< to those who knock wrongly
+  ip::Reassembly reassembly_;
+  bool takes_fragments_ = true;  ///< take_fragments()
   Instant syn_asked_{};  ///< when a neighbour was asked for to answer a SYN
   Instant flood_warned_ = Instant::from_ns(INT64_MIN / 2);
   RxDesc burst_[kBurst];

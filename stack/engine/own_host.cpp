@@ -43,7 +43,14 @@ void Engine::tell_host(Port& port) {
     }
     if (std::ranges::find(addresses, a.addr) == addresses.end()) addresses.push_back(a.addr);
   }
-  port.device->set_host({links, addresses});
+  port.device->set_host({links, addresses, takes_fragments_});
+}
+
+void Engine::take_fragments(bool on) {
+  if (takes_fragments_ == on) return;
+  takes_fragments_ = on;
+  for (Port* p : ports_)
+    if (!p->dead) tell_host(*p);
 }
 
 /// Behind a change of the kernel's tables. Until now the kernel had what came for an address that

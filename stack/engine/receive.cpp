@@ -92,19 +92,23 @@ void Engine::receive_buffer(Port& port, RxDesc& d, bool alone, Instant now) noex
 
 void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now) noexcept {
   deadlines_moved_ = true;
-  PacketBuf& p = *d.packet;
   PacketRef owned = std::move(d.packet);
   stats_.rx_packets.add();
-  stats_.rx_bytes.add(p.length + rest.bytes());
-  const ParsedFrame f = wire::parse_frame(p.bytes(), rest.bytes());
+  stats_.rx_bytes.add(owned->length + rest.bytes());
+  ParsedFrame f = wire::parse_frame(owned->bytes(), rest.bytes());
   if (!f) [[unlikely]] {
-    stats_.rx_malformed.add();
-    return;
+    if (f.error != wire::ParseError::kFragment) {
+      stats_.rx_malformed.add();
+      return;
+    }
+    if (!make_whole(port, f, owned, rest, now)) return;
+    d.flags = RxFlags::kIpOk;
   }
   if (f.proto == IpProto::kIcmp || f.proto == IpProto::kIcmpV6) [[unlikely]] {
     receive_icmp(f, now);
     return;
   }
+  PacketBuf& p = *owned;
   d.packet = std::move(owned);
   if ((!has(d.flags, RxFlags::kIpOk) && !wire::ipv4_header_ok(f)) || !l4_is_good(f, d, rest))
       [[unlikely]] {
@@ -121,6 +125,35 @@ void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now)
     receive_tcp(port, f, eth, std::move(packet), segments_of(d.flags), now);
   else
     receive_udp(port, f, std::move(packet));
+}
+
+/// Of a fragment, `f`, that lies in `first` and `rest`. @return false: the packet is not complete,
+/// or not sound; else it lies there now, and `f` tells of it.
+[[gnu::noinline]] bool Engine::make_whole(const Port& port, ParsedFrame& f, PacketRef& first,
+                                          PacketChain& rest, Instant now) noexcept {
+  PacketChain fragment(std::move(first));
+  fragment.append(std::move(rest));
+  // Queues grow no more, and this is one.
+  if (pool_->free_count() < low_water_) fragment.clear();
+  PacketChain whole;
+  if (!fragment.empty()) {
+    const uint32_t wire = port.link.index.value() << 12 | (f.tags != 0 ? f.vlan().value() : 0U);
+    whole = reassembly_.add(f, wire, std::move(fragment), now);
+  }
+  stats_.reassembly_fails.set(reassembly_.fails());
+  if (whole.empty()) return false;
+  stats_.reassembled.add();
+  first = whole.pop_front();
+  rest = std::move(whole);
+  f = wire::parse_frame(first->bytes(), rest.bytes());
+  if (f) return true;
+  stats_.rx_malformed.add();
+  return false;
+}
+
+void Engine::expire_fragments(Instant now) noexcept {
+  reassembly_.expire(now);
+  stats_.reassembly_fails.set(reassembly_.fails());
 }
 
 void Engine::receive_tcp(Port& port, const ParsedFrame& f, const std::byte* eth, PacketChain packet,

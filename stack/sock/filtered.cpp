@@ -1,6 +1,7 @@
 // Carried or not, by the host's packet filter: a socket that it would keep packets from stays with
 // the kernel, which asks it. What is judged is the socket as it is when it binds or connects; if
-// the rules change, listeners and UDP sockets are judged again.
+// the rules change, listeners and UDP sockets are judged again. Fragments, of which a rule may see
+// each by itself, are carried where there are no rules at all.
 #include <algorithm>
 #include <functional>
 #include <string_view>
@@ -158,6 +159,10 @@ void Stack::judge_again() {
         "the host's packet filter has changed, but its rules cannot be read any more "
         "(CAP_NET_ADMIN "
         "is needed): those that were read before are respected");
+  for (unsigned i = 0; i < engine_count(); ++i) {
+    const EngineGuard guard(*engines_[i]);
+    engines_[i]->take_fragments(filter_->is_empty());
+  }
   unsigned given = 0;
   unsigned kept = 0;
   const char* by = "";

@@ -147,6 +147,7 @@ Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
   auto engine = Engine::create(EngineId(static_cast<uint16_t>(id)), config, opener_, *mirror_,
                                socket_events(), stats().engines[id]);
   if (!engine) return refuse(engine.error());
+  (*engine)->take_fragments(!is_filtered(*this));
   return std::move(*engine);
 }
 

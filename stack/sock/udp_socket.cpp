@@ -1,6 +1,6 @@
 // A UDP socket: which flow it has, and how bind, connect, groups and options change it. The
 // kernel's socket beneath does every call too: it owns the port, the membership and the error
-// queue, and it receives what is not steered to us (loopback, fragments, other interfaces).
+// queue, and it receives what is not steered to us (loopback, other interfaces).
 #include "stack/sock/sockets.h"
 
 namespace vireo::udp_socket {

@@ -33,7 +33,7 @@ enum class ParseError : uint8_t {
   kTooManyTags,      ///< three or more
   kNotIp,            ///< another EtherType
   kBadIpHeader,      ///< version, header length or total length contradict
-  kFragment,         ///< the kernel's business
+  kFragment,         ///< parse_fragment() reads it
   kExtension,        ///< an IPv6 extension header we do not pass: source routes, too many, unknown
   kUnknownProtocol,  ///< neither TCP, UDP nor ICMP of the family
   kBadL4Header,      ///< TCP data offset or UDP length contradict

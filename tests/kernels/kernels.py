@@ -63,6 +63,7 @@ def wires(title: str, *options: str, only: str = "to vireo|to kernel|doctor") ->
 MACHINES = [
     Machine("device", modules=("veth",), steps=[
         program("AF_XDP", "device/xdp/xdp_steering", "Native/*"),
+        program("AF_XDP", "device/xdp/xdp_fragments", "Native/*"),
         program("AF_XDP", "device/xdp/xdp_sharing"),
         # Packets of several frames are Linux 6.6's, UDP_SEGMENT by a packet socket 6.2's.
         program("AF_XDP", "device/xdp/xdp_traffic", "-*PacketsOfSeveralFrames*:*ChainedFrames*"),
@@ -73,6 +74,7 @@ MACHINES = [
         wires("veth"),
         # This machine's own kernel may have no VLANs.
         suite("veth", "interop/own_traffic.py", "VLAN.*on vireo"),
+        suite("veth", "interop/fragments.py", "in order.*on vireo"),
         suite("veth", "interop/hand_over.py",
               "passed to another process, IPv4|forks for each connection, IPv6|small the buffers, IPv4|without the right"),
         suite("veth", "interop/rights.py", "without CAP|an ordinary user|all rights"),

@@ -1,0 +1,195 @@
+#include "stack/ip/reassembly.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/checksum.h"
+
+namespace vireo::ip {
+namespace {
+
+using wire::Ecn;
+using wire::Fragment;
+using wire::ParsedFrame;
+
+constexpr uint8_t bit_of(Ecn e) { return static_cast<uint8_t>(1U << static_cast<unsigned>(e)); }
+
+Ecn ecn_of(const ParsedFrame& f) { return f.is_v6 ? f.ipv6().ecn() : f.ipv4().ecn(); }
+
+uint64_t end_of(const PacketBuf& p) { return p.offset + p.length; }
+
+bool header_is_good(const ParsedFrame& f) noexcept {
+  return f.is_v6 || checksum::is_good(checksum::sum(f.frame + f.l3_at, f.ipv4().header_bytes()));
+}
+
+}  // namespace
+
+PacketChain Reassembly::add(const ParsedFrame& f, uint32_t wire, PacketChain frame,
+                            Instant now) noexcept {
+  const auto what = wire::parse_fragment(f);
+  if (!what || !header_is_good(f)) {
+    ++fails_;
+    return {};
+  }
+  const IpAddr src = f.src();
+  Key key{.src = src, .dst = f.dst(), .id = what->id};
+  if (!f.is_v6) key.proto = what->proto;
+  if (f.is_v6 && src.is_link_local()) key.wire = wire;
+
+  if (frame.bytes() > what->data_at + uint32_t{what->bytes})  // Ethernet's padding
+    frame.trim_back(frame.bytes() - what->data_at - what->bytes);
+  frame.trim_front(what->data_at);
+  uint32_t at = what->offset;
+  for (PacketBuf* b = frame.front(); b != nullptr; b = b->next) {
+    b->offset = at;
+    at += b->length;
+  }
+
+  Packet& p = place_of(key, now);
+  const uint32_t more = frame.buffers();
+  if (at != what->end() || p.data.buffers() + more > kMostBuffers) {
+    drop(p);
+    return {};
+  }
+  switch (put(p, *what, std::move(frame))) {
+    case Put::kTaken:
+      break;
+    case Put::kRepeated:
+      return {};
+    case Put::kOverlaps:
+      drop(p);
+      return {};
+  }
+  buffers_ += more;
+  p.ecn_seen |= bit_of(ecn_of(f));
+  if (what->offset == 0) {
+    p.l3_at = f.l3_at;
+    p.headers = what->data_at;
+    p.proto = what->proto;
+  }
+  if (p.end != 0 && p.data.bytes() == p.end) return take_whole(p);
+  while (buffers_ > most_buffers_)
+    drop(*std::ranges::min_element(
+        packets_, {}, [](const Packet& q) { return q.data.empty() ? UINT64_MAX : q.number; }));
+  return {};
+}
+
+/// Of a packet that has got a fragment before, or a free one; if there is none, the oldest makes
+/// room.
+Reassembly::Packet& Reassembly::place_of(const Key& key, Instant now) noexcept {
+  const auto is_it = [&](const Packet& p) { return !p.data.empty() && p.key == key; };
+  if (is_it(packets_[last_])) return packets_[last_];
+  Packet* best = nullptr;
+  for (Packet& p : packets_) {
+    if (is_it(p)) {
+      best = &p;
+      break;
+    }
+    if (p.data.empty()) {
+      if (best == nullptr || !best->data.empty()) best = &p;
+    } else if (best == nullptr || (!best->data.empty() && p.number < best->number)) {
+      best = &p;
+    }
+  }
+  last_ = static_cast<unsigned>(best - packets_.data());
+  if (is_it(*best)) return *best;
+  if (!best->data.empty()) drop(*best);
+  best->key = key;
+  best->number = ++begun_;
+  best->expires = now + (key.src.is_v4() ? kExpiryV4 : kExpiryV6);
+  first_expiry_ = std::min(first_expiry_, best->expires);
+  return *best;
+}
+
+/// Puts the data where it belongs among the packet's.
+Reassembly::Put Reassembly::put(Packet& p, const Fragment& what, PacketChain data) noexcept {
+  const uint64_t last = p.data.empty() ? 0 : end_of(*p.data.back());
+  if (!what.more) {
+    if (what.end() < last || (p.end != 0 && p.end != what.end())) return Put::kOverlaps;
+  } else if (p.end != 0 && what.end() > p.end) {
+    return Put::kOverlaps;
+  }
+  if (what.offset >= last) {
+    p.data.append(std::move(data));
+  } else {
+    // Its end, if no gap lies before it in what begins no later.
+    uint64_t covered = 0;
+    const PacketBuf* next = p.data.front();
+    for (; next != nullptr && next->offset <= what.offset; next = next->next)
+      covered = end_of(*next);
+    if (covered > what.offset) {
+      for (; next != nullptr && next->offset == covered; next = next->next) covered = end_of(*next);
+      return covered >= what.end() ? Put::kRepeated : Put::kOverlaps;
+    }
+    if (next != nullptr && next->offset < what.end()) return Put::kOverlaps;
+    PacketChain before;
+    while (p.data.front() != next) before.push_back(p.data.pop_front());
+    before.append(std::move(data));
+    before.append(std::move(p.data));
+    p.data = std::move(before);
+  }
+  if (!what.more) p.end = what.end();
+  return Put::kTaken;
+}
+
+void Reassembly::drop(Packet& p) noexcept {
+  buffers_ -= p.data.buffers();
+  ++fails_;
+  p = Packet{};
+}
+
+/// With the headers of the first fragment, which its buffer has before its data.
+PacketChain Reassembly::take_whole(Packet& p) noexcept {
+  constexpr uint32_t kFragmentHeader = sizeof(wire::Ipv6FragmentHeader);
+  const bool v6 = !p.key.src.is_v4();
+  // RFC 3168 §5.3; Linux: ip_frag_ecn_table. A mark of one is a mark of all, and who does not know
+  // of marks sends none.
+  const uint8_t seen = p.ecn_seen;
+  const bool is_mixed = (seen & bit_of(Ecn::kNotEct)) != 0 && seen != bit_of(Ecn::kNotEct);
+  const bool is_marked = (seen & bit_of(Ecn::kCe)) != 0;
+  const uint32_t l4_at = p.headers - (v6 ? kFragmentHeader : 0);
+  const uint32_t length = p.end + (v6 ? 0 : l4_at - p.l3_at);  // as the IP header is to tell it
+  if (is_mixed || length > UINT16_MAX) {
+    drop(p);
+    return {};
+  }
+  buffers_ -= p.data.buffers();
+  PacketChain whole;
+  PacketRef first = p.data.pop_front();
+  first->data_at = static_cast<uint16_t>(first->data_at - l4_at);
+  first->length = static_cast<uint16_t>(first->length + l4_at);
+  std::byte* const frame = first->data();
+  if (v6) std::memmove(frame, frame - kFragmentHeader, l4_at);
+  std::byte* const l3 = frame + p.l3_at;
+  if (v6) {
+    auto& ip = *reinterpret_cast<wire::Ipv6Header*>(l3);
+    ip.payload_length = static_cast<uint16_t>(length);
+    ip.next_header = p.proto;
+    if (is_marked) ip.version_class_flow = ip.version_class_flow | uint32_t{3} << 20;
+  } else {
+    auto& ip = *reinterpret_cast<wire::Ipv4Header*>(l3);
+    ip.total_length = static_cast<uint16_t>(length);
+    ip.fragment = uint16_t{0};
+    if (is_marked) ip.tos |= static_cast<uint8_t>(Ecn::kCe);
+  }
+  if (p.data.back() != nullptr) first->hw_time = p.data.back()->hw_time;  // when all was there
+  whole.push_back(std::move(first));
+  whole.append(std::move(p.data));
+  p = Packet{};
+  return whole;
+}
+
+void Reassembly::expire(Instant now) noexcept {
+  if (now < first_expiry_) return;
+  first_expiry_ = Instant::never();
+  for (Packet& p : packets_) {
+    if (p.data.empty()) continue;
+    if (p.expires <= now)
+      drop(p);
+    else
+      first_expiry_ = std::min(first_expiry_, p.expires);
+  }
+}
+
+}  // namespace vireo::ip

@@ -1,0 +1,41 @@
+// What a fragment says of itself. Owner: none; borrows the frame. Thread: any. Source: RFC 791
+// §3.1, RFC 8200 §4.5.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "core/byteorder.h"
+#include "stack/wire/parse.h"
+
+namespace vireo::wire {
+
+/// IPv6's Fragment header.
+struct Ipv6FragmentHeader {
+  uint8_t next_header;
+  uint8_t reserved;
+  be16 fragment;  ///< offset 13 in units of 8 bytes, reserved 2, more-fragments 1
+  be32 id;
+
+  static constexpr uint16_t kMoreFragments = 1;
+  static constexpr uint16_t kOffsetMask = 0xfff8;  ///< of bytes, as they are
+};
+static_assert(sizeof(Ipv6FragmentHeader) == 8 && alignof(Ipv6FragmentHeader) == 1);
+
+struct Fragment {
+  uint32_t id = 0;
+  uint8_t proto = 0;     ///< of the data: IPv4's protocol, the Fragment header's next header
+  bool more = false;     ///< it is not the last
+  uint16_t offset = 0;   ///< of its data in the packet's, bytes
+  uint16_t bytes = 0;    ///< of data
+  uint16_t data_at = 0;  ///< in the frame
+
+  uint32_t end() const { return uint32_t{offset} + bytes; }
+};
+
+/// Of a frame that parse_frame() refused as ParseError::kFragment. None: it is malformed, or other
+/// extension headers stand before IPv6's Fragment header.
+std::optional<Fragment> parse_fragment(const ParsedFrame& f) noexcept;
+
+}  // namespace vireo::wire
