@@ -121,11 +121,29 @@ static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
 /* A frame, as far as steering it needs more than addresses and ports. */
 struct frame {
   struct xdp_md* ctx;
-  const struct ethhdr* eth;
+  __u64* key; /* room for one, of whole words */
   struct scratch* scratch;
   __u64 link;       /* STEER_UNTAGGED, or a VLAN that is here */
   __u64 is_ours;    /* unicast to the station that this link is */
+  __u64 is_group;   /* to a group of stations */
   __u64 exact_only; /* what no exact rule claims is the kernel's */
+};
+
+/* What frames ask that seldom come, by find_seldom() and steer_fragment(). */
+struct inquiry {
+  __u64 local[2], remote[2]; /* IPv4: in the first half of the first */
+  __u64 ports;               /* ports_of(local, remote) */
+  __u64 proto;
+  __u64 link;
+  __u64 flags; /* enum inquiry_flag */
+  __u64 id;    /* of a fragment, as it lies in the frame */
+};
+enum inquiry_flag {
+  INQUIRY_V6 = 1,
+  INQUIRY_IS_OURS = 2,  /* as in struct frame */
+  INQUIRY_IS_GROUP = 4, /* as in struct frame */
+  INQUIRY_EXACT_ONLY = 8,
+  INQUIRY_LATER = 16, /* a fragment without ports */
 };
 
 /* What goes through memory, for the kernel's helpers to read or write. Who has no CAP_PERFMON may
@@ -134,13 +152,13 @@ struct frame {
    and keys and tuples are made of whole words. */
 struct scratch {
   __u64 key[5];
+  struct inquiry asked;
   struct {
     struct icmp_head icmp;
     struct iphdr ip;
   } quoted;
   struct ports ports;
   struct udphdr udp;
-  __u64 mark;
 };
 _Static_assert(sizeof(struct steer_exact6) == 5 * 8 && sizeof(struct steer_local6) == 3 * 8 &&
                    sizeof(struct steer_fragment) == 5 * 8,
@@ -168,11 +186,10 @@ static __always_inline __s64 tag_at(const __u32* tag) { return tag ? (__s64)*tag
 /* A group's frames come to the group's station; those for a host by another way are the kernel's to
    judge. */
 static __always_inline int may_hear4(const struct frame* f, __be32 local) {
-  return f->is_ours ||
-         ((f->eth->h_dest[0] & 1) && (local & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000));
+  return f->is_ours || (f->is_group && (local & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000));
 }
 static __always_inline int may_hear6(const struct frame* f, const struct in6_addr* local) {
-  return f->is_ours || ((f->eth->h_dest[0] & 1) && local->s6_addr[0] == 0xff);
+  return f->is_ours || (f->is_group && local->s6_addr[0] == 0xff);
 }
 
 static __always_inline int is_own4(const struct frame* f, __be32 a) {
@@ -181,14 +198,14 @@ static __always_inline int is_own4(const struct frame* f, __be32 a) {
   for (int i = 0; i < STEER_FIRST_V4; ++i) found |= host.v4[i] == a;
   if (found) return a != 0;
   if (!host.more_v4) return 0;
-  __u64* const k = f->scratch->key; /* struct steer_local4 */
+  __u64* const k = f->key; /* struct steer_local4 */
   k[0] = a;
   k[1] = 0;
   return bpf_map_lookup_elem(&local4, k) != 0;
 }
 
 static __always_inline int is_own6(const struct frame* f, const struct in6_addr* a) {
-  __u64* const k = f->scratch->key; /* struct steer_local6 */
+  __u64* const k = f->key; /* struct steer_local6 */
   put6(k, a);
   int found = 0;
 #pragma unroll
@@ -205,8 +222,8 @@ static __always_inline int is_own6(const struct frame* f, const struct in6_addr*
 
 /* A connection of its own, open, half-open or in TIME-WAIT. */
 static __always_inline int kernel_has(const struct frame* f, __u32 tuple_bytes) {
-  struct bpf_sock* sk = bpf_skc_lookup_tcp(f->ctx, (struct bpf_sock_tuple*)f->scratch->key,
-                                           tuple_bytes, BPF_F_CURRENT_NETNS, 0);
+  struct bpf_sock* sk = bpf_skc_lookup_tcp(f->ctx, (struct bpf_sock_tuple*)f->key, tuple_bytes,
+                                           BPF_F_CURRENT_NETNS, 0);
   if (!sk) return 0;
   const __u32 state = sk->state;
   bpf_sk_release(sk);
@@ -225,7 +242,7 @@ static __always_inline int is_lone4(const struct frame* f, const struct steer_lo
 /* A rule of a local end, which names this link or none: of it or of all addresses. */
 static __always_inline __s64 local_rule4(const struct frame* f, __u16 kinds, __be32 local,
                                          __u64 proto, __be16 port) {
-  __u64* const k = f->scratch->key; /* struct steer_local4 */
+  __u64* const k = f->key; /* struct steer_local4 */
   k[0] = two(local, ports_of(port, proto));
   if (kinds & STEER_BY_LINK) {
     k[1] = f->link;
@@ -239,7 +256,7 @@ static __always_inline __s64 local_rule4(const struct frame* f, __u16 kinds, __b
 /* Of the address that is in the key already. */
 static __always_inline __s64 local_rule6(const struct frame* f, __u16 kinds, __u64 proto,
                                          __be16 port) {
-  __u64* const k = f->scratch->key; /* struct steer_local6 */
+  __u64* const k = f->key; /* struct steer_local6 */
   if (kinds & STEER_BY_LINK) {
     k[2] = two(ports_of(port, proto), f->link);
     const __u32* tag = bpf_map_lookup_elem(&local6, k);
@@ -254,7 +271,7 @@ static __always_inline __s64 find4(const struct frame* f, const __u8* proto, __b
   __s64 found = NO_RULE;
   const __u32 slot = slot_of(proto, local_port);
   const __u16 kinds = port_kinds[slot];
-  __u64* const k = f->scratch->key;
+  __u64* const k = f->key;
   if (kinds & STEER_LONE4) {
     if (!is_lone4(f, &lone4[slot], local, remote, remote_port)) return NO_RULE;
     found = 0;
@@ -284,7 +301,7 @@ static __always_inline __s64 find6(const struct frame* f, const __u8* proto,
                                    __be16 local_port, __be16 remote_port) {
   __s64 found = NO_RULE;
   const __u16 kinds = port_kinds[slot_of(proto, local_port)];
-  __u64* const k = f->scratch->key;
+  __u64* const k = f->key;
   if (kinds & STEER_EXACT6) {
     put6(k, local); /* struct steer_exact6 */
     put6(k + 2, remote);
@@ -336,46 +353,75 @@ static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
   return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 }
 
-/* A fragment whose key is in the scratch, and where the ports that it names go, if it does. */
-static __always_inline int fragment(const struct frame* f, __s64 tag) {
-  struct scratch* const s = f->scratch;
+static __always_inline __u64 flags_of(const struct frame* f) {
+  return (f->is_ours ? INQUIRY_IS_OURS : 0) | (f->is_group ? INQUIRY_IS_GROUP : 0);
+}
+
+static __always_inline struct frame frame_of(struct xdp_md* ctx, const struct inquiry* q,
+                                             __u64* key) {
+  return (struct frame){.ctx = ctx,
+                        .key = key,
+                        .link = q->link,
+                        .is_ours = q->flags & INQUIRY_IS_OURS,
+                        .is_group = q->flags & INQUIRY_IS_GROUP,
+                        .exact_only = q->flags & INQUIRY_EXACT_ONLY};
+}
+
+/* The rule, as find4() and find6() tell it. A function of its own, which the verifier looks at once
+   and not for each that calls it. */
+__attribute__((noinline)) __s64 find_seldom(struct xdp_md* ctx, const struct inquiry* q) {
+  if (!q) return NO_RULE;
+  __u64 key[5];
+  const struct frame f = frame_of(ctx, q, key);
+  const __u8* const proto = (const __u8*)&q->proto;
+  const __be16 local_port = q->ports & 0xffff;
+  const __be16 remote_port = q->ports >> 16 & 0xffff;
+  if (q->flags & INQUIRY_V6)
+    return find6(&f, proto, (const struct in6_addr*)q->local, (const struct in6_addr*)q->remote,
+                 local_port, remote_port);
+  return find4(&f, proto, (__be32)q->local[0], (__be32)q->remote[0], local_port, remote_port);
+}
+
+/* Whether what is for this address may be a socket's at all. */
+static __always_inline int is_for_us(const struct frame* f, const struct inquiry* q) {
+  if (q->flags & INQUIRY_V6) {
+    const struct in6_addr* const a = (const struct in6_addr*)q->local;
+    return may_hear6(f, a) && (a->s6_addr[0] == 0xff || is_own6(f, a));
+  }
+  const __be32 a = (__be32)q->local[0];
+  return may_hear4(f, a) && ((a & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || is_own4(f, a));
+}
+
+/* What becomes of a fragment; of the first one that comes, `tag` says where its ports go. */
+__attribute__((noinline)) int steer_fragment(struct xdp_md* ctx, const struct inquiry* q,
+                                             __s64 tag) {
+  if (!q) return XDP_PASS;
+  __u64 key[5]; /* struct steer_fragment */
+  const struct frame f = frame_of(ctx, q, key);
+  if (!is_for_us(&f, q)) return XDP_PASS;
+  const __u64 is_v6 = q->flags & INQUIRY_V6;
+  key[0] = q->local[0];
+  key[1] = q->local[1];
+  key[2] = q->remote[0];
+  key[3] = q->remote[1];
+  key[4] = two(q->id, is_v6 ? 6 : ports_of(4, q->proto));
   const __u64 now = bpf_ktime_get_ns();
-  const __u64* const known = bpf_map_lookup_elem(&fragments, s->key);
+  const __u64* const known = bpf_map_lookup_elem(&fragments, key);
   const int is_known = known && (__s64)(now - *known) < (__s64)STEER_FRAGMENT_NS;
   const int is_ours = is_known ? *known & STEER_FRAGMENT_OURS : tag != NO_RULE;
-  const int verdict = is_ours ? to_socket(f->ctx, tag == NO_RULE ? 0 : (__u32)tag) : XDP_PASS;
+  const int verdict = is_ours ? to_socket(ctx, tag == NO_RULE ? 0 : (__u32)tag) : XDP_PASS;
   if (!is_known) {
-    s->mark = (now & ~(__u64)STEER_FRAGMENT_OURS) | (verdict == XDP_PASS ? 0 : STEER_FRAGMENT_OURS);
-    bpf_map_update_elem(&fragments, s->key, &s->mark, BPF_ANY);
+    const __u64 mark =
+        (now & ~(__u64)STEER_FRAGMENT_OURS) | (verdict == XDP_PASS ? 0 : STEER_FRAGMENT_OURS);
+    bpf_map_update_elem(&fragments, key, &mark, BPF_ANY);
   }
   return verdict;
-}
-
-static __always_inline int fragment4(const struct frame* f, const struct iphdr* ip, __s64 tag) {
-  const int is_group = (ip->daddr & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
-  if (!may_hear4(f, ip->daddr) || (!is_group && !is_own4(f, ip->daddr))) return XDP_PASS;
-  __u64* const k = f->scratch->key; /* struct steer_fragment */
-  k[0] = two(ip->saddr, ip->daddr);
-  k[1] = k[2] = k[3] = 0;
-  k[4] = two(ip->id, ports_of(4, ip->protocol));
-  return fragment(f, tag);
-}
-
-static __always_inline int fragment6(const struct frame* f, const struct ipv6hdr* ip,
-                                     const struct frag6* part, __s64 tag) {
-  if (!may_hear6(f, &ip->daddr) || (ip->daddr.s6_addr[0] != 0xff && !is_own6(f, &ip->daddr)))
-    return XDP_PASS;
-  __u64* const k = f->scratch->key; /* struct steer_fragment */
-  put6(k, &ip->saddr);
-  put6(k + 2, &ip->daddr);
-  k[4] = two(part->id, 6);
-  return fragment(f, tag);
 }
 
 /* RFC 792: the error quotes the IP header we sent and 8 bytes more, so its source is our side. Of a
    datagram only its own socket hears, which is connected: for the others the kernel has the error
    queue of the socket beneath. That a packet was too big is for all who send that way. */
-static __always_inline int is_quoted4_carried(struct frame* f, const struct iphdr* outer,
+static __always_inline int is_quoted4_carried(const struct frame* f, const struct iphdr* outer,
                                               __u32 at) {
   struct scratch* const s = f->scratch;
   const struct icmp_head* const icmp = &s->quoted.icmp;
@@ -387,12 +433,18 @@ static __always_inline int is_quoted4_carried(struct frame* f, const struct iphd
   if (bpf_xdp_load_bytes(f->ctx, at + sizeof *icmp + ip->ihl * 4, &s->ports, sizeof s->ports))
     return 0;
   const int is_too_big = icmp->type == 3 && icmp->code == 4;
-  f->exact_only = ip->protocol == IPPROTO_UDP && !is_too_big;
-  return find4(f, &ip->protocol, ip->saddr, ip->daddr, s->ports.source, s->ports.dest) != NO_RULE;
+  f->scratch->asked = (struct inquiry){.local = {ip->saddr},
+                                       .remote = {ip->daddr},
+                                       .ports = ports_of(s->ports.source, s->ports.dest),
+                                       .proto = ip->protocol,
+                                       .link = f->link,
+                                       .flags = flags_of(f)};
+  if (ip->protocol == IPPROTO_UDP && !is_too_big) f->scratch->asked.flags |= INQUIRY_EXACT_ONLY;
+  return find_seldom(f->ctx, &f->scratch->asked) != NO_RULE;
 }
 
 /* RFC 4443 §2.1: types below 128 are errors; 1 to 4 are assigned, 2 is Packet Too Big. */
-static __always_inline int is_quoted6_carried(struct frame* f, const struct ipv6hdr* outer,
+static __always_inline int is_quoted6_carried(const struct frame* f, const struct ipv6hdr* outer,
                                               const void* end) {
   const struct icmp_head* icmp = (const void*)(outer + 1);
   const struct ipv6hdr* ip = (const void*)(icmp + 1);
@@ -400,8 +452,54 @@ static __always_inline int is_quoted6_carried(struct frame* f, const struct ipv6
   if ((const void*)(p + 1) > end) return 0;
   if (icmp->type < 1 || icmp->type > 4 || ip->version != 6 || !is_carried(ip->nexthdr)) return 0;
   if (__builtin_memcmp(&ip->saddr, &outer->daddr, 16) != 0) return 0;
-  f->exact_only = ip->nexthdr == IPPROTO_UDP && icmp->type != 2;
-  return find6(f, &ip->nexthdr, &ip->saddr, &ip->daddr, p->source, p->dest) != NO_RULE;
+  f->scratch->asked = (struct inquiry){.ports = ports_of(p->source, p->dest),
+                                       .proto = ip->nexthdr,
+                                       .link = f->link,
+                                       .flags = INQUIRY_V6 | flags_of(f)};
+  if (ip->nexthdr == IPPROTO_UDP && icmp->type != 2) f->scratch->asked.flags |= INQUIRY_EXACT_ONLY;
+  put6(f->scratch->asked.local, &ip->saddr);
+  put6(f->scratch->asked.remote, &ip->daddr);
+  return find_seldom(f->ctx, &f->scratch->asked) != NO_RULE;
+}
+
+static __always_inline int steer_asked(const struct frame* f) {
+  const struct inquiry* const q = &f->scratch->asked;
+  return steer_fragment(f->ctx, q, q->flags & INQUIRY_LATER ? NO_RULE : find_seldom(f->ctx, q));
+}
+
+static __always_inline int fragment4(const struct frame* f, const struct iphdr* ip, __u32 at) {
+  struct ports* const p = &f->scratch->ports;
+  if (!host.takes_fragments || !is_carried(ip->protocol)) return XDP_PASS;
+  f->scratch->asked = (struct inquiry){.local = {ip->daddr},
+                                       .remote = {ip->saddr},
+                                       .proto = ip->protocol,
+                                       .link = f->link,
+                                       .flags = flags_of(f),
+                                       .id = ip->id};
+  if (ip->frag_off & IP_OFFSET) {
+    f->scratch->asked.flags |= INQUIRY_LATER;
+  } else {
+    if (bpf_xdp_load_bytes(f->ctx, at, p, sizeof *p)) return XDP_PASS;
+    f->scratch->asked.ports = ports_of(p->dest, p->source);
+  }
+  return steer_asked(f);
+}
+
+static __always_inline int fragment6(const struct frame* f, const struct ipv6hdr* ip,
+                                     const void* end) {
+  const struct frag6* const part = (const void*)(ip + 1);
+  const struct ports* const p = (const void*)(part + 1);
+  if ((const void*)(p + 1) > end || !host.takes_fragments || !is_carried(part->next))
+    return XDP_PASS;
+  f->scratch->asked = (struct inquiry){.ports = ports_of(p->dest, p->source),
+                                       .proto = part->next,
+                                       .link = f->link,
+                                       .flags = INQUIRY_V6 | flags_of(f),
+                                       .id = part->id};
+  if (part->offset & IP6_OFFSET) f->scratch->asked.flags |= INQUIRY_LATER;
+  put6(f->scratch->asked.local, &ip->daddr);
+  put6(f->scratch->asked.remote, &ip->saddr);
+  return steer_asked(f);
 }
 
 SEC("xdp.frags")
@@ -412,7 +510,7 @@ int vireo_steer(struct xdp_md* ctx) {
   if ((const void*)(eth + 1) > end) return XDP_PASS;
   at = eth + 1;
   struct scratch scratch;
-  struct frame f = {.ctx = ctx, .eth = eth, .scratch = &scratch, .link = STEER_UNTAGGED};
+  struct frame f = {.ctx = ctx, .key = scratch.key, .scratch = &scratch, .link = STEER_UNTAGGED};
   __u32 l3 = sizeof *eth;
   __be16 type = eth->h_proto;
 
@@ -432,18 +530,17 @@ int vireo_steer(struct xdp_md* ctx) {
     }
   }
   if (f.link == STEER_UNTAGGED) f.is_ours = is_mac(eth, untagged.mac);
+  f.is_group = eth->h_dest[0] & 1;
 
   if (type == bpf_htons(ETH_P_IP)) {
     const struct iphdr* ip = at;
     if ((const void*)(ip + 1) > end) return XDP_PASS;
     if (ip->version != 4 || ip->ihl < 5) return XDP_PASS;
-    const __be16 part = ip->frag_off & IP_FRAGMENT;
-    if (part && !host.takes_fragments) return XDP_PASS;
     /* Where a header of any length ends is a number, and no pointer: to add an unknown one to a
        pointer into the frame needs CAP_PERFMON. */
     const __u32 behind = l3 + ip->ihl * 4;
+    if (ip->frag_off & IP_FRAGMENT) return fragment4(&f, ip, behind);
     if (is_carried(ip->protocol)) {
-      if (part & IP_OFFSET) return fragment4(&f, ip, NO_RULE);
       struct ports p;
       if (ip->ihl == 5) {
         const struct ports* there = (const void*)(ip + 1);
@@ -454,13 +551,12 @@ int vireo_steer(struct xdp_md* ctx) {
         p = scratch.ports;
       }
       const __s64 tag = find4(&f, &ip->protocol, ip->daddr, ip->saddr, p.dest, p.source);
-      if (part) return fragment4(&f, ip, tag);
       if (brings_joined && ip->protocol == IPPROTO_UDP &&
           is_unfinished(&f, behind, (const __be16*)&ip->saddr, 4))
         return XDP_PASS;
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
     }
-    if (ip->protocol == IPPROTO_ICMP && !part && is_quoted4_carried(&f, ip, behind))
+    if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(&f, ip, behind))
       return to_socket(ctx, 0);
     return XDP_PASS;
   }
@@ -468,24 +564,12 @@ int vireo_steer(struct xdp_md* ctx) {
   if (type == bpf_htons(ETH_P_IPV6)) {
     const struct ipv6hdr* ip = at;
     if ((const void*)(ip + 1) > end || ip->version != 6) return XDP_PASS;
-    const __u8* proto = &ip->nexthdr;
-    const struct ports* p = (const void*)(ip + 1);
-    const struct frag6* part = 0;
-    if (*proto == IPPROTO_FRAGMENT) {
-      part = (const void*)(ip + 1);
-      if ((const void*)(part + 1) > end || !host.takes_fragments) return XDP_PASS;
-      proto = &part->next;
-      p = (const void*)(part + 1);
-      /* Two pointers, and no number that is added to one: that would need CAP_PERFMON. */
-      asm volatile("" : "+r"(proto), "+r"(p));
-      if (is_carried(*proto) && (part->offset & IP6_OFFSET))
-        return fragment6(&f, ip, part, NO_RULE);
-    }
-    if (is_carried(*proto)) {
+    if (ip->nexthdr == IPPROTO_FRAGMENT) return fragment6(&f, ip, end);
+    if (is_carried(ip->nexthdr)) {
+      const struct ports* p = (const void*)(ip + 1);
       if ((const void*)(p + 1) > end) return XDP_PASS;
-      const __s64 tag = find6(&f, proto, &ip->daddr, &ip->saddr, p->dest, p->source);
-      if (part) return fragment6(&f, ip, part, tag);
-      if (brings_joined && *proto == IPPROTO_UDP &&
+      const __s64 tag = find6(&f, &ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
+      if (brings_joined && ip->nexthdr == IPPROTO_UDP &&
           is_unfinished(&f, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
         return XDP_PASS;
       return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
