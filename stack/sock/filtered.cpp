@@ -104,7 +104,9 @@ bool is_filtered(Stack& stack) noexcept {
   return stack.filter() != nullptr && !stack.filter()->is_empty();
 }
 
-uint32_t rules_generation(Stack& stack) noexcept { return stack.filter()->generation(); }
+uint32_t rules_generation(Stack& stack) noexcept {
+  return stack.filter() != nullptr ? stack.filter()->generation() : 0;
+}
 
 size_t Verdicts::place_of(const Passage& p) noexcept {
   const auto& a = p.remote.addr.bytes();
@@ -131,6 +133,12 @@ Carried<void> may_pass(Stack& stack, const Passage& p) {
   const auto by = obstacle(*rules, p, interfaces_of(stack.settings(), reader.snapshot(), p));
   if (!by) return {};
   return std::unexpected(Refusal{Carriage::kFilter, 0, stack.keep(*by)});
+}
+
+Carried<void> may_still_pass(Stack& stack, const Passage& p, uint32_t generation) {
+  if (rules_generation(stack) == generation) [[likely]]
+    return {};
+  return may_pass(stack, p);
 }
 
 void look_at_filter(Stack& stack) {

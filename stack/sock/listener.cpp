@@ -43,13 +43,17 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
   look_at_filter(*f.stack);
-  const auto pass = may_pass(*f.stack, {.local = *name,
-                                        .v6only = f.tcp.options->v6only != 0,
-                                        .interface = bound_interface(*f.tcp.options),
-                                        .begins_there = true});
+  const uint32_t rules = rules_generation(*f.stack);
+  const Passage passage{.local = *name,
+                        .v6only = f.tcp.options->v6only != 0,
+                        .interface = bound_interface(*f.tcp.options),
+                        .begins_there = true};
+  auto pass = may_pass(*f.stack, passage);
   if (!pass) return std::unexpected(pass.error());
   const ListenOptions options = listen_options(f, fd);
   const EngineGuard guard(e);
+  pass = may_still_pass(*f.stack, passage, rules);
+  if (!pass) return std::unexpected(pass.error());
   auto l = e.tcp_listen(*name, f.tcp.options->v6only != 0, backlog, f.tcp.options.config(), &f,
                         *f.stats, options);
   if (!l) return std::unexpected(l.error());

@@ -172,6 +172,10 @@ bool is_filtered(Stack& stack) noexcept;
 uint32_t rules_generation(Stack& stack) noexcept;
 /// Refusals: kFilter. Walks through the rules: no engine's lock is held.
 Carried<void> may_pass(Stack& stack, const Passage& p);
+/// Asks once more if they are no longer of the `generation` that may_pass() found or an earlier
+/// one. In the lock of the engine that the flow is opened in: a change that comes later finds the
+/// flow.
+Carried<void> may_still_pass(Stack& stack, const Passage& p, uint32_t generation);
 /// iptables-legacy does not tell of changes. Before may_pass(), where no engine's lock is held.
 void look_at_filter(Stack& stack);
 /// Records what was decided in the socket's slot and in the process's counters.

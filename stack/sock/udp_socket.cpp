@@ -62,15 +62,19 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
   Engine& e = **engine;
   UdpSocket& s = *f.udp;
   look_at_filter(*f.stack);
-  const auto pass = may_pass(*f.stack, {.proto = IpProto::kUdp,
-                                        .local = local,
-                                        .remote = remote,
-                                        .v6only = s.options.v6only != 0,
-                                        .interface = bound_interface(s.options),
-                                        .begins_there = !is_asked_first,
-                                        .begins_here = remote.port != 0});
+  const uint32_t rules = rules_generation(*f.stack);
+  const Passage passage{.proto = IpProto::kUdp,
+                        .local = local,
+                        .remote = remote,
+                        .v6only = s.options.v6only != 0,
+                        .interface = bound_interface(s.options),
+                        .begins_there = !is_asked_first,
+                        .begins_here = remote.port != 0};
+  auto pass = may_pass(*f.stack, passage);
   if (!pass) return pass;
   const EngineGuard guard(e);
+  pass = may_still_pass(*f.stack, passage, rules);
+  if (!pass) return pass;
   if (wants_device_time(s.options) && !e.stamp_frames()) return std::unexpected(kNoClock);
   auto made = e.udp_open(local, remote, s.options.v6only != 0, &f, *f.stats,
                          IfIndex(static_cast<uint32_t>(s.options.bound_ifindex)));
