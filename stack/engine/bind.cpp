@@ -7,22 +7,24 @@
 namespace vireo {
 namespace {
 
-/// Has it joined the group that is the key's local address by more than one port?
-bool hears_by_several(const UdpFlow& u, const DemuxKey& key) {
+/// Is the key's local address a group that they have joined by more than one port, be it by one
+/// each? Whoever is a member anywhere hears it all.
+bool comes_by_several(const UdpBinding& b) {
   const UdpGroup* first = nullptr;
-  for (const UdpGroup& g : u.groups) {
-    if (!std::ranges::equal(g.group.bytes(), key.local)) continue;
-    if (first != nullptr && first->carrier != g.carrier) return true;
-    first = &g;
-  }
+  for (const UdpFlow* u : b.flows)
+    for (const UdpGroup& g : u->groups) {
+      if (!std::ranges::equal(g.group.bytes(), b.key.local)) continue;
+      if (first != nullptr && first->carrier != g.carrier) return true;
+      first = &g;
+    }
   return false;
 }
 
 /// What comes for a tuple that is one socket's alone may go straight to it.
 void refresh_expected(UdpBinding& b) {
-  b.names_device = std::ranges::any_of(b.flows, [&](const UdpFlow* u) {
-    return u->device != IfIndex() || hears_by_several(*u, b.key);
-  });
+  b.names_device =
+      std::ranges::any_of(b.flows, [](const UdpFlow* u) { return u->device != IfIndex(); });
+  b.notes_port = comes_by_several(b);
   if (b.key.remote_port == 0) return;
   for (UdpFlow* u : b.flows) {
     u->expected = {};
@@ -59,7 +61,7 @@ void for_each_key(const Flow& f, F&& fn) {
 }  // namespace
 
 Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
-  bound_to_ = {};
+  forget_bound();
   const Refusal taken{Carriage::kDevice, EADDRINUSE, "local address in use"};
   if (f.kind == FlowKind::kListener) return join_group(key, static_cast<Listener&>(f));
   auto& u = static_cast<UdpFlow&>(f);
@@ -79,7 +81,7 @@ Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
 }
 
 void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
-  bound_to_ = {};
+  forget_bound();
   const Demux::Ref found = demux_.find_own(key);
   if (found == 0) return;
   if (f.kind == FlowKind::kListener) {

@@ -380,6 +380,7 @@ class Engine {
   void udp_close(UdpFlow& f);
   /// Further local keys for a flow: a multicast group.
   Carried<void> udp_join(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
+  /// `ifindex`: as it was joined by. Other memberships of the same group stay.
   void udp_leave(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
   /// Sends one datagram from `src` by `route`. Errors: EMSGSIZE above the path MTU, EAGAIN ring
   /// full, ENOBUFS pool empty, EHOSTUNREACH no way of ours, or the neighbour is not known yet: the
@@ -639,6 +640,12 @@ class Engine {
   void unbind_keys(Flow& f) noexcept;
   Carried<void> bind_key(const DemuxKey& key, Flow& f);
   void unbind_key(const DemuxKey& key, Flow& f) noexcept;
+  /// What was found last, for a key that may be another's now, or heard in another way.
+  void forget_bound() noexcept {
+    bound_to_ = {};
+    heard4_.binding = nullptr;
+    heard6_.binding = nullptr;
+  }
   Carried<void> join_group(const DemuxKey& key, Listener& l);
   void leave_group(const DemuxKey& key, Listener& l) noexcept;
 
@@ -663,7 +670,7 @@ class Engine {
   void receive_tcp(Port& port, const wire::ParsedFrame& frame, const std::byte* eth,
                    PacketChain packet, uint32_t segments, Instant now) noexcept;
   void receive_udp(const Port& port, const wire::ParsedFrame& frame, PacketChain packet) noexcept;
-  UdpFlow& member_for(const std::vector<UdpFlow*>& flows,
+  UdpFlow* member_for(const std::vector<UdpFlow*>& flows, IfIndex device,
                       const wire::ParsedFrame& f) const noexcept;
   void receive_icmp(const wire::ParsedFrame& frame, Instant now) noexcept;
   Demux::Ref find_bound(IpProto proto, const IpAddr& local, uint16_t port) noexcept;
@@ -847,7 +854,8 @@ class Engine {
   }
   bool keep_datagram(UdpFlow& u, PacketChain packet) noexcept;
   void deliver_udp(UdpFlow& u, PacketChain packet) noexcept;
-  void deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain packet) noexcept;
+  bool deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex device,
+                         PacketChain& packet) noexcept;
   struct Datagram;
   Result<void> refresh_egress(UdpFlow& u, Instant now) noexcept;
   Result<void> make_datagram(std::span<const iovec> data, Datagram& d) noexcept;

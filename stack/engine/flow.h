@@ -151,7 +151,8 @@ inline unsigned header_bytes(const PacketBuf& p) noexcept {
 
 struct UdpGroup {
   IpAddr group;
-  IfIndex carrier;
+  IfIndex ifindex;  ///< as it was joined by; 0: by the route to it
+  IfIndex carrier;  ///< whose port brings it
   VlanId vlan;
 };
 
@@ -200,7 +201,8 @@ struct UdpFlow : Flow {
 struct UdpBinding {
   DemuxKey key;
   std::vector<UdpFlow*> flows;
-  bool names_device = false;  ///< one of them hears by one interface only, or a group by several
+  bool names_device = false;  ///< one of them hears by one interface only
+  bool notes_port = false;    ///< a group that comes by several: each datagram is told by which
 };
 
 /// A connection that is over, for 2MSL.

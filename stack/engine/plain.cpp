@@ -157,7 +157,7 @@ template <bool kV6>
       demux_.find(DemuxKey::exact(IpProto::kUdp, local.addr, local.port, remote.addr, remote.port));
   if (kind_of(found) != FlowKind::kUdp || local.addr.is_v4() == kV6 || remote.addr.is_v4() == kV6)
     return nullptr;
-  if (at<UdpBinding>(found).names_device) return nullptr;
+  if (at<UdpBinding>(found).names_device || at<UdpBinding>(found).notes_port) return nullptr;
   h.binding = &at<UdpBinding>(found);
   h.datagram_path = {local, remote};
   h.demux_version = demux_.version();

@@ -258,27 +258,33 @@ void Engine::send_alone(Port& port, const wire::HeaderTemplate& header,
   stats_.tx_bytes.add(n);
 }
 
-/// Who of those bound alike gets a unicast datagram, as Linux does it (net/ipv4/udp.c): the first;
-/// if it has SO_REUSEPORT and no peer, the hash of the tuple chooses among those of its kind.
-UdpFlow& Engine::member_for(const std::vector<UdpFlow*>& flows,
+/// Who of those bound alike, and to `device`, gets a unicast datagram, as Linux does it
+/// (net/ipv4/udp.c): the first; if it has SO_REUSEPORT and no peer, the hash of the tuple chooses
+/// among those of its kind. Null: none is.
+UdpFlow* Engine::member_for(const std::vector<UdpFlow*>& flows, IfIndex device,
                             const ParsedFrame& f) const noexcept {
-  UdpFlow& first = *flows.front();
-  if (flows.size() == 1 || !first.reuse_port || first.key.is_exact()) [[likely]]
+  const auto found = std::ranges::find(flows, device, &UdpFlow::device);
+  if (found == flows.end()) return nullptr;
+  UdpFlow* const first = *found;
+  if (flows.size() == 1 || !first->reuse_port || first->key.is_exact()) [[likely]]
     return first;
   const uint64_t h = tcp::tuple_hash(secret_, {f.dst(), f.dst_port, 0}, {f.src(), f.src_port, 0});
-  const auto is_alike = [&](const UdpFlow& u) {
-    return u.reuse_port && u.key.v6 == first.key.v6 && u.v6only == first.v6only;
+  const auto is_alike = [&](const UdpFlow* u) {
+    return u->reuse_port && u->device == device && u->key.v6 == first->key.v6 &&
+           u->v6only == first->v6only;
   };
-  size_t at = (h >> 32) * flows.size() >> 32;
-  while (!is_alike(*flows[at])) at = at + 1 == flows.size() ? 0 : at + 1;
-  return *flows[at];
+  const auto alike = static_cast<uint64_t>(std::ranges::count_if(flows, is_alike));
+  auto at = found;  // is one of them
+  for (uint64_t before = (h >> 32) * alike >> 32; before != 0; --before)
+    at = std::find_if(at + 1, flows.end(), is_alike);
+  return *at;
 }
 
 void Engine::receive_udp(const Port& port, const ParsedFrame& f, PacketChain packet) noexcept {
   const IpAddr dst = f.dst();
   const auto key = DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port);
   Demux::Ref r = demux_.find(key);
-  if (r == 0 || at<UdpBinding>(r).names_device) {
+  if (r == 0 || at<UdpBinding>(r).names_device || at<UdpBinding>(r).notes_port) {
     const net::Link* const link = link_of(port, f);
     if (link == nullptr || !may_come(f.src(), dst, *link).may) {
       stats_.rx_unknown_flow.add();
@@ -289,28 +295,28 @@ void Engine::receive_udp(const Port& port, const ParsedFrame& f, PacketChain pac
       stats_.rx_unknown_flow.add();
       return;
     }
-    const bool names_device = at<UdpBinding>(r).names_device;
-    const bool is_for_all = f.is_to_group_mac() && !dst.is_multicast();
-    if (f.is_to_group_mac() && (names_device || is_for_all) && ports_.size() > 1) [[unlikely]] {
+    const UdpBinding& b = at<UdpBinding>(r);
+    const bool notes_port = f.is_to_group_mac() && ports_.size() > 1 &&
+                            (b.notes_port || b.names_device || !dst.is_multicast());
+    if (notes_port) [[unlikely]] {
       const auto place = std::ranges::find(ports_, &port) - ports_.begin();
       packet.front()->cookie |= static_cast<uint32_t>(place + 1) << kPortOfCookie;
     }
-    if (names_device) [[unlikely]]
+    if (b.names_device) [[unlikely]]
       return receive_by_device(&at<UdpBinding>(r), *link, f, std::move(packet));
-    if (!is_for_all || ports_.size() == 1) demux_.remember(key, r);
+    if (!notes_port) demux_.remember(key, r);
   }
   const auto& flows = at<UdpBinding>(r).flows;
-  if (dst.is_multicast() && flows.size() > 1)
-    deliver_multicast(flows, std::move(packet));
+  if (dst.is_multicast())
+    deliver_multicast(flows, IfIndex(), packet);
   else
-    deliver_udp(member_for(flows, f), std::move(packet));
+    deliver_udp(*member_for(flows, IfIndex(), f), std::move(packet));
 }
 
 /// Of those that are bound alike, who hears what came by `link`: who is bound to it goes before who
 /// is bound to none. Where nobody does, those that are bound less narrowly are asked.
 void Engine::receive_by_device(UdpBinding* b, const net::Link& link, const ParsedFrame& f,
                                PacketChain packet) noexcept {
-  const auto device = [](const UdpFlow* u) { return u->device; };
   const auto next = [&](const UdpBinding& tried) -> UdpBinding* {
     Demux::Ref r = 0;
     if (tried.key.remote_port != 0)
@@ -320,15 +326,13 @@ void Engine::receive_by_device(UdpBinding* b, const net::Link& link, const Parse
                                                                         : nullptr;
   };
   for (; b != nullptr; b = next(*b)) {
-    std::vector<UdpFlow*> hear;
-    for (const IfIndex wanted : {link.index, IfIndex()})
-      if (hear.empty() || f.dst().is_multicast())
-        std::ranges::copy_if(b->flows, std::back_inserter(hear),
-                             [&](const UdpFlow* u) { return device(u) == wanted; });
-    if (hear.empty()) continue;
-    if (f.dst().is_multicast() && hear.size() > 1)
-      return deliver_multicast(hear, std::move(packet));
-    return deliver_udp(member_for(hear, f), std::move(packet));
+    if (f.dst().is_multicast()) {
+      if (deliver_multicast(b->flows, link.index, packet)) return;
+      continue;
+    }
+    UdpFlow* u = member_for(b->flows, link.index, f);
+    if (u == nullptr) u = member_for(b->flows, IfIndex(), f);
+    if (u != nullptr) return deliver_udp(*u, std::move(packet));
   }
   stats_.rx_unknown_flow.add();
 }

@@ -63,10 +63,8 @@ Carried<void> Engine::udp_join(UdpFlow& u, const IpAddr& group, IfIndex ifindex)
     return std::unexpected(Refusal{Carriage::kNoRoute, hop.error().code, hop.error().where});
   auto port = open_port(hop->carrier);
   if (!port) return std::unexpected(port.error());
-  // Before its key, which asks by how many ports it is heard; what took the short way may not now.
-  u.groups.push_back({group, (*port)->link.index, hop->vlan});
-  heard4_.binding = nullptr;
-  heard6_.binding = nullptr;
+  // Before its key, which asks by how many ports it is heard.
+  u.groups.push_back({group, ifindex, (*port)->link.index, hop->vlan});
   if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u); !ok) {
     u.groups.pop_back();
     return ok;
@@ -93,13 +91,21 @@ Carried<void> Engine::hear_by(UdpFlow& u, IfIndex device) {
   return {};
 }
 
-void Engine::udp_leave(UdpFlow& u, const IpAddr& group, IfIndex) {
+void Engine::udp_leave(UdpFlow& u, const IpAddr& group, IfIndex ifindex) {
+  const auto is_left = [&](const UdpGroup& g) { return g.group == group && g.ifindex == ifindex; };
+  if (std::erase_if(u.groups, is_left) == 0) return;  // by an interface that is not carried
+  const auto key = DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false);
+  const bool stays = (!u.key.is_exact() && u.key.local.addr == group) ||
+                     std::ranges::find(u.groups, group, &UdpGroup::group) != u.groups.end();
+  if (stays) {
+    (void)bind_key(key, u);  // it has it: by how many ports is asked anew
+    return;
+  }
   // The steering rule stays until the socket closes: frames of a group nobody joined do not come
   // anyway, and other members may depend on it.
   std::vector<FlowRule> rules = std::move(u.rules);
-  unbind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u);
+  unbind_key(key, u);
   u.rules = std::move(rules);
-  std::erase_if(u.groups, [&](const UdpGroup& g) { return g.group == group; });
 }
 
 // ---- in
@@ -128,15 +134,21 @@ void Engine::deliver_udp(UdpFlow& u, PacketChain packet) noexcept {
   if (keep_datagram(u, std::move(packet))) note_udp(u);
 }
 
-/// A copy for every member of the group but the last, which gets the frame itself.
-void Engine::deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain packet) noexcept {
-  for (size_t i = 0; i + 1 < members.size(); ++i) {
+/// Of a group's members, those that hear what came by `device` get a copy each, and the last of
+/// them the frame itself. @return false: there is none, and the packet is still there.
+bool Engine::deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex device,
+                               PacketChain& packet) noexcept {
+  UdpFlow* last = nullptr;
+  for (UdpFlow* const u : members) {
+    if (u->device != IfIndex() && u->device != device) continue;
+    UdpFlow* const to = std::exchange(last, u);
+    if (to == nullptr) continue;
     PacketChain copy;
     for (const PacketBuf* p = packet.front(); p != nullptr; p = p->next) {
       PacketBuf* c = pool_->take();
       if (c == nullptr) {
         stats_.pool_empty.add();
-        members[i]->stats->rx_drops.add();
+        to->stats->rx_drops.add();
         copy.clear();
         break;
       }
@@ -148,9 +160,10 @@ void Engine::deliver_multicast(const std::vector<UdpFlow*>& members, PacketChain
       c->hw_time = p->hw_time;
       copy.push_back(PacketRef(c));
     }
-    if (!copy.empty()) deliver_udp(*members[i], std::move(copy));
+    if (!copy.empty()) deliver_udp(*to, std::move(copy));
   }
-  deliver_udp(*members.back(), std::move(packet));
+  if (last != nullptr) deliver_udp(*last, std::move(packet));
+  return last != nullptr;
 }
 
 // ---- out

@@ -1,5 +1,5 @@
-// By which of several interfaces a datagram came: by its station, by its group, or as noted. And
-// with what priority a VLAN's leave.
+// By which of several interfaces a datagram came: by its station, by its group, or as noted. Who of
+// several sockets hears it. And with what priority a VLAN's leave.
 #include <map>
 
 #include "dev/mem/mem_link.h"
@@ -67,17 +67,30 @@ class CameBy : public testing::Test {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(told(by, spec), by) << "datagram " << i;
   }
   std::optional<IfIndex> told(IfIndex by, const FrameSpec& spec) {
+    bring(by, spec);
+    return take(*flow_);
+  }
+  void bring(IfIndex by, const FrameSpec& spec) {
     MemLink& link = links_.at(by.value());
     link.inject(MemEnd::kB, build_frame(spec, Bytes(64)));
     link.step(clock_.now());
     engine_->acquire();
     engine_->poll(clock_.now());
     engine_->unlock();
-    if (flow_->queue.empty()) return std::nullopt;
-    const PacketRef p = flow_->queue.pop_front();
-    Engine::udp_received(*flow_, *p);
+  }
+  /// What it has heard, by the interface that this came by.
+  std::optional<IfIndex> take(UdpFlow& u) {
+    if (u.queue.empty()) return std::nullopt;
+    const PacketRef p = u.queue.pop_front();
+    Engine::udp_received(u, *p);
     const unsigned head = header_bytes(*p);
-    return engine_->came_by(*flow_, *p, wire::parse_frame({p->data() - head, head + p->length}));
+    return engine_->came_by(u, *p, wire::parse_frame({p->data() - head, head + p->length}));
+  }
+  /// Another with the same port.
+  UdpFlow& another(IfIndex device = {}, uint16_t port = 7000) {
+    auto u = engine_->udp_open({IpAddr(), port, 0}, {}, false, this, stats_, device);
+    VIREO_ASSERT(u.has_value());
+    return **u;
   }
   static FrameSpec to(const char* address, const Mac& mac) {
     return {.from_mac = {2, 0, 0, 0, 0, 9},
@@ -122,6 +135,103 @@ TEST_F(CameBy, AGroupThatIsJoinedByBothIsNoted) {
     expect(kEth1, to("239.1.2.3", group));
     expect(kEth0, to("239.1.2.3", group));
   }
+}
+
+// As Linux with IP_MULTICAST_ALL, who is a member by one hears what comes by the other.
+TEST_F(CameBy, AGroupThatIsJoinedByOneEachIsNoted) {
+  const FrameSpec spec = to("239.1.2.3", {0x01, 0x00, 0x5e, 1, 2, 3});
+  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth0));
+  expect(kEth0, spec);
+  UdpFlow& other = another();
+  ASSERT_TRUE(engine_->udp_join(other, ip("239.1.2.3"), kEth1));
+  for (int i = 0; i < 3; ++i)
+    for (const IfIndex by : {kEth1, kEth0}) {
+      bring(by, spec);
+      EXPECT_EQ(take(*flow_), by);
+      EXPECT_EQ(take(other), by);
+    }
+  engine_->udp_close(other);
+  expect(kEth0, spec);
+}
+
+TEST_F(CameBy, LeavingByOneLeavesTheOther) {
+  const FrameSpec spec = to("239.1.2.3", {0x01, 0x00, 0x5e, 1, 2, 3});
+  UdpFlow& bare = another();
+  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth0));
+  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth1));
+  engine_->udp_leave(*flow_, ip("239.1.2.3"), kVlan);  // which it has not joined by
+  for (const IfIndex by : {kEth1, kEth0}) expect(by, spec);
+  engine_->udp_leave(*flow_, ip("239.1.2.3"), kEth0);
+  expect(kEth1, spec);
+  EXPECT_EQ(take(bare), std::nullopt) << "it is no member";
+  engine_->udp_leave(*flow_, ip("239.1.2.3"), kEth1);
+  engine_->udp_close(bare);
+}
+
+/// Who is bound to the interface goes before who is bound to none; a group is heard by both.
+TEST_F(CameBy, WhoIsBoundToItHears) {
+  UdpFlow& on0 = another(kEth0);
+  UdpFlow& on1 = another(kEth1);
+  UdpFlow& too = another(kEth1);
+  const FrameSpec group = to("239.1.2.3", {0x01, 0x00, 0x5e, 1, 2, 3});
+  const auto heard = [&](IfIndex by, const FrameSpec& spec) {
+    std::string who;
+    bring(by, spec);
+    for (UdpFlow* u : {flow_, &on0, &on1, &too}) {
+      const auto told = take(*u);
+      who += !told ? '-' : *told == by ? '+' : '?';
+    }
+    return who;
+  };
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(heard(kEth0, to("10.0.0.1", kHostMac)), "-+--");
+    EXPECT_EQ(heard(kEth1, to("10.0.0.1", kMac1)), "---+") << "who came last";
+  }
+  for (UdpFlow* u : {flow_, &on0, &on1, &too})
+    ASSERT_TRUE(engine_->udp_join(*u, ip("239.1.2.3"), u == &on0 ? kEth0 : kEth1));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(heard(kEth0, group), "++--");
+    EXPECT_EQ(heard(kEth1, group), "+-++");
+  }
+  for (UdpFlow* u : {&too, &on1, &on0}) engine_->udp_close(*u);
+  expect(kEth1, to("10.0.0.1", kMac1));
+}
+
+/// Whose peer was heard before by a socket of every interface, which has gone.
+TEST_F(CameBy, WhoIsLeftIsBoundToItAsBefore) {
+  FrameSpec spec = to("10.0.0.1", kHostMac);
+  spec.to.port = 7001;
+  UdpFlow& first = another({}, 7001);
+  for (int i = 0; i < 2; ++i) {
+    bring(kEth0, spec);
+    EXPECT_EQ(take(first), kEth0);
+  }
+  UdpFlow& second = another(kEth1, 7001);
+  engine_->udp_close(first);
+  bring(kEth0, spec);
+  EXPECT_EQ(take(second), std::nullopt);
+  spec.to_mac = kMac1;
+  bring(kEth1, spec);
+  EXPECT_EQ(take(second), kEth1);
+  engine_->udp_close(second);
+}
+
+/// Their peers are spread evenly, whoever stands between them in the list.
+TEST_F(CameBy, ReusePortSpreadsOverThoseBoundAlike) {
+  UdpFlow* const all[] = {&another(kEth0), &another(kEth1), &another(kEth0), &another(kEth1)};
+  for (UdpFlow* u : all) u->reuse_port = true;
+  int heard[4] = {};
+  FrameSpec spec = to("10.0.1.1", kMac1);
+  for (uint16_t i = 0; i < 400; ++i) {
+    spec.from.port = static_cast<uint16_t>(5000 + i);
+    bring(kEth1, spec);
+    for (size_t k = 0; k < 4; ++k) heard[k] += take(*all[k]) ? 1 : 0;
+  }
+  EXPECT_EQ(heard[0] + heard[2], 0);
+  EXPECT_EQ(heard[1] + heard[3], 400);
+  EXPECT_GT(heard[1], 100);
+  EXPECT_GT(heard[3], 100);
+  for (UdpFlow* u : all) engine_->udp_close(*u);
 }
 
 TEST_F(CameBy, WhatIsForAllIsNoted) {
