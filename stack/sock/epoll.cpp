@@ -401,7 +401,7 @@ class EpollCall {
 
   EngineSet engines;
 
-  /// The look before anything is waited for. Errors: EBADF, and harvest()'s.
+  /// Before anything is waited for. Errors: EBADF.
   Result<void> begin() noexcept {
     const LockGuard guard(h_->control);
     if (!h_.is_alive()) return fail(EBADF, "epoll_wait");
@@ -413,17 +413,18 @@ class EpollCall {
     if (engines.n != 1) return poll_all(engines, now);
     return h_->epoll->poll_and_take(*engines.at[0], out_, now, taken);
   }
-  bool pending() const noexcept { return h_->epoll->pending(); }
+  bool pending() const noexcept { return is_doubtful_ || h_->epoll->pending(); }
   int at_end() const noexcept { return 0; }
   Result<int> harvest(Look look, Instant now) noexcept {
     const LockGuard guard(h_->control);
-    if (!is_writable(out_.data())) [[unlikely]]
-      return fail(EFAULT, "epoll_wait");
     auto n = h_->epoll->harvest(fd_, out_, look, now);
+    if (!n || *n != 0) return n;
+    if (!is_writable(out_.data())) [[unlikely]]
+      n = judge_place();
     if (n && *n == 0) refresh();  // it goes on waiting
     return n;
   }
-  void begin_wait() noexcept {}
+  void begin_wait() noexcept { is_doubtful_ = !is_writable(out_.data()); }
   SleepList& sleep_list() noexcept {
     list_.at = fds_;
     list_.n = 0;
@@ -431,7 +432,7 @@ class EpollCall {
     fds_[list_.n++] = {fd_, POLLIN, 0};  // ignored if negative
     return list_;
   }
-  bool arm(EventFd& event) noexcept { return h_->epoll->arm(sleeper_, event); }
+  bool arm(EventFd& event) noexcept { return !is_doubtful_ && h_->epoll->arm(sleeper_, event); }
   void disarm() noexcept { h_->epoll->disarm(sleeper_); }
   bool woken_by_kernel() const noexcept {
     for (nfds_t i = 0; i < list_.n; ++i)
@@ -441,6 +442,16 @@ class EpollCall {
   void end() noexcept { h_->epoll->pass_on(); }
 
  private:
+  /// Nothing can be written where the program wants its events. As Linux: that matters once there
+  /// is one; but of an address that is no program's the kernel says so at once.
+  Result<int> judge_place() noexcept {
+    is_doubtful_ = false;
+    if (h_->epoll->is_ready(fd_)) return fail(EFAULT, "epoll_wait");
+    if (fd_ < 0) return 0;
+    const int n = kernel::epoll_now(fd_, out_.data(), static_cast<int>(out_.size()));
+    if (n < 0) return fail_errno("epoll_wait");
+    return n;
+  }
   void refresh() noexcept {
     engines.n = 0;
     h_->epoll->collect_engines(engines);
@@ -452,6 +463,7 @@ class EpollCall {
   std::span<epoll_event> out_;
   FilePin pin_;
   Epoll::Sleeper sleeper_;
+  bool is_doubtful_ = false;  ///< judge_place() is to be asked
   int hybrid_ = -1;
   int fd_ = -1;
   SleepList list_;

@@ -250,6 +250,36 @@ void waiting() {
   close(t);
 }
 
+/// A place for events that is none matters once there is one.
+void waiting_for_nothing() {
+  auto* const nowhere = static_cast<epoll_event*>(kNowhere);
+  auto* const kernels = reinterpret_cast<epoll_event*>(~uintptr_t{0xfff});
+  const int s = asked("echo\n");
+  const int e = epoll_create1(0);
+  tried("epoll_wait on none", [&] { return epoll_wait(e, nowhere, 1, 10); });
+  say("added", added(e, s, EPOLLIN));
+  for (const int timeout : {0, 20})
+    tried("epoll_wait", [&] { return epoll_wait(e, nowhere, 1, timeout); });
+  tried("epoll_wait to the kernel", [&] { return epoll_wait(e, kernels, 1, 0); });
+  tried("epoll_wait to the kernel", [&] { return epoll_wait(e, kernels, 1, 20); });
+  for (const int max : {0, -1})
+    tried("epoll_wait for none", [&] { return epoll_wait(e, nowhere, max, 20); });
+  const int t = asked("later 50\n");
+  say("added", added(e, t, EPOLLIN));
+  tried("epoll_wait for what comes", [&] { return epoll_wait(e, nowhere, 1, 5000); });
+  note("epoll goes on", waited(e, 100));
+  note("it came", read_some(t, 1));
+  tried("epoll_wait again", [&] { return epoll_wait(e, nowhere, 1, 20); });
+  int p[2];
+  say("pipe", pipe(p));
+  say("added", added(e, p[0], EPOLLIN));
+  tried("epoll_wait, with a pipe", [&] { return epoll_wait(e, nowhere, 1, 20); });
+  say("written", static_cast<int>(write(p[1], "x", 1)));
+  tried("epoll_wait, with a full one", [&] { return epoll_wait(e, nowhere, 1, 20); });
+  note("epoll goes on", waited(e, 100));
+  for (const int fd : {e, s, t, p[0], p[1]}) close(fd);
+}
+
 void truncated_file() {
   char name[] = "/tmp/semantics.XXXXXX";
   const int f = mkstemp(name);
@@ -440,6 +470,7 @@ int main(int argc, char** argv) {
                       {"datagrams", datagrams},
                       {"names and options", names_and_options},
                       {"waiting", waiting},
+                      {"waiting for nothing", waiting_for_nothing},
                       {"truncated file", truncated_file},
                       {"own handlers", own_handlers},
                       {"blocked", blocked},
