@@ -96,14 +96,30 @@ Result<void> kernel_set(int fd, int level, int name, const void* value, socklen_
   return {};
 }
 
+/// Are there tables of the kernel's to look into?
+bool has_mirror(Stack& stack) {
+  const Settings& s = stack.settings();
+  return s.offloaded_sockets && s.device != DeviceChoice::kOff && stack.engine();
+}
+
 /// Whose address that is; 0: nobody's.
 IfIndex interface_with(Stack& stack, const IpAddr& address) {
-  const Settings& s = stack.settings();
-  if (!s.offloaded_sockets || s.device == DeviceChoice::kOff || !stack.engine()) return {};
+  if (!has_mirror(stack)) return {};
   net::SnapshotStore::Reader reader(stack.mirror()->store());
   for (const net::Addr& a : reader.snapshot().addrs->all)
     if (a.addr == address) return a.ifindex;
   return {};
+}
+
+/// By which the kernel's tables lead to a group; 0: none.
+IfIndex interface_to(Stack& stack, const IpAddr& group) {
+  if (!has_mirror(stack)) return {};
+  net::SnapshotStore::Reader reader(stack.mirror()->store());
+  net::LookupKey key;
+  key.dst = group;
+  key.proto = IpProto::kUdp;
+  const auto hop = net::resolve(reader.snapshot(), key);
+  return hop ? hop->ifindex : IfIndex();
 }
 
 /// SO_PRIORITY, as IP_TOS sets it (Linux rt_tos2priority).
@@ -296,14 +312,15 @@ std::optional<GroupCall> group_call(int level, int name, const void* value, sock
   return std::nullopt;
 }
 
-/// A membership by the interface's address (ip_mreq) gets its index.
+/// A membership by the interface's address, or by none, gets its index as Linux finds it
+/// (net/ipv4/igmp.c ip_mc_find_dev(), net/ipv6/mcast.c ipv6_sock_mc_join()): whose address that is,
+/// or by the route to the group.
 void resolve_interface(Stack& stack, Membership& m) {
-  if (m.ifindex.value() != 0 || m.address.is_unspecified()) return;
-  const auto engine = stack.engine();
-  if (!engine) return;
-  const EngineGuard guard(**engine);
-  if (const auto port = (*engine)->port_of_address(m.address); port)
-    m.ifindex = (*port)->link.index;
+  if (m.ifindex.value() != 0) return;
+  if (!m.address.is_unspecified())
+    m.ifindex = interface_with(stack, m.address);
+  else
+    m.ifindex = interface_to(stack, m.group);
 }
 
 }  // namespace
@@ -832,7 +849,8 @@ Result<void> setsockopt(Handle h, int level, int name, const void* value, sockle
   }
   if (f.is_udp()) {
     if (auto group = group_call(level, name, value, len)) {
-      resolve_interface(*f.stack, group->m);
+      // As Linux: of IPv6 by no interface is left what was joined last.
+      if (group->is_join || group->m.group.is_v4()) resolve_interface(*f.stack, group->m);
       if (group->is_join)
         udp_socket::joined(f, group->m);
       else

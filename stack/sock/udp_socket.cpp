@@ -1,6 +1,8 @@
 // A UDP socket: which flow it has, and how bind, connect, groups and options change it. The
 // kernel's socket beneath does every call too: it owns the port, the membership and the error
 // queue, and it receives what is not steered to us (loopback, other interfaces).
+#include <algorithm>
+
 #include "stack/sock/sockets.h"
 
 namespace vireo::udp_socket {
@@ -219,16 +221,23 @@ void joined(File& f, const Membership& m) {
   if (f.flow != nullptr) (void)e.udp_join(f.udp_flow(), m.group, m.ifindex);
 }
 
+/// The kernel has ended one membership: that by the interface, of several the last; or, where the
+/// tables do not tell which that is, the last of the group.
 void left(File& f, const Membership& m) {
-  const auto n = std::erase_if(f.udp->groups, [&](const Membership& have) {
-    return have.group == m.group && (m.ifindex.value() == 0 || have.ifindex == m.ifindex);
-  });
-  if (n == 0) return;
-  f.stack->count_membership(-static_cast<int>(n));
+  auto& groups = f.udp->groups;
+  const auto last = [&](auto&& is_it) {
+    return std::find_if(groups.rbegin(), groups.rend(), is_it);
+  };
+  auto it = last([&](const Membership& g) { return g.group == m.group && g.ifindex == m.ifindex; });
+  if (it == groups.rend()) it = last([&](const Membership& g) { return g.group == m.group; });
+  if (it == groups.rend()) return;
+  const Membership gone = *it;
+  groups.erase(std::next(it).base());
+  f.stack->count_membership(-1);
   if (!f.is_carried()) return;
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   const EngineGuard guard(e);
-  if (f.flow != nullptr) e.udp_leave(f.udp_flow(), m.group, m.ifindex);
+  if (f.flow != nullptr) e.udp_leave(f.udp_flow(), gone.group, gone.ifindex);
 }
 
 void on_datagram(UdpFlow& flow) {

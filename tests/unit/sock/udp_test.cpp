@@ -65,6 +65,82 @@ TEST_P(Udp, MulticastGoesByTheInterfaceThatWasNamed) {
   EXPECT_EQ(b.close(r), 0);
 }
 
+// ip(7) IP_DROP_MEMBERSHIP: of several memberships of a group the one by that interface ends. By
+// its index, its address, or none at all, which is the route's.
+TEST_P(Udp, AMembershipEndsByItself) {
+  auto [r, to] = receiver();
+  const in_addr group{htonl(0xef010204)};
+  reinterpret_cast<sockaddr_in&>(to).sin_addr = group;
+  b.host().enter();
+  const ip_mreqn by_eth0{group, {}, static_cast<int>(if_nametoindex("eth0"))};
+  const ip_mreqn by_lo{group, {}, static_cast<int>(if_nametoindex("lo"))};
+  const ip_mreq with_eth0{group, b.host().address()};
+  const ip_mreq with_lo{group, {htonl(INADDR_LOOPBACK)}};
+  const auto set = [&](int name, const auto& how) {
+    return b.setsockopt(r, IPPROTO_IP, name, &how, sizeof how);
+  };
+  a.host().enter();
+  const ip_mreqn out{{}, {}, static_cast<int>(if_nametoindex("eth0"))};
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  ASSERT_EQ(a.setsockopt(s, IPPROTO_IP, IP_MULTICAST_IF, &out, sizeof out), 0);
+  const auto expect_heard = [&](const char* when) {
+    ASSERT_EQ(a.sendto(s, "to all", to), 6);
+    ASSERT_TRUE(b.await(r, POLLIN)) << when;
+    EXPECT_EQ(b.recv(r, 16, MSG_DONTWAIT), "to all") << when;
+  };
+  ASSERT_EQ(set(IP_ADD_MEMBERSHIP, by_eth0), 0);
+  ASSERT_EQ(set(IP_ADD_MEMBERSHIP, by_lo), 0);
+  expect_heard("joined by both");
+  EXPECT_EQ(set(IP_DROP_MEMBERSHIP, by_lo), 0);
+  EXPECT_EQ(set(IP_DROP_MEMBERSHIP, by_lo), -EADDRNOTAVAIL);
+  expect_heard("left by the other's index");
+  ASSERT_EQ(set(IP_ADD_MEMBERSHIP, with_lo), 0);
+  EXPECT_EQ(set(IP_DROP_MEMBERSHIP, with_lo), 0);
+  expect_heard("left by the other's address");
+  ASSERT_EQ(set(IP_ADD_MEMBERSHIP, by_lo), 0);
+  EXPECT_EQ(set(IP_DROP_MEMBERSHIP, with_eth0), 0);
+  ASSERT_EQ(set(IP_ADD_MEMBERSHIP, with_eth0), 0);
+  EXPECT_EQ(set(IP_DROP_MEMBERSHIP, by_lo), 0);
+  expect_heard("joined again");
+  if (ours()) {
+    EXPECT_EQ(fd_table().find(r)->stats->rx_packets.get(), 4U);
+  }
+  EXPECT_EQ(set(IP_DROP_MEMBERSHIP, by_eth0), 0);
+  a.close(s);
+  b.close(r);
+}
+
+// ipv6(7) IPV6_DROP_MEMBERSHIP: of no interface is what was joined last.
+TEST_P(Udp, OfIpv6TheLastMembershipEnds) {
+  const int r = b.socket(AF_INET6, SOCK_DGRAM);
+  ASSERT_EQ(b.bind6(r, 0), 0);
+  b.host().enter();
+  ipv6_mreq by_eth0{}, by_lo{}, by_any{};
+  ASSERT_EQ(::inet_pton(AF_INET6, "ff15::1:2:3", &by_any.ipv6mr_multiaddr), 1);
+  by_eth0.ipv6mr_multiaddr = by_lo.ipv6mr_multiaddr = by_any.ipv6mr_multiaddr;
+  by_eth0.ipv6mr_interface = if_nametoindex("eth0");
+  by_lo.ipv6mr_interface = if_nametoindex("lo");
+  const auto set = [&](int name, const ipv6_mreq& how) {
+    return b.setsockopt(r, IPPROTO_IPV6, name, &how, sizeof how);
+  };
+  a.host().enter();
+  const int out = static_cast<int>(if_nametoindex("eth0"));
+  const int s = a.socket(AF_INET6, SOCK_DGRAM);
+  ASSERT_EQ(a.setsockopt(s, IPPROTO_IPV6, IPV6_MULTICAST_IF, &out, sizeof out), 0);
+  sockaddr_storage to = address6(b.host(), port_of(b.getsockname(r)));
+  reinterpret_cast<sockaddr_in6&>(to).sin6_addr = by_any.ipv6mr_multiaddr;
+  ASSERT_EQ(set(IPV6_ADD_MEMBERSHIP, by_eth0), 0);
+  ASSERT_EQ(set(IPV6_ADD_MEMBERSHIP, by_lo), 0);
+  EXPECT_EQ(set(IPV6_DROP_MEMBERSHIP, by_any), 0);
+  ASSERT_EQ(a.sendto(s, "to all", to), 6);
+  ASSERT_TRUE(b.await(r, POLLIN));
+  EXPECT_EQ(b.recv(r, 16, MSG_DONTWAIT), "to all");
+  EXPECT_EQ(set(IPV6_DROP_MEMBERSHIP, by_lo), -EADDRNOTAVAIL);
+  EXPECT_EQ(set(IPV6_DROP_MEMBERSHIP, by_eth0), 0);
+  a.close(s);
+  b.close(r);
+}
+
 // socket(7) SO_REUSEPORT: many clients spread over the sockets of one port, each to one.
 TEST_P(Udp, ReusePortSpreadsPeers) {
   constexpr int kSockets = 4, kPeers = 100;
