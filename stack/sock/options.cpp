@@ -332,7 +332,7 @@ bool wants_device_time(const SocketOptions& o) {
 Result<void> replace_options(File& f, const SocketOptions& o) VIREO_NO_THREAD_ANALYSIS {
   if (f.is_udp()) {
     f.udp->options = o;
-    f.udp->wants_control = wants_datagram_control(o);
+    f.udp->control = datagram_control(o);
     return {};
   }
   auto shared = SharedOptions::share(*f.stack, o);

@@ -105,9 +105,16 @@ inline bool wants_stream_control(const SocketOptions& o) {
   return (o.inq | o.timestamp | o.timestamp_ns) != 0;
 }
 /// UDP: recvmsg(2) gives more than bytes and source.
-inline bool wants_datagram_control(const SocketOptions& o) {
-  return (o.timestamp | o.timestamp_ns | o.timestamping | o.ip_pktinfo | o.ip_recvttl |
-          o.ip_recvtos | o.rxq_ovfl | o.v6_pktinfo | o.v6_recvhops | o.v6_recvtclass) != 0;
+enum class DatagramControl : uint8_t {
+  kNever,
+  kOfLosses,  ///< once something was lost
+  kAlways,
+};
+inline DatagramControl datagram_control(const SocketOptions& o) {
+  if ((o.timestamp | o.timestamp_ns | o.timestamping | o.ip_pktinfo | o.ip_recvttl | o.ip_recvtos |
+       o.v6_pktinfo | o.v6_recvhops | o.v6_recvtclass) != 0)
+    return DatagramControl::kAlways;
+  return o.rxq_ovfl != 0 ? DatagramControl::kOfLosses : DatagramControl::kNever;
 }
 /// The flow goes and the File stays: its name does too. Engine's lock held, or nobody else is here.
 void leave_name(File& f);

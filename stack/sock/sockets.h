@@ -61,7 +61,7 @@ struct UdpSocket {
   Endpoint local;
   Endpoint remote;  ///< valid if connected
   SocketOptions options;
-  bool wants_control = false;  ///< wants_datagram_control() of them
+  DatagramControl control = DatagramControl::kNever;  ///< of them
   std::vector<Membership> groups;
   // ---- guarded by the engine's lock
   uint8_t shut = 0;

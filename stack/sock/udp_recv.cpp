@@ -12,6 +12,14 @@ namespace vireo::udp_socket {
 namespace {
 
 /// Calls without a flag that changes what they do.
+/// Is there, or may there be, more to tell than bytes and source?
+[[gnu::always_inline]] inline bool has_control(const File& f) noexcept {
+  const DatagramControl c = f.udp->control;
+  if (c == DatagramControl::kNever) [[likely]]
+    return false;
+  return c == DatagramControl::kAlways || f.stats->rx_drops.get() != 0;
+}
+
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
 /// `by()`: the interface that it came by.
@@ -124,7 +132,7 @@ bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
   if (front.offset != 0 || front.cookie != wire::kPlainUdp4Headers || msg.msg_iovlen != 1 ||
-      (flags & MSG_PEEK) != 0 || f.udp->wants_control)
+      (flags & MSG_PEEK) != 0 || has_control(f))
     return -1;
   const size_t n = writable_bytes(front, *msg.msg_iov);
   if (n == 0 || (msg.msg_name != nullptr && !give_plain_source(f, front.data(), msg))) [[unlikely]]
@@ -155,7 +163,7 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
     total += p->length;
     if (p->offset == 0) break;  // 1: the datagram goes on in the next buffer
   }
-  const bool control = f.udp->wants_control;
+  const bool control = has_control(f);
   bool is_named = true;
   if (msg.msg_name != nullptr || control) {
     const PacketBuf& first = *u.queue.front();
