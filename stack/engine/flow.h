@@ -182,7 +182,9 @@ struct UdpFlow : Flow {
   UdpBinding* exact = nullptr;  ///< what the demux has for its tuple; null: it is not connected
   wire::ExpectedUdp expected;   ///< what its peer sends; set if it is connected over IPv4
   std::vector<UdpGroup> groups;
-  int soft_error = 0;  ///< from ICMP, reported once
+  int soft_error = 0;           ///< from ICMP, reported once
+  uint32_t fragment_bytes = 0;  ///< IPV6_MTU: over IPv6 no packet is to be longer; 0: by the path
+  uint32_t path_mtu = 0;        ///< egress.mtu, but for that
   /// By `egress`, payloads of fewer bytes leave as plain datagrams, in one frame.
   uint32_t plain_room = 0;
 

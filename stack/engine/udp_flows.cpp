@@ -184,6 +184,11 @@ Result<void> Engine::refresh_egress(UdpFlow& u, Instant now) noexcept {
   if (u.device != IfIndex()) to.scope = u.device.value();
   const auto way =
       resolve_egress(u.egress, IpProto::kUdp, u.egress_from, to, ip_to(u, u.egress_to), now);
+  if (way) {
+    u.path_mtu = u.egress.mtu;
+    if (u.fragment_bytes != 0 && !u.egress_to.addr.is_v4())
+      u.egress.mtu = std::min(u.egress.mtu, u.fragment_bytes);
+  }
   const bool is_plain = way.has_value() && u.egress.header.is_plain_udp() && u.egress.mtu > 28;
   u.plain_room =
       is_plain ? std::min(u.egress.mtu - 28, pool_->frame_bytes() - PacketPool::kHeadroom) + 1 : 0;

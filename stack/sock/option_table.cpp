@@ -249,7 +249,7 @@ constexpr SocketOption kOptions[] = {
     ours(IPV6(IPV6_DROP_MEMBERSHIP)),
     kernels(IPV6(IPV6_ROUTER_ALERT)),  // of raw sockets
     ours(IPV6(IPV6_MTU_DISCOVER), &S::v6_mtu_discover),
-    {IPV6(IPV6_MTU), kOurs, kLeaves},  // of fragments; the answer is ours
+    ours(IPV6(IPV6_MTU)),
     leaves(IPV6(IPV6_RECVERR)),
     ours(IPV6(IPV6_V6ONLY), &S::v6only),
     kernels(IPV6(IPV6_JOIN_ANYCAST)),

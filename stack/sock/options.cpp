@@ -143,6 +143,7 @@ void keep(File& f, SocketOptions& o, int fd, int level, int name, const void* va
     if (k->kept == &O::timestamp_ns && v != 0) o.timestamp = 0;
     return;
   }
+  if (level == IPPROTO_IPV6 && name == IPV6_MTU && f.is_udp()) o.v6_fragment = int_of(value, len);
   if (level == IPPROTO_TCP && name == TCP_QUICKACK) o.quickack = int_of(value, len) != 0 ? 1 : 0;
   if (level == IPPROTO_TCP && name == TCP_MAXSEG) o.maxseg = int_of(value, len);
   if (level == IPPROTO_IP && name == IP_MULTICAST_IF) {
@@ -672,7 +673,7 @@ std::optional<Result<void>> get_live(File& f, int level, int name, void* value, 
   if (asks_mtu) {
     const EngineGuard guard(e);
     if (f.flow == nullptr || (f.is_udp() && !f.udp->connected)) return std::nullopt;
-    const uint32_t mtu = f.is_tcp() ? f.tcp_flow().egress.mtu : f.udp_flow().egress.mtu;
+    const uint32_t mtu = f.is_tcp() ? f.tcp_flow().egress.mtu : f.udp_flow().path_mtu;
     if (mtu == 0) return std::nullopt;  // nothing was sent yet
     return give_int(static_cast<int>(mtu), value, len);
   }

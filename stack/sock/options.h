@@ -53,6 +53,7 @@ struct SocketOptions {
   IpAddr ip_mc_address = IpAddr::any_v4();  ///< IP_MULTICAST_IF by address, if no index
   int v6only = 0;
   int v6_mtu_discover = 1;
+  int v6_fragment = 0;  ///< IPV6_MTU of UDP; 0 = never set
   int v6_tclass = 0;
   int v6_hops = 64;
   int v6_pktinfo = 0;

@@ -81,11 +81,11 @@ struct Attempt {
   std::optional<Passage> unjudged = {};  ///< nothing was done: the packet filter is to be asked
 };
 
-/// A datagram above the path's MTU. The kernel cuts it, or refuses it where the program forbids
-/// that; but of a path that is smaller than its link only we were told.
+/// A datagram above the path's MTU, or IPV6_MTU. The kernel cuts it, or refuses it where the
+/// program forbids that; but of a path that is smaller than its link only we were told.
 Attempt too_big(File& f, const UdpFlow& u) {
   UdpSocket& s = *f.udp;
-  if (u.egress.mtu >= u.egress.link_mtu) return {.sent = {}, .by_kernel = true};
+  if (u.path_mtu >= u.egress.link_mtu) return {.sent = {}, .by_kernel = true};
   if (u.ip.mtu_discover == IP_PMTUDISC_DO) return {.sent = fail(EMSGSIZE, "path MTU")};
   s.cut_at = u.egress.mtu;
   return {.sent = {}, .by_kernel = true};
@@ -93,11 +93,11 @@ Attempt too_big(File& f, const UdpFlow& u) {
 
 /// Lets the kernel's socket cut what is too big for the path: by routers on the way (IPv4), by
 /// itself (IPv6). No lock held.
-void let_kernel_cut(Handle h) {
+void let_kernel_cut(Handle h, const Endpoint& to) {
   UdpSocket& s = *h->udp;
   const int mtu = static_cast<int>(std::exchange(s.cut_at, 0));
   const int off = IP_PMTUDISC_DONT;
-  if (h->domain.load(std::memory_order_relaxed) == AF_INET6)
+  if (!to.addr.is_v4())
     (void)libc().setsockopt(h.fd, IPPROTO_IPV6, IPV6_MTU, &mtu, sizeof mtu);
   else
     (void)libc().setsockopt(h.fd, IPPROTO_IP, IP_MTU_DISCOVER, &off, sizeof off);
@@ -230,7 +230,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
     }
     if (a.by_kernel) {
       if (f.udp->cut_at != 0) [[unlikely]]
-        let_kernel_cut(h);
+        let_kernel_cut(h, *to);
       guard.unlock();
       return kernel_sendmsg(h, msg, flags);
     }

@@ -14,6 +14,7 @@ void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
                        static_cast<uint32_t>(stack.settings().rx_bytes_min.value()));
   u.reuse_port = o.reuse_port != 0;
   u.ip = ip_settings(o, v6);
+  u.fragment_bytes = static_cast<uint32_t>(o.v6_fragment);
   u.multicast_ttl = static_cast<uint8_t>(v6 ? o.v6_mc_hops : o.ip_mc_ttl);
   u.go_to({});  // the header's template is made anew
   u.egress.generation = 0;

@@ -492,6 +492,55 @@ TEST_P(Udp, LargerThanTheMtuGoesByTheKernel) {
   b.close(r);
 }
 
+// IPV6_MTU: what is longer is cut, over IPv6.
+TEST_P(Udp, IsCutToIpv6Mtu) {
+  const int r = b.socket(AF_INET6, SOCK_DGRAM);
+  ASSERT_EQ(b.bind6(r, 0), 0);
+  const auto to = address6(b.host(), port_of(b.getsockname(r)));
+  const int s = a.socket(AF_INET6, SOCK_DGRAM);
+  EXPECT_EQ(a.setsockopt(s, IPPROTO_IPV6, IPV6_MTU, 1279), -EINVAL);
+  EXPECT_EQ(a.setsockopt(s, IPPROTO_IPV6, IPV6_MTU, 1280), 0);
+  EXPECT_EQ(a.getsockopt(s, IPPROTO_IPV6, IPV6_MTU), -ENOTCONN);
+  const auto sent = [&](size_t bytes, bool whole) {
+    const std::string text(bytes, 'x');
+    const auto by_us = [&] { return ours() ? fd_table().find(s)->stats->tx_packets.get() : 0; };
+    const uint64_t before = by_us();
+    ASSERT_EQ(a.sendto(s, text, to), static_cast<ssize_t>(bytes));
+    EXPECT_EQ(by_us() - before, ours() && whole ? 1U : 0U) << bytes;
+    EXPECT_EQ(b.recv(r), text);
+  };
+  sent(1232, true);
+  sent(1233, false);
+  EXPECT_EQ(a.is_carried(s), ours());
+  ASSERT_EQ(a.connect(s, sockaddr_of(to), length(to)), 0);
+  EXPECT_EQ(a.is_carried(s), ours());
+  sent(1232, true);
+  sent(1400, false);
+  EXPECT_EQ(a.getsockopt(s, IPPROTO_IPV6, IPV6_MTU), 1500) << "the path's";
+  EXPECT_EQ(a.setsockopt(s, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO), 0);
+  EXPECT_EQ(a.sendto(s, std::string(1233, 'x'), to), -EMSGSIZE);
+  sent(1232, true);
+  EXPECT_EQ(a.setsockopt(s, IPPROTO_IPV6, IPV6_MTU, 0), 0);
+  sent(1452, true);
+  a.close(s);
+  // To IPv4 it does not matter.
+  const int mapped = a.socket(AF_INET6, SOCK_DGRAM);
+  EXPECT_EQ(a.setsockopt(mapped, IPPROTO_IPV6, IPV6_MTU, 1280), 0);
+  sockaddr_storage to4 = to;
+  auto& in6 = reinterpret_cast<sockaddr_in6&>(to4).sin6_addr;
+  const in_addr in4 = b.host().address();
+  in6 = in6addr_any;
+  in6.s6_addr[10] = in6.s6_addr[11] = 0xff;
+  std::memcpy(&in6.s6_addr[12], &in4, sizeof in4);
+  EXPECT_EQ(a.sendto(mapped, std::string(1472, 'x'), to4), 1472);
+  if (ours()) {
+    EXPECT_EQ(fd_table().find(mapped)->stats->tx_packets.get(), 1U);
+  }
+  EXPECT_EQ(b.recv(r).size(), 1472U);
+  a.close(mapped);
+  b.close(r);
+}
+
 TEST_P(Udp, LoopbackGoesByTheKernel) {
   const auto [r, at] = receiver();
   sockaddr_storage self = at;
