@@ -297,8 +297,6 @@ namespace udp_socket {
 void prepare(File& f, const Endpoint& local);
 /// After the kernel bound the shadow: opens the flow. Control lock held.
 void bound(File& f, int fd);
-/// A socket without a port gets one, and its flow. No lock held.
-void autobind(Handle h);
 Result<void> connect(Handle h, const sockaddr* addr, socklen_t len);
 Result<ssize_t> recv(Handle h, msghdr& msg, int flags);
 /// The bytes alone, of a carried socket.

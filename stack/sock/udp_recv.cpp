@@ -4,6 +4,7 @@
 
 #include "stack/engine/direct.h"
 #include "stack/sock/cmsg.h"
+#include "stack/sock/multiplex.h"
 #include "stack/sock/sockets.h"
 #include "stack/wire/parse.h"
 #include "stack/wire/plain.h"
@@ -11,7 +12,6 @@
 namespace vireo::udp_socket {
 namespace {
 
-/// Calls without a flag that changes what they do.
 /// Is there, or may there be, more to tell than bytes and source?
 [[gnu::always_inline]] inline bool has_control(const File& f) noexcept {
   const DatagramControl c = f.udp->control;
@@ -20,6 +20,7 @@ namespace {
   return c == DatagramControl::kAlways || f.stats->rx_drops.get() != 0;
 }
 
+/// Calls without a flag that changes what they do.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
 /// `by()`: the interface that it came by.
@@ -301,6 +302,33 @@ msghdr headed(std::span<const iovec> iov) {
   }
   return recv_any_bytes(h, e, so_far, to, flags);
 }
+/// A receiver that waits before its socket has a port, and gives it none: that is for another
+/// thread's bind(), connect() or send() to do. Asleep in the kernel it would miss what is steered
+/// to us from then on. nullopt: it is decided who serves the socket.
+[[gnu::noinline]] std::optional<Result<ssize_t>> recv_undecided(Handle h, msghdr& msg, int flags) {
+  constexpr Duration kPatience = Duration::ms(100);  // that another thread closes it wakes nobody
+  const SignalMark signals;
+  const auto deadline = Deadline::after_ns(h->rcv_timeout_ns.load(std::memory_order_relaxed));
+  for (;;) {
+    if (!h.is_alive()) return fail(EBADF, "recv");
+    if (h->mode.load(std::memory_order_acquire) != Mode::kUndecided) return std::nullopt;
+    const Instant now = Clock::now();
+    if (signals.pending()) return fail(EINTR, "recv");
+    if (deadline.passed(now)) return fail(EAGAIN, "recv");
+    const timespec left{0, (std::min(deadline.at(), now + kPatience) - now).ns()};
+    pollfd p{h.fd, POLLIN | POLLRDHUP, 0};
+    const auto n = sock::poll({&p, 1}, &left, nullptr);
+    if (!n) return std::unexpected(n.error());
+    if (*n == 0 || h->mode.load(std::memory_order_acquire) != Mode::kUndecided) continue;
+    // Shut, or an error: neither is waited for.
+    const bool is_shut = (p.revents & POLLRDHUP) != 0;
+    msghdr m = msg;
+    const auto got = kernel_recvmsg(h, m, is_shut ? flags : flags | MSG_DONTWAIT);
+    if (!got && got.error().code == EAGAIN) continue;
+    msg = m;
+    return got;
+  }
+}
 [[gnu::noinline]] Result<ssize_t> recv_headed(Handle h, std::span<const iovec> iov, int flags) {
   msghdr m = headed(iov);
   return recv(h, m, flags);
@@ -310,11 +338,10 @@ msghdr headed(std::span<const iovec> iov) {
 
 [[gnu::hot]] Result<ssize_t> recv(Handle h, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
-  // A receiver that starts before the first sender of a socket without a port would sleep in the
-  // kernel, and miss what is steered to us later.
   if (f.mode.load(std::memory_order_acquire) == Mode::kUndecided &&
-      !f.nonblock.load(std::memory_order_relaxed) && (flags & MSG_DONTWAIT) == 0)
-    autobind(h);
+      !f.nonblock.load(std::memory_order_relaxed) && (flags & (MSG_DONTWAIT | MSG_ERRQUEUE)) == 0)
+      [[unlikely]]
+    if (const auto n = recv_undecided(h, msg, flags)) return *n;
   if (!f.is_carried()) return kernel_recvmsg(h, msg, flags);
   if ((flags & MSG_ERRQUEUE) != 0) return kernel_recvmsg(h, msg, flags);
 

@@ -263,21 +263,6 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
 
 }  // namespace
 
-void autobind(Handle h) {
-  File& f = *h.file;
-  const LockGuard control(f.control);
-  if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kUndecided) return;
-  const auto local = kernel_name(h.fd);
-  if (!local) return;
-  if (local->port == 0) {
-    sockaddr_storage any{};
-    const socklen_t len = Endpoint{local->addr, 0, local->scope}.to_sockaddr(
-        any, f.domain.load(std::memory_order_relaxed));
-    if (libc().bind(h.fd, reinterpret_cast<const sockaddr*>(&any), len) != 0) return;
-  }
-  bound(f, h.fd);
-}
-
 void flush(Handle h) {
   Engine* e = h->engine.load(std::memory_order_acquire);
   if (e == nullptr) return;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "tests/unit/sock/two_hosts.h"
 
@@ -538,6 +539,48 @@ TEST_P(Udp, IsCutToIpv6Mtu) {
   }
   EXPECT_EQ(b.recv(r).size(), 1472U);
   a.close(mapped);
+  b.close(r);
+}
+
+// Who waits for datagrams without a port has none for that; another thread's send gives it one.
+TEST_P(Udp, AReceiverWithoutAPortWaits) {
+  const auto [r, to] = receiver();
+  const int s = a.socket(AF_INET, SOCK_DGRAM);
+  const timeval soon{0, 30'000};
+  EXPECT_EQ(a.setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon), 0);
+  EXPECT_EQ(a.recv(s, 16), "!EAGAIN");
+  EXPECT_EQ(port_of(a.getsockname(s)), 0);
+  const timeval later{5, 0};
+  EXPECT_EQ(a.setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &later, sizeof later), 0);
+  for (const bool by_send : {true, false}) {
+    const int u = by_send ? s : a.socket(AF_INET, SOCK_DGRAM);
+    std::string got;
+    std::thread reader([&] {
+      a.host().enter();
+      got = a.recv(u, 16);
+    });
+    ::usleep(30'000);
+    EXPECT_EQ(port_of(a.getsockname(u)), 0);
+    if (by_send) {
+      EXPECT_EQ(a.sendto(u, "ask", to), 3);
+      const Received asked = receive(b, r, 16);
+      EXPECT_EQ(asked.bytes, "ask");
+      EXPECT_EQ(b.sendto(r, "answer", asked.from), 6);
+    } else {
+      EXPECT_EQ(a.bind(u, 0, false), 0);
+      EXPECT_EQ(b.sendto(r, "answer", address(a.host(), port_of(a.getsockname(u)))), 6);
+    }
+    reader.join();
+    EXPECT_EQ(got, "answer");
+    EXPECT_EQ(a.is_carried(u), ours());
+    if (!by_send) a.close(u);
+  }
+  a.close(s);
+  // Shut, it waits for nothing.
+  const int shut = a.socket(AF_INET, SOCK_DGRAM);
+  EXPECT_EQ(a.shutdown(shut, SHUT_RD), -ENOTCONN);
+  EXPECT_EQ(a.recv(shut, 16), "");
+  a.close(shut);
   b.close(r);
 }
 
