@@ -53,12 +53,21 @@ struct {
   __type(value, __u32);
 } local6 SEC(".maps");
 
+/* Packets whose fragments are ours, and since when. Only who knows a port of ours adds to it. */
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 4096);
   __type(key, struct steer_fragment);
   __type(value, __u64);
-} fragments SEC(".maps");
+} ours SEC(".maps");
+
+/* Packets of which the kernel has a fragment already that did not name the ports. */
+struct {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __uint(max_entries, 4096);
+  __type(key, struct steer_fragment);
+  __type(value, __u64);
+} kernels SEC(".maps");
 
 struct {
   __uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -100,6 +109,7 @@ struct icmp_head {
 #define IP_FRAGMENT bpf_htons(0x3fff) /* more-fragments or offset */
 #define IP_OFFSET bpf_htons(0x1fff)
 #define IP6_OFFSET bpf_htons(0xfff8)
+#define IP6_MORE bpf_htons(1)
 
 static __always_inline int is_carried(__u8 proto) {
   return proto == IPPROTO_TCP || proto == IPPROTO_UDP;
@@ -392,13 +402,17 @@ static __always_inline int is_for_us(const struct frame* f, const struct inquiry
   return may_hear4(f, a) && ((a & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || is_own4(f, a));
 }
 
-/* What becomes of a fragment; of the first one that comes, `tag` says where its ports go. */
+static __always_inline int is_since(const __u64* at, __u64 now, __u64 ns) {
+  return at && (__s64)(now - *at) < (__s64)ns;
+}
+
+/* What becomes of a fragment; of a first one `tag` says where its ports go. */
 __attribute__((noinline)) int steer_fragment(struct xdp_md* ctx, const struct inquiry* q,
                                              __s64 tag) {
   if (!q) return XDP_PASS;
   __u64 key[5]; /* struct steer_fragment */
   const struct frame f = frame_of(ctx, q, key);
-  if (!is_for_us(&f, q)) return XDP_PASS;
+  if ((q->flags & INQUIRY_LATER) && !is_for_us(&f, q)) return XDP_PASS;
   const __u64 is_v6 = q->flags & INQUIRY_V6;
   key[0] = q->local[0];
   key[1] = q->local[1];
@@ -406,15 +420,18 @@ __attribute__((noinline)) int steer_fragment(struct xdp_md* ctx, const struct in
   key[3] = q->remote[1];
   key[4] = two(q->id, is_v6 ? 6 : ports_of(4, q->proto));
   const __u64 now = bpf_ktime_get_ns();
-  const __u64* const known = bpf_map_lookup_elem(&fragments, key);
-  const int is_known = known && (__s64)(now - *known) < (__s64)STEER_FRAGMENT_NS;
-  const int is_ours = is_known ? *known & STEER_FRAGMENT_OURS : tag != NO_RULE;
-  const int verdict = is_ours ? to_socket(ctx, tag == NO_RULE ? 0 : (__u32)tag) : XDP_PASS;
-  if (!is_known) {
-    const __u64 mark =
-        (now & ~(__u64)STEER_FRAGMENT_OURS) | (verdict == XDP_PASS ? 0 : STEER_FRAGMENT_OURS);
-    bpf_map_update_elem(&fragments, key, &mark, BPF_ANY);
+  if (q->flags & INQUIRY_LATER) {
+    if (is_since(bpf_map_lookup_elem(&ours, key), now, STEER_OURS_NS)) return to_socket(ctx, 0);
+    bpf_map_update_elem(&kernels, key, &now, BPF_ANY);
+    return XDP_PASS;
   }
+  int verdict = XDP_PASS;
+  if (tag != NO_RULE && !is_since(bpf_map_lookup_elem(&kernels, key), now, STEER_KERNELS_NS))
+    verdict = to_socket(ctx, (__u32)tag);
+  if (verdict == XDP_PASS)
+    bpf_map_delete_elem(&ours, key); /* of an earlier packet of this id */
+  else
+    bpf_map_update_elem(&ours, key, &now, BPF_ANY);
   return verdict;
 }
 
@@ -485,21 +502,27 @@ static __always_inline int fragment4(const struct frame* f, const struct iphdr* 
   return steer_asked(f);
 }
 
-static __always_inline int fragment6(const struct frame* f, const struct ipv6hdr* ip,
+static __always_inline int fragment6(const struct frame* f, const struct ipv6hdr* ip, __u32 at,
                                      const void* end) {
   const struct frag6* const part = (const void*)(ip + 1);
-  const struct ports* const p = (const void*)(part + 1);
-  if ((const void*)(p + 1) > end || !host.takes_fragments || !is_carried(part->next))
+  struct ports* const p = &f->scratch->ports;
+  struct inquiry* const q = &f->scratch->asked;
+  if ((const void*)(part + 1) > end || !host.takes_fragments || !is_carried(part->next))
     return XDP_PASS;
-  f->scratch->asked = (struct inquiry){.ports = ports_of(p->dest, p->source),
-                                       .proto = part->next,
-                                       .link = f->link,
-                                       .flags = INQUIRY_V6 | flags_of(f),
-                                       .id = part->id};
-  if (part->offset & IP6_OFFSET) f->scratch->asked.flags |= INQUIRY_LATER;
-  put6(f->scratch->asked.local, &ip->daddr);
-  put6(f->scratch->asked.remote, &ip->saddr);
-  return steer_asked(f);
+  *q = (struct inquiry){
+      .proto = part->next, .link = f->link, .flags = INQUIRY_V6 | flags_of(f), .id = part->id};
+  put6(q->local, &ip->daddr);
+  put6(q->remote, &ip->saddr);
+  if (part->offset & IP6_OFFSET) {
+    q->flags |= INQUIRY_LATER;
+    return steer_asked(f);
+  }
+  const int is_all = !(part->offset & IP6_MORE); /* RFC 6946: nothing follows */
+  if (bpf_xdp_load_bytes(f->ctx, at + sizeof *ip + sizeof *part, p, sizeof *p)) return XDP_PASS;
+  q->ports = ports_of(p->dest, p->source);
+  if (!is_all) return steer_asked(f);
+  const __s64 tag = find_seldom(f->ctx, q);
+  return tag != NO_RULE ? to_socket(f->ctx, (__u32)tag) : XDP_PASS;
 }
 
 SEC("xdp.frags")
@@ -564,7 +587,7 @@ int vireo_steer(struct xdp_md* ctx) {
   if (type == bpf_htons(ETH_P_IPV6)) {
     const struct ipv6hdr* ip = at;
     if ((const void*)(ip + 1) > end || ip->version != 6) return XDP_PASS;
-    if (ip->nexthdr == IPPROTO_FRAGMENT) return fragment6(&f, ip, end);
+    if (ip->nexthdr == IPPROTO_FRAGMENT) return fragment6(&f, ip, l3, end);
     if (is_carried(ip->nexthdr)) {
       const struct ports* p = (const void*)(ip + 1);
       if ((const void*)(p + 1) > end) return XDP_PASS;

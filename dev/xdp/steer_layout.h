@@ -66,10 +66,10 @@ struct steer_fragment {
   __u16 version;
   __u16 proto; /* IPv4 */
 };
-/* Who has them: what the one that came first said, and when, in ns with this bit instead of the
-   lowest. After that time it says nothing of what comes. */
-#define STEER_FRAGMENT_OURS 1U
-#define STEER_FRAGMENT_NS 30000000000ULL
+/* So long what is known of a packet is true of what comes: of ours, and of one of which the kernel
+   has a later fragment, which came before the first. */
+#define STEER_OURS_NS 30000000000ULL
+#define STEER_KERNELS_NS 1000000000ULL
 
 /* The rule of a port that has one IPv4 rule and no more, as most have: an array is a cache line
    where a hash table is three. An all-zero address is a wildcard here, too; the remote port is then

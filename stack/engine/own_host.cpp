@@ -49,6 +49,7 @@ void Engine::tell_host(Port& port) {
 void Engine::take_fragments(bool on) {
   if (takes_fragments_ == on) return;
   takes_fragments_ = on;
+  if (!on) reassembly_.clear();  // no rule has seen what is here
   for (Port* p : ports_)
     if (!p->dead) tell_host(*p);
 }

@@ -117,10 +117,13 @@ void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now)
     return;
   }
   const std::byte* const eth = p.data();
-  strip_headers(p, f.payload_at, std::min<uint32_t>(f.payload_bytes, p.length - f.payload_at));
+  const uint32_t here = std::min<uint32_t>(f.payload_bytes, p.length - f.payload_at);
+  strip_headers(p, f.payload_at, here);
   PacketChain packet(std::move(d.packet));
-  packet.append(std::move(rest));
-  if (packet.bytes() > f.payload_bytes) packet.trim_back(packet.bytes() - f.payload_bytes);
+  if (here < f.payload_bytes) {  // else what follows is none of it: a UDP length may be short
+    packet.append(std::move(rest));
+    if (packet.bytes() > f.payload_bytes) packet.trim_back(packet.bytes() - f.payload_bytes);
+  }
   if (f.proto == IpProto::kTcp) [[likely]]
     receive_tcp(port, f, eth, std::move(packet), segments_of(d.flags), now);
   else
@@ -133,10 +136,10 @@ void Engine::receive_frame(Port& port, RxDesc& d, PacketChain rest, Instant now)
                                           PacketChain& rest, Instant now) noexcept {
   PacketChain fragment(std::move(first));
   fragment.append(std::move(rest));
-  // Queues grow no more, and this is one.
-  if (pool_->free_count() < low_water_) fragment.clear();
   PacketChain whole;
-  if (!fragment.empty()) {
+  if (pool_->free_count() < low_water_ || !takes_fragments_) {
+    reassembly_.refuse();  // queues grow no more, and this is one
+  } else {
     const uint32_t wire = port.link.index.value() << 12 | (f.tags != 0 ? f.vlan().value() : 0U);
     whole = reassembly_.add(f, wire, std::move(fragment), now);
   }

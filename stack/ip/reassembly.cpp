@@ -17,6 +17,8 @@ constexpr uint8_t bit_of(Ecn e) { return static_cast<uint8_t>(1U << static_cast<
 
 Ecn ecn_of(const ParsedFrame& f) { return f.is_v6 ? f.ipv6().ecn() : f.ipv4().ecn(); }
 
+constexpr uint32_t kMostL4Header = 60;  ///< TCP's
+
 uint64_t end_of(const PacketBuf& p) { return p.offset + p.length; }
 
 bool header_is_good(const ParsedFrame& f) noexcept {
@@ -35,7 +37,8 @@ PacketChain Reassembly::add(const ParsedFrame& f, uint32_t wire, PacketChain fra
   const IpAddr src = f.src();
   Key key{.src = src, .dst = f.dst(), .id = what->id};
   if (!f.is_v6) key.proto = what->proto;
-  if (f.is_v6 && src.is_link_local()) key.wire = wire;
+  if (f.is_v6 && (src.is_link_local() || key.dst.is_link_local() || key.dst.is_multicast()))
+    key.wire = wire;
 
   if (frame.bytes() > what->data_at + uint32_t{what->bytes})  // Ethernet's padding
     frame.trim_back(frame.bytes() - what->data_at - what->bytes);
@@ -46,8 +49,13 @@ PacketChain Reassembly::add(const ParsedFrame& f, uint32_t wire, PacketChain fra
     at += b->length;
   }
 
-  Packet& p = place_of(key, now);
   const uint32_t more = frame.buffers();
+  const int64_t hw_time = frame.front()->hw_time;
+  // One that is all (RFC 6946) has nothing to do with others of its id.
+  Packet alone;
+  alone.key = key;
+  const bool is_alone = what->offset == 0 && !what->more;
+  Packet& p = is_alone ? alone : place_of(key, now);
   if (at != what->end() || p.data.buffers() + more > kMostBuffers) {
     drop(p);
     return {};
@@ -62,6 +70,7 @@ PacketChain Reassembly::add(const ParsedFrame& f, uint32_t wire, PacketChain fra
       return {};
   }
   buffers_ += more;
+  p.hw_time = hw_time;
   p.ecn_seen |= bit_of(ecn_of(f));
   if (what->offset == 0) {
     p.l3_at = f.l3_at;
@@ -69,37 +78,57 @@ PacketChain Reassembly::add(const ParsedFrame& f, uint32_t wire, PacketChain fra
     p.proto = what->proto;
   }
   if (p.end != 0 && p.data.bytes() == p.end) return take_whole(p);
-  while (buffers_ > most_buffers_)
-    drop(*std::ranges::min_element(
-        packets_, {}, [](const Packet& q) { return q.data.empty() ? UINT64_MAX : q.number; }));
+  while (buffers_ > most_buffers_) drop(*oldest(nullptr));
   return {};
 }
 
-/// Of a packet that has got a fragment before, or a free one; if there is none, the oldest makes
-/// room.
+/// Of a packet that has got a fragment before, or a free one.
 Reassembly::Packet& Reassembly::place_of(const Key& key, Instant now) noexcept {
   const auto is_it = [&](const Packet& p) { return !p.data.empty() && p.key == key; };
-  if (is_it(packets_[last_])) return packets_[last_];
-  Packet* best = nullptr;
-  for (Packet& p : packets_) {
-    if (is_it(p)) {
-      best = &p;
-      break;
+  if (!is_it(packets_[last_])) {
+    Packet* place = nullptr;
+    unsigned of_source = 0;
+    for (Packet& p : packets_) {
+      if (is_it(p)) {
+        place = &p;
+        break;
+      }
+      if (p.data.empty())
+        place = &p;
+      else if (p.key.src == key.src)
+        ++of_source;
     }
-    if (p.data.empty()) {
-      if (best == nullptr || !best->data.empty()) best = &p;
-    } else if (best == nullptr || (!best->data.empty() && p.number < best->number)) {
-      best = &p;
+    if (place == nullptr || (!is_it(*place) && of_source >= kOfOneSource)) {
+      place = oldest(of_source >= kOfOneSource ? &key.src : nullptr);
+      drop(*place);
     }
+    last_ = static_cast<unsigned>(place - packets_.data());
   }
-  last_ = static_cast<unsigned>(best - packets_.data());
-  if (is_it(*best)) return *best;
-  if (!best->data.empty()) drop(*best);
-  best->key = key;
-  best->number = ++begun_;
-  best->expires = now + (key.src.is_v4() ? kExpiryV4 : kExpiryV6);
-  first_expiry_ = std::min(first_expiry_, best->expires);
-  return *best;
+  Packet& p = packets_[last_];
+  if (is_it(p)) {
+    if (begun_ - p.number <= kMostBetween) return p;
+    drop(p);
+  }
+  p.key = key;
+  p.number = ++begun_;
+  p.expires = now + (key.src.is_v4() ? kExpiryV4 : kExpiryV6);
+  first_expiry_ = std::min(first_expiry_, p.expires);
+  return p;
+}
+
+/// Of all, or of those of one source. Null: there is none.
+Reassembly::Packet* Reassembly::oldest(const IpAddr* source) noexcept {
+  Packet* found = nullptr;
+  for (Packet& p : packets_)
+    if (!p.data.empty() && (source == nullptr || p.key.src == *source) &&
+        (found == nullptr || p.number < found->number))
+      found = &p;
+  return found;
+}
+
+void Reassembly::refuse() noexcept {
+  if (Packet* const p = oldest(nullptr)) drop(*p);
+  ++fails_;
 }
 
 /// Puts the data where it belongs among the packet's.
@@ -173,8 +202,15 @@ PacketChain Reassembly::take_whole(Packet& p) noexcept {
     ip.fragment = uint16_t{0};
     if (is_marked) ip.tos |= static_cast<uint8_t>(Ecn::kCe);
   }
-  if (p.data.back() != nullptr) first->hw_time = p.data.back()->hw_time;  // when all was there
+  first->hw_time = p.hw_time;
   whole.push_back(std::move(first));
+  // Who parses wants all headers in one buffer.
+  while (whole.bytes() < l4_at + kMostL4Header && !p.data.empty()) {
+    const PacketBuf& next = *p.data.front();
+    const uint32_t n = std::min<uint32_t>(next.length, l4_at + kMostL4Header - whole.bytes());
+    if (!whole.extend_back({next.data(), n})) break;
+    p.data.trim_front(n);
+  }
   whole.append(std::move(p.data));
   p = Packet{};
   return whole;

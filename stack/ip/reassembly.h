@@ -22,7 +22,11 @@ class Reassembly {
   static constexpr Duration kExpiryV4 = Duration::s(30);
   static constexpr Duration kExpiryV6 = Duration::s(60);
   static constexpr unsigned kPackets = 64;       ///< that may be incomplete at once
+  static constexpr unsigned kOfOneSource = 32;   ///< of them; with more, its own oldest ends
   static constexpr uint32_t kMostBuffers = 256;  ///< of one: 64 KiB in 296-byte packets
+  /// What is not complete when so many others have begun is of a packet whose id came round
+  /// (Linux: ipfrag_max_dist, by peer).
+  static constexpr uint64_t kMostBetween = 1024;
 
   /// `most_buffers`: of all together.
   explicit Reassembly(uint32_t most_buffers) noexcept : most_buffers_(most_buffers) {}
@@ -33,6 +37,9 @@ class Reassembly {
   /// checksum is not made; else empty.
   PacketChain add(const wire::ParsedFrame& f, uint32_t wire, PacketChain frame,
                   Instant now) noexcept;
+
+  /// A fragment that there is no room for; the oldest packet makes some.
+  void refuse() noexcept;
 
   /// When something may have to be dropped; Instant::never() if nothing is kept.
   Instant first_expiry() const noexcept { return first_expiry_; }
@@ -61,10 +68,12 @@ class Reassembly {
     uint16_t l3_at = 0;    ///< of the first fragment, in its frame
     uint16_t headers = 0;  ///< of the first fragment: its frame up to the data; 0: not here yet
     uint8_t proto = 0;     ///< of the first fragment
+    int64_t hw_time = 0;   ///< of the fragment that came last
     uint8_t ecn_seen = 0;  ///< a bit for each code point
   };
 
   Packet& place_of(const Key& key, Instant now) noexcept;
+  Packet* oldest(const IpAddr* source) noexcept;
   enum class Put : uint8_t { kTaken, kRepeated, kOverlaps };
   static Put put(Packet& p, const wire::Fragment& what, PacketChain data) noexcept;
   void drop(Packet& p) noexcept;

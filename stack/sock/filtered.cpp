@@ -160,6 +160,11 @@ void Stack::say_unread() {
       "carried whatever they say; VIREO_RESPECT_FILTER=0 says the same, without this line");
 }
 
+void Stack::tell_of_filter(Engine& e) {
+  const EngineGuard guard(e);
+  e.take_fragments(!is_filtered(*this));
+}
+
 void Stack::judge_again() {
   if (!filter_->process()) return;
   if (filter_->rules()->unreadable != 0 && !said_unread_again_.exchange(true))
@@ -167,10 +172,7 @@ void Stack::judge_again() {
         "the host's packet filter has changed, but its rules cannot be read any more "
         "(CAP_NET_ADMIN "
         "is needed): those that were read before are respected");
-  for (unsigned i = 0; i < engine_count(); ++i) {
-    const EngineGuard guard(*engines_[i]);
-    engines_[i]->take_fragments(filter_->is_empty());
-  }
+  for (unsigned i = 0; i < engine_count(); ++i) tell_of_filter(*engines_[i]);
   unsigned given = 0;
   unsigned kept = 0;
   const char* by = "";

@@ -147,7 +147,6 @@ Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
   auto engine = Engine::create(EngineId(static_cast<uint16_t>(id)), config, opener_, *mirror_,
                                socket_events(), stats().engines[id]);
   if (!engine) return refuse(engine.error());
-  (*engine)->take_fragments(!is_filtered(*this));
   return std::move(*engine);
 }
 
@@ -182,6 +181,7 @@ Carried<Engine*> Stack::make_engine() {
   }
   engines_[0] = std::move(*engine);
   engine_count_.store(1, std::memory_order_release);  // pairs with engine_count()
+  tell_of_filter(*engines_[0]);
   engine_ptr_.store(engines_[0].get(), std::memory_order_release);
   return engines_[0].get();
 }

@@ -231,6 +231,8 @@ class Stack {
   // filtered.cpp
   /// The rules changed: who is carried against them? Thread: the helper.
   void judge_again();
+  /// Whether it is to take fragments. Behind engine_count_, by which judge_again() finds it.
+  void tell_of_filter(Engine& e);
   void say_unread();
 
   Settings settings_;

@@ -177,6 +177,7 @@ bool Stack::make_ring(const Placing& p, const Reach& wanted) {
   engines_[ring] = std::move(*made);
   // release pairs with the acquire in engine_count().
   engine_count_.store(ring + 1, std::memory_order_release);
+  tell_of_filter(*engines_[ring]);
   log<LogLevel::kInfo>("ring {} of at most {}", ring + 1, rings_.most());
   return true;
 }

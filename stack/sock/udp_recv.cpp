@@ -170,7 +170,7 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
     const PacketBuf& first = *u.queue.front();
     const unsigned head = header_bytes(first);
     const auto parsed =
-        wire::parse_frame({first.data() - head, head + first.length}, total - first.length);
+        wire::parse_frame({first.data() - head, head + first.length}, UINT16_MAX);  // it was whole
     const auto by = [&] { return e.came_by(u, first, parsed); };
     if (msg.msg_name != nullptr && parsed)
       is_named = give_source(f, parsed.src(), parsed.src_port, by, msg);

@@ -3,8 +3,8 @@
 namespace vireo::wire {
 namespace {
 
-/// RFC 8200 §4.5: all but the last are multiples of 8 bytes. With an offset at its largest the end
-/// may be beyond what a packet can have.
+/// RFC 8200 §4.5: all but the last are multiples of 8 bytes (of IPv4's Linux takes as many). With
+/// an offset at its largest the end may be beyond what a packet can have.
 bool is_sound(const Fragment& f) noexcept {
   return f.bytes != 0 && (!f.more || f.bytes % 8 == 0) && f.end() <= UINT16_MAX;
 }
@@ -21,6 +21,7 @@ std::optional<Fragment> parse_fragment(const ParsedFrame& f) noexcept {
     out.more = (ip.fragment & Ipv4Header::kMoreFragments) != 0;
     out.offset = static_cast<uint16_t>((ip.fragment & Ipv4Header::kOffsetMask) * 8);
     out.bytes = static_cast<uint16_t>(ip.total_length - ip.header_bytes());
+    if (out.more) out.bytes = static_cast<uint16_t>(out.bytes & 0xfff8);
     out.data_at = static_cast<uint16_t>(f.l3_at + ip.header_bytes());
   } else {
     constexpr size_t kHeaders = sizeof(Ipv6Header) + sizeof(Ipv6FragmentHeader);

@@ -60,6 +60,20 @@ Bytes fragment(const From& w, uint16_t id, bool is_first) {
   put(g, kEthernet + 40 + 2, {0, is_first ? 1U : 0x80U, 0, 0, id / 256U, id % 256U});
   return g;
 }
+/// The last of a packet of IPv6, with a single byte of data.
+Bytes tiny6(uint16_t id) {
+  Bytes f = fragment({.v6 = true}, id, false);
+  f.resize(kEthernet + 40 + 8 + 1);
+  put(f, kEthernet + 4, {0, 8 + 1});
+  put(f, kEthernet + 40 + 2, {0, 0x80});
+  return f;
+}
+/// RFC 6946: first and last.
+Bytes only6(uint16_t id, uint16_t port = 80) {
+  Bytes f = fragment({.v6 = true, .port = port}, id, true);
+  put(f, kEthernet + 40 + 2, {0, 0});
+  return f;
+}
 Bytes first(uint16_t id, const From& w = {}) { return fragment(w, id, true); }
 Bytes later(uint16_t id, const From& w = {}) { return fragment(w, id, false); }
 
@@ -118,6 +132,19 @@ const Case kCases[] = {
       {later(1), kUs},
       {later(2), kKernel},
       {later(3), kKernel}}},
+    {"of_a_byte6", kWild6, {{first(1, k6), kUs}, {tiny6(1), kUs}, {tiny6(2), kKernel}}},
+    {"an_id_comes_round",
+     kWild4,
+     {{first(1), kUs}, {later(1), kUs}, {first(1, {.port = 81}), kKernel}, {later(1), kKernel}}},
+    {"only_one6",
+     kWild6,
+     {{only6(1, 81), kKernel},
+      {only6(1), kUs},
+      {later(1, k6), kKernel},
+      {only6(1), kUs},
+      {first(2, k6), kUs},
+      {only6(2, 81), kKernel},
+      {later(2, k6), kUs}}},
     {"protocols_of_one_id",
      kWild4,
      {{first(1), kUs}, {first(1, kTcp4), kKernel}, {later(1, kTcp4), kKernel}, {later(1), kUs}}},
