@@ -21,7 +21,7 @@ constexpr std::array<Entry, static_cast<size_t>(Carriage::kCount)> kEntries{{
     {"loopback", "the other end is this host: the kernel's loopback serves it"},
     {"no-route", "the kernel has no route to the destination: see ip route get"},
     {"interface",
-     "the route leaves by an interface that is not carried: see vireo-doctor, VIREO_INTERFACES"},
+     "the interface is not carried, or not for this socket: see vireo-doctor, VIREO_INTERFACES"},
     {"device-busy",
      "another process (of a fork: the parent) holds the interface's XDP hook or queue: end it, or "
      "use another interface"},

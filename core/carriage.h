@@ -19,7 +19,7 @@ enum class Carriage : uint8_t {
   kLoopback,    ///< the other end is this host
   kNoRoute,     ///< the kernel has no route to the destination
   kInterface,   ///< the route leaves by an interface that is not carried (kind, VIREO_INTERFACES,
-                ///< down)
+                ///< down), or not for sockets that name it
   kDeviceBusy,  ///< another process holds the interface's XDP hook or queue
   kRights,      ///< a capability is missing
   kMemory,      ///< RLIMIT_MEMLOCK or memory

@@ -41,6 +41,8 @@ struct DeviceCaps {
                              ///< process: each opening has queues and rules of its own
   uint8_t rss_key[40] = {};  ///< Toeplitz key; all zero = unknown
   bool rss_known = false;
+  /// VLAN tags come beside the frames, which look as if they had none. For people: the remedy.
+  const char* hides_tags = nullptr;
 };
 
 }  // namespace vireo

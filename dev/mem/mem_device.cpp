@@ -15,6 +15,7 @@ MemDevice::MemDevice(MemLink& link, MemEnd end, const MemDeviceOptions& options)
   VIREO_ASSERT(options.tso_max_bytes == 0 || options.inline_head);
   caps_.tso_max_bytes = options.tso_max_bytes;
   caps_.tags = options.tags;
+  caps_.hides_tags = options.hides_tags;
   constexpr uint32_t kFramingBytes = 22;  // Ethernet header and two VLAN tags
   caps_.multi_frame = options.mtu + kFramingBytes > 2048 - PacketPool::kHeadroom;
 }
@@ -56,6 +57,10 @@ void MemDevice::depart(Instant now) {
 
 void MemDevice::receive(std::vector<std::byte> frame) {
   if (!plugged_) return;
+  constexpr ptrdiff_t kTypeAt = 12, kTagBytes = 4;
+  const auto type = frame.begin() + kTypeAt;
+  if (options_.hides_tags != nullptr && type[0] == std::byte{0x81} && type[1] == std::byte{0x00})
+    frame.erase(type, type + kTagBytes);
   const SteeringRule* rule = steering_.match(frame);
   auto* to = rule != nullptr ? static_cast<MemQueue*>(rule->queue) : nullptr;
   if (to == nullptr && options_.promiscuous) to = queues_[0];

@@ -41,6 +41,8 @@ struct MemDeviceOptions {
   bool tags = true;
   bool doorbell_is_call = false;  ///< says caps()
   uint32_t mtu = 1500;            ///< caps().mtu
+  /// caps()'s: the VLAN tags of frames that come are taken off.
+  const char* hides_tags = nullptr;
   /// kNotNeeded: RX says that all is well. kOffload is not offered.
   Checksum checksums = Checksum::kSoftware;
 };

@@ -62,6 +62,7 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
   caps_.multi_frame |= takes_joined_;
   caps_.tags = options.tags;
   caps_.link_rules = true;
+  caps_.hides_tags = interface.hides_tags;
   caps_.asks_kernel = true;
   if (interface.rss_key) {
     std::copy(interface.rss_key->begin(), interface.rss_key->end(), caps_.rss_key);

@@ -73,9 +73,17 @@ std::string driver(IfRequest request) {
   return {d.driver, strnlen(d.driver, sizeof d.driver)};
 }
 
-bool takes_tags_off(IfRequest request) {
+/// Who takes VLAN tags off before XDP sees the frame. At a veth it is the peer that leaves them
+/// beside it, in another namespace as a rule, where it cannot be asked: the operator's `rxvlan off`
+/// stands for both. What comes to an interface through another in the kernel has none any more.
+const char* hides_tags(IfRequest request, std::string_view driver) {
+  constexpr std::string_view kAbove[] = {"macvlan", "ipvlan", "bridge", "bonding", "team"};
+  if (std::ranges::find(kAbove, driver) != std::end(kAbove))
+    return "VLAN tags hidden: they are taken off beneath it";
   ethtool_value flags{.cmd = ETHTOOL_GFLAGS, .data = 0};
-  return request.ethtool(&flags) && (flags.data & ETH_FLAG_RXVLAN) != 0;
+  if (!request.ethtool(&flags) || (flags.data & ETH_FLAG_RXVLAN) == 0) return nullptr;
+  if (driver == "veth") return "VLAN tags hidden: ethtool rxvlan off, txvlan off at the peer";
+  return "VLAN tags hidden: ethtool -K IF rxvlan off";
 }
 
 /// Drivers that bring what a kernel on the same host has sent as it has left it to a NIC, or stand
@@ -116,10 +124,10 @@ Result<Interface> describe(IfIndex ifindex) {
     std::memcpy(i.mac.data(), (*r).ifr_hwaddr.sa_data, i.mac.size());
   i.queues = queue_pairs(IfRequest(fd.get(), i.name));
   i.rss_key = rss_key(IfRequest(fd.get(), i.name));
-  i.takes_tags_off = takes_tags_off(IfRequest(fd.get(), i.name));
   const std::string by = driver(IfRequest(fd.get(), i.name));
   i.is_virtual = is_virtual(by);
   i.is_tap = by == "tun";
+  i.hides_tags = hides_tags(IfRequest(fd.get(), i.name), by);
   return i;
 }
 

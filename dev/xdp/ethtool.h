@@ -19,9 +19,10 @@ struct Interface {
   uint32_t queues = 1;  ///< RX/TX queue pairs
   std::array<uint8_t, 6> mac{};
   std::optional<std::array<uint8_t, 40>> rss_key;  ///< Toeplitz key, where the driver tells
-  bool takes_tags_off = false;  ///< VLAN tags come beside the frames, where XDP does not see them
-  bool is_virtual = false;      ///< a peer may be on this host, with no wire between: unfinished.h
-  bool is_tap = false;          ///< tun(4): its native XDP is generic for what a sender has joined
+  /// VLAN tags come beside the frames, where XDP does not see them: DeviceCaps::hides_tags.
+  const char* hides_tags = nullptr;
+  bool is_virtual = false;  ///< a peer may be on this host, with no wire between: unfinished.h
+  bool is_tap = false;      ///< tun(4): its native XDP is generic for what a sender has joined
 };
 
 /// @return ENODEV if there is no such interface in the current network namespace.

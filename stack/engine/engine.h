@@ -124,7 +124,8 @@ struct RouteRequest {
   IfIndex oif{};  ///< SO_BINDTODEVICE, scope of a link-local address, IP_MULTICAST_IF
   uint8_t tos = 0;
   IpProto proto = IpProto::kTcp;
-  uint32_t mark = 0;  ///< SO_MARK
+  uint32_t mark = 0;   ///< SO_MARK
+  bool hears = false;  ///< what comes by another interface than `oif` is not for it
 };
 struct Route {
   net::NextHop hop;
@@ -629,6 +630,7 @@ class Engine {
                          std::vector<FlowRule>& rules);
   Carried<void> steer_bound(const Flow& f, IfIndex device, std::vector<FlowRule>& rules);
   Carried<Port*> port_of_device(IfIndex device);
+  Carried<void> may_name(const Port& port) const noexcept;
 
   // lost_port.cpp, move_port.cpp
   void lose_port(Port& p) noexcept;

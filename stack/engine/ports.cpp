@@ -197,6 +197,8 @@ Carried<Route> Engine::route(const RouteRequest& r) {
     return std::unexpected(Refusal{Carriage::kInterface, 0, "not an Ethernet interface"});
   auto port = open_port(hop->carrier);
   if (!port) return std::unexpected(port.error());
+  if (r.hears && r.oif != IfIndex())
+    if (auto may = may_name(**port); !may) return std::unexpected(may.error());
   return Route{*hop, *port};
 }
 
@@ -272,7 +274,23 @@ Carried<Port*> Engine::port_of_device(IfIndex device) {
     return std::unexpected(Refusal{Carriage::kLoopback, 0, "SO_BINDTODEVICE: loopback"});
   if (link->vlan_8021ad)
     return std::unexpected(Refusal{Carriage::kInterface, 0, "SO_BINDTODEVICE: 802.1ad"});
-  return open_port(carrier_of(*link));
+  auto port = open_port(carrier_of(*link));
+  if (port)
+    if (auto may = may_name(**port); !may) return std::unexpected(may.error());
+  return port;
+}
+
+/// May a socket name the port's interface, or a VLAN on it, to hear what comes by that one alone?
+/// Not where all of it looks as if it had come by the first.
+Carried<void> Engine::may_name(const Port& port) const noexcept {
+  const char* const hidden = port.device->caps().hides_tags;
+  if (hidden == nullptr) return {};
+  const bool has_vlans =
+      std::ranges::any_of(reader_.snapshot().links->all, [&](const net::Link& l) {
+        return l.kind == net::LinkKind::kVlan && l.lower == port.link.index;
+      });
+  if (!has_vlans) return {};
+  return std::unexpected(Refusal{Carriage::kInterface, 0, hidden});
 }
 
 Carried<void> Engine::steer_bound(const Flow& f, IfIndex device, std::vector<FlowRule>& rules) {
@@ -291,6 +309,8 @@ Carried<void> Engine::steer_bound(const Flow& f, IfIndex device, std::vector<Flo
   if (f.key.local.addr.is_multicast()) return {};  // the rules come with the membership
   auto port = port_of_address(f.key.local.addr);
   if (!port) return std::unexpected(port.error());
+  if ((f.key.local.scope | f.key.remote.scope) != 0)
+    if (auto may = may_name(**port); !may) return may;
   return steer_on(**port, f.key, {}, f, rules);
 }
 

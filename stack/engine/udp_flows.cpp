@@ -63,6 +63,7 @@ Carried<void> Engine::udp_join(UdpFlow& u, const IpAddr& group, IfIndex ifindex)
     return std::unexpected(Refusal{Carriage::kNoRoute, hop.error().code, hop.error().where});
   auto port = open_port(hop->carrier);
   if (!port) return std::unexpected(port.error());
+  if (auto may = may_name(**port); !may) return may;
   // Before its key, which asks by how many ports it is heard.
   u.groups.push_back({group, ifindex, (*port)->link.index, hop->vlan});
   if (auto ok = bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u); !ok) {

@@ -129,7 +129,8 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
       .oif = IfIndex(s.options->bound_ifindex != 0 ? static_cast<uint32_t>(s.options->bound_ifindex)
                                                    : to.scope),
       .tos = ip.tos,
-      .mark = ip.mark};
+      .mark = ip.mark,
+      .hears = true};
   Engine* const own = f.engine.load(std::memory_order_relaxed);
   const auto engine =
       own != nullptr ? Carried<Engine*>(own) : f.stack->engine_for({.local = local, .way = &way});

@@ -262,7 +262,7 @@ def mac(t: Test, host: str, device: str = DEVICE) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
 
 
-def send(t: Test, *packets: bytes, vlan: int = 0, to: bytes | None = None) -> None:
+def send(t: Test, *packets: bytes, vlan: int = 0, to: bytes | None = None, by: str = DEVICE) -> None:
     """From A's interface, as they are."""
     code = "import socket, sys\ns = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\ns.bind((sys.argv[1], 0))\n" \
            "for f in sys.argv[2:]: s.send(bytes.fromhex(f))"
@@ -271,7 +271,7 @@ def send(t: Test, *packets: bytes, vlan: int = 0, to: bytes | None = None) -> No
     for p in packets:
         kind = 0x86dd if p[0] >> 4 == 6 else 0x800
         made.append(((to or mac(t, "B")) + mac(t, "A") + tag + struct.pack("!H", kind) + p).hex())
-    t.lab.run("A", PYTHON, "-c", code, DEVICE, *made, check=True)
+    t.lab.run("A", PYTHON, "-c", code, by, *made, check=True)
 
 
 def heard(server) -> list[str]:
@@ -334,9 +334,17 @@ def with_vlans(name: str):
     return lambda function: function
 
 
+def hide_tags(t: Test, hidden: bool) -> None:
+    """A tag that lies beside the frame, where drivers put it to save the kernel work, is none for an XDP program."""
+    setting = "on" if hidden else "off"
+    for host in "AB":
+        t.lab.run(host, "ethtool", "-K", DEVICE, "rxvlan", setting, "txvlan", setting, check=True)
+
+
 @with_vlans("a VLAN that is not here, and another station, are left alone")
 def _(t: Test) -> None:
     own, peer = t.lab.address("B"), t.lab.address("A")
+    hide_tags(t, False)
     ip(t, "B", "link", "add", "link", DEVICE, "name", f"{DEVICE}.5", "type", "vlan", "id", "5")
     ip(t, "B", "link", "set", f"{DEVICE}.5", "up")
     server = serve(t)
@@ -351,16 +359,16 @@ def _(t: Test) -> None:
     t.expect(heard(server)[base:] == ["vlan5", "priority", "good"], f"heard {heard(server)[base:]}")
 
 
-def second_device(t: Test, kind: str) -> str:
+def second_device(t: Test, kind: str, hidden: bool = True) -> str:
     """Another interface of A and B: on the same wire, or with one of its own. B has 10.78.0.2 there."""
     name = f"{DEVICE}.5" if kind == "VLAN" else "vr1"
     if kind != "VLAN":
         subprocess.run(["ip", "link", "add", name, "netns", t.lab.netns("A"), "type", "veth", "peer", "name", name, "netns",
                         t.lab.netns("B")], check=True)
+    else:
+        hide_tags(t, hidden)
     for host in "AB":
         if kind == "VLAN":
-            # A tag that lies beside the frame, where drivers put it to save the kernel work, is none for an XDP program.
-            t.lab.run(host, "ethtool", "-K", DEVICE, "rxvlan", "off", "txvlan", "off", check=True)
             ip(t, host, "link", "add", "link", DEVICE, "name", name, "type", "vlan", "id", "5")
         ip(t, host, "addr", "add", f"10.78.0.{1 + (host == 'B')}/24", "dev", name)
         ip(t, host, "link", "set", name, "up")
@@ -368,15 +376,26 @@ def second_device(t: Test, kind: str) -> str:
 
 
 def on_two_devices(name: str):
+    """The case is told whether sockets that name one of them may be carried, if Vireo is there."""
     def register(function):
-        both_stacks(f"{name}: two wires")(lambda t: function(t, second_device(t, "wire")))
-        with_vlans(f"{name}: a wire and a VLAN on it")(lambda t: function(t, second_device(t, "VLAN")))
+        both_stacks(f"{name}: two wires")(lambda t: function(t, second_device(t, "wire"), is_on_vireo(t)))
+        with_vlans(f"{name}: a wire and a VLAN on it")(lambda t: function(t, second_device(t, "VLAN", False), is_on_vireo(t)))
+        with_vlans(f"{name}: a wire and a VLAN on it, its tags hidden")(lambda t: function(t, second_device(t, "VLAN"), False))
         return function
     return register
 
 
+def expect_hidden(t: Test, process, sockets: int) -> None:
+    """So many sockets are the kernel's, and vireo-stat says why."""
+    if not is_on_vireo(t):
+        return
+    shown = [s for p in counters.live(process.pid) for s in p["sockets"]]
+    why = [s for s in shown if s["reason"] == "interface" and s["detail"].startswith("VLAN tags hidden: ")]
+    t.expect(len(why) == sockets and not any(s["carried"] for s in shown), f"{shown}")
+
+
 @on_two_devices("two processes, one port, two devices")
-def _(t: Test, other: str) -> None:
+def _(t: Test, other: str, carried: bool) -> None:
     first = serve(t, "first", DEVICE)
     # The kernel's, so that what Vireo takes of it is seen.
     second = serve(t, "second", other, stack="kernel")
@@ -387,11 +406,13 @@ def _(t: Test, other: str) -> None:
     t.expect(frames(t, first) == before, "and it was not taken by the first")
     for _ in range(3):
         t.expect(asked(t, t.lab.address("B")) == ["first"] * 2, "by the first device")
-    t.expect(not is_on_vireo(t) or frames(t, first) - before >= 15, "which is carried")
+    t.expect((frames(t, first) - before >= 15) == carried, f"carried: {frames(t, first) - before} frames")
     if other != f"{DEVICE}.5":
         return
+    if not carried:
+        expect_hidden(t, first, 2)
     send(t, datagram(t.lab.address("A"), t.lab.address("B"), b"untagged"))
-    send(t, datagram(t.lab.address("A"), t.lab.address("B"), b"tagged"), vlan=5)
+    send(t, datagram(t.lab.address("A"), t.lab.address("B"), b"tagged"), by=other)
     wait_for(t, first, "untagged")
     wait_for(t, second, " tagged")
     t.expect("untagged" in heard(first) and "tagged" not in heard(first), f"{heard(first)}")
@@ -423,13 +444,46 @@ while True:
 
 
 @on_two_devices("one process, one port, two devices")
-def _(t: Test, other: str) -> None:
+def _(t: Test, other: str, carried: bool) -> None:
     server = t.start("B", PYTHON, "-u", "-c", ONE_PROCESS, str(PORT), DEVICE, other, name="server")
     wait_for(t, server, "ready")
     for _ in range(4):
         said = asked(t, "10.78.0.2", t.lab.address("B"))
         t.expect(said == [other] * 2 + [DEVICE] * 2, f"{said}\n{server.stderr}")
-    t.expect(not is_on_vireo(t) or frames(t, server) >= 40, f"carried: {frames(t, server)} frames")
+    t.expect((frames(t, server) >= 40) == carried, f"carried: {frames(t, server)} frames")
+    if not carried:
+        expect_hidden(t, server, 4)
+
+
+# A socket that names an interface asks each host; then one that names none does. Prints what each was told.
+ASKS_BY = """
+import socket, sys, time
+port, kept = int(sys.argv[1]), []
+for named in (True, False):
+    for way in sys.argv[2:]:
+        device, host = way.split("=")
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            c = socket.socket(socket.AF_INET, kind)
+            if named: c.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+            c.settimeout(5)
+            c.connect((host, port)); c.send(b"ask"); print(c.recv(100).decode().split()[0], flush=True)
+            kept.append(c)
+time.sleep(60)
+"""
+
+
+@with_vlans("who asks by a VLAN or the wire beneath, its tags hidden")
+def _(t: Test) -> None:
+    other = second_device(t, "VLAN")
+    server = t.start("A", PYTHON, "-u", "-c", SERVER, "A", str(PORT), name="server", stack="kernel")
+    wait_for(t, server, "ready")
+    client = t.start("B", PYTHON, "-u", "-c", ASKS_BY, str(PORT), f"{DEVICE}={t.lab.address('A')}", f"{other}=10.78.0.1", name="client")
+    wait_for(t, client, "A\n" * 8, 30)
+    if is_on_vireo(t):
+        shown = [s for p in counters.live(client.pid) for s in p["sockets"]]
+        why = [s["detail"] for s in shown if s["reason"] == "interface"]
+        t.expect(len(why) == 4 and all(w.startswith("VLAN tags hidden: ") for w in why), f"{shown}")
+        t.expect(sum(s["carried"] for s in shown) == 4, f"those that name none are carried, over the VLAN, too: {shown}")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
   i.why = Carriage::kCarried;
 }
 
-void add_notes(InterfaceLine& i, const net::Link& l, const Settings& s) {
+void add_notes(InterfaceLine& i, const net::Link& l, const net::Links& all, const Settings& s) {
   constexpr uint32_t kOneFrame = 2048 - 256 - 22;  // a frame, less the kernel's headroom and L2
   if (s.device == DeviceChoice::kShm) return;
   const auto features = xdp_features(l.index);
@@ -127,12 +127,16 @@ void add_notes(InterfaceLine& i, const net::Link& l, const Settings& s) {
         "VMA_RING_ALLOCATION_LOGIC_RX has no effect: only verbs and mlx5 have several rings");
   if (i.mode == "generic")
     i.notes.emplace_back("generic mode works on any driver, at about the kernel's own speed");
+  const bool has_vlans = std::ranges::any_of(all.all, [&](const net::Link& v) {
+    return v.kind == net::LinkKind::kVlan && v.lower == l.index;
+  });
+  // To a virtual one comes what is for VLANs that are there.
   if (const auto facts = xdp::describe(l.index);
-      facts && facts->takes_tags_off && !facts->is_virtual)
+      facts && facts->hides_tags != nullptr && (has_vlans || !facts->is_virtual))
     i.notes.push_back(
-        fmt::format("the NIC takes VLAN tags off, and XDP sees such frames as untagged ones: "
-                    "sockets may get what is for another VLAN; ethtool -K {} rxvlan off",
-                    l.name));
+        fmt::format("{} (XDP sees such frames as untagged ones: beside a VLAN on it sockets that "
+                    "name one of them are the kernel's, others may get what is for another VLAN)",
+                    facts->hides_tags));
   if (i.queues > 1)
     i.notes.push_back(
         fmt::format("the NIC spreads flows over {} queues, all of which are polled; "
@@ -172,7 +176,7 @@ std::vector<InterfaceLine> check_interfaces(const Settings& s, const net::Snapsh
     if (lower != nullptr)
       i.notes.push_back(fmt::format("its frames are {}'s, tagged", lower->name));
     if (i.carried && rdma.trial_of(lower != nullptr ? lower->index : l.index) == nullptr)
-      add_notes(i, lower != nullptr ? *lower : l, s);
+      add_notes(i, lower != nullptr ? *lower : l, *net.links, s);
     out.push_back(std::move(i));
   }
   return out;
