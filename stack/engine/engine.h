@@ -618,6 +618,7 @@ class Engine {
   void suspect_kernel(Port& port, uint16_t local_port);
   const net::Link* link_of(const Port& port, const wire::ParsedFrame& frame) const noexcept;
   const Come& may_come(const IpAddr& src, const IpAddr& dst, const net::Link& link) noexcept;
+  bool looks_as_if_by(IfIndex way, const net::Link& link) const noexcept;
   bool is_source_good(const IpAddr& src, const net::Link& link) const noexcept;
 
   // ports.cpp

@@ -155,6 +155,18 @@ const Engine::Come& Engine::may_come(const IpAddr& src, const IpAddr& dst,
   return known;
 }
 
+/// What comes by `way` looks as if it had come by `link`: it is that, or a VLAN on it whose tags
+/// are hidden.
+bool Engine::looks_as_if_by(IfIndex way, const net::Link& link) const noexcept {
+  if (way == link.index) return true;
+  const net::Link* const l = reader_.snapshot().links->find(way);
+  return l != nullptr && l->kind == net::LinkKind::kVlan && l->lower == link.index &&
+         std::ranges::any_of(ports_, [&](const Port* p) {
+           return p->link.index == link.index && !p->dead &&
+                  p->device->caps().hides_tags != nullptr;
+         });
+}
+
 bool Engine::is_source_good(const IpAddr& src, const net::Link& link) const noexcept {
   if (src.is_multicast() || src.is_unspecified() || src.is_limited_broadcast() || src.is_loopback())
     return false;
@@ -169,7 +181,7 @@ bool Engine::is_source_good(const IpAddr& src, const net::Link& link) const noex
   auto hop = net::lookup(snapshot, back);
   if (!hop) return hop.error().code == EOPNOTSUPP;  // which only the kernel can tell
   if (hop->kind != net::DestKind::kUnicast) return false;
-  if (filter == kLoose || hop->ifindex == link.index) return true;
+  if (filter == kLoose || looks_as_if_by(hop->ifindex, link)) return true;
   if (!snapshot.by_ports) return false;
   back.oif = link.index;  // another way out of the same route
   hop = net::lookup(snapshot, back);

@@ -101,6 +101,25 @@ TEST_F(HiddenTags, WhoNamesNoneHearsTheVlan) {
   h.engine().udp_close(**u);
 }
 
+/// The way back is by the VLAN, by which it came, whatever it looks like (RFC 3704, rp_filter 1).
+TEST_F(HiddenTags, TheWayBackMayBeTheVlan) {
+  for (const bool by_vlan : {true, false}) {
+    auto s = tables({.vlan = 5});
+    net::Links links = *s->links;
+    for (net::Link& l : links.all) {
+      l.rp_filter = 1;
+      if (!by_vlan && l.index == kVlan) l.kind = net::LinkKind::kPhysical;  // another wire's
+    }
+    s->links = std::make_shared<const net::Links>(std::move(links));
+    h.mirror().store().publish(std::move(s));
+    const auto u = h.engine().udp_open({IpAddr(), 7000, 0}, {}, false, this, stats);
+    ASSERT_TRUE(u);
+    h.inject(tagged("11.0.0.7", "10.0.0.1"));
+    EXPECT_EQ(!(*u)->queue.empty(), by_vlan);
+    h.engine().udp_close(**u);
+  }
+}
+
 class HiddenTagsNoVlan : public HiddenTags {
  protected:
   HiddenTagsNoVlan() : HiddenTags(kHidden, 0) {}
