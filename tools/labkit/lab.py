@@ -31,7 +31,6 @@ DEVICE = "vr0"
 _IPV4 = {"A": "10.77.0.1", "B": "10.77.0.2"}
 _IPV6 = {"A": "fd77::1", "B": "fd77::2"}
 _UPPERS = {"macvlan": ("mode", "bridge"), "ipvlan": ("mode", "l2")}
-_NIC_OFFLOADS = ("tx", "tso", "gso", "gro", "sg", "txvlan", "rxvlan")
 
 
 class LabError(RuntimeError):
@@ -293,9 +292,6 @@ class Lab:
         for inside, name in nics:
             _sh("ip", "link", "set", name, "down")
             _sh("ip", "link", "set", name, "netns", ns, "name", inside)
-            # What a driver does not let be turned off it does not have on. A tag that the NIC takes off, above all, is
-            # not seen in generic mode.
-            self.run(host, "ethtool", "-K", inside, *(word for feature in _NIC_OFFLOADS for word in (feature, "off")))
         if len(nics) > 1:
             _sh("ip", "-n", ns, "link", "add", DEVICE, "type", "bond", "mode", "active-backup", "miimon", "100")
             for inside, _ in nics:
