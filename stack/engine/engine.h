@@ -972,7 +972,7 @@ class Engine {
   ReplyLimit challenges_;                             ///< to those who knock wrongly
   ip::Reassembly reassembly_;
   bool takes_fragments_ = true;  ///< take_fragments()
-  Instant syn_asked_{};  ///< when a neighbour was asked for to answer a SYN
+  Instant syn_asked_{};          ///< when a neighbour was asked for to answer a SYN
   Instant flood_warned_ = Instant::from_ns(INT64_MIN / 2);
   RxDesc burst_[kBurst];
   PacketRef partial_;  ///< a packet whose further frames have not come yet
