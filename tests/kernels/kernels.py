@@ -30,7 +30,7 @@ from labkit.build import ROOT, build_dir  # noqa: E402
 from labkit.build import program as built  # noqa: E402
 
 PROGRAMS = ("tests/integrity/transfer.cpp", "tests/integrity/pingpong.cpp")  # of the suites
-OLDEST = "6.1"  # that README claims: Debian 12's
+OLDEST = "6.1"  # that docs/BEHAVIOUR.md claims: Debian 12's
 
 
 @dataclasses.dataclass

@@ -283,7 +283,9 @@ class Checker:
                 done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True)
                 errors += [done.stderr] if done.returncode else []
         missing = subprocess.run([ROOT / "tests" / "list", "--missing"], capture_output=True, text=True)
+        documents = subprocess.run([ROOT / "tests" / "documents"], capture_output=True, text=True)
         return [Outcome("scripts parse", not errors, "\n".join(errors)),
+                Outcome("documents name what is there", documents.returncode == 0, documents.stdout + documents.stderr),
                 Outcome("every case, row and clause has its test", missing.returncode == 0, missing.stdout + missing.stderr)]
 
 
@@ -348,7 +350,7 @@ def main() -> int:
             "tsan", 900, *tests, prefix=("setarch", os.uname().machine, "-R"))),
         "clang": ("build with Clang, warnings are errors", lambda c: c.build("clang", 2700)),
         "format": ("clang-format", Checker.format),
-        "scripts": ("scripts parse", Checker.scripts),
+        "scripts": ("scripts parse, documents name what is there", Checker.scripts),
     }
     parser = argparse.ArgumentParser(prog="tools/check", description="Builds and tests everything.")
     parser.add_argument("--list", action="store_true", help="the parts")

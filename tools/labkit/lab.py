@@ -81,7 +81,7 @@ class Lab:
 
     @property
     def needs_naming(self) -> bool:
-        """Whether Vireo carries the interface only if it is named (README, What is carried)."""
+        """Whether Vireo carries the interface only if it is named (docs/BEHAVIOUR.md, What is carried)."""
         return bool(self.nics) and self._is_built("A")
 
     @property

@@ -138,7 +138,8 @@ Check check_steering() {
   ::uname(&u);
   return {Level::kFail, "steering",
           fmt::format("the verifier of Linux {} refuses it: {}", u.release, refusal),
-          "a kernel that README names as tested; VMA_TRACELEVEL=info shows more of its lines", why};
+          "a kernel that docs/BEHAVIOUR.md names; VMA_TRACELEVEL=info shows more of its lines",
+          why};
 }
 
 Check check_rings(const Settings& s) {
