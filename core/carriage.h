@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
 #include <string_view>
 
 namespace vireo {
@@ -33,6 +34,15 @@ enum class Carriage : uint8_t {
   kFilter,      ///< the host's packet filter refuses, or may refuse, what it is for
   kCount
 };
+
+/// Why a socket or a flow is not carried.
+struct Refusal {
+  Carriage why = Carriage::kDevice;
+  int err = 0;  ///< errno of the step, 0 = none
+  const char* where = "";
+};
+template <class T>
+using Carried = std::expected<T, Refusal>;
 
 /// What an errno of a device or of its setting up stands for.
 Carriage carriage_of_errno(int code);

@@ -4,7 +4,8 @@
 #pragma once
 
 #include "config/settings.h"
-#include "stack/engine/engine.h"
+#include "core/carriage.h"
+#include "dev/opener.h"
 
 namespace vireo {
 

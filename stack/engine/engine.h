@@ -23,6 +23,7 @@
 #include "core/stats_layout.h"
 #include "core/wheel.h"
 #include "dev/device.h"
+#include "dev/opener.h"
 #include "stack/engine/demux.h"
 #include "stack/engine/fast_open_client.h"
 #include "stack/engine/flow.h"
@@ -47,18 +48,6 @@ namespace vireo {
 namespace tcp {
 struct PlainSegment;  // stack/tcp/predicted.h
 }
-
-/// Why a flow is not carried.
-struct Refusal {
-  Carriage why = Carriage::kDevice;
-  int err = 0;  ///< errno of the step, 0 = none
-  const char* where = "";
-};
-template <class T>
-using Carried = std::expected<T, Refusal>;
-
-/// Opens the device of an interface (dev/registry); injected, so that the engine knows no back end.
-using DeviceOpener = std::function<Carried<std::unique_ptr<Device>>(const net::Link&, Arena&)>;
 
 /// Up-calls to the socket layer, made with the lock held, at most one per flow and burst. They may
 /// read the flow and wake threads; they must not call back into the engine.

@@ -283,8 +283,10 @@ class Checker:
                 done = subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True)
                 errors += [done.stderr] if done.returncode else []
         missing = subprocess.run([ROOT / "tests" / "list", "--missing"], capture_output=True, text=True)
+        layers = subprocess.run([ROOT / "tests" / "layers"], capture_output=True, text=True)
         documents = subprocess.run([ROOT / "tests" / "documents"], capture_output=True, text=True)
         return [Outcome("scripts parse", not errors, "\n".join(errors)),
+                Outcome("includes go downward", layers.returncode == 0, layers.stdout + layers.stderr),
                 Outcome("documents name what is there", documents.returncode == 0, documents.stdout + documents.stderr),
                 Outcome("every case, row and clause has its test", missing.returncode == 0, missing.stdout + missing.stderr)]
 
