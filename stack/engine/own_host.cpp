@@ -134,7 +134,7 @@ IfIndex Engine::came_by(const UdpFlow& u, const PacketBuf& first,
 const Engine::Come& Engine::may_come(const IpAddr& src, const IpAddr& dst,
                                      const net::Link& link) noexcept {
   const auto& b = src.bytes();
-  Come& known = come_[(b[15] ^ b[14] << 3) % come_.size()];
+  Come& known = come_[(b[15] ^ unsigned{b[14]} << 3) % come_.size()];
   const uint64_t generation = reader_.generation();
   if (known.generation == generation && known.src == src && known.dst == dst &&
       known.link == link.index) [[likely]]

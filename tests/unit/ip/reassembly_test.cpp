@@ -231,7 +231,7 @@ TEST_P(ReassemblyTest, WithoutRoomTheOldestGoes) {
 TEST_P(ReassemblyTest, WhatComesTwiceIsIgnored) {
   const Whole w(GetParam(), 100);
   const auto cuts = w.cuts(32);
-  for (const size_t i : {0, 0, 2, 2, 0, 1, 1}) EXPECT_TRUE(add(w.fragment(cuts[i])).empty());
+  for (const size_t i : {0U, 0U, 2U, 2U, 0U, 1U, 1U}) EXPECT_TRUE(add(w.fragment(cuts[i])).empty());
   EXPECT_TRUE(add(w.fragment({8, 16, true})).empty()) << "a part of what is there";
   EXPECT_TRUE(add(w.fragment({24, 48, true})).empty()) << "of two that follow one another";
   EXPECT_EQ(sound(add(w.fragment(cuts[3]))), expected(w));
@@ -305,7 +305,7 @@ TEST_P(ReassemblyTest, AFloodIsBoundedAndTheNewestIsMadeWhole) {
     ASSERT_LE(r.buffers(), kFrames / 8);
   }
   w.id = 60'000;
-  for (const size_t i : {2, 1}) EXPECT_TRUE(add(w.fragment(cuts[i])).empty());
+  for (const size_t i : {2U, 1U}) EXPECT_TRUE(add(w.fragment(cuts[i])).empty());
   EXPECT_EQ(sound(add(w.fragment(cuts[0]))), expected(w));
 }
 
@@ -380,7 +380,7 @@ TEST_P(ReassemblyTest, ManyAtOnceCutAtRandom) {
     std::vector<Whole> wholes;
     for (size_t n = 0; n < 4; ++n) {
       Whole w(GetParam(), 20 + random() % 4000);
-      w.id = static_cast<uint32_t>(round * 4 + n);
+      w.id = static_cast<uint32_t>(round) * 4 + static_cast<uint32_t>(n);
       w.spec.payload[0] = static_cast<uint8_t>(random());
       const Bytes data = w.data();
       for (size_t i = 0; i < data.size();) {
