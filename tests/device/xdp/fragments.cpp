@@ -5,11 +5,8 @@
 #include <optional>
 #include <ostream>
 
-#include "core/arena.h"
-#include "dev/xdp/xdp.h"
-#include "lab.h"
 #include "odd_frames.h"
-#include "raw_port.h"
+#include "sides.h"
 
 namespace vireo::test {
 namespace {
@@ -77,7 +74,6 @@ Bytes only6(uint16_t id, uint16_t port = 80) {
 Bytes first(uint16_t id, const From& w = {}) { return fragment(w, id, true); }
 Bytes later(uint16_t id, const From& w = {}) { return fragment(w, id, false); }
 
-enum class To { kUs, kKernel };
 constexpr To kUs = To::kUs, kKernel = To::kKernel;
 
 struct Piece {
@@ -172,44 +168,16 @@ class Fragments : public ::testing::TestWithParam<std::tuple<XdpMode, Case>> {};
 TEST_P(Fragments, GoWhereTheFirstWent) {
   if (!enter_own_namespace()) GTEST_SKIP() << "needs root";
   const auto& [mode, c] = GetParam();
-  const Veth veth;
-  ASSERT_TRUE(veth.made());
-  auto arena = Arena::create(size_t{2} << 20, false);
-  ASSERT_TRUE(arena);
-  PacketPool pool(arena->bytes(), 2048);
-  auto device = open_xdp(veth.index(0), *arena, {.mode = mode, .rx_frames = 64, .tx_frames = 64});
-  ASSERT_TRUE(device) << device.error().where;
-  auto queue = (*device)->open_queue(QueueId(0), pool);
-  ASSERT_TRUE(queue) << queue.error().where;
+  Sides sides(mode);
+  ASSERT_TRUE(sides.is_open) << sides.end.error.where;
+  Device& device = sides.device();
   const HostLink links[] = {{VlanId(), kOurMac}};
   const IpAddr ours[] = {kOurs4, kOurs6};
-  (*device)->set_host({links, ours, c.takes});
-  const RawPort wire(veth.index(1));
-  const RawPort kernel(veth.index(0));
-  ASSERT_TRUE(wire.open() && kernel.open());
-  auto rule =
-      c.is_spared ? (*device)->spare(c.rule) : (*device)->steer(c.rule, FlowTag(3), **queue);
+  device.set_host({links, ours, c.takes});
+  auto rule = c.is_spared ? device.spare(c.rule) : device.steer(c.rule, FlowTag(3), sides.queue());
   ASSERT_TRUE(rule) << rule.error().where;
-
-  for (size_t i = 0; i < c.pieces.size(); ++i) {
-    const Piece& p = c.pieces[i];
-    ASSERT_TRUE(wire.send(p.frame));
-    std::optional<To> to;
-    for (int tries = 0; tries < 200 && !to; ++tries) {
-      RxDesc d;
-      const bool ours_now = (*queue)->rx_burst({&d, 1}) != 0;
-      const auto passed = kernel.receive(ours_now ? 5 : 10);
-      ASSERT_FALSE(ours_now && passed) << "came twice";
-      if (ours_now) {
-        EXPECT_TRUE(std::ranges::equal(std::as_const(*d.packet).bytes(), p.frame));
-        to = kUs;
-      } else if (passed) {
-        EXPECT_TRUE(std::ranges::equal(*passed, p.frame));
-        to = kKernel;
-      }
-    }
-    EXPECT_EQ(to, p.to) << "piece " << i;
-  }
+  for (size_t i = 0; i < c.pieces.size(); ++i)
+    EXPECT_EQ(sides.outcome(c.pieces[i].frame), c.pieces[i].to) << "piece " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Native, Fragments,

@@ -7,11 +7,8 @@
 #include <optional>
 #include <ostream>
 
-#include "core/arena.h"
-#include "dev/xdp/xdp.h"
-#include "lab.h"
 #include "odd_frames.h"
-#include "raw_port.h"
+#include "sides.h"
 
 namespace vireo::test {
 namespace {
@@ -56,8 +53,6 @@ Bytes frame(IpProto proto, const IpAddr& from, uint16_t from_port, const IpAddr&
   s.to_mac = mac;
   return build_frame(s, numbered_payload(77, 60));
 }
-
-enum class To { kUs, kKernel };
 
 struct Case {
   const char* name;
@@ -351,58 +346,24 @@ class Steering : public ::testing::TestWithParam<std::tuple<XdpMode, Case>> {};
 TEST_P(Steering, EveryFrameGoesToOneSide) {
   if (!enter_own_namespace()) GTEST_SKIP() << "needs root";
   const auto& [mode, c] = GetParam();
-  const Veth veth;
-  ASSERT_TRUE(veth.made());
-  auto arena = Arena::create(size_t{2} << 20, false);
-  ASSERT_TRUE(arena);
-  PacketPool pool(arena->bytes(), 2048);
-  auto device = open_xdp(veth.index(0), *arena, {.mode = mode, .rx_frames = 64, .tx_frames = 64});
-  ASSERT_TRUE(device) << device.error().where;
-  auto queue = (*device)->open_queue(QueueId(0), pool);
-  ASSERT_TRUE(queue) << queue.error().where;
+  Sides sides(mode);
+  ASSERT_TRUE(sides.is_open) << sides.end.error.where;
+  Device& device = sides.device();
   const HostLink links[] = {{VlanId(), kOurMac}, {VlanId(5), kOurMac}, {VlanId(7), kVlanMac}};
-  (*device)->set_host({links, more_addresses()});
+  device.set_host({links, more_addresses()});
   const IpAddr few[] = {kAlso4, kOurs4, kAlso6, kOurs6};
-  (*device)->set_host({links, few});
-  const RawPort wire(veth.index(1));
-  const RawPort kernel(veth.index(0));
-  ASSERT_TRUE(wire.open() && kernel.open());
-
-  const auto outcome = [&]() -> std::optional<To> {
-    EXPECT_TRUE(wire.send(c.frame));
-    RxDesc d;
-    for (int tries = 0; tries < 200; ++tries) {
-      const bool ours = (*queue)->rx_burst({&d, 1}) != 0;
-      const auto passed = kernel.receive(ours ? 5 : 10);
-      EXPECT_FALSE(ours && passed) << "came twice";
-      if (ours) {
-        const auto got = std::as_const(*d.packet).bytes();
-        EXPECT_TRUE(std::ranges::equal(got, c.frame)) << "changed on the way";
-        EXPECT_FALSE(has(d.flags, RxFlags::kHasTag));
-        d.packet.reset();
-        return To::kUs;
-      }
-      if (passed) {
-        // The tap shows frames without their outermost tag.
-        const bool tagged = c.frame.size() >= 16 && c.frame[12] >= std::byte(0x81) &&
-                            c.frame.size() != passed->size();
-        EXPECT_EQ(passed->size(), c.frame.size() - (tagged ? 4 : 0));
-        EXPECT_TRUE(std::equal(passed->rbegin(), passed->rbegin() + 16, c.frame.rbegin()));
-        return To::kKernel;
-      }
-    }
-    return std::nullopt;
-  };
+  device.set_host({links, few});
+  const auto outcome = [&] { return sides.outcome(c.frame); };
 
   EXPECT_EQ(outcome(), To::kKernel) << "before there is a rule";
   std::vector<FlowRule> rules;
   for (const FlowKey& k : c.keys) {
-    auto rule = (*device)->steer(k, FlowTag(3), **queue);
+    auto rule = device.steer(k, FlowTag(3), sides.queue());
     ASSERT_TRUE(rule) << rule.error().where;
     rules.push_back(std::move(*rule));
   }
   for (const FlowKey& k : c.spared) {
-    auto rule = (*device)->spare(k);
+    auto rule = device.spare(k);
     ASSERT_TRUE(rule) << rule.error().where;
     rules.push_back(std::move(*rule));
   }
@@ -411,19 +372,19 @@ TEST_P(Steering, EveryFrameGoesToOneSide) {
     // A port's only rule is found another way than one of several.
     std::vector<FlowRule> others;
     for (const FlowKey& k : c.keys) {
-      auto rule = (*device)->steer(of_a_stranger(k), FlowTag(4), **queue);
+      auto rule = device.steer(of_a_stranger(k), FlowTag(4), sides.queue());
       if (rule) others.push_back(std::move(*rule));  // else an earlier key's stranger is the same
     }
     EXPECT_EQ(others.empty(), c.keys.empty());
     EXPECT_EQ(outcome(), c.to) << "among other rules of the same ports";
   }
   EXPECT_EQ(outcome(), c.to) << "after the other rules ended";
-  (*device)->set_host({links, more_addresses()});
+  device.set_host({links, more_addresses()});
   EXPECT_EQ(outcome(), c.to) << "of a host with many addresses";
   if (c.to == To::kUs &&
       std::ranges::all_of(c.keys, [](const FlowKey& k) { return k.local.addr.is_unspecified(); })) {
     const IpAddr others[] = {*IpAddr::parse("10.0.0.100"), *IpAddr::parse("fd76::111")};
-    (*device)->set_host({links, others});
+    device.set_host({links, others});
     EXPECT_EQ(outcome(), To::kKernel) << "after the address went";
   }
   rules.clear();
