@@ -61,7 +61,7 @@ struct steer_host {
 
 /* By which the fragments of a packet know each other. */
 struct steer_fragment {
-  __u64 addresses[4]; /* as they lie in the IP header, the rest 0 */
+  __u64 addresses[4]; /* two of the local one, two of the remote; IPv4's in half of the first */
   __u32 id;           /* as it lies there */
   __u16 version;
   __u16 proto; /* IPv4 */

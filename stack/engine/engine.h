@@ -834,11 +834,11 @@ class Engine {
   // udp_flows.cpp
   void note_udp(UdpFlow& u) noexcept;
   /// As Linux: an empty queue takes any one datagram. When the pool runs low, queues grow no more.
-  /// @return false: the datagram is lost.
   bool has_room(const UdpFlow& u, uint32_t cost) const noexcept {
     const bool is_full = u.queue_truesize + cost > u.rcv_buf || pool_->free_count() < low_water_;
     return !is_full || u.queue.empty();
   }
+  /// @return false: there is none, and the datagram is lost.
   bool take_room(UdpFlow& u, uint32_t cost) const noexcept {
     if (!has_room(u, cost)) [[unlikely]] {
       u.stats->rx_drops.add();

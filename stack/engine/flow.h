@@ -160,6 +160,11 @@ struct UdpGroup {
 inline uint32_t truesize(const PacketBuf& p) {
   return p.pool->frame_bytes() + static_cast<uint32_t>(sizeof(PacketBuf));
 }
+inline uint32_t truesize(const PacketChain& packet) {
+  uint32_t all = 0;
+  for (const PacketBuf* p = packet.front(); p != nullptr; p = p->next) all += truesize(*p);
+  return all;
+}
 
 struct UdpFlow : Flow {
   static constexpr FlowKind kKind = FlowKind::kUdp;

@@ -284,12 +284,7 @@ Carried<Port*> Engine::port_of_device(IfIndex device) {
 /// Not where all of it looks as if it had come by the first.
 Carried<void> Engine::may_name(const Port& port) const noexcept {
   const char* const hidden = port.device->caps().hides_tags;
-  if (hidden == nullptr) return {};
-  const bool has_vlans =
-      std::ranges::any_of(reader_.snapshot().links->all, [&](const net::Link& l) {
-        return l.kind == net::LinkKind::kVlan && l.lower == port.link.index;
-      });
-  if (!has_vlans) return {};
+  if (hidden == nullptr || !reader_.snapshot().links->has_vlans(port.link.index)) return {};
   return std::unexpected(Refusal{Carriage::kInterface, 0, hidden});
 }
 

@@ -139,14 +139,12 @@ void Engine::deliver_udp(UdpFlow& u, PacketChain packet) noexcept {
 /// them the frame itself. @return false: there is none, and the packet is still there.
 bool Engine::deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex device,
                                PacketChain& packet) noexcept {
-  uint32_t cost = 0;
-  for (const PacketBuf* p = packet.front(); p != nullptr; p = p->next) cost += truesize(*p);
   UdpFlow* last = nullptr;
   for (UdpFlow* const u : members) {
     if (u->device != IfIndex() && u->device != device) continue;
     UdpFlow* const to = std::exchange(last, u);
     if (to == nullptr) continue;
-    if (!has_room(*to, cost)) {  // before it costs a copy
+    if (!has_room(*to, truesize(packet))) {  // before it costs a copy
       to->stats->rx_drops.add();
       continue;
     }

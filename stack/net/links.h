@@ -79,6 +79,7 @@ struct Links {
 
   const Link* find(IfIndex index) const;
   const Link* find(std::string_view name) const;
+  bool has_vlans(IfIndex lower) const;  ///< on that interface
   bool operator==(const Links&) const = default;
 };
 

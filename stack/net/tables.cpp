@@ -6,6 +6,11 @@
 
 namespace vireo::net {
 
+bool Links::has_vlans(IfIndex lower) const {
+  return std::ranges::any_of(
+      all, [&](const Link& l) { return l.kind == LinkKind::kVlan && l.lower == lower; });
+}
+
 const Link* Links::find(IfIndex index) const {
   auto it = std::ranges::lower_bound(all, index, {}, &Link::index);
   return it != all.end() && it->index == index ? &*it : nullptr;

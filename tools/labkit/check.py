@@ -352,7 +352,7 @@ def main() -> int:
             "tsan", 900, *tests, prefix=("setarch", os.uname().machine, "-R"))),
         "clang": ("build with Clang, warnings are errors", lambda c: c.build("clang", 2700)),
         "format": ("clang-format", Checker.format),
-        "scripts": ("scripts parse, documents name what is there", Checker.scripts),
+        "scripts": ("scripts parse, includes go downward, documents name what is there", Checker.scripts),
     }
     parser = argparse.ArgumentParser(prog="tools/check", description="Builds and tests everything.")
     parser.add_argument("--list", action="store_true", help="the parts")

@@ -127,12 +127,9 @@ void add_notes(InterfaceLine& i, const net::Link& l, const net::Links& all, cons
         "VMA_RING_ALLOCATION_LOGIC_RX has no effect: only verbs and mlx5 have several rings");
   if (i.mode == "generic")
     i.notes.emplace_back("generic mode works on any driver, at about the kernel's own speed");
-  const bool has_vlans = std::ranges::any_of(all.all, [&](const net::Link& v) {
-    return v.kind == net::LinkKind::kVlan && v.lower == l.index;
-  });
   // To a virtual one comes what is for VLANs that are there.
   if (const auto facts = xdp::describe(l.index);
-      facts && facts->hides_tags != nullptr && (has_vlans || !facts->is_virtual))
+      facts && facts->hides_tags != nullptr && (all.has_vlans(l.index) || !facts->is_virtual))
     i.notes.push_back(
         fmt::format("{} (XDP sees such frames as untagged ones: beside a VLAN on it sockets that "
                     "name one of them are the kernel's, others may get what is for another VLAN)",
