@@ -19,12 +19,13 @@ namespace vireo {
 
 // ---- in
 
+namespace direct {
+
 /// Copies and, where the device has not, verifies. @return false: it is harmed, and nothing was
 /// done but what may be done to a buffer before recv() returns.
 template <class IsGood>
-[[gnu::always_inline]] inline bool Engine::copy_verified(const RxDesc& d, void* to,
-                                                         const std::byte* text, size_t n,
-                                                         IsGood&& is_good) noexcept {
+[[gnu::always_inline]] inline bool copy_verified(const RxDesc& d, void* to, const std::byte* text,
+                                                 size_t n, IsGood&& is_good) noexcept {
   if (!has(d.flags, RxFlags::kL4Ok)) [[likely]]
     return is_good(checksum::copy_and_sum_here(to, text, n));
   copy_message(to, text, n);
@@ -32,8 +33,8 @@ template <class IsGood>
 }
 
 /// The answer to the lone segment. @return bytes that are at `to`; 0: it is something else.
-[[gnu::always_inline]] inline uint32_t Engine::take_expected(RxDesc& d, TcpFlow& f, const iovec& to,
-                                                             Instant now) noexcept {
+[[gnu::always_inline]] inline uint32_t take_expected(Hub& hub, RxDesc& d, TcpFlow& f,
+                                                     const iovec& to, Instant now) noexcept {
   constexpr unsigned kHeaders = wire::HeaderTemplate::kPlainTcp;
   tcp::Tcb& t = f.tcb;
   if (!t.lone_out) return 0;
@@ -56,14 +57,16 @@ template <class IsGood>
       })) [[unlikely]]
     return 0;
   tcp::take_answer(t, n, ts_val, wire::detail::half(frame + 48));
-  owed_.flow = &f;
-  owed_.answer = {.at = now, .bytes = n, .ts_echo = wire::detail::word(frame + 62)};
+  hub.deferred.leave(f, {.at = now, .bytes = n, .ts_echo = wire::detail::word(frame + 62)});
   return n;
 }
 
+/// Is it one of the peer's, whose headers are not those of the one before? (direct.cpp)
+bool begins_row(UdpFlow& u, const std::byte* frame) noexcept;
+
 /// A datagram of the peer. As above.
-[[gnu::always_inline]] inline uint32_t Engine::take_expected(RxDesc& d, UdpFlow& u, const iovec& to,
-                                                             Instant) noexcept {
+[[gnu::always_inline]] inline uint32_t take_expected(Hub& hub, RxDesc& d, UdpFlow& u,
+                                                     const iovec& to, Instant) noexcept {
   constexpr unsigned kHeaders = wire::HeaderTemplate::kPlainUdp;
   const PacketBuf& p = *d.packet;
   const std::byte* const frame = p.data();
@@ -74,38 +77,48 @@ template <class IsGood>
   if (!copy_verified(d, to.iov_base, frame + kHeaders, n,
                      [&](uint64_t sum) { return u.expected.is_sum_good(frame, sum); })) [[unlikely]]
     return 0;
-  stats_.rx_packets.add();
-  stats_.rx_bytes.add(p.length);
+  hub.stats.rx_packets.add();
+  hub.stats.rx_bytes.add(p.length);
   u.stats->rx_packets.add();
   u.stats->rx_bytes.add(n);
   return static_cast<uint32_t>(n);
+}
+
+}  // namespace direct
+
+inline bool Turn::must_finish(Instant now) noexcept {
+  if (hub().wakeups.is_due(now) || is_deadline_moved_ || hub().doorbells.has_open_answers() ||
+      ++frames_unserved_ >= kMaxUnserved) [[unlikely]]
+    return true;
+  idle_turns_ = 0;
+  hub().stats.polls.add();
+  return false;
 }
 
 /// poll_for() as a part of its caller. One look at the only queue: what comes alone may be what the
 /// caller waits for.
 template <class F>
 [[gnu::always_inline]] inline Engine::PolledFor Engine::poll_for_here(F& f, const iovec& to,
-                                                                      Instant now) noexcept {
-  VIREO_DEBUG_ASSERT(owed_.flow == nullptr);
-  Queue* const queue = only_.queue;
+                                                                      Instant now,
+                                                                      PollOf of) noexcept {
+  VIREO_DEBUG_ASSERT(!hub_.deferred.is_left());
+  Queue* const queue = hub_.ports.only().queue;
   if (queue == nullptr) [[unlikely]]
-    return {0, poll_to_return(now, polls_for_)};
-  last_poll_.store(now.ns(), std::memory_order_relaxed);  // as poll()
-  const unsigned n = queue->rx_burst(burst_);
-  RxDesc& first = burst_[0];
+    return {0, poll_to_return(now, of)};
+  hub_.wakeups.note_poll(now);
+  RxDesc(&burst)[Receive::kBurst] = hub_.receive.burst();
+  const unsigned n = queue->rx_burst(burst);
+  RxDesc& first = burst[0];
   if (n == 1 && is_single(first.flags)) [[likely]] {
-    if (const uint32_t bytes = take_expected(first, f, to, now); bytes != 0) [[likely]] {
+    if (const uint32_t bytes = direct::take_expected(hub_, first, f, to, now); bytes != 0)
+        [[likely]] {
       first.packet.reset();
-      // As end_turn(); the pool is as it was.
-      if (now.ns() >= deadline_.load(std::memory_order_relaxed) || deadlines_moved_ ||
-          answers_.open > 1 || ++frames_unbooked_ >= kMostUnbooked) [[unlikely]]
-        return {bytes, finish_to_return(now)};
-      lull_ = 0;
-      stats_.polls.add();
+      if (hub_.turn.must_finish(now)) [[unlikely]]  // the pool is as it was
+        return {bytes, hub_.turn.finish_to_return(now, of)};
       return {bytes, true};
     }
   }
-  return {0, go_on_to_return(now, n)};
+  return {0, hub_.turn.go_on_to_return(now, of, n)};
 }
 
 // ---- out
@@ -135,15 +148,15 @@ inline bool has_plain_header(const TcpFlow& f) noexcept {
 }
 
 /// send_datagram() as a part of its caller.
-[[gnu::always_inline]] inline bool Engine::send_datagram_here(UdpFlow& u, const iovec& data,
-                                                              Doorbell bell) noexcept {
+[[gnu::always_inline]] inline bool UdpFlows::send_datagram_here(UdpFlow& u, const iovec& data,
+                                                                Doorbell bell) noexcept {
   using Header = wire::HeaderTemplate;
   const Egress& way = u.egress;
   const size_t n = data.iov_len;
-  if (way.generation != static_cast<uint32_t>(reader_.generation()) || n == 0 ||
-      n >= u.plain_room || !is_readable(data.iov_base, n)) [[unlikely]]
+  if (!hub().is_current(way) || n == 0 || n >= u.plain_room || !is_readable(data.iov_base, n))
+      [[unlikely]]
     return false;
-  const PacketRef p(pool_->take());
+  const PacketRef p(hub().pool.take());
   if (!p) [[unlikely]]
     return false;
   p->length = static_cast<uint16_t>(n);
@@ -154,7 +167,8 @@ inline bool has_plain_header(const TcpFlow& f) noexcept {
   const PacketSlice slice{p.get(), p->data_at, p->length};
   if (!way.port->queue().tx({{head, Header::kPlainUdp}, {&slice, 1}, 0}, bell)) [[unlikely]]
     return false;
-  lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
+  hub()
+      .turn.end_idling();  // what the device has read is reaped in the next turn that finds nothing
   count_sent(u, Header::kPlainUdp, n);
   return true;
 }

@@ -26,6 +26,9 @@ namespace vireo {
 
 namespace bi = boost::intrusive;
 using ListHook = bi::list_member_hook<bi::link_mode<bi::auto_unlink>>;
+/// A list that its members leave by themselves when their life ends.
+template <class T, ListHook T::* Hook>
+using FlowList = bi::list<T, bi::member_hook<T, ListHook, Hook>, bi::constant_time_size<false>>;
 
 enum class FlowKind : uint8_t { kTcp = 1, kListener, kUdp, kTimeWait };
 
@@ -35,7 +38,7 @@ constexpr uint16_t kNoListener = UINT16_MAX;
 struct Flow {
   FlowKind kind{};  ///< none: its life has not begun, or is over
   bool v6only = false;
-  /// In Engine::listeners_: a listener's own place; of a connection its listener's, in whose
+  /// In PassiveOpen::listeners(): a listener's own place; of a connection its listener's, in whose
   /// `ready` it stands until it is accepted.
   uint16_t listener = kNoListener;
   FlowTag tag{};
@@ -70,24 +73,24 @@ enum class PortOrigin : uint8_t {
 struct TcpFlow : Flow, WheelNode {
   static constexpr FlowKind kKind = FlowKind::kTcp;
   tcp::Tcb tcb;
-  ListHook notify_hook;   ///< Engine::notify_: `gathered` is to be told
-  ListHook pending_hook;  ///< Engine::pending_ or riding_: has something to send; or stalled_, if
-                          ///< is_stalled
+  ListHook notify_hook;   ///< of Notifications: `gathered` is to be told
+  ListHook pending_hook;  ///< of TcpOutput: has something to send; or stalled, if is_stalled
   Egress egress;
   tcp::Effects gathered = tcp::Effects::kNone;  ///< over the present burst
-  uint16_t next_ip_id = 0;      ///< of packets that may be fragmented (RFC 6864 §4.2)
-  uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and the like: no path lifts the MSS above it
-  bool is_stalled : 1 = false;  ///< waits for a neighbour
-  bool is_riding : 1 = false;   ///< if `pending_hook` is linked: in Engine::riding_
+  uint16_t next_ip_id = 0;          ///< of packets that may be fragmented (RFC 6864 §4.2)
+  uint16_t mss_limit = 65'535;      ///< TCP_MAXSEG and the like: no path lifts the MSS above it
+  bool is_stalled : 1 = false;      ///< waits for a neighbour
+  bool is_ack_delayed : 1 = false;  ///< if `pending_hook` is linked: it has no more than an ACK to
+                                    ///< send, and data may carry that
   PortOrigin port_origin : 2 = PortOrigin::kProgram;
   bool reuse_addr : 1 = false;  ///< SO_REUSEADDR, SO_REUSEPORT: of others that bind its port, those
   bool reuse_port : 1 = false;  ///< that have it, too, may
-  uint8_t rides_from = 0;       ///< is_riding: Engine::ride_clock_ when it began
+  uint8_t ack_delayed_at = 0;   ///< is_ack_delayed: since when, by the clock of TcpOutput
   IpSettings ip;
   Instant stalled_since{};  ///< first time the way was not known; default: it is known
-  ListHook unowned_hook;    ///< Listener::ready, later perhaps Engine::orphans_
+  ListHook unowned_hook;    ///< Listener::ready, later perhaps of TcpFlows' orphans
 
-  /// Closed by its program: stands in Engine::orphans_.
+  /// Closed by its program: stands among the orphans of TcpFlows.
   bool is_orphan() const {
     return owner == nullptr && listener == kNoListener && unowned_hook.is_linked();
   }
@@ -123,9 +126,7 @@ struct Listener : Flow {
   uint32_t ready_count = 0;
   Instant cookies_at = Instant::from_ns(INT64_MIN / 2);  ///< when one was sent last
   std::vector<FlowRule> rules;                           ///< one an interface and family
-  bi::list<TcpFlow, bi::member_hook<TcpFlow, ListHook, &TcpFlow::unowned_hook>,
-           bi::constant_time_size<false>>
-      ready;
+  FlowList<TcpFlow, &TcpFlow::unowned_hook> ready;
 };
 
 /// The listeners behind one key of the demux: several with SO_REUSEPORT. Never empty.
@@ -143,7 +144,7 @@ inline void strip_headers(PacketBuf& p, unsigned at, unsigned bytes) noexcept {
   p.length = static_cast<uint16_t>(bytes);
 }
 /// Of a datagram whose addresses do not tell by which of several ports it came, the high half of
-/// the cookie does: the port's place in Engine::ports(), and one.
+/// the cookie does: the port's place in Ports::all(), and one.
 inline constexpr unsigned kPortOfCookie = 16;
 inline unsigned header_bytes(const PacketBuf& p) noexcept {
   return p.cookie & ((1U << kPortOfCookie) - 1);
@@ -175,7 +176,7 @@ struct UdpFlow : Flow {
   IfIndex device{};  ///< SO_BINDTODEVICE: sends and hears by no other; 0: by all
   uint8_t multicast_ttl = 1;
   bool reuse_port = false;  ///< SO_REUSEPORT: a unicast datagram goes to one of those with its port
-  ListHook notify_hook;     ///< Engine::notify_udp_
+  ListHook notify_hook;     ///< of Notifications
   Egress egress;            ///< of the connected peer, or of the last destination
   Endpoint egress_to;       ///< whose egress that is, see go_to()
   /// The same as the first half of a sockaddr_in, family, port and address, if that is a host over
@@ -204,7 +205,7 @@ struct UdpFlow : Flow {
 };
 
 /// The UDP flows behind one key of the demux: several with SO_REUSEPORT or in the same group,
-/// in the order of bind.cpp. Never empty.
+/// in the order of bound_keys.cpp. Never empty.
 struct UdpBinding {
   DemuxKey key;
   std::vector<UdpFlow*> flows;
@@ -221,7 +222,7 @@ struct TimeWaitEntry {
   bool is_elsewhere = false;  ///< another TCP has it: what comes here is dropped
   bool reuse_addr = false;    ///< as TcpFlow's
   bool reuse_port = false;
-  ListHook hook;  ///< Engine::time_wait_queue_
+  ListHook hook;  ///< of TimeWaits
 };
 
 // ---- references of the demux: kind in the top byte, address below (48 bits)

@@ -46,7 +46,7 @@ Result<std::unique_ptr<Helper>> Helper::start(Engine& engine, net::Mirror& mirro
   auto bell = EventFd::create();
   if (!bell) return std::unexpected(bell.error());
   std::unique_ptr<Helper> h(new Helper(engine, mirror, options, std::move(*bell)));
-  engine.set_helper_bell(&h->bell_);
+  engine.wakeups().set_helper_bell(&h->bell_);
   pthread_t thread;
   const int e = start_own_thread(
       thread,
@@ -75,7 +75,7 @@ Helper::Helper(Engine& engine, net::Mirror& mirror, const Options& options, Even
 }
 
 void Helper::serve_too(Engine& engine) noexcept {
-  engine.set_helper_bell(&bell_);
+  engine.wakeups().set_helper_bell(&bell_);
   const unsigned n = count_.load(std::memory_order_relaxed);
   VIREO_ASSERT(n < served_.size());
   served_[n].engine = &engine;
@@ -126,14 +126,14 @@ void Helper::ask_kernel(Engine& e) noexcept {
   std::vector<IpAddr> own;
   for (const Instant begin = Clock::now(); Clock::now() - begin < kAskKernel;) {
     if (!e.try_acquire()) return;  // the next look will do
-    const auto q = e.to_ask(Clock::now(), own);
+    const auto q = e.steering().to_ask(Clock::now(), own);
     e.unlock();
     if (!q) return;
     const auto some = net::any_tcp(q->port, [&](const IpAddr&, const IpAddr& remote) {
       return !remote.is_loopback() && std::ranges::find(own, remote) == own.end();
     });
     e.acquire();
-    e.kernel_said(*q, some.value_or(true), Clock::now());
+    e.steering().kernel_said(*q, some.value_or(true), Clock::now());
     e.unlock();
   }
 }
@@ -167,7 +167,7 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
     ask_kernel(e);
   }
   const Instant due = e.next_deadline();
-  if (e.sleepers() != 0 && now - due < grace_) {
+  if (e.wakeups().sleepers() != 0 && now - due < grace_) {
     // Threads of the program sleep on the devices and will serve them; a deadline that they missed
     // is ours.
     if (++s.quiet_rounds < kRoundsToPark) return grace_;
@@ -178,10 +178,10 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   for (unsigned i = 0; i < kTurns; ++i) {
     if (!e.try_acquire()) return grace_;
     const bool is_worked = e.poll_for_helper(Clock::now());
-    const bool is_armed = !is_worked && e.arm_all();
+    const bool is_armed = !is_worked && e.ports().arm_all();
     e.stats().helper_polls.add();
     const Instant deadline = e.next_deadline();
-    if (is_armed) s.device_fds.assign(e.wait_fds().begin(), e.wait_fds().end());
+    if (is_armed) s.device_fds.assign(e.ports().wait_fds().begin(), e.ports().wait_fds().end());
     e.unlock();
     if (is_worked || !is_armed) continue;
     s.watch_devices = true;
@@ -193,18 +193,18 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
 
 Duration Helper::watch_cork(Served& s, Instant now) noexcept {
   Engine& e = *s.engine;
-  if (!e.is_cork_watched()) return Duration::max();
+  if (!e.doorbells().is_cork_watched()) return Duration::max();
   if (!std::exchange(s.watches_corks, true)) s.corks_since = s.corked = now;
   const Duration part = Duration::ns((now - s.corks_since).ns() / kPartOfPolled);
   const Duration look = std::clamp(part, kLeastLookAtCork, kMostLookAtCork);
   const uint64_t sent = e.stats().tx_packets.get();
   const bool is_sending = std::exchange(s.sent, sent) != sent;
-  const Instant until = e.corked_until();
+  const Instant until = e.doorbells().corked_until();
   if (!until.is_never()) {
     s.corked = now;
     if (until > now) return std::max(until - now, look);
   } else if (now - s.corked >= kWatchCorks) {
-    s.watches_corks = !e.end_cork_watch();
+    s.watches_corks = !e.doorbells().end_cork_watch();
     if (!s.watches_corks) return Duration::max();
   } else if (is_sending || now - e.last_poll() < look) {
     return look;
@@ -224,10 +224,10 @@ void Helper::sleep(Instant now, Duration d) noexcept {
   const auto is_live = [](const Served& s) { return s.engine->live_flows() != 0; };
   if (std::ranges::any_of(all, is_live)) d = std::min(d, kLookAfterPorts);
   const Instant until = d == Duration::max() ? Instant::never() : now + d;
-  for (Served& s : all) s.engine->set_helper_sleep(s.is_polled ? Instant() : until);
+  for (Served& s : all) s.engine->wakeups().set_helper_sleep(s.is_polled ? Instant() : until);
   // What changed before that was announced did not ring: look once more.
   for (const Served& s : all) {
-    const bool is_served = s.watch_devices || s.engine->sleepers() != 0;
+    const bool is_served = s.watch_devices || s.engine->wakeups().sleepers() != 0;
     if (d > grace_ && !s.is_polled && is_live(s) &&
         (!is_served || s.engine->next_deadline() - now + grace_ < d))
       d = grace_;
@@ -241,7 +241,7 @@ void Helper::sleep(Instant now, Duration d) noexcept {
   // The raw call: ppoll may be the interposed one.
   ::syscall(SYS_ppoll, poll_fds_.data(), poll_fds_.size(), d == Duration::max() ? nullptr : &ts,
             nullptr, size_t{0});
-  for (Served& s : all) s.engine->set_helper_sleep(Instant());
+  for (Served& s : all) s.engine->wakeups().set_helper_sleep(Instant());
   // Nothing is read that is not there: while the program polls, this thread wakes on its processor
   // each grace for nothing but a look at the time.
   rang_ = std::ranges::any_of(poll_fds_, [](const pollfd& p) { return p.revents != 0; });

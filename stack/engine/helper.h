@@ -6,9 +6,9 @@
 // While the program polls, it looks once in helper_grace, and the longer that goes on the more
 // seldom: each look takes the processor from a program that has but one. While threads of the
 // program sleep in our calls (they serve the engine when they wake), or nothing is open, it sleeps
-// until something happens. What an automatic cork holds (autocork.cpp) it looks after more often.
-// Owner: process. Thread: start() and the destructor by the owner; the rest is its own thread, all
-// signals but faults blocked.
+// until something happens. What an automatic cork holds (back_to_back.cpp) it looks after more
+// often. Owner: process. Thread: start() and the destructor by the owner; the rest is its own
+// thread, all signals but faults blocked.
 #pragma once
 
 #include <poll.h>

@@ -2,10 +2,9 @@
 // Believed only as RFC 5927 allows: TCP's report must quote a segment in flight, and no report gets
 // below the family's floor. Remembered by destination for ten minutes; then the path is tried anew.
 #include <netinet/in.h>
-
 #include <algorithm>
 
-#include "stack/engine/engine.h"
+#include "stack/engine/hub.h"
 #include "stack/engine/mss.h"
 
 namespace vireo {
@@ -18,7 +17,7 @@ bool hears_reports(const IpSettings& ip) {
 
 }  // namespace
 
-void Engine::path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept {
+void NextHops::path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept {
   if (!hears_reports(f.ip) || !tcp::is_in_flight(f.tcb, quoted)) return;
   pmtu_.report(f.key.remote.addr, mtu, f.egress.link_mtu, now);
   // What another connection learnt counts too.
@@ -26,15 +25,15 @@ void Engine::path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant n
   if (mtu >= f.egress.mtu) return;
   f.egress.mtu = mtu;
   const uint16_t mss = std::min(mss_of(mtu, f.key.v6), f.mss_limit);
-  note_effects(f, tcp::path_shrunk(f.tcb, mss, now));
+  hub().notifications.note(f, tcp::path_shrunk(f.tcb, mss, now));
 }
 
 /// About a datagram. It has no number that a stranger would have to guess: what limits the harm is
 /// the floor, and that a socket here must have sent to that destination.
-void Engine::path_mtu_reported(const ip::IcmpError& e, Instant now) noexcept {
-  Demux::Ref r = demux_.find(
+void NextHops::path_mtu_reported(const ip::IcmpError& e, Instant now) noexcept {
+  Demux::Ref r = hub().demux.find(
       DemuxKey::exact(e.proto, e.local.addr, e.local.port, e.remote.addr, e.remote.port));
-  if (r == 0) r = find_bound(e.proto, e.local.addr, e.local.port);
+  if (r == 0) r = hub().keys.find(e.proto, e.local.addr, e.local.port);
   if (kind_of(r) != FlowKind::kUdp) return;
   for (UdpFlow* u : at<UdpBinding>(r).flows) {
     if (u->egress_to.addr != e.remote.addr || u->egress_to.port != e.remote.port) continue;
@@ -44,11 +43,11 @@ void Engine::path_mtu_reported(const ip::IcmpError& e, Instant now) noexcept {
   }
 }
 
-void Engine::expire_path_mtus(Instant now) noexcept {
+void NextHops::expire_path_mtus(Instant now) noexcept {
   if (now < pmtu_.first_expiry() || !pmtu_.expire(now)) return;
   // Whoever sends next looks its way up again, and finds the link's size.
-  tcp_.for_each([](TcpFlow& f) { f.egress.generation = 0; });
-  udp_.for_each([](UdpFlow& u) { u.egress.generation = 0; });
+  hub().tcp.for_each([](TcpFlow& f) { f.egress.generation = 0; });
+  hub().udp.for_each([](UdpFlow& u) { u.egress.generation = 0; });
 }
 
 }  // namespace vireo

@@ -4,7 +4,7 @@
 // it. For what nearly every request and answer are there is a shorter way yet, direct.h.
 #include "stack/wire/plain.h"
 #include "core/user_memory.h"
-#include "stack/engine/engine.h"
+#include "stack/engine/hub.h"
 #include "stack/tcp/predicted.h"
 
 namespace vireo {
@@ -37,11 +37,11 @@ F* flow_of(const Slab<F>& flows, FlowTag tag, bool v6) noexcept {
 
 /// The connection of a segment, if it is not that of the one before. Null: none.
 template <bool kV6>
-[[gnu::noinline]] TcpFlow* Engine::hear_flow(wire::PlainTcp<kV6> s, FlowTag tag) noexcept {
-  Heard<kV6>& h = heard<kV6>();
+[[gnu::noinline]] TcpFlow* Receive::find_flow(wire::PlainTcp<kV6> s, FlowTag tag) noexcept {
+  Last<kV6>& h = last<kV6>();
   // A tag names the flow whose rule brought the frame. It need not be the frame's: the rule may
   // have ended since, and the tag be another flow's.
-  if (TcpFlow* const f = flow_of<TcpFlow>(tcp_, tag, kV6)) {
+  if (TcpFlow* const f = flow_of<TcpFlow>(hub().tcp.slab(), tag, kV6)) {
     const wire::PlainPath<kV6> path{f->key.local, f->key.remote};
     if (s.is_on(path)) {
       h.flow = f;
@@ -49,8 +49,8 @@ template <bool kV6>
       return f;
     }
   }
-  const Demux::Ref found =
-      demux_.find(DemuxKey::exact(IpProto::kTcp, s.dst(), s.dst_port(), s.src(), s.src_port()));
+  const Demux::Ref found = hub().demux.find(
+      DemuxKey::exact(IpProto::kTcp, s.dst(), s.dst_port(), s.src(), s.src_port()));
   // An IPv4 address in IPv6's mapped form is no address of a frame (RFC 4291 §2.5.5.2).
   if (kind_of(found) != FlowKind::kTcp || at<TcpFlow>(found).key.v6 != kV6) return nullptr;
   h.flow = &at<TcpFlow>(found);
@@ -61,11 +61,11 @@ template <bool kV6>
 
 /// Takes a segment that is expected, if its sums are right and there is room.
 template <bool kAnswersLone, bool kV6>
-[[gnu::always_inline]] inline bool Engine::take_segment(RxDesc& d, const wire::PlainTcp<kV6>& s,
-                                                        TcpFlow& f,
-                                                        const tcp::PlainSegment& segment,
-                                                        bool alone, Instant now) noexcept {
-  if (pool_->free_count() < low_water_) [[unlikely]]
+[[gnu::always_inline]] inline bool Receive::take_predicted(RxDesc& d, const wire::PlainTcp<kV6>& s,
+                                                           TcpFlow& f,
+                                                           const tcp::PlainSegment& segment,
+                                                           bool alone, Instant now) noexcept {
+  if (hub().pressure.is_low()) [[unlikely]]
     return false;
   if (!has(d.flags, RxFlags::kIpOk) && !s.is_ip_sum_good()) [[unlikely]]
     return false;
@@ -73,8 +73,8 @@ template <bool kAnswersLone, bool kV6>
     return false;
 
   PacketBuf& p = *d.packet;
-  stats_.rx_packets.add();
-  stats_.rx_bytes.add(p.length);
+  hub().stats.rx_packets.add();
+  hub().stats.rx_bytes.add(p.length);
   f.stats->rx_packets.add();
   f.stats->rx_bytes.add(segment.length);
   if (segment.length != 0)
@@ -84,20 +84,20 @@ template <bool kAnswersLone, bool kV6>
   const tcp::Effects e =
       tcp::take_predicted<kAnswersLone>(f.tcb, segment, std::move(d.packet), now);
   if (e == tcp::Effects::kReadable && alone && !f.notify_hook.is_linked()) [[likely]]
-    events_.tcp(f, e);  // there is nothing to gather
+    hub().events.tcp(f, e);  // there is nothing to gather
   else
-    note_effects(f, e);
+    hub().notifications.note(f, e);
   const Instant armed = f.deadline();  // arm_timer_by() the first of three
   if (f.tcb.delack_at < armed || (!kAnswersLone && f.tcb.rtx_at < armed) ||
       now + tcp::kIdle < armed) [[unlikely]]
-    arm_timer(f);
+    hub().timers.arm(f);
   return true;
 }
 
 /// A segment on a connection that is known: the one that is expected next?
 template <bool kV6>
-[[gnu::noinline]] bool Engine::receive_expected(RxDesc& d, wire::PlainTcp<kV6> s, TcpFlow& f,
-                                                bool alone, Instant now) noexcept {
+[[gnu::noinline]] bool Receive::take_expected(RxDesc& d, wire::PlainTcp<kV6> s, TcpFlow& f,
+                                              bool alone, Instant now) noexcept {
   tcp::PlainSegment segment{.seq = s.seq(),
                             .ack = s.ack(),
                             .length = s.payload_bytes(),
@@ -109,72 +109,72 @@ template <bool kV6>
     segment.ts_echo = s.ts_echo();
   }
   return tcp::is_predicted(f.tcb, segment) && f.owner != nullptr &&
-         take_segment<false>(d, s, f, segment, alone, now);
+         take_predicted<false>(d, s, f, segment, alone, now);
 }
 
 template <bool kV6>
-[[gnu::always_inline]] inline bool Engine::receive_segment(RxDesc& d, const wire::PlainIp<kV6>& ip,
-                                                           bool alone, Instant now) noexcept {
+[[gnu::always_inline]] inline bool Receive::take_segment(RxDesc& d, const wire::PlainIp<kV6>& ip,
+                                                         bool alone, Instant now) noexcept {
   wire::PlainTcp<kV6> s(ip);
   if (!s.read_tcp()) return false;
-  TcpFlow* f = heard<kV6>().flow;
-  if (f == nullptr || !s.is_on(heard<kV6>().path)) [[unlikely]] {
-    f = hear_flow(s, d.tag);
+  TcpFlow* f = last<kV6>().flow;
+  if (f == nullptr || !s.is_on(last<kV6>().path)) [[unlikely]] {
+    f = find_flow(s, d.tag);
     if (f == nullptr) return false;
   }
   // What a program waits for that has asked. Whose connection it is has an owner.
   if (s.has_timestamps() && tcp::answers_lone(f->tcb, s.numbers(), s.payload_bytes(), s.ts_val()))
       [[likely]]
-    return take_segment<true>(d, s, *f,
-                              {.seq = s.seq(),
-                               .ack = s.ack(),
-                               .ts_val = s.ts_val(),
-                               .ts_echo = s.ts_echo(),
-                               .length = s.payload_bytes(),
-                               .window = s.window(),
-                               .has_ts = true},
-                              alone, now);
-  return receive_expected(d, s, *f, alone, now);
+    return take_predicted<true>(d, s, *f,
+                                {.seq = s.seq(),
+                                 .ack = s.ack(),
+                                 .ts_val = s.ts_val(),
+                                 .ts_echo = s.ts_echo(),
+                                 .length = s.payload_bytes(),
+                                 .window = s.window(),
+                                 .has_ts = true},
+                                alone, now);
+  return take_expected(d, s, *f, alone, now);
 }
 
 /// What a datagram's socket is bound with, not necessarily with its addresses. Null: none.
 template <bool kV6>
-[[gnu::noinline]] UdpBinding* Engine::hear_binding(wire::PlainUdp<kV6> u, FlowTag tag) noexcept {
-  Heard<kV6>& h = heard<kV6>();
-  const UdpFlow* const f = flow_of<UdpFlow>(udp_, tag, kV6);
+[[gnu::noinline]] UdpBinding* Receive::find_binding(wire::PlainUdp<kV6> u, FlowTag tag) noexcept {
+  Last<kV6>& h = last<kV6>();
+  const UdpFlow* const f = flow_of<UdpFlow>(hub().udp.slab(), tag, kV6);
   if (f != nullptr && f->exact != nullptr) {  // as hear_flow()
     const wire::PlainPath<kV6> path{f->key.local, f->key.remote};
     if (u.is_on(path)) {
       h.binding = f->exact;
       h.datagram_path = path;
-      h.demux_version = demux_.version();
+      h.demux_version = hub().demux.version();
       return h.binding;
     }
   }
   const Endpoint local{u.dst(), u.dst_port(), 0};
   const Endpoint remote{u.src(), u.src_port(), 0};
-  const Demux::Ref found =
-      demux_.find(DemuxKey::exact(IpProto::kUdp, local.addr, local.port, remote.addr, remote.port));
+  const Demux::Ref found = hub().demux.find(
+      DemuxKey::exact(IpProto::kUdp, local.addr, local.port, remote.addr, remote.port));
   if (kind_of(found) != FlowKind::kUdp || local.addr.is_v4() == kV6 || remote.addr.is_v4() == kV6)
     return nullptr;
   if (at<UdpBinding>(found).names_device || at<UdpBinding>(found).notes_port) return nullptr;
   h.binding = &at<UdpBinding>(found);
   h.datagram_path = {local, remote};
-  h.demux_version = demux_.version();
+  h.demux_version = hub().demux.version();
   return h.binding;
 }
 
 /// A datagram for the one socket that is bound to where it goes.
 template <bool kV6>
-[[gnu::always_inline]] inline bool Engine::receive_datagram(RxDesc& d, const wire::PlainIp<kV6>& ip,
-                                                            bool alone) noexcept {
+[[gnu::always_inline]] inline bool Receive::take_datagram(RxDesc& d, const wire::PlainIp<kV6>& ip,
+                                                          bool alone) noexcept {
   PacketBuf& p = *d.packet;
   const wire::PlainUdp<kV6> u(ip);
   if (!u.read_udp()) return false;
-  UdpBinding* binding = heard<kV6>().binding;
-  if (binding == nullptr || heard<kV6>().demux_version != demux_.version() ||
-      !u.is_on(heard<kV6>().datagram_path)) [[unlikely]] {
-    binding = hear_binding(u, d.tag);
+  UdpBinding* binding = last<kV6>().binding;
+  if (binding == nullptr || last<kV6>().demux_version != hub().demux.version() ||
+      !u.is_on(last<kV6>().datagram_path)) [[unlikely]] {
+    binding = find_binding(u, d.tag);
     if (binding == nullptr) return false;
   }
   if (binding->flows.size() != 1) return false;
@@ -182,12 +182,12 @@ template <bool kV6>
     return false;
   if (!has(d.flags, RxFlags::kL4Ok) && !u.is_l4_sum_good()) [[unlikely]]
     return false;
-  stats_.rx_packets.add();
-  stats_.rx_bytes.add(p.length);
+  hub().stats.rx_packets.add();
+  hub().stats.rx_bytes.add(p.length);
   strip_headers(p, u.payload_at(), u.payload_bytes());
   UdpFlow& flow = *binding->flows.front();
   PacketRef packet = std::move(d.packet);
-  if (!take_room(flow, truesize(p))) return true;
+  if (!hub().udp.take_room(flow, truesize(p))) return true;
   flow.stats->rx_packets.add();
   flow.stats->rx_bytes.add(p.length);
   p.offset = 0;  // the datagram ends in this buffer
@@ -196,60 +196,33 @@ template <bool kV6>
   else
     flow.queue.push_back(std::move(packet));
   if (alone && flow.owner != nullptr && !flow.notify_hook.is_linked()) [[likely]]
-    events_.udp(flow);
+    hub().events.udp(flow);
   else
-    note_udp(flow);
+    hub().notifications.note(flow);
   return true;
 }
 
 template <bool kV6>
-[[gnu::always_inline]] inline bool Engine::receive_plain_as(RxDesc& d, bool alone,
-                                                            Instant now) noexcept {
+[[gnu::always_inline]] inline bool Receive::take_plain_as(RxDesc& d, bool alone,
+                                                          Instant now) noexcept {
   wire::PlainIp<kV6> ip;
   switch (ip.read(d.packet->data(), d.packet->length)) {
     case static_cast<unsigned>(IpProto::kTcp):
-      return receive_segment(d, ip, alone, now);
+      return take_segment(d, ip, alone, now);
     case static_cast<unsigned>(IpProto::kUdp):
-      return receive_datagram(d, ip, alone);
+      return take_datagram(d, ip, alone);
     default:
       return false;
   }
 }
 
 /// A frame in one buffer, `alone` in its burst. @return false: nothing was done.
-bool Engine::receive_plain(RxDesc& d, bool alone, Instant now) noexcept {
-  return receive_plain_as<false>(d, alone, now) || receive_plain6(d, alone, now);
+bool Receive::take_plain(RxDesc& d, bool alone, Instant now) noexcept {
+  return take_plain_as<false>(d, alone, now) || take_plain6(d, alone, now);
 }
 
-[[gnu::noinline]] bool Engine::receive_plain6(RxDesc& d, bool alone, Instant now) noexcept {
-  return receive_plain_as<true>(d, alone, now);
-}
-
-/// A datagram in one frame, by the way of the one before; with plain headers, direct.h has it.
-/// @return false: nothing was done.
-bool Engine::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcept {
-  const Egress& way = u.egress;
-  const size_t n = data.iov_len;
-  if (way.generation != static_cast<uint32_t>(reader_.generation()) ||
-      n > pool_->frame_bytes() - PacketPool::kHeadroom ||
-      (n != 0 && !is_readable(data.iov_base, n)) ||
-      n + way.header.size() > way.mtu + way.header.l3_at()) [[unlikely]]
-    return false;
-  const PacketRef p(pool_->take());
-  if (!p) [[unlikely]]
-    return false;
-  p->length = static_cast<uint16_t>(n);
-  const checksum::Sum sum = checksum::copy_and_sum(p->data(), data.iov_base, n);
-  // Right before the payload, where the device may leave it.
-  const size_t h =
-      way.header.emit_udp(p->data() - way.header.size(),
-                          {.payload_bytes = static_cast<uint32_t>(n), .payload_sum = sum});
-  const PacketSlice slice{p.get(), p->data_at, p->length};
-  if (!way.port->queue().tx({{p->data() - h, h}, {&slice, 1}, 0}, bell)) [[unlikely]]
-    return false;
-  lull_ = 0;  // what the device has read is reaped in the next turn that finds nothing
-  count_sent(u, h, n);
-  return true;
+[[gnu::noinline]] bool Receive::take_plain6(RxDesc& d, bool alone, Instant now) noexcept {
+  return take_plain_as<true>(d, alone, now);
 }
 
 }  // namespace vireo

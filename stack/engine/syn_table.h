@@ -24,6 +24,10 @@ struct SynTuple {
   uint16_t local_port, remote_port;
 };
 
+inline SynTuple tuple_of(const tcp::SynRecord& r) noexcept {
+  return {r.local, r.remote, r.local_port, r.remote_port};
+}
+
 class SynTable {
  public:
   SynTable() : key_(FlowHashKey::random()), heads_(kClasses, {0, 0}) {}
@@ -94,9 +98,6 @@ class SynTable {
   static bool is_of(const tcp::SynRecord& r, const SynTuple& t) {
     return r.remote_port == t.remote_port && r.local_port == t.local_port && r.remote == t.remote &&
            r.local == t.local;
-  }
-  static SynTuple tuple_of(const tcp::SynRecord& r) {
-    return {r.local, r.remote, r.local_port, r.remote_port};
   }
   uint64_t hash(const SynTuple& t) const noexcept {
     const TupleBytes k(t.local, t.local_port, t.remote, t.remote_port);

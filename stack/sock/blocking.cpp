@@ -44,7 +44,7 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
   fds[n++] = {waiter.event.fd(), POLLIN, 0};
   if (what.kernel_events != 0) fds[n++] = {what.handle.fd, what.kernel_events, 0};
   const nfds_t first_device = n;
-  for (const int fd : e.wait_fds())
+  for (const int fd : e.ports().wait_fds())
     if (n < std::size(fds)) fds[n++] = {fd, POLLIN, 0};
   // After the watcher is in place and the queues are armed nothing can be missed: what arrived
   // before is seen here, what arrives later wakes us.
@@ -74,7 +74,7 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
   e.acquire();
   for (nfds_t i = first_device; i < n; ++i)
     if (fds[i].revents != 0) {
-      e.wake_ack_all();
+      e.ports().wake_ack_all();
       break;
     }
   return true;

@@ -113,7 +113,7 @@ struct WaitFor {
 
 /// Polls and sleeps until `ready(argument)` (called with the lock) holds. The lock is held on entry
 /// and, whatever the outcome, on return. The File must be pinned by the caller. After a direct read
-/// of TCP books are owed: Engine::settle().
+/// of TCP work of receiving is deferred: Engine::finish_deferred().
 /// Errors: EAGAIN at the deadline, EINTR.
 Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signals,
                          bool (*ready)(void*), void* argument) noexcept VIREO_REQUIRES(e.lock());

@@ -70,7 +70,7 @@ bool is_in_use(const File& f, const Endpoint& local) {
   bool is_used = false;
   f.stack->for_each_engine([&](Engine& e) {
     const EngineGuard guard(e);
-    is_used = is_used || e.is_in_use(wish);
+    is_used = is_used || e.tcp().is_in_use(wish);
   });
   return is_used;
 }

@@ -30,14 +30,14 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
         switch (f.flow->kind) {
           case FlowKind::kTcp: {
             const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
-            e->tcp_close(f.tcp_flow(), std::move(port_holder), reset, Clock::now());
+            e->tcp().close(f.tcp_flow(), std::move(port_holder), reset, Clock::now());
             break;
           }
           case FlowKind::kListener:
-            e->tcp_close_listener(f.listener(), Clock::now());
+            e->listeners().close(f.listener(), Clock::now());
             break;
           case FlowKind::kUdp:
-            e->udp_close(f.udp_flow());
+            e->udp().close(f.udp_flow());
             break;
           case FlowKind::kTimeWait:
             break;

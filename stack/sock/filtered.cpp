@@ -162,7 +162,7 @@ void Stack::say_unread() {
 
 void Stack::tell_of_filter(Engine& e) {
   const EngineGuard guard(e);
-  e.take_fragments(!is_filtered(*this));
+  e.host().take_fragments(!is_filtered(*this));
 }
 
 void Stack::judge_again() {

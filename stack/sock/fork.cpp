@@ -49,7 +49,7 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   // The lock is held for as long as the kernel copies the process.
   for_each_engine([is_ours = is_owner()](Engine& e) VIREO_NO_THREAD_ANALYSIS {
     e.acquire();
-    if (is_ours) e.release_held(Clock::now());
+    if (is_ours) e.doorbells().release_held(Clock::now());
   });
   spare_shadows_.fork_prepare();  // an engine's holder may touch a File
   if (g_forking++ == 0) {
@@ -182,7 +182,7 @@ void Stack::drain_at_exit() {
         leave_name(f);
         f.control.unlock();
       }
-      e->tcp_close(f.tcp_flow(), UniqueFd(), reset, Clock::now());
+      e->tcp().close(f.tcp_flow(), UniqueFd(), reset, Clock::now());
       f.flow = nullptr;
       f.mode.store(Mode::kVoid, std::memory_order_release);
       f.ready.notify(kReadyIn | kReadyOut | EPOLLHUP);
@@ -216,8 +216,8 @@ void Stack::drain_orphans() {
       const EngineGuard guard(e);
       now = Clock::now();
       if (e.poll(now)) last_frame = now;
-      has_orphans |= e.has_orphans();
-      owed += e.orphans_owe();
+      has_orphans |= e.tcp().has_orphans();
+      owed += e.tcp().orphans_owe();
     });
     // A byte that answers a probe of a closed window is no sign that somebody reads.
     if (owed + kLeastTaken <= least_owed || owed == 0) {
@@ -242,7 +242,7 @@ void Stack::drain_orphans() {
   }
   for_each_engine([](Engine& e) {
     const EngineGuard guard(e);
-    e.settle_will();
+    e.tcp().settle_will();
   });
 }
 

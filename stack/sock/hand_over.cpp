@@ -80,8 +80,8 @@ Result<void> hand_over_tcp(File& f) {
   auto made = begin_repair(f, e, flow.key, *c);
   if (!made) return std::unexpected(made.error());
   const int fd = made->get();
-  e.forget_spared(is_kernels);
-  if (auto ok = e.tcp_hand_over(flow, Clock::now()); !ok) return ok;
+  e.steering().forget_left(is_kernels);
+  if (auto ok = e.tcp().hand_over(flow, Clock::now()); !ok) return ok;
   // From here on there is no way back. Who found it carried waits for the engine's lock.
   f.flow = nullptr;
   take_numbers(f, fd);

@@ -54,8 +54,8 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   const EngineGuard guard(e);
   pass = may_still_pass(*f.stack, passage, rules);
   if (!pass) return std::unexpected(pass.error());
-  auto l = e.tcp_listen(*name, f.tcp.options->v6only != 0, backlog, f.tcp.options.config(), &f,
-                        *f.stats, options);
+  auto l = e.listeners().listen(*name, f.tcp.options->v6only != 0, backlog, f.tcp.options.config(),
+                                &f, *f.stats, options);
   if (!l) return std::unexpected(l.error());
   f.flow = *l;
   f.engine.store(&e, std::memory_order_release);
@@ -174,7 +174,7 @@ void stop(File& f, Mode then) {
   Engine& e = *engine;
   const EngineGuard guard(e);
   if (f.flow == nullptr) return;
-  e.tcp_close_listener(f.listener(), Clock::now());
+  e.listeners().close(f.listener(), Clock::now());
   f.flow = nullptr;
   f.mode.store(then, std::memory_order_release);
 }
@@ -287,7 +287,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   Stack& stack = *f.stack;
   const int domain = f.domain.load(std::memory_order_relaxed);
   auto fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
-  if (!fd && fd.error().code == EMFILE && e.give_up_leases(0))
+  if (!fd && fd.error().code == EMFILE && e.tcp().give_up_leases(0))
     fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
   if (!fd) return fd;
   // What no number could name would be the program's to lose: it stays in the queue.
@@ -299,7 +299,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
     return fail(has_place ? ENFILE : EMFILE, "accept");
   }
   File& c = **made;
-  TcpFlow& flow = *e.tcp_accept(f.listener());
+  TcpFlow& flow = *e.listeners().accept(f.listener());
   peer = flow.key.remote;
   TcpSocket& s = c.tcp;
   s.options = inherited(f);

@@ -37,7 +37,7 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
     const bool ok = e->begin_sleep();
     if (ok) {
       ++asleep;
-      for (const int fd : e->wait_fds())
+      for (const int fd : e->ports().wait_fds())
         if (n < room) list.at[n++] = {fd, POLLIN, 0};
     }
     e->unlock();
@@ -64,7 +64,7 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
   if (device)
     for (Engine* e : engines) {
       e->acquire();
-      e->wake_ack_all();
+      e->ports().wake_ack_all();
       e->unlock();
     }
   return sleeps;

@@ -54,7 +54,7 @@ class EngineHold {
 
 /// What a wait is about to tell its program of, or 0: it begins. @return that.
 inline int tell(const EngineSet& engines, int events) noexcept {
-  for (Engine* e : engines) e->tell(static_cast<unsigned>(events));
+  for (Engine* e : engines) e->doorbells().tell(static_cast<unsigned>(events));
   return events;
 }
 

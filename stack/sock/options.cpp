@@ -229,7 +229,7 @@ void apply_tcp(File& f, int fd, int level, int name) {
     f.listener().config = f.tcp.options.config();
     f.listener().config.mss = std::min(mss, f.listener().config.mss);
     // Refused (an interface that is not carried): the kernel's listener beneath hears by it.
-    (void)e.hear_by(f.listener(), of_listener.device);
+    (void)e.listeners().hear_by(f.listener(), of_listener.device);
     f.listener().options = of_listener;
     return;
   }
@@ -273,7 +273,7 @@ void apply_tcp(File& f, int fd, int level, int name) {
     flow.egress.generation = 0;
     if (flow.ip.mtu_discover == IP_PMTUDISC_DONT && !flow.key.v6) tcp::stop_mtu_probing(t);
   }
-  e.tcp_progress(flow, now);
+  e.tcp().progress(flow, now);
 }
 
 // ---- multicast groups

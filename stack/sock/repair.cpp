@@ -163,7 +163,7 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
   const int domain = f.domain.load(std::memory_order_relaxed);
   const auto open = [&] { return libc().socket(domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP); };
   UniqueFd made(open());
-  if (!made && errno == EMFILE && e.give_up_leases(0)) made.reset(open());
+  if (!made && errno == EMFILE && e.tcp().give_up_leases(0)) made.reset(open());
   const int fd = made.get();
   if (fd < 0) return fail_errno("socket");
   give_options(*f.tcp.options, domain, fd);

@@ -95,7 +95,7 @@ namespace {
 
 Carried<Reach> reach(Engine& e, const Placing& p) {
   const EngineGuard guard(e);
-  return p.way != nullptr ? e.reach(*p.way) : e.reach(p.local.addr);
+  return p.way != nullptr ? e.next_hops().reach(*p.way) : e.ports().reach(p.local.addr);
 }
 
 }  // namespace

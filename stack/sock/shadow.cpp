@@ -30,7 +30,7 @@ bool give_up_leases(Stack& stack, uint16_t port) {
   bool any = false;
   stack.for_each_engine([&](Engine& e) {
     const EngineGuard guard(e);
-    any |= e.give_up_leases(port);
+    any |= e.tcp().give_up_leases(port);
   });
   errno = saved;
   return any;

@@ -217,7 +217,7 @@ Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags);
 // ---- files.cpp
 /// A File for descriptor `fd` of a kernel socket, installed. Errors: ENOMEM, ENFILE, EMFILE.
 Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd);
-/// One reference less; the last one closes. No lock held. `port_holder`: see Engine::tcp_close.
+/// One reference less; the last one closes. No lock held. `port_holder`: see TcpFlows::close().
 void release_file(File& f, UniqueFd port_holder);
 void free_sockets(File& f);
 

@@ -42,7 +42,7 @@ void Stack::write_stats_at_exit() {
   // The last second's losses; whoever holds the lock for ever has left the counters as they are.
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS {
     if (!e.try_acquire()) return;
-    e.count_losses();
+    e.ports().count_losses();
     e.unlock();
   });
   const ProcessReading now = read_stats(*all);

@@ -102,7 +102,7 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
     return 0;
   copy_message(v.iov_base, p->data(), n);
   queue.pop_only();
-  e.tcp_received(flow, static_cast<uint32_t>(n), now);
+  e.tcp().received(flow, static_cast<uint32_t>(n), now);
   return n;
 }
 
@@ -195,7 +195,7 @@ class Rest {
     MarkStop mark;
     if (is_plain && done == 0 && tcp::urgent(flow.tcb) == tcp::Urgent::kNone) [[likely]] {
       if (const size_t n = take_whole(queue, iov, least); n != 0) {
-        e.tcp_received(flow, static_cast<uint32_t>(n), Clock::now());
+        e.tcp().received(flow, static_cast<uint32_t>(n), Clock::now());
         return static_cast<ssize_t>(n);
       }
     }
@@ -204,7 +204,7 @@ class Rest {
       if (mark.ends) break;
       if (mark.skip != 0 && !queue.empty() && !peeks && want != 0) {
         queue.trim_front(1);
-        e.tcp_received(flow, 1, Clock::now());
+        e.tcp().received(flow, 1, Clock::now());
       }
     }
     const auto most = static_cast<size_t>(std::min<uint64_t>(want - done, mark.most));
@@ -212,7 +212,7 @@ class Rest {
     const size_t n = peeks ? peek(queue, to, mark.skip, most, flags, memory_ends)
                            : take(queue, to, most, flags, memory_ends);
     done += n;
-    if (n != 0 && !peeks) e.tcp_received(flow, static_cast<uint32_t>(n), Clock::now());
+    if (n != 0 && !peeks) e.tcp().received(flow, static_cast<uint32_t>(n), Clock::now());
     if (memory_ends) [[unlikely]] {
       if (done != 0) break;
       return fail(EFAULT, "recv");
@@ -298,7 +298,7 @@ void push(Handle h) {
   if (!h.is_alive() || f.flow == nullptr || f.tcp.options->cork != 0) return;
   // Taking a cork off pushes (tcp(7)), whether it was on or not.
   tcp::set_cork(f.tcp_flow().tcb, false, Clock::now());
-  e.tcp_progress(f.tcp_flow(), Clock::now());
+  e.tcp().progress(f.tcp_flow(), Clock::now());
 }
 
 namespace {
@@ -322,11 +322,11 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   const Instant now = Clock::now();
   const bool more = (flags & MSG_MORE) != 0;
   if ((flags & MSG_OOB) == 0) [[likely]]
-    return e.tcp_send(flow, iov, more, now);
+    return e.tcp().send(flow, iov, more, now);
   const size_t n = tcp::append(flow.tcb, iov, more, now);
   if (n == 0) return 0;
   tcp::mark_urgent(flow.tcb);
-  e.tcp_progress(flow, now);
+  e.tcp().progress(flow, now);
   return n;
 }
 
@@ -395,7 +395,7 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
       if (done != 0) break;
       return broken(f, flags);
     } else if (tcp::is_syn_deferred(t)) {
-      const size_t n = e.tcp_send_syn(flow, fast_connect(f, true), iov, Clock::now());
+      const size_t n = e.tcp().send_syn(flow, fast_connect(f, true), iov, Clock::now());
       const auto opened = finish_connect(h, e, signals, true, nonblock, pin);
       if (!opened) {
         // What went with the SYN is sent, unless it is known that the connection failed.
@@ -428,7 +428,7 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
       if (done != 0) break;
       return std::unexpected(woken.error());
     }
-    e.tcp_waited(flow);
+    e.tcp().waited(flow);
   }
   if (f.stack->settings().rx_poll_on_tx_tcp) [[unlikely]]
     e.poll(Clock::now());
@@ -449,18 +449,18 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
       !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
     // Where a lone segment may leave or a held one grow, so may data: tcp::can_send().
     TcpFlow& flow = f.tcp_flow();
-    if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp_hold(flow, iov[0])) {
+    if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp().hold(flow, iov[0])) {
       e.unlock();
       sock::t_held = &f;
       return static_cast<ssize_t>(iov[0].iov_len);
     }
     const Instant now = Clock::now();
-    bool is_sent = e.tcp_send_lone(flow, iov[0], now);
+    bool is_sent = e.tcp().send_lone(flow, iov[0], now);
     if (!is_sent) {
-      e.settle();
-      is_sent = flow.tcb.nodelay && e.tcp_send_next(flow, iov[0], now);
+      e.finish_deferred();
+      is_sent = flow.tcb.nodelay && e.tcp().send_next(flow, iov[0], now);
       if (!is_sent && tcp::can_send(flow.tcb)) {
-        done = e.tcp_queue(flow, iov, false, now);
+        done = e.tcp().queue(flow, iov, false, now);
         is_sent = done != 0 && done == iov[0].iov_len;
       }
     }
@@ -469,7 +469,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
       return static_cast<ssize_t>(iov[0].iov_len);
     }
   } else {
-    e.settle();
+    e.finish_deferred();
   }
   return send_any(h, e, iov, flags, done);
 }
@@ -495,7 +495,7 @@ namespace vireo {
       tcp::append_held(t, data, n);
       t_held = &f;
       if (tcp::is_nearly_full(t, n)) [[unlikely]]
-        e->expect_segment(f.tcp_flow());
+        e->tcp().expect_segment(f.tcp_flow());
     }
   }
   e->unlock();

@@ -138,7 +138,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   Engine& e = **engine;
   look_at_filter(*f.stack);
   e.acquire();
-  const auto route = e.route(way);
+  const auto route = e.next_hops().route(way);
   Carried<void> pass;
   if (route && is_filtered(*f.stack)) [[unlikely]] {
     e.unlock();
@@ -150,7 +150,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   }
   std::optional<PortLease> lease;
   if (route && pass && local.port == 0 && local.addr.is_unspecified() && s.options->port_range == 0)
-    lease = e.lease_port(*route, Clock::now());
+    lease = e.tcp().lease_port(*route, Clock::now());
   e.unlock();
   if (!route) return std::unexpected(route.error());
   if (!pass) return std::unexpected(pass.error());
@@ -166,8 +166,8 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   const EngineGuard guard(e);
   const Instant now = Clock::now();
   const Endpoint peer{to.addr, to.port, way.oif.value()};
-  const auto flow = e.tcp_connect(*route, *from, peer, s.options.config(), ip, &f, *f.stats, now,
-                                  fast, std::move(lease), s.port);
+  const auto flow = e.tcp().connect(*route, *from, peer, s.options.config(), ip, &f, *f.stats, now,
+                                    fast, std::move(lease), s.port);
   if (!flow) return std::unexpected(flow.error());
   (*flow)->port_origin = s.port;
   (*flow)->reuse_addr = s.options->reuse_addr != 0;
@@ -245,7 +245,7 @@ void undo(File& f, Engine& e, Instant now) {
   } else if (state != State::kClosed) {
     tcp::abort(t, now);
   }
-  e.tcp_progress(f.tcp_flow(), now);
+  e.tcp().progress(f.tcp_flow(), now);
   s.link = Link::kUnconnected;
   s.undone = true;
   s.shut = 0;
@@ -259,7 +259,7 @@ void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
   // What it was not told while it was carried (setsockopt()).
   const int nodelay = f.tcp.options->nodelay;
   (void)libc().setsockopt(h.fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
-  e.tcp_close(f.tcp_flow(), std::move(holder), reset, Clock::now());
+  e.tcp().close(f.tcp_flow(), std::move(holder), reset, Clock::now());
   f.flow = nullptr;
   f.mode.store(Mode::kUndecided, std::memory_order_release);
   f.tcp.link = Link::kUnconnected;
@@ -406,7 +406,7 @@ Result<void> shutdown(Handle h, int how) {
       if (how != SHUT_RD && (s.shut & kShutWrite) == 0) {
         s.shut |= kShutWrite;
         tcp::shutdown_write(t, now);
-        e.tcp_progress(f.tcp_flow(), now);
+        e.tcp().progress(f.tcp_flow(), now);
       }
     }
     f.stats->tcp_state = static_cast<uint8_t>(tcp::state(t));
@@ -430,7 +430,7 @@ void linger(Handle h) {
   // Unread data: the close will be a reset, there is nothing to wait for.
   if (!tcp::recv_queue(t).empty() || tcp::is_opening(t)) return;
   tcp::shutdown_write(t, Clock::now());
-  e.tcp_progress(f.tcp_flow(), Clock::now());
+  e.tcp().progress(f.tcp_flow(), Clock::now());
   pin.pin(f);
   const WaitFor what{h, Deadline::after_ns(Duration::s(o.linger_s).ns())};
   // Whatever ends the wait (time, a signal), the socket closes.

@@ -88,7 +88,7 @@ Result<ssize_t> hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
       PacketRef p = u.queue.pop_front();
       copy(*p);
       last = p->offset == 0;
-      Engine::udp_received(u, *p);
+      UdpFlows::received(u, *p);
     }
   }
   if (is_lost) return fail(EFAULT, "recv");
@@ -118,7 +118,7 @@ bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
 [[gnu::always_inline]] inline size_t take_whole(UdpFlow& u, void* to, size_t n) {
   const PacketRef p = u.queue.buffers() == 1 ? u.queue.pop_only() : u.queue.pop_front();
   copy_message(to, p->data(), n);
-  Engine::udp_received(u, *p);
+  UdpFlows::received(u, *p);
   return p->length;
 }
 /// Bytes of it that go to `to`; 0: none, or they cannot be written there.
@@ -171,7 +171,7 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
     const unsigned head = header_bytes(first);
     const auto parsed =
         wire::parse_frame({first.data() - head, head + first.length}, UINT16_MAX);  // it was whole
-    const auto by = [&] { return e.came_by(u, first, parsed); };
+    const auto by = [&] { return e.host().came_by(u, first, parsed); };
     if (msg.msg_name != nullptr && parsed)
       is_named = give_source(f, parsed.src(), parsed.src_port, by, msg);
     if (control)

@@ -114,10 +114,10 @@ template <class IsSame>
   if (e == nullptr) [[unlikely]]
     return false;
   e->take_lock();  // and no acquire(): books of connections can wait
-  const bool is_sent =
-      h.is_alive() && f.flow != nullptr && f.udp->shut == 0 && f.udp_flow().soft_error == 0 &&
-      is_same(f) &&
-      (e->send_datagram_here(f.udp_flow(), v, bell) || e->send_datagram(f.udp_flow(), v, bell));
+  const bool is_sent = h.is_alive() && f.flow != nullptr && f.udp->shut == 0 &&
+                       f.udp_flow().soft_error == 0 && is_same(f) &&
+                       (e->udp().send_datagram_here(f.udp_flow(), v, bell) ||
+                        e->udp().send_datagram(f.udp_flow(), v, bell));
   e->unlock();
   return is_sent;
 }
@@ -140,7 +140,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   UdpFlow& u = f.udp_flow();
   UdpSocket& s = *f.udp;
   const Instant now = Clock::now();
-  auto sent = e.udp_send_cached(u, to, iov, bell, now);
+  auto sent = e.udp().send_cached(u, to, iov, bell, now);
   if (sent) [[likely]]
     return {.sent = sent};
   if (sent.error().code == ENOENT) {
@@ -159,12 +159,12 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
       oif = static_cast<uint32_t>(v6 ? o.v6_mc_ifindex : o.ip_mc_ifindex);
     IpAddr from = s.local.addr;
     if (from.is_unspecified() && to.addr.is_multicast() && !v6) from = o.ip_mc_address;
-    const auto route = e.route({.dst = to.addr,
-                                .src = from,
-                                .oif = IfIndex(oif),
-                                .tos = u.ip.tos,
-                                .proto = IpProto::kUdp,
-                                .mark = u.ip.mark});
+    const auto route = e.next_hops().route({.dst = to.addr,
+                                            .src = from,
+                                            .oif = IfIndex(oif),
+                                            .tos = u.ip.tos,
+                                            .proto = IpProto::kUdp,
+                                            .mark = u.ip.mark});
     if (!route) return refuse();
     if (!s.connected && is_filtered(*f.stack)) [[unlikely]] {
       const Passage p{.proto = IpProto::kUdp,
@@ -177,7 +177,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
       if (!*passes) return refuse();
     }
     const IpAddr src = from.is_unspecified() ? route->hop.src : from;
-    sent = e.udp_send(u, *route, {src, s.local.port, s.local.scope}, to, iov, bell, now);
+    sent = e.udp().send(u, *route, {src, s.local.port, s.local.scope}, to, iov, bell, now);
   }
   if (!sent && sent.error().code == EHOSTUNREACH) return {{}, true};
   if (!sent && sent.error().code == EMSGSIZE) return too_big(f, u);
@@ -239,7 +239,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
     if (a.sent.error().code != EAGAIN && a.sent.error().code != ENOBUFS)
       return std::unexpected(a.sent.error());
     // The ring or the pool is full: what has left frees it.
-    e.tx_flush();
+    e.ports().flush();
     const Instant now = Clock::now();
     e.poll(now);
     if (nonblock) return fail(EAGAIN, "send");
@@ -267,7 +267,7 @@ void flush(Handle h) {
   Engine* e = h->engine.load(std::memory_order_acquire);
   if (e == nullptr) return;
   const EngineGuard guard(*e);
-  e->tx_flush();
+  e->ports().flush();
 }
 
 [[gnu::hot]] Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell) {

@@ -37,7 +37,7 @@ void close_flow(File& f, Mode then) {
   Engine* e = f.engine.load(std::memory_order_relaxed);
   if (e == nullptr) return;
   const EngineGuard guard(*e);
-  if (f.flow != nullptr) e->udp_close(f.udp_flow());
+  if (f.flow != nullptr) e->udp().close(f.udp_flow());
   f.flow = nullptr;
   f.mode.store(then, std::memory_order_release);
 }
@@ -78,9 +78,9 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
   const EngineGuard guard(e);
   pass = may_still_pass(*f.stack, passage, rules);
   if (!pass) return pass;
-  if (wants_device_time(s.options) && !e.stamp_frames()) return std::unexpected(kNoClock);
-  auto made = e.udp_open(local, remote, s.options.v6only != 0, &f, *f.stats,
-                         IfIndex(static_cast<uint32_t>(s.options.bound_ifindex)));
+  if (wants_device_time(s.options) && !e.ports().stamp_frames()) return std::unexpected(kNoClock);
+  auto made = e.udp().open(local, remote, s.options.v6only != 0, &f, *f.stats,
+                           IfIndex(static_cast<uint32_t>(s.options.bound_ifindex)));
   if (!made) return std::unexpected(made.error());
   UdpFlow& u = **made;
   if (f.flow != nullptr) {
@@ -88,10 +88,10 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
     u.queue = std::move(old.queue);
     u.queue_truesize = old.queue_truesize;
     u.soft_error = old.soft_error;
-    e.udp_close(old);
+    e.udp().close(old);
   }
   apply(u, s.options, *f.stack, is_v6(f));
-  for (const Membership& m : s.groups) (void)e.udp_join(u, m.group, m.ifindex);
+  for (const Membership& m : s.groups) (void)e.udp().join(u, m.group, m.ifindex);
   f.flow = &u;
   f.engine.store(&e, std::memory_order_release);
   s.kernel_dst_until = {};
@@ -108,9 +108,9 @@ void prepare(File& f, const Endpoint& local) {
   if (!engine) return;
   const EngineGuard guard(**engine);
   if (local.addr.is_unspecified())
-    (void)(*engine)->open_all_ports();
+    (void)(*engine)->ports().open_all();
   else
-    (void)(*engine)->port_of_address(local.addr);
+    (void)(*engine)->ports().of_address(local.addr);
 }
 
 void bound(File& f, int fd) {
@@ -171,7 +171,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
       carried = std::unexpected(engine.error());
     } else {
       const EngineGuard guard(**engine);
-      const auto route = (*engine)->route(way);
+      const auto route = (*engine)->next_hops().route(way);
       if (!route) carried = std::unexpected(route.error());
     }
   }
@@ -204,9 +204,9 @@ void apply_options(File& f) {
     const EngineGuard guard(e);
     if (f.flow == nullptr) return;
     const SocketOptions& o = f.udp->options;
-    heard = e.hear_by(f.udp_flow(), IfIndex(static_cast<uint32_t>(o.bound_ifindex)));
+    heard = e.udp().hear_by(f.udp_flow(), IfIndex(static_cast<uint32_t>(o.bound_ifindex)));
     apply(f.udp_flow(), o, *f.stack, is_v6(f));
-    if (heard && (!wants_device_time(o) || e.stamp_frames())) return;
+    if (heard && (!wants_device_time(o) || e.ports().stamp_frames())) return;
   }
   const Refusal why = heard ? kNoClock : heard.error();
   give_up(f, why, {why.why});
@@ -219,7 +219,7 @@ void joined(File& f, const Membership& m) {
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   const EngineGuard guard(e);
   // Refused (an interface that is not carried): the kernel's queue brings the group.
-  if (f.flow != nullptr) (void)e.udp_join(f.udp_flow(), m.group, m.ifindex);
+  if (f.flow != nullptr) (void)e.udp().join(f.udp_flow(), m.group, m.ifindex);
 }
 
 /// The kernel has ended one membership: that by the interface, of several the last; or, where the
@@ -238,7 +238,7 @@ void left(File& f, const Membership& m) {
   if (!f.is_carried()) return;
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   const EngineGuard guard(e);
-  if (f.flow != nullptr) e.udp_leave(f.udp_flow(), gone.group, gone.ifindex);
+  if (f.flow != nullptr) e.udp().leave(f.udp_flow(), gone.group, gone.ifindex);
 }
 
 void on_datagram(UdpFlow& flow) {

@@ -73,7 +73,7 @@ inline bool is_nearly_full(const Tcb& t, size_t n) {
 inline bool is_small(const Tcb& t, size_t bytes) { return 2 * bytes <= t.mss; }
 
 /// What is less than a segment waits, or does no more, until it is one: for as long as the engine
-/// says (stack/engine/autocork.cpp).
+/// says (stack/engine/back_to_back.cpp).
 inline void set_autocork(Tcb& t, bool on) {
   t.autocork = on;
   t.hold_room = 0;

@@ -70,10 +70,10 @@ class VerbsEngine : public ::testing::Test {
                                    *mirrors_[i], {on_tcp, on_accept, on_udp}, stats_[i]);
       ASSERT_TRUE(engine.has_value());
       engines_[i] = std::move(*engine);
-      ASSERT_TRUE(engines_[i]->open_all_ports().has_value());
+      ASSERT_TRUE(engines_[i]->ports().open_all().has_value());
     }
     if (devices_ == nullptr) devices_ = ibv_get_device_list(nullptr);
-    ASSERT_GT(engines_[0]->ports().front()->device->caps().tso_max_bytes, 0U);
+    ASSERT_GT(engines_[0]->ports().all().front()->device->caps().tso_max_bytes, 0U);
   }
   void TearDown() override {
     for (auto& e : engines_) e.reset();
@@ -98,10 +98,10 @@ class VerbsEngine : public ::testing::Test {
     bond_->set_active(active);
     Engine& e = *engines_[*bonded_];
     e.lock().lock();
-    e.look_after_ports();
+    e.ports().look_after();
     e.unlock();
   }
-  const Port& port(unsigned host) { return *engines_[host]->ports().front(); }
+  const Port& port(unsigned host) { return *engines_[host]->ports().all().front(); }
   softnic_counts counts(unsigned i) { return softnic_counts_of(devices_[i]); }
 
   /// Writes and reads the whole stream; `at(bytes read)` may harm the device meanwhile.
@@ -110,21 +110,21 @@ class VerbsEngine : public ::testing::Test {
     const char* const* addresses = v6 ? kV6 : kV4;
     tcp::Config config;
     config.mss = 65'495;
-    auto listener = engines_[1]->tcp_listen({v6 ? IpAddr() : IpAddr::any_v4(), 80, 0}, false, 16,
-                                            config, nullptr, listening_);
+    auto listener = engines_[1]->listeners().listen({v6 ? IpAddr() : IpAddr::any_v4(), 80, 0},
+                                                    false, 16, config, nullptr, listening_);
     ASSERT_TRUE(listener.has_value());
-    auto route = engines_[0]->route({.dst = ip(addresses[1]), .src = ip(addresses[0])});
+    auto route = engines_[0]->next_hops().route({.dst = ip(addresses[1]), .src = ip(addresses[0])});
     ASSERT_TRUE(route.has_value());
     auto flow =
-        engines_[0]->tcp_connect(*route, {ip(addresses[0]), 40'000, 0}, {ip(addresses[1]), 80, 0},
-                                 config, {}, &ours_, ours_.stats, now_);
+        engines_[0]->tcp().connect(*route, {ip(addresses[0]), 40'000, 0}, {ip(addresses[1]), 80, 0},
+                                   config, {}, &ours_, ours_.stats, now_);
     ASSERT_TRUE(flow.has_value());
     ours_.flow = *flow;
     uint32_t written = 0, read = 0;
     const Instant end = now_ + Duration::s(60);
     while (read < kBytes && now_ < end) {
       poll();
-      if (theirs_.flow == nullptr && (theirs_.flow = engines_[1]->tcp_accept(**listener))) {
+      if (theirs_.flow == nullptr && (theirs_.flow = engines_[1]->listeners().accept(**listener))) {
         theirs_.flow->owner = &theirs_;
         theirs_.flow->stats = &theirs_.stats;
       }
@@ -132,7 +132,8 @@ class VerbsEngine : public ::testing::Test {
         std::vector<std::byte> bytes(std::min(kBytes - written, 65'536U));
         for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = stream_byte(written + i);
         const iovec v{bytes.data(), bytes.size()};
-        written += static_cast<uint32_t>(engines_[0]->tcp_send(*ours_.flow, {&v, 1}, false, now_));
+        written +=
+            static_cast<uint32_t>(engines_[0]->tcp().send(*ours_.flow, {&v, 1}, false, now_));
       }
       poll();
       if (theirs_.flow == nullptr) continue;
@@ -142,15 +143,15 @@ class VerbsEngine : public ::testing::Test {
           ASSERT_EQ(b, stream_byte(read++)) << "byte " << read - 1;
         took += q.front()->length;
       }
-      if (took > 0) engines_[1]->tcp_received(*theirs_.flow, took, now_);
+      if (took > 0) engines_[1]->tcp().received(*theirs_.flow, took, now_);
       at(read);
     }
     EXPECT_EQ(read, kBytes);
     info_ = tcp::info(ours_.flow->tcb);
-    engines_[0]->tcp_close(*std::exchange(ours_.flow, nullptr), UniqueFd(), true, now_);
+    engines_[0]->tcp().close(*std::exchange(ours_.flow, nullptr), UniqueFd(), true, now_);
     poll();
-    engines_[1]->tcp_close(*std::exchange(theirs_.flow, nullptr), UniqueFd(), true, now_);
-    engines_[1]->tcp_close_listener(**listener, now_);
+    engines_[1]->tcp().close(*std::exchange(theirs_.flow, nullptr), UniqueFd(), true, now_);
+    engines_[1]->listeners().close(**listener, now_);
     poll();
   }
   void poll() {
@@ -219,9 +220,9 @@ TEST_F(VerbsEngine, AGroupOnAVlan) {
   open(0, 6);
   SocketStats stats;
   const Endpoint group{ip("239.1.2.3"), 7000, 0};
-  const auto flow = engines_[1]->udp_open(group, {}, false, nullptr, stats);
+  const auto flow = engines_[1]->udp().open(group, {}, false, nullptr, stats);
   ASSERT_TRUE(flow.has_value());
-  ASSERT_TRUE(engines_[1]->udp_join(**flow, group.addr, kVlan).has_value());
+  ASSERT_TRUE(engines_[1]->udp().join(**flow, group.addr, kVlan).has_value());
   const uint64_t unwanted = counts(1).rx_no_rule;
   constexpr uint16_t kPriority = 5 << 13;
   for (const uint16_t tci : {uint16_t{6}, uint16_t{7}, uint16_t{6 | kPriority}}) {
@@ -236,29 +237,29 @@ TEST_F(VerbsEngine, AGroupOnAVlan) {
   poll();
   EXPECT_EQ(stats.rx_packets.get(), 2U) << "of whatever priority";
   EXPECT_EQ(counts(1).rx_no_rule - unwanted, 1U) << "that of VLAN 7";
-  engines_[1]->udp_close(**flow);
+  engines_[1]->udp().close(**flow);
 }
 
 TEST_F(VerbsEngine, OnVlansThatDiffer) {
   open(5, 6);
   tcp::Config config;
   auto listener =
-      engines_[1]->tcp_listen({ip(kV4[1]), 80, 0}, false, 16, config, nullptr, listening_);
+      engines_[1]->listeners().listen({ip(kV4[1]), 80, 0}, false, 16, config, nullptr, listening_);
   ASSERT_TRUE(listener.has_value());
-  auto route = engines_[0]->route({.dst = ip(kV4[1]), .src = ip(kV4[0])});
+  auto route = engines_[0]->next_hops().route({.dst = ip(kV4[1]), .src = ip(kV4[0])});
   ASSERT_TRUE(route.has_value());
   EXPECT_EQ(route->hop.vlan, VlanId(5));
   const uint64_t sent = counts(0).tx_frames, unwanted = counts(1).rx_no_rule;
-  auto flow = engines_[0]->tcp_connect(*route, {ip(kV4[0]), 40'000, 0}, {ip(kV4[1]), 80, 0}, config,
-                                       {}, &ours_, ours_.stats, now_);
+  auto flow = engines_[0]->tcp().connect(*route, {ip(kV4[0]), 40'000, 0}, {ip(kV4[1]), 80, 0},
+                                         config, {}, &ours_, ours_.stats, now_);
   ASSERT_TRUE(flow.has_value());
   poll();
   EXPECT_GT(counts(0).tx_frames, sent);
   EXPECT_EQ(counts(0).tx_frames - sent, counts(1).rx_no_rule - unwanted)
       << "no rule of host 1 wants the frame";
   EXPECT_EQ(stats_[1].rx_packets.get(), 0U);
-  engines_[0]->tcp_close(**flow, UniqueFd(), true, now_);
-  engines_[1]->tcp_close_listener(**listener, now_);
+  engines_[0]->tcp().close(**flow, UniqueFd(), true, now_);
+  engines_[1]->listeners().close(**listener, now_);
   poll();
 }
 
@@ -294,16 +295,16 @@ TEST_F(VerbsEngine, SocketsGoAlongToABondsNextMember) {
   const Endpoint service{ip(kV4[1]), 80, 0}, group{ip("239.1.2.3"), 7000, 0};
   const Endpoint bound[] = {{ip(kV4[1]), 7001, 0}, {IpAddr(), 7002, 0}};
   Engine& e = *engines_[1];
-  const auto listener = e.tcp_listen(service, false, 16, config, nullptr, listening_);
+  const auto listener = e.listeners().listen(service, false, 16, config, nullptr, listening_);
   ASSERT_TRUE(listener.has_value());
   SocketStats stats[3];
   UdpFlow* flows[3];
   for (int i : {0, 1, 2}) {
-    const auto u = e.udp_open(i == 2 ? group : bound[i], {}, false, nullptr, stats[i]);
+    const auto u = e.udp().open(i == 2 ? group : bound[i], {}, false, nullptr, stats[i]);
     ASSERT_TRUE(u.has_value());
     flows[i] = *u;
   }
-  ASSERT_TRUE(e.udp_join(*flows[2], group.addr, kEth0).has_value());
+  ASSERT_TRUE(e.udp().join(*flows[2], group.addr, kEth0).has_value());
   const unsigned rules = softnic_objects_of(devices_[1]).flows;
   fail_over("ens2f0");
   EXPECT_EQ(softnic_objects_of(devices_[1]).flows, rules);
@@ -322,16 +323,16 @@ TEST_F(VerbsEngine, SocketsGoAlongToABondsNextMember) {
   hear(bound[0], stats[0]);
   hear({ip(kV4[1]), 7002, 0}, stats[1]);
   hear(group, stats[2]);
-  const auto route = engines_[0]->route({.dst = service.addr, .src = ip(kV4[0])});
-  const auto flow = engines_[0]->tcp_connect(*route, {ip(kV4[0]), 40'000, 0}, service, config, {},
-                                             &ours_, ours_.stats, now_);
+  const auto route = engines_[0]->next_hops().route({.dst = service.addr, .src = ip(kV4[0])});
+  const auto flow = engines_[0]->tcp().connect(*route, {ip(kV4[0]), 40'000, 0}, service, config, {},
+                                               &ours_, ours_.stats, now_);
   ASSERT_TRUE(flow.has_value());
   poll(), poll();
   EXPECT_EQ(tcp::state((*flow)->tcb), tcp::State::kEstablished);
-  engines_[0]->tcp_close(**flow, UniqueFd(), true, now_);
+  engines_[0]->tcp().close(**flow, UniqueFd(), true, now_);
   poll();
-  e.tcp_close_listener(**listener, now_);
-  for (UdpFlow* u : flows) e.udp_close(*u);
+  e.listeners().close(**listener, now_);
+  for (UdpFlow* u : flows) e.udp().close(*u);
   poll();
   EXPECT_EQ(softnic_objects_of(devices_[1]).flows, 0U);
 }
@@ -341,10 +342,10 @@ TEST_F(VerbsEngine, ALeasedPortsRuleStaysAsWideAsItWas) {
   setenv("SOFTNIC_LACKS", "tags", 1);
   open_bond(0);
   tcp::Config config;
-  const auto route = engines_[0]->route({.dst = ip(kV4[1]), .src = ip(kV4[0])});
+  const auto route = engines_[0]->next_hops().route({.dst = ip(kV4[1]), .src = ip(kV4[0])});
   const Endpoint ours{ip(kV4[0]), 40'000, 0};
-  const auto flow = engines_[0]->tcp_connect(*route, ours, {ip(kV4[1]), 80, 0}, config, {}, &ours_,
-                                             ours_.stats, now_);
+  const auto flow = engines_[0]->tcp().connect(*route, ours, {ip(kV4[1]), 80, 0}, config, {},
+                                               &ours_, ours_.stats, now_);
   ASSERT_TRUE(flow.has_value());
   (*flow)->port_origin = PortOrigin::kLeased;
   fail_over("ens2f0");
@@ -360,7 +361,7 @@ TEST_F(VerbsEngine, ALeasedPortsRuleStaysAsWideAsItWas) {
   poll();
   EXPECT_EQ(counts(0).rx_no_rule, unwanted);
   EXPECT_EQ(stats_[0].rx_unknown_flow.get(), 1U);
-  engines_[0]->tcp_close(**flow, UniqueFd(), true, now_);
+  engines_[0]->tcp().close(**flow, UniqueFd(), true, now_);
   poll();
 }
 
@@ -369,7 +370,7 @@ TEST_F(VerbsEngine, ABondsNextMemberIsRefused) {
   open_bond(0);
   fail_over("eno1");
   EXPECT_TRUE(port(0).dead);
-  EXPECT_FALSE(engines_[0]->route({.dst = ip(kV4[1]), .src = ip(kV4[0])}).has_value());
+  EXPECT_FALSE(engines_[0]->next_hops().route({.dst = ip(kV4[1]), .src = ip(kV4[0])}).has_value());
 }
 
 /// What is lost of a burst is sent again by itself.

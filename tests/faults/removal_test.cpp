@@ -60,8 +60,8 @@ void strike_traffic(World& w, const std::function<void()>& strike) {
     EXPECT_EQ(l->wrong, 0U);
     EXPECT_EQ(l->errors[1], none);
   }
-  EXPECT_TRUE(w.engine(0).ports().front()->dead);
-  EXPECT_FALSE(w.engine(1).ports().front()->dead);
+  EXPECT_TRUE(w.engine(0).ports().all().front()->dead);
+  EXPECT_FALSE(w.engine(1).ports().all().front()->dead);
 }
 
 TEST_P(Removal, UnderTraffic) { strike_traffic(w, removing()); }

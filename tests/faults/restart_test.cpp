@@ -33,7 +33,7 @@ class Restart : public testing::TestWithParam<Backend> {
       strike(done++);
     });
     EXPECT_EQ(done, strikes);
-    EXPECT_FALSE(w.engine(0).ports().front()->dead);
+    EXPECT_FALSE(w.engine(0).ports().all().front()->dead);
   }
   World w;
 };
@@ -105,7 +105,7 @@ TEST_P(Restart, FourErrorsInARowAreBorne) {
   w.pass(Duration::s(20));
   EXPECT_EQ(w.b().recv(s, 100, MSG_DONTWAIT), "after");
   EXPECT_EQ(restarts(), 4U);
-  EXPECT_FALSE(w.engine(0).ports().front()->dead);
+  EXPECT_FALSE(w.engine(0).ports().all().front()->dead);
 }
 
 TEST_P(Restart, TheCountBeginsAnewWithWhatIsCarried) {

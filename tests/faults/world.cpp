@@ -165,7 +165,7 @@ void World::expect_nothing_lent(int side) {
   stack(side).for_each_engine([&](Engine& e) {
     SCOPED_TRACE(e.id().value());
     EXPECT_EQ(e.census(), Census{});
-    EXPECT_EQ(e.sleepers(), 0U);
+    EXPECT_EQ(e.wakeups().sleepers(), 0U);
     EXPECT_EQ(e.live_flows(), 0U);
     EXPECT_TRUE(e.next_deadline().is_never()) << "a timer is left";
     for (uint32_t i = 0; i < e.pool().size(); ++i) lent += e.pool().at(i).refs != 0 ? 1 : 0;
@@ -197,7 +197,7 @@ bool World::turn_of(int side) {
 
 bool World::turn_of(Engine& e, bool looks) {
   // As the helper: who sleeps on the devices serves them, and a deadline that it misses is ours.
-  const bool is_served = e.sleepers() != 0 && now() - e.next_deadline() < kGrace;
+  const bool is_served = e.wakeups().sleepers() != 0 && now() - e.next_deadline() < kGrace;
   bool worked = !is_served && sock::poll_engine(e);
   if (looks && e.live_flows() != 0) {
     e.lock().lock();

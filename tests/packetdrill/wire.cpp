@@ -76,7 +76,7 @@ void Host::leave(Bytes packet) {
 /// As Linux hands packets to the device: not more than half the window in one.
 size_t Host::most_at_once(const Segment& s) {
   size_t most = 0;
-  engine()->for_each_tcp([&](TcpFlow& f) {
+  engine()->tcp().for_each([&](TcpFlow& f) {
     if (f.key.local.port != s.from_port || f.key.remote.port != s.to_port) return;
     const tcp::Info i = tcp::info(f.tcb);
     most = std::min<size_t>(65'000 / i.snd_mss, std::max(i.snd_cwnd / 2, 1U)) * i.snd_mss;

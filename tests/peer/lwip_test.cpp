@@ -74,10 +74,10 @@ class Lwip : public ::testing::TestWithParam<unsigned> {
   Conn& connect_to(uint16_t port, uint16_t from = 40'000) {
     Conn& c = connected_;
     const Endpoint local{h_.address(), from, 0}, remote{LwipHost::address(), port, 0};
-    const auto route = h_.engine().route({.dst = remote.addr, .src = local.addr});
+    const auto route = h_.engine().next_hops().route({.dst = remote.addr, .src = local.addr});
     VIREO_ASSERT(route.has_value());
     const auto f =
-        h_.engine().tcp_connect(*route, local, remote, config(), {}, &c, c.stats, h_.now());
+        h_.engine().tcp().connect(*route, local, remote, config(), {}, &c, c.stats, h_.now());
     VIREO_ASSERT(f.has_value());
     c.flow = *f;
     return c;
@@ -141,7 +141,7 @@ TEST_P(Lwip, VireoClosesItsHalfAndReadsOn) {
   say_ = mine;
   ASSERT_TRUE(run([&] { return say_.empty(); }));
   tcp::shutdown_write(ours_->tcb(), h_.now());
-  h_.engine().tcp_progress(*ours_->flow, h_.now());
+  h_.engine().tcp().progress(*ours_->flow, h_.now());
   ASSERT_TRUE(run([&] { return theirs_->ended; }));
   EXPECT_TRUE(theirs_->received == mine);
   their_say_ = yours;

@@ -25,7 +25,7 @@ class Idlers {
     Peer p = peer(n);
     p.timestamps = true;
     ASSERT_TRUE(p.connect()) << n;
-    TcpFlow* const f = h_.engine().tcp_accept(*listening_.listener);
+    TcpFlow* const f = h_.engine().listeners().accept(*listening_.listener);
     ASSERT_NE(f, nullptr) << n;
     f->owner = &owner_;
     f->stats = &owner_.stats;
@@ -59,8 +59,8 @@ class Idlers {
       byte = static_cast<char>(q.front()->data()[0]);
       q.trim_front(1);
     }
-    h_.engine().tcp_received(f, 1, now);
-    h_.engine().tcp_send(f, {&v, 1}, false, now);
+    h_.engine().tcp().received(f, 1, now);
+    h_.engine().tcp().send(f, {&v, 1}, false, now);
     const uint64_t steps = end_steps();
     h_.engine().unlock();
     h_.link().step(now);

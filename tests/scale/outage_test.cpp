@@ -27,7 +27,7 @@ class Crowd {
     for (uint32_t n = 0; n < count; ++n) {
       Peer p(h_, client(n), client_port(n), kPort);
       EXPECT_TRUE(p.connect()) << n;
-      TcpFlow* const f = h_.engine().tcp_accept(*listening_.listener);
+      TcpFlow* const f = h_.engine().listeners().accept(*listening_.listener);
       f->owner = &owner_;
       f->stats = &owner_.stats;
       flows_.push_back(f);
@@ -41,7 +41,7 @@ class Crowd {
     const iovec v{bytes, sizeof bytes};
     for (TcpFlow* f : flows_) {
       h_.engine().lock().lock();
-      EXPECT_EQ(h_.engine().tcp_send(*f, {&v, 1}, false, h_.now()), sizeof bytes);
+      EXPECT_EQ(h_.engine().tcp().send(*f, {&v, 1}, false, h_.now()), sizeof bytes);
       h_.engine().unlock();
       h_.link().step(h_.now());
     }

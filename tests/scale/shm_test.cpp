@@ -90,14 +90,14 @@ class Wire {
   Wire() {
     tcp::Config config;
     config.mss = 65'495;
-    const auto l =
-        b_->tcp_listen({ip("10.0.0.2"), kPort, 0}, false, 1024, config, b_.owner(), b_.stats(), {});
+    const auto l = b_->listeners().listen({ip("10.0.0.2"), kPort, 0}, false, 1024, config,
+                                          b_.owner(), b_.stats(), {});
     VIREO_ASSERT(l.has_value());
     listener_ = *l;
     a_->lock().lock();
     RouteRequest to;
     to.dst = ip("10.0.0.2");
-    const auto route = a_->route(to);
+    const auto route = a_->next_hops().route(to);
     a_->unlock();
     VIREO_ASSERT(route.has_value());
     route_ = *route;
@@ -113,13 +113,13 @@ class Wire {
     config.mss = 65'495;
     if (counts) begin_steps();
     a_->lock().lock();
-    const auto flow = a_->tcp_connect(route_, from, {ip("10.0.0.2"), kPort, 0}, config, {},
-                                      a_.owner(), a_.stats(), now_);
+    const auto flow = a_->tcp().connect(route_, from, {ip("10.0.0.2"), kPort, 0}, config, {},
+                                        a_.owner(), a_.stats(), now_);
     a_->unlock();
     b_.turn(now_);
     a_.turn(now_);
     b_.turn(now_);
-    TcpFlow* const theirs = b_->tcp_accept(*listener_);
+    TcpFlow* const theirs = b_->listeners().accept(*listener_);
     const uint64_t steps = counts ? end_steps() : 0;
     EXPECT_TRUE(flow.has_value() && theirs != nullptr) << n;
     if (!flow || theirs == nullptr) return 0;
@@ -144,7 +144,7 @@ class Wire {
   void close_all() {
     const auto close = [this](End& end, TcpFlow& f) {
       end->lock().lock();
-      end->tcp_close(f, UniqueFd(), true, now_);
+      end->tcp().close(f, UniqueFd(), true, now_);
       end->unlock();
     };
     for (const Pair& p : all_) {
@@ -153,7 +153,7 @@ class Wire {
       close(b_, *p.server);
     }
     b_->lock().lock();
-    b_->tcp_close_listener(*listener_, now_);
+    b_->listeners().close(*listener_, now_);
     b_->unlock();
     for (int i = 0; i < 4; ++i) a_.turn(now_), b_.turn(now_);
   }
@@ -165,7 +165,7 @@ class Wire {
     char byte = 'x';
     const iovec v{&byte, 1};
     from->lock().lock();
-    EXPECT_EQ(from->tcp_send(f, {&v, 1}, false, now_), 1U);
+    EXPECT_EQ(from->tcp().send(f, {&v, 1}, false, now_), 1U);
     from->unlock();
   }
   void hear(End& to, TcpFlow& f) {
@@ -174,7 +174,7 @@ class Wire {
     PacketChain& q = tcp::recv_queue(f.tcb);
     EXPECT_FALSE(q.empty());
     if (!q.empty()) q.trim_front(1);
-    to->tcp_received(f, 1, now_);
+    to->tcp().received(f, 1, now_);
     to->unlock();
   }
 

@@ -94,7 +94,7 @@ void World::toggle_mouth() {
   const auto port = static_cast<uint16_t>(kFirstMouth + rng_.below(kMouths));
   if (const auto i = mouths_.find({host, port}); i != mouths_.end()) {
     std::erase(spoken_to_, i->second.get());
-    hosts_[host].engine->udp_close(*i->second->flow);
+    hosts_[host].engine->udp().close(*i->second->flow);
     mouths_.erase(i);
     return;
   }
@@ -103,7 +103,7 @@ void World::toggle_mouth() {
   m->host = host;
   const bool v6 = rng_.below(4) == 0;
   const Endpoint here{rng_.below(3) == 0 ? IpAddr() : address(host, v6), port, 0};
-  const auto u = hosts_[host].engine->udp_open(here, {}, false, m.get(), m->stats);
+  const auto u = hosts_[host].engine->udp().open(here, {}, false, m.get(), m->stats);
   if (!u) return wrong("cannot bind a UDP port that nobody has");
   m->flow = *u;
   mouths_[{host, port}] = std::move(m);
@@ -126,9 +126,11 @@ void World::speak() {
   word.at = static_cast<uint32_t>(rng_.below(stream_.size() - kLongestWord));
   const iovec v[] = {{&word, sizeof word}, {&stream_[word.at], word.bytes - sizeof word}};
   Engine& e = *hosts_[m.host].engine;
-  const auto route = e.route({.dst = to.addr, .src = from.addr, .proto = IpProto::kUdp});
+  const auto route =
+      e.next_hops().route({.dst = to.addr, .src = from.addr, .proto = IpProto::kUdp});
   VIREO_ASSERT(route.has_value());
-  const bool is_sent = e.udp_send(*m.flow, *route, from, to, v, Doorbell::kNow, now()).has_value();
+  const bool is_sent =
+      e.udp().send(*m.flow, *route, from, to, v, Doorbell::kNow, now()).has_value();
   ++counts_[is_sent ? "datagrams sent" : "datagrams refused"];
 }
 
@@ -142,7 +144,7 @@ void World::hear(Mouth& m) {
       const PacketBuf& p = *q.front();
       said.insert(said.end(), p.bytes().begin(), p.bytes().end());
       goes_on = p.offset == 1;
-      Engine::udp_received(*m.flow, p);
+      UdpFlows::received(*m.flow, p);
       q.pop_front();
     }
     Word word{};
@@ -157,7 +159,7 @@ void World::hear(Mouth& m) {
 
 void World::close_mouths() {
   spoken_to_.clear();
-  for (auto& [key, m] : mouths_) hosts_[m->host].engine->udp_close(*m->flow);
+  for (auto& [key, m] : mouths_) hosts_[m->host].engine->udp().close(*m->flow);
   mouths_.clear();
 }
 

@@ -216,9 +216,9 @@ std::string BoundsWatch::look(Engine& e, Instant now) {
   const auto note = [&](std::string s) {
     if (wrong.empty()) wrong = std::move(s);
   };
-  e.for_each_tcp([&](TcpFlow& f) { note(look(f, now)); });
+  e.tcp().for_each([&](TcpFlow& f) { note(look(f, now)); });
   auto before = std::exchange(half_open_, {});
-  e.for_each_half_open([&](tcp::SynRecord& r) {
+  e.listeners().for_each_half_open([&](tcp::SynRecord& r) {
     std::vector<uint8_t> key(r.remote.bytes().begin(), r.remote.bytes().end());
     for (const uint16_t port : {r.remote_port, r.local_port})
       key.insert(key.end(), {static_cast<uint8_t>(port >> 8), static_cast<uint8_t>(port)});

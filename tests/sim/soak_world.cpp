@@ -79,7 +79,7 @@ World::World(uint64_t seed)
                                  *h.mirror, {on_tcp, on_accept, on_udp}, h.stats);
     VIREO_ASSERT(engine.has_value());
     h.engine = std::move(*engine);
-    VIREO_ASSERT(h.engine->open_all_ports().has_value());
+    VIREO_ASSERT(h.engine->ports().open_all().has_value());
     for (Door& d : h.doors) d.world = this, d.host = i;
     link_.wire(end).set_filter(
         [this, i](std::span<const std::byte> frame, uint64_t) { return befalls(i, frame); });
@@ -325,12 +325,12 @@ World::Socket* World::connect(unsigned host, bool v6, uint16_t from, uint16_t to
   const Endpoint local{address(host, v6), from, 0}, remote{address(1 - host, v6), to, 0};
   const uint64_t id = tuple_of(host, {IpProto::kTcp, v6, VlanId(), local, remote});
   if (dead_.contains(id)) return nullptr;
-  const auto route = e.route({.dst = remote.addr, .src = local.addr});
+  const auto route = e.next_hops().route({.dst = remote.addr, .src = local.addr});
   VIREO_ASSERT(route.has_value());
   auto s = std::make_unique<Socket>();
   const FastConnect wish{.data_follows = true};
-  const auto f = e.tcp_connect(*route, local, remote, config(), {}, s.get(), s->stats, now(),
-                               is_fast ? &wish : nullptr);
+  const auto f = e.tcp().connect(*route, local, remote, config(), {}, s.get(), s->stats, now(),
+                                 is_fast ? &wish : nullptr);
   if (!f) {  // its last life goes on without its program
     ++counts_["ports in use"];
     return nullptr;
@@ -349,7 +349,7 @@ void World::speak_with_syn(Socket& s) {
   const iovec v{&stream_[at], std::min<size_t>(1 + rng_.below(3'000), stream_.size() - at)};
   const Seq32 iss = s.flow->tcb.iss;
   const uint64_t n =
-      hosts_[s.host].engine->tcp_send_syn(*s.flow, {.data_follows = true}, {&v, 1}, now());
+      hosts_[s.host].engine->tcp().send_syn(*s.flow, {.data_follows = true}, {&v, 1}, now());
   if (n == 0) return;
   ++counts_["SYNs with data"];
   counts_["bytes written"] += n;
@@ -377,7 +377,7 @@ void World::toggle_door() {
   if (d.flow != nullptr) return;
   const auto port = static_cast<uint16_t>(kFirstDoor + (&d - h.doors.data()));
   static constexpr uint32_t kBacklogs[] = {0, 1, 4, 64}, kFastOpens[] = {0, 1, 64};
-  const auto l = h.engine->tcp_listen(
+  const auto l = h.engine->listeners().listen(
       {IpAddr(), port, 0}, false, kBacklogs[rng_.below(4)], config(), &d, d.stats,
       {.defer_accept = static_cast<uint8_t>(rng_.below(8) == 0 ? 3 : 0),
        .syncookies = static_cast<uint8_t>(rng_.below(3)),
@@ -389,7 +389,7 @@ void World::toggle_door() {
 }
 
 void World::shut(Door& d) {
-  hosts_[d.host].engine->tcp_close_listener(*d.flow, now());
+  hosts_[d.host].engine->listeners().close(*d.flow, now());
   d.flow = nullptr;
 }
 
@@ -411,7 +411,7 @@ void World::service() {
 
 void World::accept(Door& d) {
   if (d.flow == nullptr) return;
-  while (TcpFlow* f = hosts_[d.host].engine->tcp_accept(*d.flow)) {
+  while (TcpFlow* f = hosts_[d.host].engine->listeners().accept(*d.flow)) {
     ++counts_["accepts"];
     Socket& s = own(d.host, *f);
     s.to_write = rng_.below(2) * rng_.below(20'000);
@@ -473,7 +473,8 @@ void World::write(Socket& s) {
   while (s.to_write != 0 && tcp::can_send(s.flow->tcb)) {
     const size_t at = (s.talk->id * 7919 + s.host * 524'287 + half.written) % stream_.size();
     const iovec v{&stream_[at], std::min<size_t>(s.to_write, stream_.size() - at)};
-    const size_t n = hosts_[s.host].engine->tcp_send(*s.flow, {&v, 1}, rng_.below(16) == 0, now());
+    const size_t n =
+        hosts_[s.host].engine->tcp().send(*s.flow, {&v, 1}, rng_.below(16) == 0, now());
     half.written += n;
     s.to_write -= n;
     counts_["bytes written"] += n;
@@ -515,7 +516,7 @@ void World::read(Socket& s) {
     return wrong(at_fault(s) + "more was read than was written");
   if (taken != 0) {
     counts_["bytes read"] += taken;
-    hosts_[s.host].engine->tcp_received(*s.flow, taken, now());
+    hosts_[s.host].engine->tcp().received(*s.flow, taken, now());
   }
   if (!q.empty()) {  // the rest a little later
     in(around(Duration::ms(20)), [this, id = s.id] {
@@ -542,7 +543,7 @@ void World::half_close(Socket& s) {
     end(s);
   s.to_write = 0;
   tcp::shutdown_write(s.flow->tcb, now());
-  hosts_[s.host].engine->tcp_progress(*s.flow, now());
+  hosts_[s.host].engine->tcp().progress(*s.flow, now());
 }
 
 void World::close(Socket& s, bool reset) {
@@ -551,7 +552,7 @@ void World::close(Socket& s, bool reset) {
       state == State::kEstablished || state == State::kCloseWait || state == State::kSynReceived;
   if (!reset && is_open && tcp::recv_queue(s.flow->tcb).empty()) end(s);
   ++counts_[std::string(reset ? "aborts in " : "closes in ") + name(state)];
-  hosts_[s.host].engine->tcp_close(*s.flow, UniqueFd(), reset, now());
+  hosts_[s.host].engine->tcp().close(*s.flow, UniqueFd(), reset, now());
   std::erase(told_, &s);
   sockets_.erase(s.id);
 }
@@ -594,10 +595,10 @@ void World::act(uint64_t id) {
     return vanish(s);
   } else if (dice < 660) {
     tcp::set_cork(s.flow->tcb, rng_.below(2) == 0, now());
-    hosts_[s.host].engine->tcp_progress(*s.flow, now());
+    hosts_[s.host].engine->tcp().progress(*s.flow, now());
   } else if (dice < 680) {
     tcp::set_keepalive(s.flow->tcb, true, Duration::s(20), Duration::s(5), 4, now());
-    hosts_[s.host].engine->tcp_progress(*s.flow, now());
+    hosts_[s.host].engine->tcp().progress(*s.flow, now());
   }
   take(s);
   in(around(Duration::ms(1500)), [this, id] { act(id); });

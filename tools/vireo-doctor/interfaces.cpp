@@ -198,7 +198,7 @@ void try_interfaces(const Settings& s, net::Mirror& mirror, std::vector<Interfac
     for (const net::Addr& a : reader.snapshot().addrs->all) {
       if (a.ifindex != link->index) continue;
       (*engine)->lock().lock();
-      const auto port = (*engine)->port_of_address(a.addr);
+      const auto port = (*engine)->ports().of_address(a.addr);
       if (port)
         i.mode = (*port)->device->caps().mode;
       else

@@ -54,13 +54,13 @@ class CameBy : public testing::Test {
         engine_stats_);
     VIREO_ASSERT(engine.has_value());
     engine_ = std::move(*engine);
-    auto u = engine_->udp_open({IpAddr(), 7000, 0}, {}, false, this, stats_);
+    auto u = engine_->udp().open({IpAddr(), 7000, 0}, {}, false, this, stats_);
     VIREO_ASSERT(u.has_value());
     flow_ = *u;
-    VIREO_ASSERT(engine_->open_all_ports().has_value());
-    VIREO_ASSERT(engine_->ports().size() == 2);
+    VIREO_ASSERT(engine_->ports().open_all().has_value());
+    VIREO_ASSERT(engine_->ports().all().size() == 2);
   }
-  ~CameBy() override { engine_->udp_close(*flow_); }
+  ~CameBy() override { engine_->udp().close(*flow_); }
 
   /// Each of several, so that what follows a first one is seen too.
   void expect(IfIndex by, const FrameSpec& spec) {
@@ -82,13 +82,13 @@ class CameBy : public testing::Test {
   std::optional<IfIndex> take(UdpFlow& u) {
     if (u.queue.empty()) return std::nullopt;
     const PacketRef p = u.queue.pop_front();
-    Engine::udp_received(u, *p);
+    UdpFlows::received(u, *p);
     const unsigned head = header_bytes(*p);
-    return engine_->came_by(u, *p, wire::parse_frame({p->data() - head, head + p->length}));
+    return engine_->host().came_by(u, *p, wire::parse_frame({p->data() - head, head + p->length}));
   }
   /// Another with the same port.
   UdpFlow& another(IfIndex device = {}, uint16_t port = 7000) {
-    auto u = engine_->udp_open({IpAddr(), port, 0}, {}, false, this, stats_, device);
+    auto u = engine_->udp().open({IpAddr(), port, 0}, {}, false, this, stats_, device);
     VIREO_ASSERT(u.has_value());
     return **u;
   }
@@ -122,15 +122,15 @@ TEST_F(CameBy, ItsStationTells) {
 
 TEST_F(CameBy, AGroupThatIsJoinedByOneIsOfThatOne) {
   const Mac group{0x01, 0x00, 0x5e, 1, 2, 3};
-  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth1));
+  ASSERT_TRUE(engine_->udp().join(*flow_, ip("239.1.2.3"), kEth1));
   expect(kEth1, to("239.1.2.3", group));
 }
 
 TEST_F(CameBy, AGroupThatIsJoinedByBothIsNoted) {
   const Mac group{0x01, 0x00, 0x5e, 1, 2, 3};
-  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth0));
+  ASSERT_TRUE(engine_->udp().join(*flow_, ip("239.1.2.3"), kEth0));
   expect(kEth0, to("239.1.2.3", group));  // it took the short way
-  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth1));
+  ASSERT_TRUE(engine_->udp().join(*flow_, ip("239.1.2.3"), kEth1));
   for (int i = 0; i < 3; ++i) {
     expect(kEth1, to("239.1.2.3", group));
     expect(kEth0, to("239.1.2.3", group));
@@ -140,32 +140,32 @@ TEST_F(CameBy, AGroupThatIsJoinedByBothIsNoted) {
 // As Linux with IP_MULTICAST_ALL, who is a member by one hears what comes by the other.
 TEST_F(CameBy, AGroupThatIsJoinedByOneEachIsNoted) {
   const FrameSpec spec = to("239.1.2.3", {0x01, 0x00, 0x5e, 1, 2, 3});
-  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth0));
+  ASSERT_TRUE(engine_->udp().join(*flow_, ip("239.1.2.3"), kEth0));
   expect(kEth0, spec);
   UdpFlow& other = another();
-  ASSERT_TRUE(engine_->udp_join(other, ip("239.1.2.3"), kEth1));
+  ASSERT_TRUE(engine_->udp().join(other, ip("239.1.2.3"), kEth1));
   for (int i = 0; i < 3; ++i)
     for (const IfIndex by : {kEth1, kEth0}) {
       bring(by, spec);
       EXPECT_EQ(take(*flow_), by);
       EXPECT_EQ(take(other), by);
     }
-  engine_->udp_close(other);
+  engine_->udp().close(other);
   expect(kEth0, spec);
 }
 
 TEST_F(CameBy, LeavingByOneLeavesTheOther) {
   const FrameSpec spec = to("239.1.2.3", {0x01, 0x00, 0x5e, 1, 2, 3});
   UdpFlow& bare = another();
-  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth0));
-  ASSERT_TRUE(engine_->udp_join(*flow_, ip("239.1.2.3"), kEth1));
-  engine_->udp_leave(*flow_, ip("239.1.2.3"), kVlan);  // which it has not joined by
+  ASSERT_TRUE(engine_->udp().join(*flow_, ip("239.1.2.3"), kEth0));
+  ASSERT_TRUE(engine_->udp().join(*flow_, ip("239.1.2.3"), kEth1));
+  engine_->udp().leave(*flow_, ip("239.1.2.3"), kVlan);  // which it has not joined by
   for (const IfIndex by : {kEth1, kEth0}) expect(by, spec);
-  engine_->udp_leave(*flow_, ip("239.1.2.3"), kEth0);
+  engine_->udp().leave(*flow_, ip("239.1.2.3"), kEth0);
   expect(kEth1, spec);
   EXPECT_EQ(take(bare), std::nullopt) << "it is no member";
-  engine_->udp_leave(*flow_, ip("239.1.2.3"), kEth1);
-  engine_->udp_close(bare);
+  engine_->udp().leave(*flow_, ip("239.1.2.3"), kEth1);
+  engine_->udp().close(bare);
 }
 
 /// Who is bound to the interface goes before who is bound to none; a group is heard by both.
@@ -188,12 +188,12 @@ TEST_F(CameBy, WhoIsBoundToItHears) {
     EXPECT_EQ(heard(kEth1, to("10.0.0.1", kMac1)), "---+") << "who came last";
   }
   for (UdpFlow* u : {flow_, &on0, &on1, &too})
-    ASSERT_TRUE(engine_->udp_join(*u, ip("239.1.2.3"), u == &on0 ? kEth0 : kEth1));
+    ASSERT_TRUE(engine_->udp().join(*u, ip("239.1.2.3"), u == &on0 ? kEth0 : kEth1));
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(heard(kEth0, group), "++--");
     EXPECT_EQ(heard(kEth1, group), "+-++");
   }
-  for (UdpFlow* u : {&too, &on1, &on0}) engine_->udp_close(*u);
+  for (UdpFlow* u : {&too, &on1, &on0}) engine_->udp().close(*u);
   expect(kEth1, to("10.0.0.1", kMac1));
 }
 
@@ -207,13 +207,13 @@ TEST_F(CameBy, WhoIsLeftIsBoundToItAsBefore) {
     EXPECT_EQ(take(first), kEth0);
   }
   UdpFlow& second = another(kEth1, 7001);
-  engine_->udp_close(first);
+  engine_->udp().close(first);
   bring(kEth0, spec);
   EXPECT_EQ(take(second), std::nullopt);
   spec.to_mac = kMac1;
   bring(kEth1, spec);
   EXPECT_EQ(take(second), kEth1);
-  engine_->udp_close(second);
+  engine_->udp().close(second);
 }
 
 /// Their peers are spread evenly, whoever stands between them in the list.
@@ -231,7 +231,7 @@ TEST_F(CameBy, ReusePortSpreadsOverThoseBoundAlike) {
   EXPECT_EQ(heard[1] + heard[3], 400);
   EXPECT_GT(heard[1], 100);
   EXPECT_GT(heard[3], 100);
-  for (UdpFlow* u : all) engine_->udp_close(*u);
+  for (UdpFlow* u : all) engine_->udp().close(*u);
 }
 
 TEST_F(CameBy, WhatIsForAllIsNoted) {
@@ -248,25 +248,26 @@ TEST(TagPriority, IsTheSocketsByTheMapOfTheVlan) {
   place.egress_qos[6] = 5;
   h.mirror().store().publish(tables(place));
   SocketStats stats;
-  const auto u = h.engine().udp_open({ip("10.0.0.1"), 7000, 0}, {}, false, &h, stats);
+  const auto u = h.engine().udp().open({ip("10.0.0.1"), 7000, 0}, {}, false, &h, stats);
   ASSERT_TRUE(u);
   for (const auto& [priority, tag] : {std::pair{0, 5}, {6, 0xa005}, {3, 5}, {255, 5}}) {
     (*u)->ip.priority = static_cast<uint8_t>(priority);
     (*u)->egress.generation = 0;
-    const auto route = h.engine().route({.dst = ip("11.0.0.7"), .src = {}, .proto = IpProto::kUdp});
+    const auto route =
+        h.engine().next_hops().route({.dst = ip("11.0.0.7"), .src = {}, .proto = IpProto::kUdp});
     ASSERT_TRUE(route);
     char text[] = "datagram";
     const iovec v{text, sizeof text};
     h.forget_heard();
-    ASSERT_TRUE(h.engine().udp_send(**u, *route, {ip("10.0.0.1"), 7000, 0},
-                                    {ip("11.0.0.7"), 5000, 0}, {&v, 1}, Doorbell::kNow, h.now()));
+    ASSERT_TRUE(h.engine().udp().send(**u, *route, {ip("10.0.0.1"), 7000, 0},
+                                      {ip("11.0.0.7"), 5000, 0}, {&v, 1}, Doorbell::kNow, h.now()));
     h.settle();
     const auto& frames = h.link().kernel_frames(MemEnd::kB);
     ASSERT_EQ(frames.size(), 1U);
     const auto& f = frames.front();
     EXPECT_EQ(std::to_integer<int>(f[14]) << 8 | std::to_integer<int>(f[15]), tag) << priority;
   }
-  h.engine().udp_close(**u);
+  h.engine().udp().close(**u);
 }
 
 }  // namespace

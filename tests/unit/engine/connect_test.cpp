@@ -9,16 +9,17 @@ namespace {
 TEST(Connect, IsToOneHost) {
   Host h;
   for (const char* to : {"255.255.255.255", "10.0.0.255"})
-    EXPECT_FALSE(h.engine().route({.dst = ip(to), .src = {}})) << to;
+    EXPECT_FALSE(h.engine().next_hops().route({.dst = ip(to), .src = {}})) << to;
   Conn owner;
   const Endpoint here{h.address(), 40'000, 0}, group{ip("224.0.0.5"), 80, 0};
-  const auto route = h.engine().route({.dst = group.addr, .src = {}});
+  const auto route = h.engine().next_hops().route({.dst = group.addr, .src = {}});
   ASSERT_TRUE(route);
-  const auto f = h.engine().tcp_connect(*route, here, group, {}, {}, &owner, owner.stats, h.now());
+  const auto f =
+      h.engine().tcp().connect(*route, here, group, {}, {}, &owner, owner.stats, h.now());
   ASSERT_TRUE(f);
   h.pass(Duration::s(10));
   EXPECT_EQ(h.forget_heard(), 0u);
-  h.engine().tcp_close(**f, UniqueFd(), true, h.now());
+  h.engine().tcp().close(**f, UniqueFd(), true, h.now());
 }
 
 // RFC 9293 §3.9.2 MUST-48, MUST-49: what IP_TOS and IP_TTL say is on the wire, from the SYN on.
@@ -26,10 +27,10 @@ TEST(Connect, SaysDscpAndTtlOfTheProgram) {
   Host h;
   Conn owner;
   Peer server(h, "11.0.0.7", 80, 40'000);
-  const auto route = h.engine().route({.dst = server.here.addr, .src = {}});
+  const auto route = h.engine().next_hops().route({.dst = server.here.addr, .src = {}});
   ASSERT_TRUE(route);
-  const auto f = h.engine().tcp_connect(*route, server.there, server.here, {.mss = 1460},
-                                        {.ttl = 7, .tos = 0x28}, &owner, owner.stats, h.now());
+  const auto f = h.engine().tcp().connect(*route, server.there, server.here, {.mss = 1460},
+                                          {.ttl = 7, .tos = 0x28}, &owner, owner.stats, h.now());
   ASSERT_TRUE(f);
   owner.flow = *f;
   h.settle();

@@ -90,9 +90,9 @@ class DearDoorbells : public testing::Test {
   }
   /// A wait of the program's that tells it of so many events.
   void wait(unsigned events) {
-    h.engine().tell(0);
+    h.engine().doorbells().tell(0);
     h.engine().poll_to_return(g_now, PollOf::kWait);
-    h.engine().tell(events);
+    h.engine().doorbells().tell(events);
     next = 0;
   }
   /// A byte on each of the next `n` since the last wait.
@@ -100,7 +100,7 @@ class DearDoorbells : public testing::Test {
     for (unsigned i = 0; i < n; ++i) {
       g_now = g_now + pause;
       const iovec v{const_cast<char*>("a"), 1};
-      ASSERT_EQ(h.engine().tcp_send(*conns[next++]->flow, {&v, 1}, false, g_now), 1U);
+      ASSERT_EQ(h.engine().tcp().send(*conns[next++]->flow, {&v, 1}, false, g_now), 1U);
     }
   }
   /// The first `n` are heard.
@@ -176,7 +176,7 @@ TEST_F(DearDoorbells, ALongAnswerRings) {
   c.tcb().cc.cwnd = 1 << 20;
   const std::string bytes((kMostHeld + 1) * c.tcb().mss, 'x');
   const iovec v{const_cast<char*>(bytes.data()), bytes.size()};
-  ASSERT_EQ(h.engine().tcp_send(*c.flow, {&v, 1}, false, g_now), bytes.size());
+  ASSERT_EQ(h.engine().tcp().send(*c.flow, {&v, 1}, false, g_now), bytes.size());
   EXPECT_EQ(hear(), kMostHeld + 1U);
 }
 
@@ -215,7 +215,7 @@ TEST_F(DearDoorbells, WhoWaitsElsewhereEndsIt) {
   earn_trust();
   wait(8);
   answer(2);
-  h.engine().tell(0);  // another thread of the program begins a wait
+  h.engine().doorbells().tell(0);  // another thread of the program begins a wait
   answer(1);
   EXPECT_EQ(hear(), 3U);
 }
@@ -265,7 +265,7 @@ TEST_F(DearDoorbells, AResetRings) {
   wait(4);
   answer(2);
   EXPECT_EQ(hear(), 1U);
-  h.engine().tcp_close(*conns[2]->flow, UniqueFd(), true, g_now);
+  h.engine().tcp().close(*conns[2]->flow, UniqueFd(), true, g_now);
   EXPECT_EQ(hear(), 2U);
 }
 
@@ -304,7 +304,8 @@ TEST_F(DearDoorbells, AFarewellIsAnAnswer) {
   earn_trust();
   wait(4);
   answer(1);
-  for (unsigned i = 1; i < 4; ++i) h.engine().tcp_close(*conns[i]->flow, UniqueFd(), false, g_now);
+  for (unsigned i = 1; i < 4; ++i)
+    h.engine().tcp().close(*conns[i]->flow, UniqueFd(), false, g_now);
   EXPECT_EQ(hear(), 1U);
   wait(0);
   EXPECT_EQ(hear(), 3U);
@@ -314,12 +315,12 @@ TEST_F(DearDoorbells, AFarewellIsAnAnswer) {
 TEST_F(DearDoorbells, ASynIsAnAnswer) {
   Conn asks[3];
   Peer server(h, "11.0.0.9", 80, 50'000);
-  const auto route = h.engine().route({.dst = server.here.addr, .src = {}});
+  const auto route = h.engine().next_hops().route({.dst = server.here.addr, .src = {}});
   ASSERT_TRUE(route);
   const auto connect = [&](unsigned i) {
     const Endpoint from{server.there.addr, static_cast<uint16_t>(50'000 + i), 0};
-    const auto f = h.engine().tcp_connect(*route, from, server.here, {.mss = 1460}, {}, &asks[i],
-                                          asks[i].stats, g_now);
+    const auto f = h.engine().tcp().connect(*route, from, server.here, {.mss = 1460}, {}, &asks[i],
+                                            asks[i].stats, g_now);
     ASSERT_TRUE(f);
     asks[i].flow = *f;
   };
@@ -335,7 +336,7 @@ TEST_F(DearDoorbells, ASynIsAnAnswer) {
   EXPECT_EQ(rung() - before, 0U);
   wait(0);
   EXPECT_EQ(rung() - before, 1U);
-  for (Conn& c : asks) h.engine().tcp_close(*c.flow, UniqueFd(), true, g_now);
+  for (Conn& c : asks) h.engine().tcp().close(*c.flow, UniqueFd(), true, g_now);
 }
 
 // A call amid the answers finds segments that are to be acknowledged at once, and who knocks.

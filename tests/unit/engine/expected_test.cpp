@@ -71,14 +71,14 @@ struct Side {
       }
     }
     if (n == 0) {
-      e.settle();
+      e.finish_deferred();
       while (n < room && !q.empty()) {
         const auto some = static_cast<uint32_t>(std::min<size_t>(room - n, q.front()->length));
         std::memcpy(got.data() + n, q.front()->data(), some);
         q.trim_front(some);
         n += some;
       }
-      if (n != 0) e.tcp_received(*c->flow, n, h.now());
+      if (n != 0) e.tcp().received(*c->flow, n, h.now());
     }
     e.unlock();
     got.resize(n);
@@ -87,7 +87,7 @@ struct Side {
   void send(const std::string& s) {
     const iovec v{const_cast<char*>(s.data()), s.size()};
     h.engine().lock().lock();
-    EXPECT_EQ(h.engine().tcp_send(*c->flow, {&v, 1}, false, h.now()), s.size());
+    EXPECT_EQ(h.engine().tcp().send(*c->flow, {&v, 1}, false, h.now()), s.size());
     h.engine().unlock();
   }
   /// All that others see.
@@ -274,11 +274,11 @@ class ExpectedDatagram : public testing::Test {
   unsigned direct = 0;
 
   void SetUp() override {
-    const auto u = h.engine().udp_open(spec.to, spec.from, false, this, stats);
+    const auto u = h.engine().udp().open(spec.to, spec.from, false, this, stats);
     ASSERT_TRUE(u);
     flow = *u;
   }
-  void TearDown() override { h.engine().udp_close(*flow); }
+  void TearDown() override { h.engine().udp().close(*flow); }
   /// What a call returns for it; nullopt: it went on waiting.
   std::optional<std::string> receive(const Frame& f, size_t room = 2000) {
     h.inject(f, false);
@@ -293,7 +293,7 @@ class ExpectedDatagram : public testing::Test {
     }
     if (flow->queue.empty()) return std::nullopt;
     const PacketRef p = flow->queue.pop_front();
-    Engine::udp_received(*flow, *p);
+    UdpFlows::received(*flow, *p);
     return std::string(reinterpret_cast<const char*>(p->data()), p->length);
   }
   static Bytes bytes(const std::string& s) {
@@ -352,12 +352,12 @@ TEST_F(ExpectedDatagram, NoOtherIsTaken) {
 
 TEST_F(ExpectedDatagram, OfTwoSocketsGoesTheFullWay) {
   SocketStats others;
-  const auto other = h.engine().udp_open(spec.to, spec.from, false, &others, others);
+  const auto other = h.engine().udp().open(spec.to, spec.from, false, &others, others);
   ASSERT_TRUE(other);
   EXPECT_EQ(receive(build_frame(spec, bytes("for the younger"))), std::nullopt);
   EXPECT_EQ((*other)->queue.bytes(), 15u);
   EXPECT_EQ(direct, 0u);
-  h.engine().udp_close(**other);
+  h.engine().udp().close(**other);
   EXPECT_EQ(receive(build_frame(spec, bytes("alone again"))), "alone again");
   EXPECT_EQ(direct, 1u);
 }

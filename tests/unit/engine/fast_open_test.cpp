@@ -196,17 +196,17 @@ class FastConnects {
   TcpFlow& open(const std::string& data, const FastConnect& wish = {.data_follows = true}) {
     server.emplace(h_, "11.0.0.7", uint16_t{80}, ++port_);
     Engine& e = h_.engine();
-    const auto route = e.route({.dst = server->here.addr, .src = {}});
+    const auto route = e.next_hops().route({.dst = server->here.addr, .src = {}});
     VIREO_ASSERT(route.has_value());
     tcp::Config c;
     c.mss = 65'495;
-    const auto f = e.tcp_connect(*route, server->there, server->here, c, {}, &owner_, owner_.stats,
-                                 h_.now(), &wish);
+    const auto f = e.tcp().connect(*route, server->there, server->here, c, {}, &owner_,
+                                   owner_.stats, h_.now(), &wish);
     VIREO_ASSERT(f.has_value());
     owner_.flow = *f;
     taken = 0;
     const iovec v{const_cast<char*>(data.data()), data.size()};
-    if (tcp::is_syn_deferred((*f)->tcb)) taken = e.tcp_send_syn(**f, wish, {&v, 1}, h_.now());
+    if (tcp::is_syn_deferred((*f)->tcb)) taken = e.tcp().send_syn(**f, wish, {&v, 1}, h_.now());
     h_.settle();
     return **f;
   }
@@ -231,7 +231,7 @@ class FastConnects {
     close(f);
   }
   void close(TcpFlow& f) {
-    h_.engine().tcp_close(f, UniqueFd(), true, h_.now());
+    h_.engine().tcp().close(f, UniqueFd(), true, h_.now());
     h_.settle();
     h_.forget_heard();
   }

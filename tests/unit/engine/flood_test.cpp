@@ -31,11 +31,11 @@ int64_t visit(Host& h, Listening& l, uint32_t n) {
   h.heard().clear();
   const int64_t before = cpu_ns();
   EXPECT_TRUE(p.connect()) << "client " << n;
-  TcpFlow* const f = h.engine().tcp_accept(*l.listener);
+  TcpFlow* const f = h.engine().listeners().accept(*l.listener);
   const int64_t took = cpu_ns() - before;
   EXPECT_NE(f, nullptr) << "client " << n;
   if (f != nullptr) {
-    h.engine().tcp_close(*f, UniqueFd(), true, h.now());
+    h.engine().tcp().close(*f, UniqueFd(), true, h.now());
     h.settle();
   }
   h.heard().clear();

@@ -56,13 +56,13 @@ std::vector<Bytes> cut(const Bytes& whole, bool v6, uint16_t id, size_t step) {
 class Fragments : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    const auto u = h.engine().udp_open({IpAddr(), 7000, 0}, {}, false, this, stats);
+    const auto u = h.engine().udp().open({IpAddr(), 7000, 0}, {}, false, this, stats);
     ASSERT_TRUE(u);
     flow = *u;
     free_before = free();  // the device's ring is full by now
   }
   void TearDown() override {
-    h.engine().udp_close(*flow);
+    h.engine().udp().close(*flow);
     h.pass(Duration::s(61));
     h.settle();
     EXPECT_EQ(free(), free_before) << "buffers are lost";
@@ -81,7 +81,7 @@ class Fragments : public testing::TestWithParam<bool> {
         const PacketRef p = flow->queue.pop_front();
         more = p->offset != 0;
         one.insert(one.end(), p->bytes().begin(), p->bytes().end());
-        Engine::udp_received(*flow, *p);
+        UdpFlows::received(*flow, *p);
       }
       all.push_back(std::move(one));
     }
@@ -149,11 +149,11 @@ TEST_P(Fragments, AnEmptyDatagramInALongPacket) {
 TEST_P(Fragments, WhereARuleMaySeeThemNoneIsTaken) {
   const auto all = fragments(7, 2000);
   h.inject(all[0]);
-  h.engine().take_fragments(false);
+  h.engine().host().take_fragments(false);
   h.inject(all[1]);
   for (const Bytes& f : fragments(8, 2000)) h.inject(f);
   EXPECT_TRUE(heard().empty());
-  h.engine().take_fragments(true);
+  h.engine().host().take_fragments(true);
   for (const Bytes& f : fragments(9, 2000)) h.inject(f);
   EXPECT_EQ(heard().size(), 1U);
 }

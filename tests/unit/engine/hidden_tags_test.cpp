@@ -17,14 +17,17 @@ class HiddenTags : public testing::Test {
   }
   Carried<UdpFlow*> open(IfIndex device, uint32_t scope = 0, uint32_t remote_scope = 0) {
     const Endpoint remote{ip("fd00::7"), 5000, remote_scope};
-    return h.engine().udp_open({ip("fd00::1"), 7000, scope},
-                               remote_scope != 0 ? remote : Endpoint{}, false, this, stats, device);
+    return h.engine().udp().open({ip("fd00::1"), 7000, scope},
+                                 remote_scope != 0 ? remote : Endpoint{}, false, this, stats,
+                                 device);
   }
   Carried<Listener*> listen(IfIndex device) {
-    return h.engine().tcp_listen({IpAddr(), 80, 0}, false, 16, {}, this, stats, {.device = device});
+    return h.engine().listeners().listen({IpAddr(), 80, 0}, false, 16, {}, this, stats,
+                                         {.device = device});
   }
   Carried<Route> route(IfIndex oif, bool hears) {
-    return h.engine().route({.dst = ip("11.0.0.7"), .src = {}, .oif = oif, .hears = hears});
+    return h.engine().next_hops().route(
+        {.dst = ip("11.0.0.7"), .src = {}, .oif = oif, .hears = hears});
   }
   template <class T>
   void expect_refused(const Carried<T>& c) {
@@ -38,14 +41,14 @@ class HiddenTags : public testing::Test {
       const auto u = open(device);
       ASSERT_TRUE(u) << device.value();
       EXPECT_EQ(h.link().rules(MemEnd::kA), 1U);
-      h.engine().udp_close(**u);
+      h.engine().udp().close(**u);
       const auto l = listen(device);
       ASSERT_TRUE(l) << device.value();
-      h.engine().tcp_close_listener(**l, h.now());
+      h.engine().listeners().close(**l, h.now());
     }
     const auto u = open({}, 2);
     ASSERT_TRUE(u) << "a scope";
-    h.engine().udp_close(**u);
+    h.engine().udp().close(**u);
   }
 
   Host h;
@@ -68,20 +71,20 @@ TEST_F(HiddenTags, AGroupIsJoinedByTheKernelAlone) {
   const auto u = open({});
   ASSERT_TRUE(u);
   for (const IfIndex device : {kEth0, kVlan})
-    expect_refused(h.engine().udp_join(**u, ip("239.1.2.3"), device));
+    expect_refused(h.engine().udp().join(**u, ip("239.1.2.3"), device));
   EXPECT_TRUE((*u)->groups.empty());
-  h.engine().udp_close(**u);
+  h.engine().udp().close(**u);
 }
 
 TEST_F(HiddenTags, WhoNamesOneLaterIsTheKernelsFromThenOn) {
   const auto u = open({});
   const auto l = listen({});
   ASSERT_TRUE(u && l);
-  expect_refused(h.engine().hear_by(**u, kVlan));
-  expect_refused(h.engine().hear_by(**l, kEth0));
+  expect_refused(h.engine().udp().hear_by(**u, kVlan));
+  expect_refused(h.engine().listeners().hear_by(**l, kEth0));
   EXPECT_EQ(h.link().rules(MemEnd::kA), 0U);
-  h.engine().udp_close(**u);
-  h.engine().tcp_close_listener(**l, h.now());
+  h.engine().udp().close(**u);
+  h.engine().listeners().close(**l, h.now());
 }
 
 Bytes tagged(const char* from, const char* to) {
@@ -98,7 +101,7 @@ TEST_F(HiddenTags, WhoNamesNoneHearsTheVlan) {
   ASSERT_TRUE(u);
   h.inject(tagged("fd00::7", "fd00::1"));
   EXPECT_FALSE((*u)->queue.empty());
-  h.engine().udp_close(**u);
+  h.engine().udp().close(**u);
 }
 
 /// The way back is by the VLAN, by which it came, whatever it looks like (RFC 3704, rp_filter 1).
@@ -112,11 +115,11 @@ TEST_F(HiddenTags, TheWayBackMayBeTheVlan) {
     }
     s->links = std::make_shared<const net::Links>(std::move(links));
     h.mirror().store().publish(std::move(s));
-    const auto u = h.engine().udp_open({IpAddr(), 7000, 0}, {}, false, this, stats);
+    const auto u = h.engine().udp().open({IpAddr(), 7000, 0}, {}, false, this, stats);
     ASSERT_TRUE(u);
     h.inject(tagged("11.0.0.7", "10.0.0.1"));
     EXPECT_EQ(!(*u)->queue.empty(), by_vlan);
-    h.engine().udp_close(**u);
+    h.engine().udp().close(**u);
   }
 }
 

@@ -86,21 +86,21 @@ Listening& Host::listen(uint16_t port, uint32_t backlog, tcp::Config config, boo
                         const ListenOptions& options) {
   auto& l = *listening_.emplace_back(std::make_unique<Listening>());
   config.mss = 65'495;
-  const auto made = engine_->tcp_listen({v6 ? IpAddr() : IpAddr::any_v4(), port, 0}, false, backlog,
-                                        config, &l, l.stats, options);
+  const auto made = engine_->listeners().listen({v6 ? IpAddr() : IpAddr::any_v4(), port, 0}, false,
+                                                backlog, config, &l, l.stats, options);
   VIREO_ASSERT(made.has_value());
   l.listener = *made;
   return l;
 }
 
 void Host::close(Listening& l) {
-  engine_->tcp_close_listener(*l.listener, now());
+  engine_->listeners().close(*l.listener, now());
   l.listener = nullptr;
   settle();
 }
 
 Conn* Host::accept(Listening& l) {
-  TcpFlow* f = engine_->tcp_accept(*l.listener);
+  TcpFlow* f = engine_->listeners().accept(*l.listener);
   if (f == nullptr) return nullptr;
   auto& c = *conns_.emplace_back(std::make_unique<Conn>());
   c.flow = f;
@@ -110,14 +110,14 @@ Conn* Host::accept(Listening& l) {
 }
 
 void Host::close(Conn& c, bool reset) {
-  engine_->tcp_close(*c.flow, UniqueFd(), reset, now());
+  engine_->tcp().close(*c.flow, UniqueFd(), reset, now());
   c.flow = nullptr;
   settle();
 }
 
 size_t Host::write(Conn& c, const std::string& bytes) {
   const iovec v{const_cast<char*>(bytes.data()), bytes.size()};
-  const size_t n = engine_->tcp_send(*c.flow, {&v, 1}, false, now());
+  const size_t n = engine_->tcp().send(*c.flow, {&v, 1}, false, now());
   settle();
   return n;
 }
@@ -129,7 +129,7 @@ std::string Host::read(Conn& c) {
     s.append(reinterpret_cast<const char*>(q.front()->data()), q.front()->length);
     q.pop_front();
   }
-  engine_->tcp_received(*c.flow, static_cast<uint32_t>(s.size()), now());
+  engine_->tcp().received(*c.flow, static_cast<uint32_t>(s.size()), now());
   settle();
   return s;
 }

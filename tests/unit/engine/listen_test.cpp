@@ -536,8 +536,8 @@ TEST(ReusePort, NeedsTheOptionOnAll) {
   Host h;
   h.listen(80);
   SocketStats stats;
-  const auto second = h.engine().tcp_listen({IpAddr::any_v4(), 80, 0}, false, 16, {}, nullptr,
-                                            stats, {.reuse_port = true});
+  const auto second = h.engine().listeners().listen({IpAddr::any_v4(), 80, 0}, false, 16, {},
+                                                    nullptr, stats, {.reuse_port = true});
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().err, EADDRINUSE);
 }

@@ -10,13 +10,13 @@ TEST(Losses, AnOverflowingRingShowsItsCount) {
   Peer p(h, "10.1.2.3", 4000, 80);
   for (uint32_t i = 0; i < 100; ++i)
     p.say(kAck, Seq32(i), Seq32(1), {.data = "x", .poll_now = false});
-  h.engine().count_losses();
+  h.engine().ports().count_losses();
   EXPECT_EQ(h.stats().rx_lost_no_frame.get(), 68u);
   EXPECT_EQ(h.stats().rx_lost_ring_full.get(), 0u);
   h.settle();
   EXPECT_EQ(h.stats().rx_packets.get(), 32u);
   p.say(kAck, Seq32(1000), Seq32(1), {.data = "x"});
-  h.engine().look_after_ports();
+  h.engine().ports().look_after();
   EXPECT_EQ(h.stats().rx_lost_no_frame.get(), 68u) << "a count since the start, not a rate";
 }
 
@@ -26,10 +26,10 @@ TEST(Losses, ADeviceThatIsGoneKeepsItsCount) {
   Peer p(h, "10.1.2.3", 4000, 80);
   for (uint32_t i = 0; i < 40; ++i)
     p.say(kAck, Seq32(i), Seq32(1), {.data = "x", .poll_now = false});
-  h.engine().look_after_ports();
+  h.engine().ports().look_after();
   EXPECT_EQ(h.stats().rx_lost_no_frame.get(), 8u);
   h.link().unplug(MemEnd::kA);
-  h.engine().look_after_ports();
+  h.engine().ports().look_after();
   EXPECT_EQ(h.stats().rx_lost_no_frame.get(), 8u);
 }
 

@@ -16,7 +16,7 @@ class OnlySends : public Accepted {
     for (; n != 0; n -= each) {
       const iovec v{const_cast<char*>(bytes.data()), each};
       h.engine().acquire();
-      EXPECT_EQ(h.engine().tcp_send(*c->flow, {&v, 1}, false, h.now()), each);
+      EXPECT_EQ(h.engine().tcp().send(*c->flow, {&v, 1}, false, h.now()), each);
       h.engine().unlock();
       h.link().step(h.now());
     }
@@ -76,7 +76,7 @@ TEST_F(OnlySends, PiecesOfALongWriteEndWhereSegmentsDo) {
   const std::string bytes(300'000, 'x');
   const iovec v{const_cast<char*>(bytes.data()), bytes.size()};
   h.engine().acquire();
-  EXPECT_EQ(h.engine().tcp_send(*c->flow, {&v, 1}, false, h.now()), bytes.size());
+  EXPECT_EQ(h.engine().tcp().send(*c->flow, {&v, 1}, false, h.now()), bytes.size());
   h.engine().unlock();
   size_t all = 0;
   for (bool some = true; some && all < bytes.size() + 100;) {

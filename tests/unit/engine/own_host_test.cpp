@@ -14,11 +14,11 @@ constexpr Mac kOurMac{2, 0, 0, 0, 0, 1};
 class Wild : public testing::Test {
  protected:
   void SetUp() override {
-    const auto u = h.engine().udp_open({IpAddr(), 7000, 0}, {}, false, this, stats);
+    const auto u = h.engine().udp().open({IpAddr(), 7000, 0}, {}, false, this, stats);
     ASSERT_TRUE(u);
     flow = *u;
   }
-  void TearDown() override { h.engine().udp_close(*flow); }
+  void TearDown() override { h.engine().udp().close(*flow); }
   static FrameSpec spec(const char* from = "11.0.0.7", const char* to = "10.0.0.1") {
     return {.from_mac = {2, 0, 0, 0, 0, 2},
             .to_mac = kOurMac,
@@ -29,7 +29,7 @@ class Wild : public testing::Test {
   bool hears(const Bytes& frame) {
     h.inject(frame);
     if (flow->queue.empty()) return false;
-    Engine::udp_received(*flow, *flow->queue.front());
+    UdpFlows::received(*flow, *flow->queue.front());
     flow->queue.pop_front();
     return true;
   }

@@ -186,23 +186,24 @@ TEST(PathMtu, DatagramsTooAndOnlyWhereOneWasSent) {
   int owner = 0;
   Engine& e = h.engine();
   const Endpoint here{h.address(), 5000, 0}, there{ip("11.0.0.9"), 7, 0};
-  auto u = e.udp_open(here, {}, false, &owner, stats);
+  auto u = e.udp().open(here, {}, false, &owner, stats);
   ASSERT_TRUE(u);
-  const auto route = e.route({.dst = there.addr, .src = here.addr, .proto = IpProto::kUdp});
+  const auto route =
+      e.next_hops().route({.dst = there.addr, .src = here.addr, .proto = IpProto::kUdp});
   ASSERT_TRUE(route);
   std::string data(1400, 'u');
   const iovec v{data.data(), data.size()};
   const iovec less{data.data(), 972};
-  ASSERT_TRUE(e.udp_send(**u, *route, here, there, {&v, 1}, Doorbell::kNow, h.now()));
+  ASSERT_TRUE(e.udp().send(**u, *route, here, there, {&v, 1}, Doorbell::kNow, h.now()));
   h.inject(too_big(here, {ip("11.0.0.10"), 7, 0}, IpProto::kUdp, Seq32(), 1000));  // never sent to
-  EXPECT_TRUE(e.udp_send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now()));
+  EXPECT_TRUE(e.udp().send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now()));
   h.inject(too_big(here, there, IpProto::kUdp, Seq32(), 1000));
-  const auto refused = e.udp_send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now());
+  const auto refused = e.udp().send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, EMSGSIZE);
-  EXPECT_TRUE(e.udp_send_cached(**u, there, {&less, 1}, Doorbell::kNow, h.now()));
+  EXPECT_TRUE(e.udp().send_cached(**u, there, {&less, 1}, Doorbell::kNow, h.now()));
   h.pass(Duration::s(601));
-  EXPECT_TRUE(e.udp_send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now()));
+  EXPECT_TRUE(e.udp().send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now()));
 }
 
 }  // namespace

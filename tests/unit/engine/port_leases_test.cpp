@@ -81,12 +81,12 @@ TEST(PortLeases, AfterTimeWaitTheNumbersLieBeyond) {
   Host h;
   Peer server(h, "11.0.0.7", 80, 40'000);
   Conn owner;
-  const auto route = h.engine().route({.dst = server.here.addr, .src = {}});
+  const auto route = h.engine().next_hops().route({.dst = server.here.addr, .src = {}});
   ASSERT_TRUE(route);
   Seq32 last(0);
   for (int round = 0; round < 3; ++round) {
-    const auto f = h.engine().tcp_connect(*route, server.there, server.here, {.mss = 1460}, {},
-                                          &owner, owner.stats, h.now());
+    const auto f = h.engine().tcp().connect(*route, server.there, server.here, {.mss = 1460}, {},
+                                            &owner, owner.stats, h.now());
     ASSERT_TRUE(f);
     owner.flow = *f;
     h.settle();

@@ -108,7 +108,7 @@ TEST_F(Reborn, WhileTheOldOneWaitsForItsProgram) {
   Conn* const old = accepted();
   ASSERT_NE(old, nullptr);
   tcp::shutdown_write(old->tcb(), h.now());
-  h.engine().tcp_progress(*old->flow, h.now());
+  h.engine().tcp().progress(*old->flow, h.now());
   const auto fin = p.hear();
   ASSERT_TRUE(fin && has(fin->flags, kFin));
   p.ack = fin->seq + 1;

@@ -12,10 +12,10 @@ struct Dialled {
           const char* from_address = nullptr)
       : h(host), server(host, address, port, from) {
     if (from_address != nullptr) server.there.addr = ip(from_address);
-    const auto route = h.engine().route({.dst = server.here.addr, .src = {}});
+    const auto route = h.engine().next_hops().route({.dst = server.here.addr, .src = {}});
     EXPECT_TRUE(route);
-    const auto f = h.engine().tcp_connect(*route, server.there, server.here, {.mss = 1400}, {},
-                                          &owner, owner.stats, h.now());
+    const auto f = h.engine().tcp().connect(*route, server.there, server.here, {.mss = 1400}, {},
+                                            &owner, owner.stats, h.now());
     EXPECT_TRUE(f);
     owner.flow = *f;
     h.settle();
@@ -68,7 +68,7 @@ TEST(Tags, WithoutThemEachChangeIsASearch) {
 /// The rule of a flow that is over still brings its frames, whose tag is another flow's by now.
 FlowRule stale_rule(Host& h, IpProto proto, const Endpoint& local, const Endpoint& remote,
                     FlowTag tag) {
-  Port& port = *h.engine().ports().front();
+  Port& port = *h.engine().ports().all().front();
   auto rule =
       port.device->steer({proto, !local.addr.is_v4(), VlanId(), local, remote}, tag, port.queue());
   EXPECT_TRUE(rule);
@@ -108,18 +108,18 @@ class Datagrams {
  public:
   Datagrams(Host& host, const char* peer, uint16_t port)
       : h_(host), spec_{.from = {ip(peer), 5000, 0}, .to = {host.address(), port, 0}} {
-    const auto u = h_.engine().udp_open(spec_.to, spec_.from, false, this, stats_);
+    const auto u = h_.engine().udp().open(spec_.to, spec_.from, false, this, stats_);
     EXPECT_TRUE(u);
     flow_ = *u;
   }
-  ~Datagrams() { h_.engine().udp_close(*flow_); }
+  ~Datagrams() { h_.engine().udp().close(*flow_); }
   FlowTag tag() const { return flow_->tag; }
   const FrameSpec& spec() const { return spec_; }
   bool has_heard() const { return !flow_->queue.empty(); }
   void hear() {
     h_.inject(build_frame(spec_, Bytes(64)));
     ASSERT_TRUE(has_heard());
-    Engine::udp_received(*flow_, *flow_->queue.front());
+    UdpFlows::received(*flow_, *flow_->queue.front());
     flow_->queue.pop_front();
   }
 

@@ -103,7 +103,7 @@ class Pair {
                                    *mirrors_[i], {on_tcp, on_accept, on_udp}, stats_[i]);
       VIREO_ASSERT(engine.has_value());
       engines_[i] = std::move(*engine);
-      VIREO_ASSERT(engines_[i]->open_all_ports().has_value());
+      VIREO_ASSERT(engines_[i]->ports().open_all().has_value());
       link_.wire(end).set_filter([this, i](std::span<const std::byte> frame, uint64_t) {
         out_.frames.push_back({clock_.now(), i, {frame.begin(), frame.end()}});
         return i == 0 ? befalls(frame) : MemVerdict::kPass;
@@ -118,13 +118,13 @@ class Pair {
                                 .fast_open_without_cookie = story_.is_fast,
                                 .ip = story_.ip};
     const IpAddr any = story_.v6 ? IpAddr() : IpAddr::any_v4();
-    auto listener = engines_[1]->tcp_listen({any, kPort, 0}, false, 16, config, &accepted_,
-                                            accepted_.stats, options);
+    auto listener = engines_[1]->listeners().listen({any, kPort, 0}, false, 16, config, &accepted_,
+                                                    accepted_.stats, options);
     VIREO_ASSERT(listener.has_value());
     const char* const* addresses = story_.v6 ? kV6 : kV4;
-    auto route = engines_[0]->route({.dst = ip(addresses[1]), .src = ip(addresses[0])});
+    auto route = engines_[0]->next_hops().route({.dst = ip(addresses[1]), .src = ip(addresses[0])});
     VIREO_ASSERT(route.has_value());
-    auto flow = engines_[0]->tcp_connect(
+    auto flow = engines_[0]->tcp().connect(
         *route, {ip(addresses[0]), 40'000, 0}, {ip(addresses[1]), kPort, 0}, config, story_.ip,
         &connected_, connected_.stats, now(), story_.is_fast ? &kFast : nullptr);
     VIREO_ASSERT(flow.has_value());
@@ -132,7 +132,7 @@ class Pair {
     if (story_.is_fast) {
       const auto first = stream(0, story_.chunk);
       const iovec v{const_cast<std::byte*>(first.data()), first.size()};
-      written_ = static_cast<uint32_t>(engines_[0]->tcp_send_syn(**flow, kFast, {&v, 1}, now()));
+      written_ = static_cast<uint32_t>(engines_[0]->tcp().send_syn(**flow, kFast, {&v, 1}, now()));
       if (written_ == 0) out_.failure = "no data on the SYN";
     }
     const Instant end = now() + Duration::s(300);
@@ -151,7 +151,7 @@ class Pair {
     out_.sent_bytes = stats_[0].tx_bytes.get();
     out_.wire_frames = link_.wire(MemEnd::kA).stats().sent;
     out_.wire_bytes = link_.wire(MemEnd::kA).stats().sent_bytes;
-    engines_[1]->tcp_close_listener(**listener, now());
+    engines_[1]->listeners().close(**listener, now());
     return std::move(out_);
   }
 
@@ -198,7 +198,7 @@ class Pair {
       link_.inject(MemEnd::kB, f);
     }
     if (accepted_.flow == nullptr) {
-      accepted_.flow = engines_[1]->tcp_accept(l);
+      accepted_.flow = engines_[1]->listeners().accept(l);
       if (accepted_.flow != nullptr) accepted_.flow->owner = &accepted_;
       if (accepted_.flow != nullptr) accepted_.flow->stats = &accepted_.stats;
     }
@@ -219,9 +219,9 @@ class Pair {
           written_ + n >= story_.urgent_at) {
         took = tcp::append(t, {&v, 1}, false, now());
         tcp::mark_urgent(t);
-        engines_[0]->tcp_progress(*connected_.flow, now());
+        engines_[0]->tcp().progress(*connected_.flow, now());
       } else {
-        took = engines_[0]->tcp_send(*connected_.flow, {&v, 1}, story_.more && !is_last, now());
+        took = engines_[0]->tcp().send(*connected_.flow, {&v, 1}, story_.more && !is_last, now());
       }
       written_ += static_cast<uint32_t>(took);
       if (took < n) return;
@@ -232,7 +232,7 @@ class Pair {
     }
     if (written_ < story_.bytes) return;
     out_.info = tcp::info(t);
-    engines_[0]->tcp_close(*std::exchange(connected_.flow, nullptr), UniqueFd(), false, now());
+    engines_[0]->tcp().close(*std::exchange(connected_.flow, nullptr), UniqueFd(), false, now());
   }
 
   void read() {
@@ -244,10 +244,10 @@ class Pair {
         if (b != stream_byte(read_++)) out_.failure = "wrong byte " + std::to_string(read_ - 1);
       took += q.front()->length;
     }
-    if (took > 0) engines_[1]->tcp_received(*accepted_.flow, took, now());
+    if (took > 0) engines_[1]->tcp().received(*accepted_.flow, took, now());
     if (!tcp::peer_closed(accepted_.flow->tcb)) return;
     if (read_ != story_.bytes) out_.failure = "read " + std::to_string(read_);
-    engines_[1]->tcp_close(*std::exchange(accepted_.flow, nullptr), UniqueFd(), false, now());
+    engines_[1]->tcp().close(*std::exchange(accepted_.flow, nullptr), UniqueFd(), false, now());
     settle();
     is_over_ = true;
   }

@@ -39,7 +39,7 @@ class Lone : public TcpTest {
     p.config.rcv_buf_max = 1 << 20;
     p.establish_active();
   }
-  /// As Engine::tcp_send_lone() and tcp_send_next(). @return what left; nothing: the short ways are
+  /// As TcpFlows::send_lone() and send_next(). @return what left; nothing: the short ways are
   /// not open.
   std::vector<Out> send_short(Peer& p, const std::string& s) {
     const bool is_lone = may_send_lone(p.t, s.size(), p.now);
@@ -64,7 +64,7 @@ class Lone : public TcpTest {
     }
     return {o};
   }
-  /// As Engine::receive_segment(): what is next in order and acknowledges all.
+  /// As Receive::take_segment(): what is next in order and acknowledges all.
   void answer(Peer& p, const std::string& s) {
     const std::vector<uint8_t> options =
         p.config.timestamps ? p.ts_options() : std::vector<uint8_t>();

@@ -1,21 +1,19 @@
-// The engine's part of the last will (core/last_will.h): a connection stands in it from its first
-// SYN until its peer has been told of its end.
-#include "core/last_will.h"
-
+// Entries of the last will.
 #include <cstring>
 
-#include "stack/engine/engine.h"
+#include "core/last_will.h"
+#include "stack/engine/will_writer.h"
 
 namespace vireo {
 
-LastWillEntry* Engine::will_entry(const TcpFlow& f) const noexcept {
+LastWillEntry* WillWriter::entry_of(const TcpFlow& f) const noexcept {
   const uint32_t index = (f.tag.value() - 1) * config_.engines + id_.value();
   return config_.will == nullptr || index >= kLastWillEntries ? nullptr
                                                               : &config_.will->entries[index];
 }
 
-void Engine::write_will(const TcpFlow& f) noexcept {
-  LastWillEntry* const e = will_entry(f);
+void WillWriter::write(const TcpFlow& f) noexcept {
+  LastWillEntry* const e = entry_of(f);
   if (e == nullptr) return;
   e->iss = f.tcb.iss.value();
   e->ts_offset = f.tcb.ts_offset;
@@ -35,11 +33,11 @@ void Engine::write_will(const TcpFlow& f) noexcept {
   }
 }
 
-void Engine::strike_will(const TcpFlow& f) noexcept {
-  if (LastWillEntry* const e = will_entry(f)) e->open.store(0, std::memory_order_release);
+void WillWriter::strike(const TcpFlow& f) noexcept {
+  if (LastWillEntry* const e = entry_of(f)) e->open.store(0, std::memory_order_release);
 }
 
-void Engine::will_port(const Port& p) noexcept {
+void WillWriter::write_port(const Port& p) noexcept {
   if (config_.will == nullptr) return;
   for (auto& port : config_.will->ports) {
     uint32_t there = 0;
@@ -48,12 +46,6 @@ void Engine::will_port(const Port& p) noexcept {
         there == p.link.index.value())
       return;
   }
-}
-
-void Engine::settle_will() noexcept {
-  for (const TcpFlow& f : orphans_)
-    if (tcp::state(f.tcb) == tcp::State::kFinWait2 || tcp::state(f.tcb) == tcp::State::kTimeWait)
-      strike_will(f);
 }
 
 }  // namespace vireo

@@ -1,8 +1,7 @@
-// Keys of flows that are bound without a peer: a local address or every address, one family or
-// both, and groups. Several UDP flows, or listeners, may share a key and stand in a list behind it.
+// Binding and unbinding keys, and what follows for those who share one.
 #include <algorithm>
 
-#include "stack/engine/engine.h"
+#include "stack/engine/hub.h"
 
 namespace vireo {
 namespace {
@@ -60,15 +59,26 @@ void for_each_key(const Flow& f, F&& fn) {
 
 }  // namespace
 
-Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
-  forget_bound();
+Demux::Ref BoundKeys::find(IpProto proto, const IpAddr& local, uint16_t port) noexcept {
+  Found& last = last_;
+  if (last.ref != 0 && last.port == port && last.proto == proto && last.local == local)
+    return last.ref;
+  const bool v6 = !local.is_v4();
+  Demux::Ref r = hub().demux.find(DemuxKey::bound(proto, local, port, v6));
+  if (r == 0) r = hub().demux.find(DemuxKey::bound(proto, IpAddr(), port, v6));
+  last = {r, local, port, proto};
+  return r;
+}
+
+Carried<void> BoundKeys::bind_key(const DemuxKey& key, Flow& f) {
+  forget();
   const Refusal taken{Carriage::kDevice, EADDRINUSE, "local address in use"};
   if (f.kind == FlowKind::kListener) return join_group(key, static_cast<Listener&>(f));
   auto& u = static_cast<UdpFlow&>(f);
-  const Demux::Ref r = demux_.find_own(key);
+  const Demux::Ref r = hub().demux.find_own(key);
   if (r == 0) {
     auto* const binding = new UdpBinding{key, {&u}};
-    demux_.insert(key, ref(*binding));
+    hub().demux.insert(key, ref(*binding));
     refresh_expected(*binding);
     return {};
   }
@@ -80,9 +90,9 @@ Carried<void> Engine::bind_key(const DemuxKey& key, Flow& f) {
   return {};
 }
 
-void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
-  forget_bound();
-  const Demux::Ref found = demux_.find_own(key);
+void BoundKeys::unbind_key(const DemuxKey& key, Flow& f) noexcept {
+  forget();
+  const Demux::Ref found = hub().demux.find_own(key);
   if (found == 0) return;
   if (f.kind == FlowKind::kListener) {
     if (kind_of(found) == FlowKind::kListener) leave_group(key, static_cast<Listener&>(f));
@@ -93,7 +103,7 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
   auto& binding = at<UdpBinding>(found);
   if (std::erase(binding.flows, &u) == 0) return;
   if (binding.flows.empty()) {
-    demux_.erase(key, found);
+    hub().demux.erase(key, found);
     delete &binding;
     return;
   }
@@ -106,11 +116,11 @@ void Engine::unbind_key(const DemuxKey& key, Flow& f) noexcept {
 }
 
 /// Several listeners share a key if all of them have SO_REUSEPORT, or hear by different interfaces.
-Carried<void> Engine::join_group(const DemuxKey& key, Listener& l) {
-  const Demux::Ref r = demux_.find_own(key);
+Carried<void> BoundKeys::join_group(const DemuxKey& key, Listener& l) {
+  const Demux::Ref r = hub().demux.find_own(key);
   if (r == 0) {
     auto* const group = new ListenGroup{key, {&l}};
-    demux_.insert(key, ref(*group));
+    hub().demux.insert(key, ref(*group));
     return {};
   }
   const auto shares = [&](const Listener* m) {
@@ -128,11 +138,11 @@ Carried<void> Engine::join_group(const DemuxKey& key, Listener& l) {
   return std::unexpected(Refusal{Carriage::kDevice, EADDRINUSE, "local address in use"});
 }
 
-void Engine::leave_group(const DemuxKey& key, Listener& l) noexcept {
-  auto& group = at<ListenGroup>(demux_.find_own(key));
+void BoundKeys::leave_group(const DemuxKey& key, Listener& l) noexcept {
+  auto& group = at<ListenGroup>(hub().demux.find_own(key));
   if (std::erase(group.members, &l) == 0) return;
   if (group.members.empty()) {
-    demux_.erase(key, ref(group));
+    hub().demux.erase(key, ref(group));
     delete &group;
     return;
   }
@@ -142,42 +152,26 @@ void Engine::leave_group(const DemuxKey& key, Listener& l) noexcept {
   l.rules.clear();
 }
 
-bool Engine::is_in_use(const BindWish& wish) noexcept {
-  const IpAddr& addr = wish.local.addr;
-  const auto meets = [&](const IpAddr& local) {
-    if (addr == local) return true;
-    if (!addr.is_unspecified()) return false;
-    return addr.is_v4() ? local.is_v4() : !wish.v6only || !local.is_v4();
-  };
-  bool is_used = false;
-  const auto look = [&](const auto& c, const IpAddr& local) {
-    const bool shares = (wish.reuse_addr && c.reuse_addr) || (wish.reuse_port && c.reuse_port);
-    is_used |= !shares && meets(local);
-  };
-  tcp_.for_each([&](const TcpFlow& f) {
-    if (f.key.local.port == wish.local.port && tcp::state(f.tcb) != tcp::State::kClosed)
-      look(f, f.key.local.addr);
-  });
-  time_waits_.for_each([&](const TimeWaitEntry& e) {
-    if (e.key.local_port == wish.local.port && !e.is_elsewhere) look(e, IpAddr::v6(e.key.local));
-  });
-  return is_used;
-}
-
-Carried<void> Engine::bind_keys(Flow& f) {
+Carried<void> BoundKeys::bind(Flow& f) {
   Carried<void> result;
   for_each_key(f, [&](const DemuxKey& key) {
     if (result) result = bind_key(key, f);
   });
-  if (!result) unbind_keys(f);
+  if (!result) unbind(f);
   return result;
 }
 
-void Engine::unbind_keys(Flow& f) noexcept {
+void BoundKeys::unbind(Flow& f) noexcept {
   for_each_key(f, [&](const DemuxKey& key) { unbind_key(key, f); });
   if (f.kind != FlowKind::kUdp) return;
   for (const UdpGroup& g : static_cast<UdpFlow&>(f).groups)
     unbind_key(DemuxKey::bound(IpProto::kUdp, g.group, f.key.local.port, false), f);
+}
+
+/// What was found last, for a key that may be another's now, or heard in another way.
+void BoundKeys::forget() noexcept {
+  last_ = {};
+  hub().receive.forget_bindings();
 }
 
 }  // namespace vireo

@@ -3,13 +3,13 @@
 // tcp_fastopen_active_detect_blackhole() (net/ipv4/tcp_fastopen.c).
 #include <cerrno>
 
-#include "stack/engine/engine.h"
+#include "stack/engine/hub.h"
 #include "stack/wire/tcp_options.h"
 
 namespace vireo {
 
 /// A new connection: the SYN waits for data if it may have some, else asks for a cookie.
-void Engine::begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now) {
+void TcpFlows::begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now) {
   if (fast_open_client_ == nullptr)
     fast_open_client_ = std::make_unique<FastOpenClient>(FlowHashKey::random());
   const bool paused = fast_open_client_->is_paused(wish.pause, now);
@@ -22,8 +22,8 @@ void Engine::begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now
     tcp::begin_fast_open(f.tcb, {}, now);
 }
 
-size_t Engine::tcp_send_syn(TcpFlow& f, const FastConnect& wish, std::span<const iovec> data,
-                            Instant now) noexcept {
+size_t TcpFlows::send_syn(TcpFlow& f, const FastConnect& wish, std::span<const iovec> data,
+                          Instant now) noexcept {
   size_t taken = 0;
   if (fast_open_client_->is_paused(wish.pause, now)) {
     tcp::let_syn_go(f.tcb, now);
@@ -40,14 +40,14 @@ size_t Engine::tcp_send_syn(TcpFlow& f, const FastConnect& wish, std::span<const
     }
     taken = tcp::begin_fast_open(f.tcb, d, now);
   }
-  tcp_progress(f, now);
-  publish_deadline(now);
+  progress(f, now);
+  hub().turn.publish_deadline(now);
   return taken;
 }
 
 /// The answer to a SYN of ours, before TCP takes it: a cookie and an MSS for the next time, or a
 /// sign that data on a SYN does not get through (RFC 7413 §4.1.3, §4.1.3.1).
-void Engine::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
+void TcpFlows::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
   const tcp::Tcb& t = f.tcb;
   if (!t.fast_asked || t.state != tcp::State::kSynSent || !has(s.flags, tcp::SegFlags::kAck) ||
       has(s.flags, tcp::SegFlags::kRst))
@@ -68,7 +68,7 @@ void Engine::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
 
 /// A timer of a connection by Fast Open fired: after the third timeout in a row, or the end, all
 /// others do without for a while.
-void Engine::watch_fast_open(TcpFlow& f, tcp::Effects e, Instant now) noexcept {
+void TcpFlows::watch_fast_open(TcpFlow& f, tcp::Effects e, Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
   if (t.rtx_timer == tcp::RtxTimer::kPersist) return;
   const bool expired = has(e, tcp::Effects::kError) && tcp::error(t) == ETIMEDOUT;

@@ -1,4 +1,4 @@
-// Peers that shut their windows and hold the pool (stack/engine/pinned.cpp).
+// Peers that shut their windows and hold the pool (stack/engine/shut_windows.cpp).
 #include <cerrno>
 
 #include "tests/unit/engine/host.h"

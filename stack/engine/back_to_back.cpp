@@ -8,7 +8,7 @@
 
 #include "core/assert.h"
 #include "core/user_memory.h"
-#include "stack/engine/engine.h"
+#include "stack/engine/hub.h"
 #include "stack/tcp/held.h"
 
 namespace vireo {
@@ -16,78 +16,82 @@ namespace {
 
 /// Sends in a row that came right behind the doorbell of the one before. A short burst leaves
 /// segment by segment.
-constexpr unsigned kHaste = 256;
+constexpr unsigned kBackToBack = 256;
 /// A pause that may be none of the program's, but an interrupt: it costs so many, and twice as many
 /// are counted at most.
 constexpr Duration kInterrupted = Duration::us(100);
 /// How long what is written waits for more, in doorbells.
 constexpr int64_t kCorkedDoorbells = 3;
 /// How long it waits where the program comes no more: the helper looks.
-constexpr Duration kLongestCork = Duration::us(20);
+constexpr Duration kMaxCork = Duration::us(20);
 
 }  // namespace
 
-bool Engine::came_at_once(const TcpFlow& f, Instant now) const noexcept {
-  return haste_.flow == &f && now - haste_.done < Duration::ns(haste_.doorbell.ns() / 2);
+bool DoorbellPolicy::follows_at_once(const TcpFlow& f, Instant now) const noexcept {
+  return back_to_back_.flow == &f &&
+         now - back_to_back_.done < Duration::ns(back_to_back_.doorbell.ns() / 2);
 }
 
 /// What `f` has written has left, and rang.
-void Engine::note_haste(TcpFlow& f, Instant now) noexcept {
-  if (came_at_once(f, now))
-    haste_.sends = std::min(haste_.sends + 1, 2 * kHaste);
-  else if (haste_.flow == &f && now - haste_.done < kInterrupted)
-    haste_.sends -= std::min(haste_.sends, kHaste);
+void DoorbellPolicy::note_back_to_back(TcpFlow& f, Instant now) noexcept {
+  if (follows_at_once(f, now))
+    back_to_back_.sends = std::min(back_to_back_.sends + 1, 2 * kBackToBack);
+  else if (back_to_back_.flow == &f && now - back_to_back_.done < kInterrupted)
+    back_to_back_.sends -= std::min(back_to_back_.sends, kBackToBack);
   else
-    haste_.sends = 0;
-  haste_.flow = &f;
-  haste_.done = config_.clock();
+    back_to_back_.sends = 0;
+  back_to_back_.flow = &f;
+  back_to_back_.done = hub().config.clock();
   if (unrung_ == 0)
-    haste_.doorbell = std::min(haste_.done - now, kLongestDoorbell);
+    back_to_back_.doorbell = std::min(back_to_back_.done - now, kMaxDoorbell);
   else
-    ring_left();  // those before it are on their way too: what other queues have
+    ring();  // those before it are on their way too: what other queues have
 }
 
 /// What `f` has written, and leaves now, may wait for the doorbell of what it writes next.
-bool Engine::may_hold_in_haste(const TcpFlow& f, unsigned frames, Instant now) const noexcept {
-  return haste_.sends >= kHaste && came_at_once(f, now) && unrung_ + frames <= kMostUnrung &&
-         (corked_until().is_never() || now < haste_.ring_at);
+bool DoorbellPolicy::may_hold_back_to_back(const TcpFlow& f, unsigned frames,
+                                           Instant now) const noexcept {
+  return back_to_back_.sends >= kBackToBack && follows_at_once(f, now) &&
+         unrung_ + frames <= kMaxUnrung &&
+         (corked_until().is_never() || now < back_to_back_.ring_at);
 }
 
 /// It has left, and does.
-void Engine::hold_in_haste(unsigned frames, Instant now) noexcept {
-  haste_.sends = std::min(haste_.sends + 1, 2 * kHaste);
-  haste_.done = now;
-  stats_.shared_doorbells.add(frames);
+void DoorbellPolicy::hold_back_to_back(unsigned frames, Instant now) noexcept {
+  back_to_back_.sends = std::min(back_to_back_.sends + 1, 2 * kBackToBack);
+  back_to_back_.done = now;
+  hub().stats.shared_doorbells.add(frames);
   unrung_ += frames;
   if (!corked_until().is_never()) {
-    corked_until_.store((now + kLongestCork).ns(), std::memory_order_relaxed);
+    corked_until_.store((now + kMaxCork).ns(), std::memory_order_relaxed);
     return;
   }
-  haste_.ring_at = now + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
+  back_to_back_.ring_at = now + Duration::ns(kCorkedDoorbells * back_to_back_.doorbell.ns());
   watch_held(now);
 }
 
 /// `bytes` that might leave at once should wait.
-bool Engine::may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept {
-  return haste_.sends >= kHaste && came_at_once(f, now) && is_small(f.tcb, bytes) && unrung_ == 0;
+bool DoorbellPolicy::may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept {
+  return back_to_back_.sends >= kBackToBack && follows_at_once(f, now) && is_small(f.tcb, bytes) &&
+         unrung_ == 0;
 }
 
 /// They wait. @return false: there is no room for them.
-bool Engine::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
+bool DoorbellPolicy::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
   VIREO_DEBUG_ASSERT(corked_ == nullptr);
   if (tcp::append(t, {&data, 1}, false, now) != data.iov_len) return false;
   tcp::set_autocork(t, true);
   corked_ = &f;
-  uncork_at_ = haste_.done + Duration::ns(kCorkedDoorbells * haste_.doorbell.ns());
-  stats_.corks.add();
+  uncork_at_ = back_to_back_.done + Duration::ns(kCorkedDoorbells * back_to_back_.doorbell.ns());
+  hub().stats.corks.add();
   watch_held(now);
   return true;
 }
 
 /// A further write of the one that waits. @return false: its time is over, a segment is full,
 /// or this is no small one.
-bool Engine::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
+bool DoorbellPolicy::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
   if (now >= uncork_at_ || !is_small(f.tcb, data.iov_len) || !tcp::may_hold(f.tcb, data.iov_len) ||
       !is_readable(data.iov_base, data.iov_len))
     return false;
@@ -97,51 +101,57 @@ bool Engine::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
 
 /// `f` sends `bytes`, which do not just join what waits. That goes on waiting if a segment became
 /// full, and ends else: another connection's leaves here, its own with them. @return it ends.
-bool Engine::pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept {
+bool DoorbellPolicy::pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept {
   TcpFlow& corked = *corked_;
   if (&corked == &f && !more && now < uncork_at_ && is_small(f.tcb, bytes)) return false;
   forget_cork();
   // MSG_MORE holds back what is written with it, and nothing that was before.
-  if (&corked != &f || more) tcp_progress(corked, now);
+  if (&corked != &f || more) hub().tcp.progress(corked, now);
   return true;
 }
 
 /// What waits leaves with the turn at hand.
-void Engine::uncork() noexcept {
+void DoorbellPolicy::uncork() noexcept {
   TcpFlow& f = *corked_;
   forget_cork();
-  want_transmit(f);
+  hub().output.want(f);
 }
 
-void Engine::release_held(Instant now) noexcept {
+void DoorbellPolicy::release_held(Instant now) noexcept {
   if (corked_ != nullptr) {
     TcpFlow& f = *corked_;
     forget_cork();
-    tcp_progress(f, now);
+    hub().tcp.progress(f, now);
   }
-  if (unrung_ != 0) ring_left();
+  if (unrung_ != 0) ring();
 }
 
-void Engine::forget_cork() noexcept {
+void DoorbellPolicy::forget_cork() noexcept {
   tcp::set_autocork(std::exchange(corked_, nullptr)->tcb, false);
   if (unrung_ == 0) end_watch();
 }
 
 /// Any poll sends what waits from `now` on; the helper polls, if nobody has for so long.
-void Engine::watch_held(Instant now) noexcept {
-  lull_ = 0;
-  deadlines_moved_ = true;
-  deadline_.store(now.ns(), std::memory_order_relaxed);
+void DoorbellPolicy::watch_held(Instant now) noexcept {
+  hub().turn.note_work();
+  hub().wakeups.set_due(now);
   // seq_cst pairs with end_cork_watch(): either the helper sees it, or we that it looks no more.
-  corked_until_.store((now + kLongestCork).ns(), std::memory_order_seq_cst);
+  corked_until_.store((now + kMaxCork).ns(), std::memory_order_seq_cst);
   if (!is_cork_watched_.load(std::memory_order_seq_cst)) [[unlikely]] {
     is_cork_watched_.store(true, std::memory_order_relaxed);
-    if (helper_bell_ != nullptr) helper_bell_->signal();
+    hub().wakeups.ring_helper();
   }
 }
 
+bool DoorbellPolicy::end_cork_watch() noexcept {
+  is_cork_watched_.store(false, std::memory_order_seq_cst);
+  const bool is_over = corked_until().is_never();
+  if (!is_over) is_cork_watched_.store(true, std::memory_order_relaxed);
+  return is_over;
+}
+
 /// At worst the helper polls in vain.
-void Engine::end_watch() noexcept {
+void DoorbellPolicy::end_watch() noexcept {
   corked_until_.store(Instant::never().ns(), std::memory_order_relaxed);
 }
 

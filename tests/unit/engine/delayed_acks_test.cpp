@@ -145,7 +145,7 @@ TEST_F(Riding, TakesWhatComesMeanwhileWithIt) {
 TEST_F(Riding, OutlivesASetting) {  // TCP_NODELAY right after connect or accept
   EXPECT_TRUE(receive("request").empty());
   h.engine().lock().lock();
-  h.engine().tcp_progress(*c->flow, h.now());
+  h.engine().tcp().progress(*c->flow, h.now());
   h.engine().unlock();
   h.link().step(h.now());
   EXPECT_TRUE(peer.hear_all().empty());
@@ -196,7 +196,7 @@ TEST_F(Riding, OutlivesTheSendsOfAnother) {
   const iovec v{bytes.data(), bytes.size()};
   for (int i = 0; i < 50; ++i) {
     h.engine().lock().lock();
-    EXPECT_EQ(h.engine().tcp_send(*d->flow, {&v, 1}, false, h.now()), bytes.size());
+    EXPECT_EQ(h.engine().tcp().send(*d->flow, {&v, 1}, false, h.now()), bytes.size());
     h.engine().unlock();
     h.link().step(h.now());
   }

@@ -51,7 +51,7 @@ class Autocork : public testing::Test {
     g_now = g_now + pause;
     const std::string text(bytes, static_cast<char>('a' + wrote.size() / kMessage % 26));
     const iovec v{const_cast<char*>(text.data()), text.size()};
-    EXPECT_EQ(h.engine().tcp_send(*to.flow, {&v, 1}, more, g_now), bytes);
+    EXPECT_EQ(h.engine().tcp().send(*to.flow, {&v, 1}, more, g_now), bytes);
     if (&to == c) wrote += text;
     return hear(p);
   }
@@ -134,22 +134,22 @@ TEST_F(Autocork, AnyPollSendsWhatWaits) {
   EXPECT_LE(h.engine().next_deadline(), g_now) << "whoever sleeps must look";
   EXPECT_EQ(poll(), 1U);
   EXPECT_EQ(read, wrote);
-  EXPECT_TRUE(h.engine().corked_until().is_never());
+  EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
 }
 
 TEST_F(Autocork, TheHelperIsToldUntilWhen) {
-  EXPECT_TRUE(h.engine().corked_until().is_never());
-  EXPECT_FALSE(h.engine().is_cork_watched());
+  EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
+  EXPECT_FALSE(h.engine().doorbells().is_cork_watched());
   hurry();
-  EXPECT_EQ(h.engine().corked_until(), g_now + Duration::us(20));
-  EXPECT_TRUE(h.engine().is_cork_watched());
-  EXPECT_FALSE(h.engine().end_cork_watch()) << "something waits";
-  EXPECT_TRUE(h.engine().is_cork_watched());
+  EXPECT_EQ(h.engine().doorbells().corked_until(), g_now + Duration::us(20));
+  EXPECT_TRUE(h.engine().doorbells().is_cork_watched());
+  EXPECT_FALSE(h.engine().doorbells().end_cork_watch()) << "something waits";
+  EXPECT_TRUE(h.engine().doorbells().is_cork_watched());
   EXPECT_EQ(h.engine().poll_for_helper(g_now), false);
   EXPECT_EQ(hear(peer), 1U);
   EXPECT_EQ(read, wrote);
-  EXPECT_TRUE(h.engine().end_cork_watch());
-  EXPECT_FALSE(h.engine().is_cork_watched());
+  EXPECT_TRUE(h.engine().doorbells().end_cork_watch());
+  EXPECT_FALSE(h.engine().doorbells().is_cork_watched());
 }
 
 TEST_F(Autocork, WholeSegmentsAndTheRestShareADoorbell) {
@@ -169,7 +169,7 @@ TEST_F(Autocork, WhatTheProgramCorksItselfIsOnlyWhatFollows) {
   EXPECT_EQ(read, before);
   tcp::set_cork(c->tcb(), false, g_now);
   EXPECT_EQ(poll(), 0U) << "nobody asked for it";
-  h.engine().tcp_progress(*c->flow, g_now);
+  h.engine().tcp().progress(*c->flow, g_now);
   EXPECT_EQ(hear(peer), 1U);
   EXPECT_EQ(read, wrote);
 
@@ -183,7 +183,7 @@ TEST_F(Autocork, WhatElseTheProgramDoesDoesNotHideIt) {
   Peer other{h, "11.0.0.8", 40'000, 80};
   Conn* const second = accept(other);
   hurry();
-  h.engine().tcp_close(*second->flow, UniqueFd(), false, g_now);
+  h.engine().tcp().close(*second->flow, UniqueFd(), false, g_now);
   EXPECT_LE(h.engine().next_deadline(), g_now);
   EXPECT_EQ(poll(), 1U);
   EXPECT_EQ(read, wrote);
@@ -205,7 +205,7 @@ TEST_F(Autocork, CloseSendsWhatWaits) {
 TEST_F(Autocork, ResetForgetsIt) {
   hurry();
   h.close(*c, true);
-  EXPECT_TRUE(h.engine().corked_until().is_never());
+  EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
   Peer other{h, "11.0.0.8", 40'000, 80};
   c = accept(other);
   for (unsigned i = 0; i < 33; ++i) EXPECT_EQ(send_to(*c, other), 1U) << i;
@@ -254,7 +254,7 @@ TEST_F(Autocork, InHasteLargeOnesShareADoorbell) {
   EXPECT_LT(batches, 20U);
   EXPECT_EQ(h.link().stats(MemEnd::kA).doorbells - rung, batches);
   poll();
-  EXPECT_TRUE(h.engine().corked_until().is_never());
+  EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
   EXPECT_EQ(h.stats().corks.get(), 0U);
 }
 
@@ -341,9 +341,10 @@ TEST_F(Autocork, APauseEndsTheHaste) {
 
 TEST_F(Autocork, TheHelperLeavesThemToWhoGoesOn) {
   hurry(kLarge);
-  const Duration patience = h.engine().corked_until() - g_now;
+  const Duration patience = h.engine().doorbells().corked_until() - g_now;
   EXPECT_EQ(send(Duration::ns(900), kLarge), 0U);
-  EXPECT_EQ((h.engine().corked_until() - g_now).ns(), patience.ns()) << "of its silence";
+  EXPECT_EQ((h.engine().doorbells().corked_until() - g_now).ns(), patience.ns())
+      << "of its silence";
 }
 
 TEST_F(Autocork, AnyPollRingsForThem) {
@@ -351,7 +352,7 @@ TEST_F(Autocork, AnyPollRingsForThem) {
   EXPECT_LE(h.engine().next_deadline(), g_now) << "whoever sleeps must look";
   EXPECT_EQ(poll(), 1U);
   EXPECT_EQ(read, wrote);
-  EXPECT_TRUE(h.engine().corked_until().is_never());
+  EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
 }
 
 TEST_F(Autocork, ACallThatReceivesRingsForThem) {
@@ -371,22 +372,22 @@ TEST_F(Autocork, WhoSleepsRingsForThem) {
 TEST_F(Autocork, TheHelperIsToldUntilWhenTheyWait) {
   const Instant before = g_now;
   hurry(kLarge);
-  EXPECT_GT(h.engine().corked_until(), before);
-  EXPECT_LE(h.engine().corked_until(), g_now + Duration::us(20));
-  EXPECT_FALSE(h.engine().end_cork_watch()) << "something waits";
+  EXPECT_GT(h.engine().doorbells().corked_until(), before);
+  EXPECT_LE(h.engine().doorbells().corked_until(), g_now + Duration::us(20));
+  EXPECT_FALSE(h.engine().doorbells().end_cork_watch()) << "something waits";
   h.engine().poll_for_helper(g_now);
   EXPECT_EQ(hear(peer), 1U);
-  EXPECT_TRUE(h.engine().end_cork_watch());
+  EXPECT_TRUE(h.engine().doorbells().end_cork_watch());
 }
 
 TEST_F(Autocork, SmallAndLargeOnesStayInOrder) {
   hurry(kLarge);
   EXPECT_EQ(send(), 0U) << "it waits for a doorbell as the one before, and for no company besides";
   EXPECT_EQ(h.stats().corks.get(), 0U);
-  EXPECT_FALSE(h.engine().corked_until().is_never());
+  EXPECT_FALSE(h.engine().doorbells().corked_until().is_never());
   EXPECT_GE(send(kAtOnce, kLarge) + send(kAtOnce, kLarge) + poll(), 3U);
   EXPECT_EQ(read, wrote);
-  EXPECT_TRUE(h.engine().corked_until().is_never());
+  EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
 }
 
 TEST_F(Autocork, CloseRingsForThem) {
@@ -401,7 +402,7 @@ TEST_F(Autocork, ResetRingsForThem) {
   h.close(*c, true);
   hear(peer);
   EXPECT_EQ(read, wrote);
-  EXPECT_TRUE(h.engine().corked_until().is_never());
+  EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
 }
 
 TEST_F(Autocork, AnotherConnectionsSendRingsForThem) {
@@ -416,10 +417,10 @@ TEST_F(Autocork, AnotherConnectionsSendRingsForThem) {
 TEST_F(Autocork, AForkWaitsForNoneOfThem) {
   for (const size_t bytes : {kMessage, kLarge}) {
     hurry(bytes);
-    h.engine().release_held(g_now);
+    h.engine().doorbells().release_held(g_now);
     EXPECT_EQ(hear(peer), 1U) << bytes;
     EXPECT_EQ(read, wrote);
-    EXPECT_TRUE(h.engine().corked_until().is_never());
+    EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
   }
 }
 
@@ -434,11 +435,13 @@ class AutocorkInTime : public Autocork {
           Helper::start(h.engine(), h.mirror(), {.grace = Duration::s(10), .cpus = {}});
       ASSERT_TRUE(helper.has_value());
       const Instant end = Clock::now() + Duration::s(5);
-      while (!h.engine().corked_until().is_never() && Clock::now() < end) std::this_thread::yield();
-      while (h.engine().is_cork_watched() && Clock::now() < end) std::this_thread::yield();
+      while (!h.engine().doorbells().corked_until().is_never() && Clock::now() < end)
+        std::this_thread::yield();
+      while (h.engine().doorbells().is_cork_watched() && Clock::now() < end)
+        std::this_thread::yield();
     }
-    EXPECT_TRUE(h.engine().corked_until().is_never());
-    EXPECT_FALSE(h.engine().is_cork_watched()) << "it looks no more";
+    EXPECT_TRUE(h.engine().doorbells().corked_until().is_never());
+    EXPECT_FALSE(h.engine().doorbells().is_cork_watched()) << "it looks no more";
     g_now = std::max(g_now, Clock::now());
   }
 };

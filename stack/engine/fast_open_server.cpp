@@ -1,7 +1,7 @@
 // TCP Fast Open at a listener: a SYN with a cookie of ours becomes a connection at once, and one
 // that asks for a cookie gets it with the SYN-ACK. What Linux does in tcp_try_fastopen()
 // (net/ipv4/tcp_fastopen.c).
-#include "stack/engine/engine.h"
+#include "stack/engine/hub.h"
 #include "stack/engine/mss.h"
 #include "stack/wire/tcp_options.h"
 
@@ -9,9 +9,9 @@ namespace vireo {
 
 /// As many as the program asked for, over all listeners, are open by their SYN alone: a spoofed
 /// SYN must not cost more (RFC 7413 §5.1).
-bool Engine::may_open_fast(const Listener& l) noexcept {
+bool PassiveOpen::may_open_fast(const Listener& l) noexcept {
   std::erase_if(fast_opens_, [this](SlabHandle h) {
-    const TcpFlow* const f = tcp_.get(h);
+    const TcpFlow* const f = hub().tcp.slab().get(h);
     return f == nullptr || tcp::state(f->tcb) != tcp::State::kSynReceived;
   });
   return fast_opens_.size() < l.options.fast_open;
@@ -19,14 +19,14 @@ bool Engine::may_open_fast(const Listener& l) noexcept {
 
 /// The listener's own; without any, the process's secret. No other hash under that has as few
 /// bytes.
-tcp::FastOpenKeys Engine::fast_open_keys(const Listener& l) const noexcept {
+tcp::FastOpenKeys PassiveOpen::fast_open_keys(const Listener& l) const noexcept {
   if (l.options.fast_open_keys.count != 0) return l.options.fast_open_keys;
-  return {.key = {secret_}, .count = 1};
+  return {.key = {hub().secret}, .count = 1};
 }
 
 /// @return true: the SYN is taken, data and all.
-bool Engine::open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::Segment& syn,
-                       Instant now) noexcept {
+bool PassiveOpen::open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::Segment& syn,
+                            Instant now) noexcept {
   if (l.options.fast_open == 0) return false;
   const wire::TcpOptions o = wire::parse_tcp_options(syn.options, true);
   if ((!o.has_fast_open && syn.payload.empty()) || !may_open_fast(l)) return false;
@@ -34,7 +34,7 @@ bool Engine::open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::
   if (!l.options.fast_open_without_cookie) {
     const auto maker = fast_open_keys(l).maker_of(o.fast_open, t.local, t.remote);
     if (!maker) {
-      if (!o.fast_open.empty()) stats_.fast_opens_refused.add();
+      if (!o.fast_open.empty()) hub().stats.fast_opens_refused.add();
       return false;
     }
     is_old = *maker != 0;
@@ -45,28 +45,30 @@ bool Engine::open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::
   const Seq32 iss = tcp::initial_sequence(secret, now);
   tcp::Config c = child_config(l, secret);
   c.mss = mss_within(c.mss, f->egress.mtu, f->key.v6);
-  tcp::open_fast(f->tcb, c, *pool_, std::move(syn), iss, now);
-  fast_opens_.push_back(tcp_.handle(*f));
+  tcp::open_fast(f->tcb, c, hub().pool, std::move(syn), iss, now);
+  fast_opens_.push_back(hub().tcp.slab().handle(*f));
   queue_child(l, *f);
-  stats_.fast_opens.add();
+  hub().stats.fast_opens.add();
   if (is_old) renew_fast_open(l, *f, in, now);
-  note_effects(*f, tcp::Effects::kConnected);
-  want_transmit(*f);
+  hub().notifications.note(*f, tcp::Effects::kConnected);
+  hub().output.want(*f);
   return true;
 }
 
 /// The backup key made the cookie: the SYN-ACK, the first alone as on Linux, brings one of the
 /// primary.
-void Engine::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in,
-                             Instant now) noexcept {
-  stats_.fast_opens_old_key.add();
+void PassiveOpen::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in,
+                                  Instant now) noexcept {
+  hub().stats.fast_opens_old_key.add();
   tcp::Plan plan;
   if (!tcp::next_segment(f.tcb, now, plan)) return;
   tcp::add_fast_open(plan, fast_open_keys(l).cookie(f.key.local.addr, f.key.remote.addr));
-  if (f.egress.generation == static_cast<uint32_t>(reader_.generation())) {
-    if (!emit(f, plan, Doorbell::kNow)) return;
+  if (f.egress.generation == static_cast<uint32_t>(hub().reader.generation())) {
+    if (!hub().output.emit(f, plan, Doorbell::kNow)) return;
   } else if (f.egress.port == &in.port) {
-    reply(in, plan);  // the kernel does not know the neighbour yet; the frame came from it
+    hub().replies.reply(
+        in,
+        plan);  // the kernel does not know the neighbour yet; the frame came from it
   } else {
     return;
   }
@@ -74,8 +76,8 @@ void Engine::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in,
 }
 
 /// Into the SYN-ACK, if the SYN had the option: a cookie for the next time.
-void Engine::grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
-                             tcp::Plan& syn_ack) noexcept {
+void PassiveOpen::grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
+                                  tcp::Plan& syn_ack) noexcept {
   if (l.options.fast_open == 0 || !wire::parse_tcp_options(syn.options, true).has_fast_open) return;
   tcp::add_fast_open(syn_ack, fast_open_keys(l).cookie(t.local, t.remote));
 }

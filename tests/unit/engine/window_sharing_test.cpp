@@ -1,5 +1,5 @@
 // More frames than the receive ring may hold: what one turn takes, and what connections may invite
-// while they share a crowded ring (stack/engine/crowd.cpp).
+// while they share a crowded ring (stack/engine/window_sharing.cpp).
 #include "tests/unit/engine/host.h"
 
 namespace vireo::test {

@@ -1,0 +1,147 @@
+// Answers to what one wait told of. A program that was told of several events mostly answers one
+// after the other and waits again: the first answer rings, those behind it leave together. Whatever
+// rings takes them along, the next wait does, and any call once there are many, or their time is
+// over.
+// Only who has long gone from one answer to the next without delay has them wait: who falls silent
+// amid them has the helper ring, some milliseconds later (helper.cpp).
+#include <algorithm>
+#include <utility>
+
+#include "stack/engine/hub.h"
+#include "stack/tcp/held.h"
+
+namespace vireo {
+namespace {
+
+/// How long frames wait at most, in doorbells.
+constexpr int64_t kHeldDoorbells = 8;
+/// What comes so long after the answer before has come without delay.
+constexpr Duration kAtOnce = Duration::us(20);
+/// Answers that something followed without delay, before one waits; as many are counted at most,
+/// and one that nothing followed takes three quarters of them.
+constexpr uint8_t kTrusted = 64;
+constexpr uint8_t kMaxTrust = 255;
+
+}  // namespace
+
+/// Whether what a call of the program's sends on `f` rings, by a port whose doorbells are dear: so
+/// many frames.
+Doorbell DoorbellPolicy::bell_of_call(const TcpFlow& f, SendBy by, unsigned frames,
+                                      Instant now) noexcept {
+  const Doorbell bell = bell_of_answer(frames, now);
+  const bool may_wait =
+      by == SendBy::kWrite && !answers_.is_one && may_hold_back_to_back(f, frames, now);
+  return may_wait ? Doorbell::kLater : bell;
+}
+
+/// `frames` of it have left since the call's `now`.
+void DoorbellPolicy::note_call(TcpFlow& f, SendBy by, Doorbell bell, unsigned frames,
+                               Instant now) noexcept {
+  if (bell == Doorbell::kLater && !answers_.is_one) return hold_back_to_back(frames, now);
+  note_answer(bell, frames, now);
+  if (by == SendBy::kWrite && answers_.open <= 1) note_back_to_back(f, now);
+}
+
+void DoorbellPolicy::waited(const TcpFlow& f) noexcept {
+  if (is_back_to_back(f)) back_to_back_.done = hub().config.clock();
+}
+
+/// Something follows the last answer.
+void DoorbellPolicy::follow_answer(Instant now) noexcept {
+  if (now - answers_.last > kAtOnce)
+    answers_.trust /= 4;
+  else if (answers_.trust < kMaxTrust)
+    ++answers_.trust;
+}
+
+/// What may still be sent in answer to the last wait. Who sleeps has the helper sleep, too:
+/// nothing.
+inline uint32_t DoorbellPolicy::answers_left() const noexcept {
+  return hub().wakeups.sleepers() == 0 ? answers_left_.load(std::memory_order_relaxed) : 0;
+}
+
+/// bell_of_call() of what answers the last wait.
+Doorbell DoorbellPolicy::bell_of_answer(unsigned frames, Instant now) noexcept {
+  const uint32_t left = answers_left();
+  answers_.is_one = left != 0;
+  if (!answers_.is_one) return Doorbell::kNow;
+  // Not by an exchange: at worst a few too many or too few of another thread's count.
+  answers_left_.store(left - 1, std::memory_order_relaxed);
+  if (answers_.open == 0) return Doorbell::kNow;
+  follow_answer(now);
+  return may_hold_answer(frames, now) ? Doorbell::kLater : Doorbell::kNow;
+}
+
+/// Whether so many frames that leave behind the first answer may wait.
+bool DoorbellPolicy::may_hold_answer(unsigned frames, Instant now) noexcept {
+  if (answers_.trust < kTrusted) return false;
+  if (answers_.open == 1)
+    answers_.until = now + Duration::ns(kHeldDoorbells * answers_.doorbell.ns());
+  return answers_.open + frames <= 1 + kMaxUnrung && now < answers_.until;
+}
+
+/// note_call() of it.
+void DoorbellPolicy::note_answer(Doorbell bell, unsigned frames, Instant now) noexcept {
+  if (bell == Doorbell::kLater) {
+    answers_.last = now;
+    answers_.open += frames;
+    hub().stats.shared_doorbells.add(frames);
+    return;
+  }
+  if (!answers_.is_one) return;
+  answers_.last = hub().config.clock();
+  answers_.doorbell = std::min(answers_.last - now, kMaxDoorbell);
+  // Of several queues another's may still wait.
+  if (answers_.open == 0 || hub().ports.only().queue != nullptr) answers_.open = 1;
+}
+
+/// Of several queues another's doorbell may be cheap.
+bool DoorbellPolicy::is_amid_answers() const noexcept {
+  return hub().turn.of() == PollOf::kCall && answers_.open != 0 &&
+         hub().ports.only().queue != nullptr;
+}
+
+void DoorbellPolicy::end_batch(Instant now) noexcept {
+  bell_of_turn_ = Doorbell::kNow;
+  if (unrung_ != 0) [[unlikely]]
+    ring_turn(now);
+}
+
+/// A turn has sent what it had to say. That of a call amid the answers leaves with them; the helper
+/// looks after it as long as there are flows.
+void DoorbellPolicy::ring_turn(Instant now) noexcept {
+  if (is_amid_answers() && answers_left() != 0 && hub().wakeups.flows() != 0 &&
+      now - answers_.last <= kAtOnce && may_hold_answer(unrung_, now))
+    note_answer(Doorbell::kLater, std::exchange(unrung_, 0), now);
+  else
+    ring();
+}
+
+/// A turn begins: with it ends the answering, unless it is a call's amid that.
+void DoorbellPolicy::ring_due(Instant now) noexcept {
+  if (unrung_ == 0 && hub().turn.of() == PollOf::kCall &&
+      (answers_.open <= 1 || now < answers_.until))
+    return;
+  if (answers_.open != 0) follow_answer(now);
+  ring();
+  answers_.open = 0;
+}
+
+/// What Doorbell::kLater left.
+[[gnu::noinline]] void DoorbellPolicy::ring() noexcept {
+  unrung_ = 0;
+  if (answers_.open != 0) answers_.open = 1;
+  if (corked_ == nullptr) end_watch();
+  hub().ports.flush();
+}
+
+/// Whole segments of a stream of small writes, whose rest Nagle's algorithm holds: nothing is
+/// complete at the peer before the ACK of what is in flight has come, so these need not ring each.
+/// The next poll does, whoever's, or so many of them.
+void DoorbellPolicy::ring_unless_held(const TcpFlow& f, unsigned frames) noexcept {
+  unrung_ += frames;
+  if (unrung_ < kMaxUnrung && tcp::is_held_back(f.tcb)) return;
+  ring();
+}
+
+}  // namespace vireo

@@ -1,0 +1,105 @@
+// Passive opens: listeners, and what is to become a connection of theirs. A SYN becomes a record of
+// 64 bytes or, when the queue is full, a cookie; the third segment becomes a connection. What Linux
+// does in tcp_conn_request(), tcp_check_req() and reqsk_timer_handler() (net/ipv4), with RFC 5961's
+// care where that is stricter.
+//
+// Owner: Hub. Guard: the engine's lock.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/carriage.h"
+#include "core/slab.h"
+#include "stack/engine/flow.h"
+#include "stack/engine/incoming.h"
+#include "stack/engine/reply_limit.h"
+#include "stack/engine/syn_table.h"
+#include "stack/ip/icmp_error.h"
+
+namespace vireo {
+
+struct Hub;
+
+class PassiveOpen {
+ public:
+  // ---- the program's calls (listeners.cpp)
+  /// `local` may be a wildcard; `v6only` as IPV6_V6ONLY. The kernel's own listener stays beneath
+  /// for loopback. `stats` outlives the listener.
+  Carried<Listener*> listen(const Endpoint& local, bool v6only, uint32_t backlog,
+                            const tcp::Config& config, void* owner, SocketStats& stats,
+                            const ListenOptions& options = {});
+  /// Next connection whose handshake is complete, null = none. The caller sets owner and stats.
+  TcpFlow* accept(Listener& l);
+  /// SO_BINDTODEVICE anew: it hears by `device` alone from here on, or by all (0). Refused: it
+  /// hears nothing any more, all is the kernel's.
+  Carried<void> hear_by(Listener& l, IfIndex device);
+  /// Resets what was not accepted (tcp(7)).
+  void close(Listener& l, Instant now);
+  void close_all(Instant now);
+
+  // ---- listeners
+  /// By Flow::listener; null: free.
+  std::span<Listener* const> listeners() const noexcept { return listeners_; }
+  Listener& of(const TcpFlow& child) const noexcept { return *listeners_[child.listener]; }
+
+  // ---- segments and errors of no connection (passive_open.cpp)
+  /// `before`: what the tuple had in TIME-WAIT. @return true: it was for a listener, or for one of
+  /// its half-open connections.
+  bool segment_arrived(const Incoming& in, tcp::Segment& s, const tcp::TimeWait* before,
+                       Instant now) noexcept;
+  /// An ICMP error quoted a segment of ours: a SYN-ACK, perhaps (RFC 5927 §4.1: only that).
+  void error_arrived(const ip::IcmpError& e) noexcept;
+
+  // ---- half-open connections
+  void expire(Instant now) noexcept;
+  Instant next_deadline() const noexcept { return syns_.next_deadline(); }
+  size_t half_open() const noexcept { return syns_.size(); }
+  template <class F>
+  void for_each_half_open(F&& fn) {
+    syns_.for_each(fn);
+  }
+
+ private:
+  // listeners.cpp
+  Listener* member_for(const ListenGroup& g, const SynTuple& t, IfIndex link) const noexcept;
+
+  // passive_open.cpp
+  bool record_segment(tcp::SynRecord& r, const Incoming& in, tcp::Segment& s, Instant now) noexcept;
+  void syn_arrived(Listener& l, const SynTuple& tuple, const Incoming& in, tcp::Segment& syn,
+                   const tcp::TimeWait* before, Instant now) noexcept;
+  bool cookie_arrived(Listener& l, const SynTuple& tuple, tcp::Segment& s, Instant now) noexcept;
+  bool open_child(Listener& l, const tcp::SynRecord& r, tcp::Config& c, tcp::Segment& s,
+                  Instant now) noexcept;
+  TcpFlow* new_child(const Listener& l, const SynTuple& t, Instant now) noexcept;
+  void queue_child(Listener& l, TcpFlow& f) noexcept;
+
+  // syn_ack.cpp
+  Result<void> way_back(const Listener& l, const SynTuple& t, Egress& e, Instant now) noexcept;
+  uint64_t secret_of(const SynTuple& t) const noexcept;
+  tcp::Config child_config(const Listener& l, uint64_t secret) const noexcept;
+  void send_syn_ack(tcp::SynRecord& r, tcp::Config& c, const Incoming& in, const tcp::Segment& syn,
+                    Instant now) noexcept;
+  bool repeat_syn_ack(tcp::SynRecord& r, Instant now) noexcept;
+  void forget_record(tcp::SynRecord& r) noexcept;
+  void warn_of_flood(const Listener& l, Instant now) noexcept;
+
+  // fast_open_server.cpp
+  bool may_open_fast(const Listener& l) noexcept;
+  tcp::FastOpenKeys fast_open_keys(const Listener& l) const noexcept;
+  bool open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::Segment& syn,
+                 Instant now) noexcept;
+  void renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in, Instant now) noexcept;
+  void grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
+                       tcp::Plan& syn_ack) noexcept;
+
+  Hub& hub() const noexcept;
+  SynTable syns_;
+  std::vector<Listener*> listeners_;
+  std::vector<SlabHandle> fast_opens_;  ///< connections whose handshake may not be over (RFC 7413)
+  ReplyLimit challenges_{1000};         ///< to those who knock wrongly
+  Instant neighbour_asked_{};           ///< when one was asked for to answer a SYN
+  Instant flood_warned_ = Instant::from_ns(INT64_MIN / 2);
+};
+
+}  // namespace vireo

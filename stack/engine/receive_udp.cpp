@@ -1,0 +1,94 @@
+// The full way of a datagram to those that hear it.
+#include <algorithm>
+
+#include "stack/engine/hub.h"
+
+namespace vireo {
+namespace {
+
+using wire::ParsedFrame;
+
+}  // namespace
+
+void Receive::take_udp(const Port& port, const ParsedFrame& f, PacketChain packet) noexcept {
+  const IpAddr dst = f.dst();
+  const auto key = DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port);
+  Demux::Ref r = hub().demux.find(key);
+  if (r == 0 || at<UdpBinding>(r).names_device || at<UdpBinding>(r).notes_port) {
+    const net::Link* const link = hub().host.link_of(port, f);
+    if (link == nullptr || !hub().host.judge(f.src(), dst, *link).may) {
+      hub().stats.rx_unknown_flow.add();
+      return;
+    }
+    if (r == 0) r = hub().keys.find(IpProto::kUdp, dst, f.dst_port);
+    if (kind_of(r) != FlowKind::kUdp) {
+      hub().stats.rx_unknown_flow.add();
+      return;
+    }
+    const UdpBinding& b = at<UdpBinding>(r);
+    const bool notes_port = f.is_to_group_mac() && hub().ports.all().size() > 1 &&
+                            (b.notes_port || b.names_device || !dst.is_multicast());
+    if (notes_port) [[unlikely]] {
+      const auto place = std::ranges::find(hub().ports.all(), &port) - hub().ports.all().begin();
+      packet.front()->cookie |= static_cast<uint32_t>(place + 1) << kPortOfCookie;
+    }
+    if (b.names_device) [[unlikely]]
+      return take_by_device(&at<UdpBinding>(r), *link, f, std::move(packet));
+    if (!notes_port) hub().demux.remember(key, r);
+  }
+  const auto& flows = at<UdpBinding>(r).flows;
+  if (dst.is_multicast())
+    hub().udp.deliver_multicast(flows, IfIndex(), packet);
+  else
+    hub().udp.deliver(*member_for(flows, IfIndex(), f), std::move(packet));
+}
+
+/// Who of those bound alike, and to `device`, gets a unicast datagram, as Linux does it
+/// (net/ipv4/udp.c): the first; if it has SO_REUSEPORT and no peer, the hash of the tuple chooses
+/// among those of its kind. Null: none is.
+UdpFlow* Receive::member_for(const std::vector<UdpFlow*>& flows, IfIndex device,
+                             const ParsedFrame& f) const noexcept {
+  const auto found = std::ranges::find(flows, device, &UdpFlow::device);
+  if (found == flows.end()) return nullptr;
+  UdpFlow* const first = *found;
+  if (flows.size() == 1 || !first->reuse_port || first->key.is_exact()) [[likely]]
+    return first;
+  const uint64_t h =
+      tcp::tuple_hash(hub().secret, {f.dst(), f.dst_port, 0}, {f.src(), f.src_port, 0});
+  const auto is_alike = [&](const UdpFlow* u) {
+    return u->reuse_port && u->device == device && u->key.v6 == first->key.v6 &&
+           u->v6only == first->v6only;
+  };
+  const auto alike = static_cast<uint64_t>(std::ranges::count_if(flows, is_alike));
+  auto at = found;  // is one of them
+  for (uint64_t before = (h >> 32) * alike >> 32; before != 0; --before)
+    at = std::find_if(at + 1, flows.end(), is_alike);
+  return *at;
+}
+
+/// Of those that are bound alike, who hears what came by `link`: who is bound to it goes before who
+/// is bound to none. Where nobody does, those that are bound less narrowly are asked.
+void Receive::take_by_device(UdpBinding* b, const net::Link& link, const ParsedFrame& f,
+                             PacketChain packet) noexcept {
+  const auto next = [&](const UdpBinding& tried) -> UdpBinding* {
+    Demux::Ref r = 0;
+    if (tried.key.remote_port != 0)
+      r = hub().demux.find_own(DemuxKey::bound(IpProto::kUdp, f.dst(), f.dst_port, f.is_v6));
+    if (r == 0)
+      r = hub().demux.find_own(DemuxKey::bound(IpProto::kUdp, IpAddr(), f.dst_port, f.is_v6));
+    return kind_of(r) == FlowKind::kUdp && &at<UdpBinding>(r) != &tried ? &at<UdpBinding>(r)
+                                                                        : nullptr;
+  };
+  for (; b != nullptr; b = next(*b)) {
+    if (f.dst().is_multicast()) {
+      if (hub().udp.deliver_multicast(b->flows, link.index, packet)) return;
+      continue;
+    }
+    UdpFlow* u = member_for(b->flows, link.index, f);
+    if (u == nullptr) u = member_for(b->flows, IfIndex(), f);
+    if (u != nullptr) return hub().udp.deliver(*u, std::move(packet));
+  }
+  hub().stats.rx_unknown_flow.add();
+}
+
+}  // namespace vireo

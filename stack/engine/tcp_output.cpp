@@ -1,0 +1,218 @@
+// Which connection sends what, and when.
+#include <algorithm>
+
+#include "stack/engine/hub.h"
+
+namespace vireo {
+namespace {
+
+/// Frames one connection may send before the others have their turn.
+constexpr unsigned kSendBurst = 64;
+/// How long an ACK may wait before it goes by itself, in ticks of TcpOutput's clock: it leaves with
+/// the next. Accept until there is none, then epoll_wait and recv, is two.
+constexpr uint8_t kMaxAckDelay = 2;
+/// A tick, of a program that does neither wait nor ask in vain.
+constexpr Duration kAckTick = Duration::ms(1);
+/// A neighbour that is there answers sooner.
+constexpr Duration kNeighbourAnswers = Duration::ms(200);
+/// How long a connection waits for a neighbour before it fails, as Linux's three probes a second
+/// apart.
+constexpr Duration kNeighbourPatience = Duration::s(3);
+/// Those who wait for a neighbour try again this often, beside whenever the kernel's tables change.
+constexpr Duration kRetryStalled = Duration::ms(50);
+
+/// Of Ethernet and two VLAN tags: what an MTU does not count.
+constexpr uint32_t kLinkHeader = 22;
+
+/// With fewer it costs more to look for them than their headers do.
+constexpr uint32_t kMinRun = 3;
+
+/// With `plan`, more of what is to be said fits the path's longest segment.
+[[gnu::cold, gnu::noinline]] bool may_join(TcpFlow& f, const tcp::Plan& plan, Instant now,
+                                           tcp::Burst& b) {
+  const DeviceCaps& caps = f.egress.port->device->caps();
+  const auto head = static_cast<uint32_t>(f.egress.header.size() + plan.options_length);
+  tcp::BurstLimits limits{tcp::may_join(f.tcb, now),
+                          std::min(caps.max_body_slices, tcp::Burst::kMostSlices), UINT16_MAX};
+  // The interface may take longer packets now than when the device was opened.
+  limits.bytes = std::min(limits.bytes, caps.mtu + kLinkHeader - std::min(head, caps.mtu));
+  return tcp::plan_burst(f.tcb, plan, limits, b);
+}
+
+/// More may leave right behind `plan`: `b` says what, at most `most` segments.
+bool may_burst(TcpFlow& f, const tcp::Plan& plan, unsigned most, tcp::Burst& b) {
+  const Port& port = *f.egress.port;
+  if (!port.segments) {
+    // Each of a run is paced by itself and says the same.
+    if (tcp::unsent_bytes(f.tcb) < kMinRun * plan.length || f.tcb.paced ||
+        has(plan.flags, tcp::SegFlags::kCwr) || f.ip.mtu_discover == IP_PMTUDISC_DONT)
+      return false;
+  }
+  tcp::BurstLimits limits = port.burst;
+  limits.segments = static_cast<uint16_t>(most);
+  return tcp::plan_burst(f.tcb, plan, limits, b);
+}
+
+}  // namespace
+
+void TcpOutput::want(TcpFlow& f) noexcept {
+  hub().turn.note_work();  // whoever sleeps or helps must know that something waits
+  if (f.pending_hook.is_linked()) {
+    if (!f.is_ack_delayed || tcp::may_ride(f.tcb)) return;
+    f.pending_hook.unlink();  // it has more to say now
+  }
+  f.is_ack_delayed = false;
+  pending_.push_back(f);
+}
+
+bool TcpOutput::transmit(TcpFlow& f, SendBy by, Instant now) noexcept {
+  if (f.is_stalled) [[unlikely]]
+    return true;
+  f.pending_hook.unlink();
+  f.is_ack_delayed = false;
+  tcp::Plan plan;
+  bool is_done = true;
+  bool is_unrung = false;
+  unsigned frames = 0;
+  const Doorbell turn_bell = hub().doorbells.bell_of_turn();
+  Doorbell last_bell = turn_bell;
+  const bool may_share = by != SendBy::kTurn && turn_bell == Doorbell::kNow && f.egress.port->corks;
+  for (unsigned n = 0; tcp::has_output(f.tcb) && tcp::next_segment(f.tcb, now, plan);) {
+    if (n == kSendBurst) {
+      is_done = false;
+      break;
+    }
+    if (!hub().is_current(f.egress)) [[unlikely]] {
+      if (auto ok = hub().next_hops.refresh(f, now); !ok) {
+        stall(f, plan, ok.error(), now);
+        break;
+      }
+    }
+    // The last one rings at once, before the books are done: the reply is a microsecond away.
+    // Behind a SYN nothing leaves in the same call.
+    bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length || has(plan.flags, tcp::SegFlags::kSyn);
+    tcp::Burst burst;
+    const bool is_joined = !is_last && f.egress.port->joins && may_join(f, plan, now, burst);
+    const bool is_burst = is_joined || (!is_last && may_burst(f, plan, kSendBurst - n, burst));
+    if (is_burst) is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
+    const unsigned all = is_burst && !is_joined ? burst.segments : 1;
+    if (is_last && may_share) [[unlikely]]
+      last_bell = hub().doorbells.bell_of_call(f, by, n + all, now);
+    const Doorbell bell = is_last ? last_bell : Doorbell::kLater;
+    const unsigned left = is_joined  ? send_joined(f, plan, burst, bell, now)
+                          : is_burst ? send_burst(f, plan, burst, bell, now)
+                                     : static_cast<unsigned>(emit(f, plan, bell));
+    n += left;
+    frames = n;
+    if (left != all) [[unlikely]] {
+      is_unrung |= left > 0;
+      hub().stats.tx_ring_full.add();
+      f.egress.port->queue().tx_reap();
+      is_done = false;
+      break;
+    }
+    is_unrung = !is_last;
+    if (!is_burst) tcp::sent(f.tcb, plan, now);
+  }
+  if (is_unrung)
+    hub().doorbells.ring_unless_held(f, frames);
+  else if (turn_bell == Doorbell::kLater)
+    hub().doorbells.leave_unrung(frames);
+  else if (frames != 0 && may_share) [[unlikely]]
+    hub().doorbells.note_call(f, by, last_bell, frames, now);
+  hub().timers.arm(f);
+  return is_done;
+}
+
+/// The way is not known: waits for the kernel's answer. A connection in the making fails after a
+/// while, as Linux's does; an established one goes on by TCP's own clock, for which a segment that
+/// waits for long counts as sent and lost.
+void TcpOutput::stall(TcpFlow& f, const tcp::Plan& plan, const Err& why, Instant now) noexcept {
+  if (f.stalled_since == Instant()) f.stalled_since = now;
+  const tcp::State state = tcp::state(f.tcb);
+  const bool is_opening = state == tcp::State::kSynSent || state == tcp::State::kSynReceived;
+  const bool is_orphan = f.owner == nullptr && f.listener == kNoListener;
+  const bool may_heal = why.code == EAGAIN || why.code == EHOSTUNREACH;
+  if ((is_opening || is_orphan) && (!may_heal || now - f.stalled_since >= kNeighbourPatience)) {
+    hub().notifications.note(f, tcp::fail(f.tcb, why.code == EAGAIN ? EHOSTUNREACH : why.code));
+    return;
+  }
+  if (!is_opening && now - f.stalled_since >= kNeighbourAnswers) {
+    const bool is_clocked = f.tcb.outstanding() != 0;
+    const bool says_more = plan.length != 0 || has(plan.flags, tcp::SegFlags::kFin);
+    if (!is_clocked && says_more && !has(plan.flags, tcp::SegFlags::kRst))
+      tcp::sent(f.tcb, plan, now);
+    if (now - f.stalled_since >= kNeighbourPatience)
+      (void)tcp::icmp_error(f.tcb, f.tcb.snd_seq(f.tcb.snd_una), EHOSTUNREACH, false, now);
+    hub().timers.arm(f);
+  }
+  f.is_stalled = true;
+  stalled_.push_back(f);
+  hub().turn.move_deadline();
+}
+
+void TcpOutput::flush(Instant now) noexcept {
+  Waiting turn;
+  turn.swap(delayed_acks_);
+  turn.splice(turn.end(), pending_);
+  transmit_all(turn, now);
+}
+
+void TcpOutput::flush_to_return(Instant now) noexcept {
+  if (hub().turn.of() == PollOf::kWait || hub().turn.idle_turns() > 1 || now >= next_ack_tick_) {
+    ++ack_clock_;
+    next_ack_tick_ = now + std::min(kAckTick, hub().config.helper_grace);
+  }
+  Waiting turn;
+  while (!delayed_acks_.empty()) {
+    TcpFlow& f = delayed_acks_.front();
+    if (static_cast<uint8_t>(ack_clock_ - f.ack_delayed_at) <= kMaxAckDelay) break;
+    delayed_acks_.pop_front();
+    turn.push_back(f);
+  }
+  while (!pending_.empty()) {
+    TcpFlow& f = pending_.front();
+    pending_.pop_front();
+    f.is_ack_delayed = !f.is_stalled && tcp::may_ride(f.tcb);
+    f.ack_delayed_at = ack_clock_;
+    (f.is_ack_delayed ? delayed_acks_ : turn).push_back(f);
+  }
+  transmit_all(turn, now);
+}
+
+/// Those that are not done after their turn wait for the next poll.
+void TcpOutput::transmit_all(Waiting& flows, Instant now) noexcept {
+  if (flows.empty()) return;
+  const bool is_batch = &flows.front() != &flows.back() || hub().doorbells.is_amid_answers();
+  if (is_batch) hub().doorbells.begin_batch();
+  while (!flows.empty()) {
+    TcpFlow& f = flows.front();
+    flows.pop_front();
+    if (!transmit(f, SendBy::kTurn, now)) want(f);
+    if (f.owner == nullptr && f.listener == kNoListener && !f.notify_hook.is_linked()) [[unlikely]]
+      hub().tcp.orphan_effects(f, now);
+    hub().doorbells.ring_if_many();
+  }
+  if (is_batch) hub().doorbells.end_batch(now);
+}
+
+void TcpOutput::retry_stalled(Instant now) noexcept {
+  stalled_retried_ = now;
+  for (TcpFlow& f : stalled_) f.is_stalled = false;
+  pending_.splice(pending_.end(), stalled_);
+  if (!pending_.empty()) flush(now);
+}
+
+void TcpOutput::retry_stalled_if_due(Instant now) noexcept {
+  if (now - stalled_retried_ >= kRetryStalled) retry_stalled(now);
+}
+
+Instant TcpOutput::deadline(Instant now) const noexcept {
+  if (!pending_.empty()) return now;
+  Instant d = Instant::never();
+  if (!stalled_.empty()) d = std::min(d, stalled_retried_ + kRetryStalled);
+  if (!delayed_acks_.empty()) d = std::min(d, now + hub().config.helper_grace);
+  return d;
+}
+
+}  // namespace vireo

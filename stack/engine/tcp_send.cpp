@@ -1,0 +1,92 @@
+// The program's bytes on their way into the send buffer and out; the short ways are direct.cpp's.
+#include <algorithm>
+
+#include "stack/engine/hub.h"
+#include "stack/tcp/held.h"
+
+namespace vireo {
+namespace {
+
+/// Of what one write gives, so much at a time: what transmit() sends in one turn, with Ethernet's
+/// segments.
+constexpr size_t kPiece = size_t{64} * 1460;
+
+}  // namespace
+
+size_t TcpFlows::send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
+  if (data.size() == 1 && !more) [[likely]] {
+    const iovec& v = data[0];
+    if (send_lone(f, v, now)) [[likely]]
+      return v.iov_len;
+    hub().deferred.finish_if_left();
+    if (send_next(f, v, now)) return v.iov_len;
+    if (hold(f, v)) return v.iov_len;
+  }
+  return queue(f, data, more, now);
+}
+
+size_t TcpFlows::queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
+  // Several pieces count as a large one; a long write's pieces are no writes that follow each
+  // other.
+  const size_t bytes = data.size() == 1 ? data[0].iov_len : f.tcb.mss;
+  const bool is_corked = hub().doorbells.corked() != nullptr;
+  const SendBy by = is_corked || more || is_small(f.tcb, bytes) ? SendBy::kCall : SendBy::kWrite;
+  const bool is_uncorked = is_corked && hub().doorbells.pass_cork(f, bytes, more, now);
+  const size_t n =
+      bytes > kPiece ? send_pieces(f, data[0], more, now) : send_piece(f, data, more, by, now);
+  // Whatever this took, it was no pause of the program's. With each doorbell of one that only sends
+  // comes a look at its ACKs: it fills the window many times sooner than by segments of its own.
+  if (is_uncorked && hub().doorbells.is_back_to_back(f)) {
+    sent_at_poll_ = hub().stats.tx_bytes.get();
+    hub().turn.poll(now);
+  }
+  waited(f);
+  return n;
+}
+
+/// A long write leaves in pieces: each is on its way while the next is copied, and the frames that
+/// the ACKs of the first have freed, which are in the cache, hold the last. A piece ends where a
+/// segment does.
+size_t TcpFlows::send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept {
+  const tcp::Tcb& t = f.tcb;
+  size_t done = 0;
+  while (done < all.iov_len && (done == 0 || tcp::can_send(t))) {
+    const size_t most = std::max<size_t>(kPiece, 2 * t.mss);
+    const size_t whole = most - most % t.mss - (t.snd_end - t.snd_nxt) % t.mss;
+    const iovec piece{static_cast<std::byte*>(all.iov_base) + done,
+                      std::min(all.iov_len - done, whole)};
+    const size_t n = send_piece(f, {&piece, 1}, more, SendBy::kCall, now);
+    done += n;
+    if (n != piece.iov_len) break;
+  }
+  return done;
+}
+
+size_t TcpFlows::send_piece(TcpFlow& f, std::span<const iovec> data, bool more, SendBy by,
+                            Instant now) noexcept {
+  const size_t n = tcp::append(f.tcb, data, more, now);
+  if (n != 0) {
+    progress(f, by, now);
+    // Where a segment waits for the window, they may have opened that.
+    if (has_sent_much() || tcp::unsent_bytes(f.tcb) >= f.tcb.mss) look_for_acks(f, now);
+  }
+  return n;
+}
+
+/// Between two sends, so that who only sends comes to poll before its buffer is full, which may be
+/// megabytes later: the ACKs of what it sent free frames that are still in the cache, and nobody
+/// else needs to wake for them.
+[[gnu::noinline]] void TcpFlows::look_for_acks(const TcpFlow& f, Instant now) noexcept {
+  sent_at_poll_ = hub().stats.tx_bytes.get();
+  hub().turn.poll_to_return(now, PollOf::kCall);
+  waited(f);
+}
+
+void TcpFlows::progress(TcpFlow& f, SendBy by, Instant now) noexcept {
+  if (f.pending_hook.is_linked() && tcp::may_ride(f.tcb)) return;  // its turn comes
+  if (!hub().output.transmit(f, by, now)) hub().output.want(f);
+}
+
+void TcpFlows::waited(const TcpFlow& f) noexcept { hub().doorbells.waited(f); }
+
+}  // namespace vireo

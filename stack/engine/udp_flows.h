@@ -1,0 +1,98 @@
+// UDP flows: datagrams in by key, datagrams out by the egress of the last destination.
+//
+// Owner: Hub. Guard: the engine's lock.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "core/carriage.h"
+#include "core/slab.h"
+#include "stack/engine/flow.h"
+#include "stack/engine/next_hops.h"
+
+namespace vireo {
+
+struct Hub;
+
+class UdpFlows {
+ public:
+  // ---- life (udp_flows.cpp)
+  /// Receives datagrams for `local` (wildcards allowed), from `remote` only if its port is set.
+  Carried<UdpFlow*> open(const Endpoint& local, const Endpoint& remote, bool v6only, void* owner,
+                         SocketStats& stats, IfIndex device = {});
+  void close(UdpFlow& f);
+  void close_all() {
+    flows_.for_each([&](UdpFlow& u) { close(u); });
+  }
+  /// Further local keys for a flow: a multicast group.
+  Carried<void> join(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
+  /// `ifindex`: as it was joined by. Other memberships of the same group stay.
+  void leave(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
+  /// SO_BINDTODEVICE anew: as PassiveOpen::hear_by().
+  Carried<void> hear_by(UdpFlow& u, IfIndex device);
+
+  // ---- send (udp_send.cpp; the short ways: plain.cpp, direct.h)
+  /// Sends one datagram from `src` by `route`. Errors: EMSGSIZE above the path MTU, EAGAIN ring
+  /// full, ENOBUFS pool empty, EHOSTUNREACH no way of ours, or the neighbour is not known yet: the
+  /// kernel knows one, or says why not. It keeps datagrams until the neighbour answers (arp(7)),
+  /// as many of a neighbour's as unres_qlen_bytes says, be their socket closed by then or not.
+  Result<void> send(UdpFlow& f, const Route& route, const Endpoint& src, const Endpoint& dst,
+                    std::span<const iovec> data, Doorbell bell, Instant now) noexcept;
+  /// As above to the egress kept in the flow, if `dst` is the same and nothing changed since;
+  /// ENOENT: ask NextHops::route() first.
+  Result<void> send_cached(UdpFlow& f, const Endpoint& dst, std::span<const iovec> data,
+                           Doorbell bell, Instant now) noexcept;
+  /// One piece that fits a frame, to f.egress_to. @return false: nothing was done, ask
+  /// send_cached().
+  bool send_datagram(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
+  /// As a part of the caller, by stack/engine/direct.h, where the headers are plain.
+  bool send_datagram_here(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
+
+  // ---- receive (udp_flows.cpp)
+  /// Room in the receive buffer for what costs so much. As Linux: an empty queue takes any one
+  /// datagram. @return false: there is none, and the datagram is lost.
+  bool take_room(UdpFlow& u, uint32_t cost) const noexcept {
+    if (!has_room(u, cost)) [[unlikely]] {
+      u.stats->rx_drops.add();
+      return false;
+    }
+    u.queue_truesize += cost;
+    return true;
+  }
+  void deliver(UdpFlow& u, PacketChain packet) noexcept;
+  /// Of a group's members, those that hear what came by `device` get a copy each, and the last of
+  /// them the frame itself. @return false: there is none, and the packet is still there.
+  bool deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex device,
+                         PacketChain& packet) noexcept;
+  /// A datagram was taken from f.queue.
+  static void received(UdpFlow& f, const PacketBuf& p) noexcept {
+    f.queue_truesize -= std::min(f.queue_truesize, truesize(p));
+  }
+
+  const Slab<UdpFlow>& slab() const noexcept { return flows_; }
+  Slab<UdpFlow>& slab() noexcept { return flows_; }
+  std::span<UdpFlow* const> bound() const noexcept { return bound_; }
+  uint32_t size() const noexcept { return flows_.size(); }
+  template <class F>
+  void for_each(F&& fn) {
+    flows_.for_each(fn);
+  }
+
+ private:
+  struct Datagram;
+
+  bool has_room(const UdpFlow& u, uint32_t cost) const noexcept;
+  bool keep(UdpFlow& u, PacketChain packet) noexcept;
+  Result<void> refresh_egress(UdpFlow& u, Instant now) noexcept;
+  Result<void> make_datagram(std::span<const iovec> data, Datagram& d) noexcept;
+  Result<void> emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept;
+  void count_sent(UdpFlow& u, size_t head, size_t payload) noexcept;
+
+  Hub& hub() const noexcept;
+  Slab<UdpFlow> flows_;
+  std::vector<UdpFlow*> bound_;
+};
+
+}  // namespace vireo
