@@ -12,10 +12,10 @@
 #include <numeric>
 #include <vector>
 
-#include "dev/mem/mem_link.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/process.h"
 #include "stack/wire/parse.h"
+#include "tests/apparatus/mem/mem_link.h"
 #include "tests/scale/meters.h"
 #include "tests/scale/steps.h"
 #include "tests/unit/engine/host.h"
