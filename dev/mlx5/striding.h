@@ -82,7 +82,6 @@ class Striding {
   }
   uint32_t place_of(uint32_t stride) const { return stride & places_; }
   /// Strides from this one to the element's end.
-  uint32_t rest_of_element(uint32_t stride) const { return runs.frames() - place_of(stride); }
 
   uint32_t few = 0;         ///< strides posted, a run at least: below, packets are copied
   uint32_t most_stuck = 0;  ///< frames: above, too, so that runs come back whole

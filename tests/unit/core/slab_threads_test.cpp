@@ -6,44 +6,9 @@
 #include <vector>
 
 #include "core/slab.h"
-#include "core/spsc.h"
 
 namespace vireo {
 namespace {
-
-TEST(SpscRing, FullEmptyAndOrder) {
-  SpscRing<std::unique_ptr<int>> r(3);
-  EXPECT_EQ(r.capacity(), 4U);
-  EXPECT_TRUE(r.empty());
-  for (int lap = 0; lap < 5; ++lap) {
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(r.push(std::make_unique<int>(i)));
-    auto extra = std::make_unique<int>(9);
-    ASSERT_FALSE(r.push(std::move(extra)));
-    ASSERT_NE(extra, nullptr) << "refused, not taken";
-    EXPECT_EQ(r.size(), 4U);
-    for (int i = 0; i < 4; ++i) {
-      std::unique_ptr<int> p;
-      ASSERT_TRUE(r.pop(p));
-      EXPECT_EQ(*p, i);
-    }
-    EXPECT_EQ(r.front(), nullptr);
-  }
-}
-
-TEST(SpscRing, TwoThreadsKeepOrder) {
-  constexpr uint64_t kItems = 300000;
-  SpscRing<uint64_t> r(64);
-  std::jthread producer([&] {
-    for (uint64_t i = 0; i < kItems; ++i)
-      while (!r.push(i * 3)) std::this_thread::yield();
-  });
-  for (uint64_t i = 0; i < kItems; ++i) {
-    uint64_t v = 0;
-    while (!r.pop(v)) std::this_thread::yield();
-    ASSERT_EQ(v, i * 3);
-  }
-  EXPECT_TRUE(r.empty());
-}
 
 // Readers look objects up by handle while the owner frees and reuses them: memory stays an object,
 // and a look-up that succeeds never shows another life's value together with a generation that is
