@@ -19,7 +19,7 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       pool_(pool),
       shape_(shape),
       arena_lkey_(context->arena_lkey()),
-      inline_lengths_(inline_bytes < Sq::kLeastInline ? 0 : inline_bytes - Sq::kLeastInline + 1),
+      inline_lengths_(inline_bytes < Sq::kMinInline ? 0 : inline_bytes - Sq::kMinInline + 1),
       rx_room_(pool.frame_bytes() - PacketPool::kHeadroom),
       checksums_(shape.checksums ? MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM : 0),
       received_(rings.received),
@@ -31,7 +31,7 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       clock_(clock),
       sq_(rings.pair, pair.get()->qp_num),
       sent_(rings.sent),
-      in_flight_(shape.tx_slots, verbs::QueueShape::kMostSegments),
+      in_flight_(shape.tx_slots, verbs::QueueShape::kMaxSegments),
       until_signal_(shape.signal_every),
       pair_(std::move(pair)),
       striding_(std::move(striding)),
@@ -280,8 +280,8 @@ void Mlx5Queue::signal() noexcept {
 
 /// Head inline, body where it is.
 inline bool Mlx5Queue::can_lie(const TxFrame& frame) const noexcept {
-  constexpr size_t kMostHead = 256;
-  bool can = frame.head.size() >= Sq::kLeastInline && frame.head.size() <= kMostHead &&
+  constexpr size_t kMaxHead = 256;
+  bool can = frame.head.size() >= Sq::kMinInline && frame.head.size() <= kMaxHead &&
              frame.body.size() < shape_.tx_segments;
   for (const PacketSlice& s : frame.body)
     can &= static_cast<size_t>(s.packet->frame - arena_.data()) < arena_.size();
@@ -313,7 +313,7 @@ bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   auto total = static_cast<uint32_t>(frame.head.size());
   for (const PacketSlice& s : frame.body) total += s.length;
   // One comparison for both ends: shorter ones wrap around.
-  if (total - Sq::kLeastInline < inline_lengths_ && frame.mss == 0) {
+  if (total - Sq::kMinInline < inline_lengths_ && frame.mss == 0) {
     put_inline(frame, total);
   } else if (can_lie(frame)) {
     put_pointers(frame);
@@ -329,7 +329,7 @@ bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
 bool Mlx5Queue::find_credit() noexcept {
   if (!device_.is_usable()) return false;
   credit_ = std::min({shape_.tx_slots - in_flight_.frames(), sq_.room(in_flight_.freed_blocks()),
-                      in_flight_.room() / verbs::QueueShape::kMostSegments});
+                      in_flight_.room() / verbs::QueueShape::kMaxSegments});
   return credit_ > 0;
 }
 
@@ -344,18 +344,17 @@ inline void Mlx5Queue::put_inline(const TxFrame& frame, uint32_t total) noexcept
 /// Copied tightly into fresh frames, behind what must be inline. @return false: there are not
 /// enough of them.
 bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
-  const uint32_t frame_bytes = pool_.frame_bytes(),
-                 rest = total - std::min(total, Sq::kLeastInline);
+  const uint32_t frame_bytes = pool_.frame_bytes(), rest = total - std::min(total, Sq::kMinInline);
   const uint32_t n = (rest + frame_bytes - 1) / frame_bytes;
   VIREO_ASSERT(n < shape_.tx_segments);  // longer than the MTU the caps told
   if (pool_.ready_count() < n) return false;
-  constexpr uint32_t kBefore = (Sq::kInlineAt + Sq::kLeastInline) / Sq::kOctoword;
-  static_assert((Sq::kInlineAt + Sq::kLeastInline) % Sq::kOctoword == 0);
+  constexpr uint32_t kBefore = (Sq::kInlineAt + Sq::kMinInline) / Sq::kOctoword;
+  static_assert((Sq::kInlineAt + Sq::kMinInline) % Sq::kOctoword == 0);
   std::byte* const wqe = sq_.claim(kBefore + n);
   auto* seg = reinterpret_cast<mlx5_wqe_data_seg*>(wqe + kBefore * Sq::kOctoword);
   std::byte* to = wqe + Sq::kInlineAt;
-  std::memset(to, 0, Sq::kLeastInline);  // a wire pads short frames anyway
-  uint32_t room = Sq::kLeastInline, left = rest;
+  std::memset(to, 0, Sq::kMinInline);  // a wire pads short frames anyway
+  uint32_t room = Sq::kMinInline, left = rest;
   const auto append = [&](const std::byte* from, size_t length) {
     while (length > 0) {
       if (room == 0) {
@@ -376,7 +375,7 @@ bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
   };
   append(frame.head.data(), frame.head.size());
   for (const PacketSlice& s : frame.body) append(s.packet->frame + s.at, s.length);
-  sq_.finish(wqe, MLX5_OPCODE_SEND, kBefore + n, checksums_, 0, Sq::kLeastInline);
+  sq_.finish(wqe, MLX5_OPCODE_SEND, kBefore + n, checksums_, 0, Sq::kMinInline);
   note_put(false);
   return true;
 }

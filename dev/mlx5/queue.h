@@ -113,7 +113,7 @@ class Mlx5Queue final : public Queue {
   PacketPool& pool_;
   const verbs::QueueShape shape_;
   const uint32_t arena_lkey_;
-  const uint32_t inline_lengths_;  ///< of frames that lie inline, from Sq::kLeastInline on
+  const uint32_t inline_lengths_;  ///< of frames that lie inline, from Sq::kMinInline on
   const uint32_t rx_room_;         ///< bytes of a frame that a packet may fill
   const uint8_t checksums_;
 

@@ -15,7 +15,7 @@
 namespace vireo::verbs {
 
 struct QueueShape {
-  static constexpr uint32_t kMostSegments = 16;
+  static constexpr uint32_t kMaxSegments = 16;
   uint32_t rx_slots, rx_segments, tx_slots, tx_segments, signal_every, refill;
   bool checksums;
 };

@@ -21,12 +21,12 @@ class Reassembly {
  public:
   static constexpr Duration kExpiryV4 = Duration::s(30);
   static constexpr Duration kExpiryV6 = Duration::s(60);
-  static constexpr unsigned kPackets = 64;       ///< that may be incomplete at once
-  static constexpr unsigned kOfOneSource = 32;   ///< of them; with more, its own oldest ends
-  static constexpr uint32_t kMostBuffers = 256;  ///< of one: 64 KiB in 296-byte packets
+  static constexpr unsigned kPackets = 64;      ///< that may be incomplete at once
+  static constexpr unsigned kOfOneSource = 32;  ///< of them; with more, its own oldest ends
+  static constexpr uint32_t kMaxBuffers = 256;  ///< of one: 64 KiB in 296-byte packets
   /// What is not complete when so many others have begun is of a packet whose id came round
   /// (Linux: ipfrag_max_dist, by peer).
-  static constexpr uint64_t kMostBetween = 1024;
+  static constexpr uint64_t kMaxBetween = 1024;
 
   /// `most_buffers`: of all together.
   explicit Reassembly(uint32_t most_buffers) noexcept : most_buffers_(most_buffers) {}

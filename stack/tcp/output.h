@@ -88,12 +88,12 @@ inline void attach(PacketBuf* b, uint64_t skip, uint32_t length, Plan& p) {
 
 // ---- after: it left
 
-constexpr Duration kLeastDelay = Duration::ms(1);  ///< of an ACK that may wait, but for delack_max
-constexpr unsigned kMostPatience = 7;              ///< Tcb::ack_patience
+constexpr Duration kMinDelay = Duration::ms(1);  ///< of an ACK that may wait, but for delack_max
+constexpr unsigned kMaxPatience = 7;             ///< Tcb::ack_patience
 
 /// So long, at least, an ACK waits for the program's answer.
 inline Duration least_ack_delay(unsigned patience) {
-  return Duration::ns(kLeastDelay.ns() << patience);
+  return Duration::ns(kMinDelay.ns() << patience);
 }
 
 /// Data leaves: an answer within the time of a delayed ACK, whether or not that was still owed
@@ -107,8 +107,8 @@ inline void note_answer(Tcb& t, Instant now) {
   t.interactive = true;
   unsigned patience = 0;
   while (least_ack_delay(patience) <= took) ++patience;
-  const bool may = patience <= kMostPatience && least_ack_delay(patience) <= t.config->delack_max;
-  t.ack_patience = (may ? patience : 0) & kMostPatience;
+  const bool may = patience <= kMaxPatience && least_ack_delay(patience) <= t.config->delack_max;
+  t.ack_patience = (may ? patience : 0) & kMaxPatience;
 }
 
 /// Its payload, of the descriptor next(); `mss` is a full segment's.

@@ -21,8 +21,8 @@ class Pacer {
   Instant next() const { return next_; }
   void spend(uint32_t bytes, uint64_t rate, Instant now) {
     const auto time = static_cast<unsigned __int128>(bytes) * 1'000'000'000 / rate;
-    constexpr uint64_t kMost = 3'600'000'000'000;
-    const auto wait = static_cast<int64_t>(std::min<unsigned __int128>(time, kMost));
+    constexpr uint64_t kMax = 3'600'000'000'000;
+    const auto wait = static_cast<int64_t>(std::min<unsigned __int128>(time, kMax));
     next_ = std::max(next_, now - kCredit) + Duration::ns(wait);
   }
 

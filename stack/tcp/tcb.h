@@ -80,7 +80,7 @@ struct Tcb {
   uint8_t rcv_wscale = 0;          ///< shift of windows we send
   uint8_t acks_due = 0;            ///< bare ACKs owed now; more than one only for duplicates
   uint8_t quick_acks : 5 = 0;      ///< segments still acknowledged at once
-  uint8_t ack_patience : 3 = 0;    ///< doublings of kLeastDelay, up to delack_max: note_answer()
+  uint8_t ack_patience : 3 = 0;    ///< doublings of kMinDelay, up to delack_max: note_answer()
   uint16_t rcv_mss = 0;            ///< largest payload seen: what "a full segment" is
 
   // ---- lines 1, 2: send

@@ -91,7 +91,7 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
 }
 
 /// A window probe's answer has at least this long (Linux TCP_TIMEOUT_MIN, two jiffies).
-constexpr Duration kLeastProbeWait = Duration::ms(2);
+constexpr Duration kMinProbeWait = Duration::ms(2);
 
 Effects on_persist_timer(Tcb& t, Instant now) {
   // A peer that acknowledges probes may keep its window shut for ever (RFC 1122 §4.2.2.17).
@@ -110,7 +110,7 @@ Effects on_persist_timer(Tcb& t, Instant now) {
   back_off(t);
   // Be the user timeout over before it, too.
   t.rtx_at = std::max(clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, most)),
-                      now + kLeastProbeWait);
+                      now + kMinProbeWait);
   return Effects::kTransmit;
 }
 

@@ -45,7 +45,7 @@ class PlainIp {
   unsigned read(const std::byte* frame, size_t bytes) noexcept {
     frame_ = frame;
     constexpr EtherType kType = kV6 ? EtherType::kIpv6 : EtherType::kIpv4;
-    if (bytes < kL4At + kLeastL4 || raw16(12) != be16(static_cast<uint16_t>(kType)).raw()) return 0;
+    if (bytes < kL4At + kMinL4 || raw16(12) != be16(static_cast<uint16_t>(kType)).raw()) return 0;
     if constexpr (kV6) {
       if ((static_cast<uint8_t>(frame_[14]) >> 4) != 6) return 0;
       l4_bytes_ = word16(18);
@@ -94,7 +94,7 @@ class PlainIp {
   static constexpr unsigned kEthernet = sizeof(EthernetHeader);
   static constexpr unsigned kL4At = kEthernet + (kV6 ? sizeof(Ipv6Header) : sizeof(Ipv4Header));
   static constexpr unsigned kAddressesAt = kV6 ? 22 : 26;
-  static constexpr unsigned kLeastL4 = 8;  ///< a UDP header
+  static constexpr unsigned kMinL4 = 8;  ///< a UDP header
 
   uint32_t raw32(size_t at) const noexcept { return checksum::detail::load<uint32_t>(frame_ + at); }
   uint64_t raw64(size_t at) const noexcept { return checksum::detail::load<uint64_t>(frame_ + at); }

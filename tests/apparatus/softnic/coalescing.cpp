@@ -41,7 +41,7 @@ bool Coalescing::is_fit(std::span<const std::byte> frame, const Headers& h, bool
       (header != kStamped ||
        std::memcmp(frame.data() + h.l4_at + kBareHeader, kStampOption, sizeof kStampOption) != 0))
     return false;
-  return (flags_of(frame, h) & ~kPsh) == kAck && h.l4_bytes >= header + kLeastPayload &&
+  return (flags_of(frame, h) & ~kPsh) == kAck && h.l4_bytes >= header + kMinPayload &&
          frame.size() <= most_;
 }
 

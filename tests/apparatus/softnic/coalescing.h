@@ -20,9 +20,9 @@ namespace vireo::softnic {
 class Coalescing {
  public:
   static constexpr uint32_t kCountsFromEthernet = 1;  ///< what a packet's greatest length covers
-  static constexpr uint32_t kLeastPayload = 64;
+  static constexpr uint32_t kMinPayload = 64;
   static constexpr uint32_t kPeriodsUs[] = {8, 16, 32, 1024};
-  static constexpr size_t kMostSessions = 4;
+  static constexpr size_t kMaxSessions = 4;
 
   struct Session {
     std::vector<std::byte> bytes;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kIndexMask = 0xffffff;
 constexpr uint8_t kCompressed = 3;  // of the two format bits
-constexpr size_t kMostTogether = 64;
+constexpr size_t kMaxTogether = 64;
 
 uint8_t syndrome(ibv_wc_status s) {
   switch (s) {
@@ -125,7 +125,7 @@ bool CompletionRing::write(const Cqe& e) {
     put(c, 0);
     return true;
   }
-  if (!held_.empty() && (held_.size() == kMostTogether || !alike(held_.front().cqe, c))) flush();
+  if (!held_.empty() && (held_.size() == kMaxTogether || !alike(held_.front().cqe, c))) flush();
   held_.push_back({c});
   return true;
 }

@@ -25,7 +25,7 @@ using namespace vireo::softnic;
 
 namespace {
 
-constexpr uint32_t kMostWr = 32'768;  // libvma takes 16,000 of them for granted
+constexpr uint32_t kMaxWr = 32'768;  // libvma takes 16,000 of them for granted
 
 Nic& nic_of(ibv_device* d) { return *static_cast<Nic*>(d); }
 
@@ -36,7 +36,7 @@ ibv_device_attr attributes(const Nic& n) {
   a.max_mr_size = UINT64_MAX;
   a.page_size_cap = 4096;
   a.max_qp = 1024;
-  a.max_qp_wr = kMostWr;
+  a.max_qp_wr = kMaxWr;
   a.device_cap_flags = IBV_DEVICE_RAW_IP_CSUM | IBV_DEVICE_MANAGED_FLOW_STEERING |
                        IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
                        IBV_DEVICE_CURR_QP_STATE_MOD;
@@ -61,7 +61,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   a.orig_attr = attributes(*of(context).nic);
   a.device_cap_flags_ex = a.orig_attr.device_cap_flags;
   if (!lacks("tso")) {
-    a.tso_caps.max_tso = kMostSegmented;
+    a.tso_caps.max_tso = kMaxSegmented;
     a.tso_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
   }
   if (!lacks("checksums")) a.raw_packet_caps = IBV_RAW_PACKET_CAP_IP_CSUM;

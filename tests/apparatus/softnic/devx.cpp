@@ -77,7 +77,7 @@ int query_capabilities(const Command& in, Reply& out) {
     out.set(kAt + 3, 1, 1);  // also of segments with PSH
     out.set(kAt + 4, 1, 1);  // also with timestamps
     out.set(kAt + 5, 2, Coalescing::kCountsFromEthernet);
-    out.set(kAt + 0x50, 16, Coalescing::kLeastPayload);
+    out.set(kAt + 0x50, 16, Coalescing::kMinPayload);
     for (size_t i = 0; i < std::size(Coalescing::kPeriodsUs); ++i)
       out.set(kAt + 0x180 + i * 32, 32, Coalescing::kPeriodsUs[i]);
   }

@@ -23,8 +23,8 @@ extern "C" int __sigaction(int number, const struct sigaction* now, struct sigac
 namespace vireo::softnic {
 namespace {
 
-constexpr size_t kMost = 64;
-std::atomic<DoorbellPage*> g_pages[kMost];  ///< that are watched; pairs with the handler's look
+constexpr size_t kMax = 64;
+std::atomic<DoorbellPage*> g_pages[kMax];  ///< that are watched; pairs with the handler's look
 struct sigaction g_before;
 
 void refused(int number, siginfo_t* info, void* context) {

@@ -10,7 +10,7 @@
 namespace vireo::softnic {
 namespace {
 
-constexpr uint32_t kMostTag = 0xffffff;  // a completion has 24 bits for it
+constexpr uint32_t kMaxTag = 0xffffff;  // a completion has 24 bits for it
 
 /// True if `value` and `want` agree in the bits of `mask`.
 template <class T>
@@ -205,7 +205,7 @@ std::expected<Flow*, int> FlowTable::add(Qp& qp, const ibv_flow_attr& attr) {
     if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_DROP) {
       flow->drops = true;
     } else if (spec.hdr.type == IBV_FLOW_SPEC_ACTION_TAG) {
-      if (spec.flow_tag.tag_id > kMostTag) return std::unexpected(EINVAL);
+      if (spec.flow_tag.tag_id > kMaxTag) return std::unexpected(EINVAL);
       flow->tag = spec.flow_tag.tag_id;
     } else {
       flow->specs.push_back(spec);

@@ -36,14 +36,14 @@ bool asks_vlan(const Flow& flow);
 
 /// The receivers of one frame.
 struct Receivers {
-  static constexpr size_t kMost = 16;  ///< copies of one frame; more are not delivered
-  Qp* qp[kMost] = {};
-  uint32_t tag[kMost] = {};  ///< of the rule that chose it
+  static constexpr size_t kMax = 16;  ///< copies of one frame; more are not delivered
+  Qp* qp[kMax] = {};
+  uint32_t tag[kMax] = {};  ///< of the rule that chose it
   size_t count = 0;
   void add(Qp* q, uint32_t with_tag) {
     for (size_t i = 0; i < count; ++i)
       if (qp[i] == q) return;
-    if (count == kMost) return;
+    if (count == kMax) return;
     tag[count] = with_tag;
     qp[count++] = q;
   }

@@ -14,7 +14,7 @@ using namespace vireo::softnic;
 
 namespace {
 
-constexpr uint32_t kMostCompressed = 64;
+constexpr uint32_t kMaxCompressed = 64;
 
 std::nullptr_t refuse(int error) {
   errno = error;
@@ -80,14 +80,14 @@ int softnic_mlx5_query_device(ibv_context*, mlx5dv_context* out) {
   out->flags = MLX5DV_CONTEXT_FLAGS_CQE_V1;
   out->comp_mask = 0;
   if ((asked & MLX5DV_CONTEXT_MASK_CQE_COMPRESION) != 0) {
-    out->cqe_comp_caps = {kMostCompressed, MLX5DV_CQE_RES_FORMAT_HASH};
+    out->cqe_comp_caps = {kMaxCompressed, MLX5DV_CQE_RES_FORMAT_HASH};
     out->comp_mask |= MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
   }
   if ((asked & MLX5DV_CONTEXT_MASK_STRIDING_RQ) != 0 && !lacks("striding")) {
     using R = StridingRing;
-    out->striding_rq_caps = {R::kLeastBytes, R::kMostBytes,
-                             lacks("shortruns") ? R::kLeastStridesOfOld : R::kLeastStrides,
-                             R::kMostStrides, 1U << IBV_QPT_RAW_PACKET};
+    out->striding_rq_caps = {R::kMinBytes, R::kMaxBytes,
+                             lacks("shortruns") ? R::kMinStridesOfOld : R::kMinStrides,
+                             R::kMaxStrides, 1U << IBV_QPT_RAW_PACKET};
     out->comp_mask |= MLX5DV_CONTEXT_MASK_STRIDING_RQ;
   }
   if ((asked & MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE) != 0) {

@@ -26,7 +26,7 @@
 namespace vireo::softnic {
 
 /// Payload of one IBV_WR_TSO.
-inline constexpr uint32_t kMostSegmented = 65'536;
+inline constexpr uint32_t kMaxSegmented = 65'536;
 
 /// Faults that a test has ordered.
 struct Faults {

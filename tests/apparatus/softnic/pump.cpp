@@ -23,7 +23,7 @@ namespace {
 
 std::atomic<bool> g_by_hand{false}, g_each_doorbell{true}, g_refused{false};
 std::atomic<bool> g_has_thread{false};
-constexpr long kMostRestNs = 1'000'000;  // new rings tell nobody
+constexpr long kMaxRestNs = 1'000'000;  // new rings tell nobody
 
 void sleep_ns(long ns) {
   const timespec t{0, ns};
@@ -107,7 +107,7 @@ bool has_word_or_none(Nic* n) {
   Bells bells;
   for (bool told = false;;) {
     bells.clear();
-    Port::Rest rest{kMostRestNs};
+    Port::Rest rest{kMaxRestNs};
     if (!g_by_hand.load(std::memory_order_relaxed)) {
       const auto nics = every_device();
       const bool by_word = std::all_of(nics.begin(), nics.end(), has_word_or_none);

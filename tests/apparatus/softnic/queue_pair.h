@@ -118,7 +118,7 @@ inline void Qp::give_rings() {
   direct = std::make_unique<DirectRings>(std::bit_ceil(std::max(1U, init.cap.max_send_wr) * each),
                                          std::bit_ceil(std::max(1U, init.cap.max_recv_wr)),
                                          std::max(1U, init.cap.max_recv_sge));
-  sends = WorkRing<SendRequest>(1, SendRing::kMostSegments, SendRing::kMostBytes);
+  sends = WorkRing<SendRequest>(1, SendRing::kMaxSegments, SendRing::kMaxBytes);
   receives = WorkRing<ReceiveRequest>(1, std::bit_ceil(std::max(1U, init.cap.max_recv_sge)), 0);
 }
 

@@ -220,7 +220,7 @@ bool Port::collect(Qp& qp, std::span<const std::byte> frame, const Headers& h, b
     }
     hand_over(qp, at);
   }
-  if (c.sessions().size() == Coalescing::kMostSessions) hand_over(qp, 0);
+  if (c.sessions().size() == Coalescing::kMaxSessions) hand_over(qp, 0);
   // Each may grow to its most, with as much filler before it.
   (void)wq.ring.look(wq, memory);
   const uint64_t wanted = (c.sessions().size() + 1) * 2 * wq.ring.strides_for(c.most());

@@ -11,7 +11,7 @@
 namespace vireo::softnic {
 namespace {
 constexpr uint32_t kFraming = 22;  // Ethernet header and two VLAN tags
-constexpr uint32_t kShortest = 14;
+constexpr uint32_t kMin = 14;
 }  // namespace
 
 int Port::post(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad) {
@@ -200,9 +200,8 @@ Port::Sent Port::transmit(Qp& qp, SendRequest& r) {
     }
     bytes += sge[i].length;
   }
-  if (bytes < kShortest || bytes > mtu_ + kFraming) {
-    broken_rule("send: a frame of %u bytes; the port takes %u to %u", bytes, kShortest,
-                mtu_ + kFraming);
+  if (bytes < kMin || bytes > mtu_ + kFraming) {
+    broken_rule("send: a frame of %u bytes; the port takes %u to %u", bytes, kMin, mtu_ + kFraming);
     complete_send(qp, r, IBV_WC_LOC_LEN_ERR);
     return Sent::kFailed;
   }
@@ -238,7 +237,7 @@ Port::Sent Port::transmit_segments(Qp& qp, SendRequest& r) {
     payload_.insert(payload_.end(), from, from + sge[i].length);
   }
   const std::span<const std::byte> header(qp.sends.bytes_of(r), r.inline_bytes);
-  if (payload_.size() > kMostSegmented || header.size() + r.mss > mtu_ + kFraming) {
+  if (payload_.size() > kMaxSegmented || header.size() + r.mss > mtu_ + kFraming) {
     broken_rule("send: IBV_WR_TSO of %zu bytes in segments of %u", payload_.size(), r.mss);
     complete_send(qp, r, IBV_WC_LOC_LEN_ERR);
     return Sent::kFailed;

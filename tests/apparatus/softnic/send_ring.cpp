@@ -164,9 +164,9 @@ bool SendRing::decode(Qp& qp, unsigned octowords) {
   }
   r.inline_bytes = be16toh(eth.inline_hdr_sz);
   const uint64_t header_at = start + kOctoword + kInlineAt;
-  if (r.inline_bytes < kLeastInline || header_at + r.inline_bytes > end) {
+  if (r.inline_bytes < kMinInline || header_at + r.inline_bytes > end) {
     broken_rule("send queue %u: %u bytes of header inline, at least %u are, in %u octowords",
-                qp.qp_num, r.inline_bytes, kLeastInline, octowords);
+                qp.qp_num, r.inline_bytes, kMinInline, octowords);
     return false;
   }
   std::byte* bytes = qp.sends.bytes_of(r);

@@ -22,10 +22,10 @@ struct Qp;
 
 class SendRing {
  public:
-  static constexpr uint32_t kMostSegments = 64;  ///< of an element: its size has six bits
-  static constexpr uint32_t kMostBytes = 1024;
-  static constexpr uint32_t kBlueFlame = 256;   ///< bytes of one buffer
-  static constexpr uint16_t kLeastInline = 18;  ///< Ethernet and a tag: what ConnectX-4 asks for
+  static constexpr uint32_t kMaxSegments = 64;  ///< of an element: its size has six bits
+  static constexpr uint32_t kMaxBytes = 1024;
+  static constexpr uint32_t kBlueFlame = 256;  ///< bytes of one buffer
+  static constexpr uint16_t kMinInline = 18;   ///< Ethernet and a tag: what ConnectX-4 asks for
 
   /// `record` is the pair's second doorbell record.
   SendRing(uint32_t blocks, __be32& record);

@@ -21,8 +21,8 @@ class MemoryTable;
 class StridingRing {
  public:
   // What devices offer, as powers of two.
-  static constexpr uint32_t kLeastBytes = 6, kMostBytes = 13;
-  static constexpr uint32_t kLeastStrides = 3, kLeastStridesOfOld = 9, kMostStrides = 16;
+  static constexpr uint32_t kMinBytes = 6, kMaxBytes = 13;
+  static constexpr uint32_t kMinStrides = 3, kMinStridesOfOld = 9, kMaxStrides = 16;
 
   /// `segments` of an element, of which the first is used.
   StridingRing(uint32_t entries, uint32_t segments, const mlx5dv_striding_rq_init_attr& shape);

@@ -96,16 +96,16 @@ ibv_wq* create_wq(ibv_context* context, const ibv_wq_init_attr& attr,
   ibv_device_attr limits;
   ibv_query_device(context, &limits);
   const uint32_t least_strides =
-      lacks("shortruns") ? StridingRing::kLeastStridesOfOld : StridingRing::kLeastStrides;
+      lacks("shortruns") ? StridingRing::kMinStridesOfOld : StridingRing::kMinStrides;
   const auto is_in = [](uint32_t v, uint32_t least, uint32_t most) {
     return v >= least && v <= most;
   };
   if (attr.pd == nullptr || attr.cq == nullptr ||
       !is_in(attr.max_wr, 1, static_cast<uint32_t>(limits.max_qp_wr)) ||
       attr.max_sge > static_cast<uint32_t>(limits.max_sge) ||
-      !is_in(shape.single_stride_log_num_of_bytes, StridingRing::kLeastBytes,
-             StridingRing::kMostBytes) ||
-      !is_in(shape.single_wqe_log_num_of_strides, least_strides, StridingRing::kMostStrides))
+      !is_in(shape.single_stride_log_num_of_bytes, StridingRing::kMinBytes,
+             StridingRing::kMaxBytes) ||
+      !is_in(shape.single_wqe_log_num_of_strides, least_strides, StridingRing::kMaxStrides))
     return refuse(EINVAL);
   Context& c = of(context);
   const std::lock_guard hold(c.nic->port.lock);

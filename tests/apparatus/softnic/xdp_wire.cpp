@@ -71,13 +71,13 @@ class XdpEnd final : public Wire {
   int open(uint32_t ifindex) {
     const auto failed = [](const auto& result) { return result.error().code; };
     // The device says how many queues there are only once it is open, on memory that it must have.
-    auto arena = Arena::create(size_t{kMostLanes} * kFrames * kFrameBytes, false);
+    auto arena = Arena::create(size_t{kMaxLanes} * kFrames * kFrameBytes, false);
     if (!arena) return failed(arena);
     arena_ = std::move(*arena);
     auto device = open_xdp(IfIndex(ifindex), arena_, {});
     if (!device) return failed(device);
     device_ = std::move(*device);
-    if (device_->caps().queues > kMostLanes) return ENOTSUP;
+    if (device_->caps().queues > kMaxLanes) return ENOTSUP;
     tell_host(*device_, ifindex);
     auto bell = UniqueFd(kernel::epoll_create1(EPOLL_CLOEXEC));
     if (!bell) return errno;
@@ -178,7 +178,7 @@ class XdpEnd final : public Wire {
   }
 
  private:
-  static constexpr uint32_t kMostLanes = 4;
+  static constexpr uint32_t kMaxLanes = 4;
 
   Queue& first() { return *lanes_.front()->queue; }
 
