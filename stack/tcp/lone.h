@@ -8,6 +8,7 @@
 
 #include "core/assert.h"
 #include "core/checksum.h"
+#include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/output.h"
 #include "stack/tcp/recovery.h"
 #include "stack/wire/tcp.h"
@@ -116,7 +117,7 @@ inline void plan_lone(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
   b.answer.expect(wire::segment_numbers(t.rcv_seq(t.rcv_nxt), t.snd_seq(t.snd_end)));
   b.answer_most = 0;
   if (t.lone_out && b.answer.is_set() && t.quick_acks == 0 && !t.config->quickack &&
-      t.config->delack_max >= kMinDelay) [[likely]]
+      t.config->delack_max >= kMinAckDelay) [[likely]]
     b.answer_most = std::min<uint32_t>(t.rcv_mss, static_cast<uint32_t>(t.rcv_adv - t.rcv_nxt));
 }
 

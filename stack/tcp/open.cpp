@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/syn_record.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"

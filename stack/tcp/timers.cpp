@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
 
@@ -144,16 +145,6 @@ void refresh_prediction(Tcb& t) {
   forget_lone(t);
 }
 
-void ack_now(Tcb& t, bool bare) {
-  // Duplicates are counted one by one by a sender without SACK; bounded, for a burst may be long.
-  if (bare) {
-    t.ack_bare = true;
-    if (t.acks_due < 16) ++t.acks_due;
-  } else if (t.acks_due == 0) {
-    t.acks_due = 1;
-  }
-}
-
 void challenge_ack(Tcb& t, Instant now) {
   constexpr uint32_t kIntervalMs = 500;
   const uint32_t ms = timestamp_clock(now, 0);
@@ -247,12 +238,7 @@ Effects on_deadline(Tcb& t, Instant now) {
   Effects e = Effects::kNone;
   forget_lone(t);
   if (t.life_at <= now && (t.orphan || t.state == State::kTimeWait)) return finish(t, 0);
-  if (t.delack_at <= now) {
-    t.delack_at = Instant::never();
-    t.interactive = false;  // nothing was said in time to carry it
-    t.ack_patience = 0;
-    ack_now(t, false);
-  }
+  if (t.delack_at <= now) on_delayed_ack(t);
   if (t.queue.has_ring()) on_queue_deadline(t, now);
   if (t.rtx_at <= now) {
     switch (t.rtx_timer) {

@@ -4,8 +4,8 @@
 // A cookie is Linux's to the bit (since 5.3): SipHash-2-4 of the client's and the server's address.
 // Servers behind one address that have one key, ours and kernels, take each other's. A cookie has
 // no age: it ends with its key, so whoever wants an end to them changes keys, the old one staying
-// as the backup for a while (RFC 7413 §4.1.2). Owner: none (pure functions). Thread: any. Source:
-// RFC 7413 §4.1.2, §5.1; net/ipv4/tcp_fastopen.c.
+// as the backup for a while (RFC 7413 §4.1.2). The client's side: fast_open_client.cpp. Owner: none
+// (pure functions). Thread: any. Source: RFC 7413 §4.1.2, §5.1; net/ipv4/tcp_fastopen.c.
 #pragma once
 
 #include <algorithm>
