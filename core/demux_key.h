@@ -1,5 +1,5 @@
-// A flow as tables compare and hash it: keys that mean the same are the same bytes.
-// Owner: none (values). Thread: any.
+// The key of a flow, in the form that tables compare and hash: equal keys are equal bytes. Owner:
+// none (values). Thread: any.
 #pragma once
 
 #include <cstdint>

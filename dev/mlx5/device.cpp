@@ -1,4 +1,4 @@
-// Opening: what the device must be for its rings to be driven, and what it is else.
+// Opens the device: checks whether its rings can be driven directly, and falls back to dev/verbs.
 #include <algorithm>
 #include <cerrno>
 

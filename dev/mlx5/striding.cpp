@@ -1,4 +1,4 @@
-// The receiving half of a queue that strides.
+// Mlx5Queue's receiving half, where the queue strides.
 #include "dev/mlx5/striding.h"
 
 #include <algorithm>

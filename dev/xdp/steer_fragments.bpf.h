@@ -1,4 +1,4 @@
-// Fragments: where the one that came first went.
+// Steers the fragments of a packet to where the first to come went.
 #pragma once
 
 #include "steer_seldom.bpf.h"

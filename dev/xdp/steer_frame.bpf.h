@@ -1,5 +1,5 @@
-// A frame as the steering program reads it: the parts of headers that it asks for, what it keeps of
-// a frame, and the memory in which keys are made.
+// A frame as the steering program reads it: the header fields that it needs, what it keeps of the
+// frame, and the memory in which it makes keys.
 #pragma once
 
 #include <linux/bpf.h>

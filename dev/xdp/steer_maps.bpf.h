@@ -1,5 +1,5 @@
-// What the steering program looks up: maps of rules, of fragments and of sockets, and tables that
-// the user's side writes in place (steer.cpp).
+// The steering program's maps of rules, fragments and sockets, and the tables that the user's side
+// (steer.cpp) writes in place.
 #pragma once
 
 #include <linux/bpf.h>

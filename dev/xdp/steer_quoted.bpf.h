@@ -1,4 +1,4 @@
-// ICMP errors: where the flow that one quotes goes.
+// Steers an ICMP error to where the flow that it quotes goes.
 #pragma once
 
 #include "steer_seldom.bpf.h"

@@ -1,5 +1,5 @@
-// Whose a flow is: the exact rule first, then that of a local address and port, then that of a port
-// alone, and whether the kernel has a connection of its own there.
+// Finds the rule of a flow: the exact one first, then that of a local address and port, then that
+// of a port alone; and whether the kernel has a connection of its own there.
 #pragma once
 
 #include "steer_frame.bpf.h"

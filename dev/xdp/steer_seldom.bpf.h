@@ -1,5 +1,5 @@
-// The rules again, as a function that the verifier looks at once: for what comes seldom (fragments,
-// ICMP errors). What is asked goes through memory. And where frames of ours go.
+// Finds the rule of what seldom comes (fragments, ICMP errors), by a function that the verifier
+// checks once. Its question goes through memory. Also sends frames to our socket.
 #pragma once
 
 #include "steer_rules.bpf.h"

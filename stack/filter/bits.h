@@ -1,5 +1,5 @@
-// Bytes of which some bits are known: what a register of nf_tables holds when a rule is judged for
-// packets that have not come yet. Owner: none (values). Thread: any.
+// Bytes of which some bits are known: the value of a register of nf_tables when a rule is judged
+// for packets that have not come yet. Owner: none (values). Thread: any.
 #pragma once
 
 #include <algorithm>

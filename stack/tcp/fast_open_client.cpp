@@ -1,6 +1,6 @@
-// TCP Fast Open, the client's side of one connection: what its first SYN carries, and what becomes
-// of the data that the SYN-ACK leaves out. As net/ipv4/tcp_output.c tcp_send_syn_data() and
-// net/ipv4/tcp_input.c tcp_rcv_fastopen_synack() do it.
+// TCP Fast Open, the client's side of one connection: puts data and cookie on the first SYN, and
+// sends again what the SYN-ACK did not acknowledge. As net/ipv4/tcp_output.c tcp_send_syn_data()
+// and net/ipv4/tcp_input.c tcp_rcv_fastopen_synack() do it. The server's side: fast_open_keys.h.
 #include <algorithm>
 #include <cstring>
 

@@ -1,11 +1,13 @@
-// TCP Fast Open, the server's cookies: who shows one has had an answer at its address before, so
-// that data on its SYN may be taken before the handshake is over.
+// TCP Fast Open, the server's side: makes and checks cookies. A client that shows a valid cookie
+// has received an answer at its address before, so that data on its SYN may be taken before the
+// handshake is over. The client's side: fast_open_client.cpp.
 //
-// A cookie is Linux's to the bit (since 5.3): SipHash-2-4 of the client's and the server's address.
-// Servers behind one address that have one key, ours and kernels, take each other's. A cookie has
-// no age: it ends with its key, so whoever wants an end to them changes keys, the old one staying
-// as the backup for a while (RFC 7413 §4.1.2). The client's side: fast_open_client.cpp. Owner: none
-// (pure functions). Thread: any. Source: RFC 7413 §4.1.2, §5.1; net/ipv4/tcp_fastopen.c.
+// A cookie equals Linux's bit for bit (since 5.3): SipHash-2-4 of the client's and the server's
+// address. Servers behind one address that have the same key, ours and kernels, accept each
+// other's. A cookie does not expire; it ends with its key. To end cookies, change the key; the old
+// one stays as the backup for a while (RFC 7413 §4.1.2).
+// Owner: none (pure functions). Thread: any. Source: RFC 7413 §4.1.2, §5.1;
+// net/ipv4/tcp_fastopen.c.
 #pragma once
 
 #include <algorithm>

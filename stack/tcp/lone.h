@@ -1,7 +1,7 @@
-// What every message of a request and answer protocol meets: one small segment in flight, and its
-// ACK. The short way of output.cpp for the one and of recovery.cpp for the other.
-// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8, RFC 6298 §5,
-// RFC 8985 §7.2.
+// The short way of request and answer protocols: one small segment in flight, and its ACK. Replaces
+// output.cpp for the segment and recovery.cpp for the ACK.
+// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8, RFC 6298 §5, RFC 8985
+// §7.2.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Active, passive and simultaneous open; what a connection is at its birth.
+// Opens connections, actively, passively and simultaneously, and sets their initial state.
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// What all ways out of a segment share, the full one (output.cpp), that of a lone one (lone.h) and
-// that of many at once (burst.cpp): when it may leave, its Plan, and the books of what left.
+// What all ways out share, the full one (output.cpp), that of a lone segment (lone.h) and that of a
+// burst (burst.cpp): whether a segment may leave, its Plan, and the bookkeeping after it left.
 // Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8,
 // RFC 7323 §3.2.
 #pragma once

@@ -1,6 +1,6 @@
-// A bound on how fast one connection's payload leaves: each segment books its time on the wire, and
-// the next waits for it. A late wake-up (a timer's tick, a busy thread) is caught up with, up to
-// kCredit. Owner: a Tcb. Thread: holder of its engine's lock.
+// Limits how fast one connection's payload leaves: each segment reserves its time on the wire, and
+// the next waits until then. A late wake-up (a timer's tick, a busy thread) is caught up with, up
+// to kCredit. Owner: a Tcb. Thread: holder of its engine's lock.
 // Source: socket(7) SO_MAX_PACING_RATE; the credit is sch_fq's idea.
 #pragma once
 

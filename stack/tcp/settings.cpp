@@ -1,4 +1,4 @@
-// What the program changes on a live connection, and the receive side's books.
+// Changes settings of a live connection, and keeps the account of the receive buffer.
 #include <algorithm>
 
 #include "stack/tcp/tcb.h"

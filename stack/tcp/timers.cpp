@@ -1,5 +1,5 @@
-// Deadlines: retransmission and persist (one timer, for they exclude each other), delayed ACK,
-// keepalive, cork, the lives of orphans and TIME-WAIT.
+// Handles deadlines: retransmission and persist (one timer, for they exclude each other), delayed
+// ACK, keepalive, cork, the lives of orphans and TIME-WAIT.
 #include <algorithm>
 #include <cerrno>
 

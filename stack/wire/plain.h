@@ -1,7 +1,7 @@
-// What nearly every frame is, read at fixed places: no VLAN tag, no IP options or extensions, not a
-// fragment; in it a datagram, or a segment with ACK and perhaps PSH, and of options none or the
-// timestamps laid out as RFC 7323 appendix A has them. Anything else is parse.h's to read. One
-// class for each version of IP, so that the places are constants.
+// Reads a plain frame, which nearly every frame is, at fixed places: no VLAN tag, no IP options or
+// extensions, not a fragment; in it a datagram, or a segment with ACK and perhaps PSH, whose
+// options are none or the timestamps laid out as in RFC 7323 appendix A. parse.h reads any other.
+// One class for each version of IP, so that the places are constants.
 // Owner: none, borrows the frame. Thread: any. Source: RFC 768, RFC 791, RFC 8200, RFC 9293, RFC
 // 7323.
 #pragma once
