@@ -33,9 +33,9 @@ namespace {
 using plain::ticks;
 
 constexpr uint16_t kPort = 11111;
-constexpr uint32_t kMostFrame = 1514;
+constexpr uint32_t kMaxFrame = 1514;
 constexpr uint32_t kSlotBytes = 2048;
-constexpr uint32_t kMostBatch = 64;
+constexpr uint32_t kMaxBatch = 64;
 constexpr uint32_t kSignalEvery = 16;
 constexpr uint32_t kInlineBytes = 204;  // as Vireo asks for
 constexpr uint32_t kRefill = 8;         // receives posted at once where few are under way
@@ -130,8 +130,8 @@ class End {
   ibv_flow* rule_ = nullptr;
   uint64_t posted_ = 0, done_ = 0;  ///< sends
   uint32_t since_signal_ = 0;
-  ibv_send_wr wr_[kMostBatch]{};
-  ibv_sge sge_[kMostBatch]{};
+  ibv_send_wr wr_[kMaxBatch]{};
+  ibv_sge sge_[kMaxBatch]{};
 };
 
 void End::open_device(std::string_view name) {
@@ -221,12 +221,12 @@ void End::write_heads(const Options& o) {
 }
 
 void End::prepare_requests(uint32_t size) {
-  for (uint32_t i = 0; i < kMostBatch; ++i) {
+  for (uint32_t i = 0; i < kMaxBatch; ++i) {
     sge_[i] = {0, size, region_->lkey};
     wr_[i].sg_list = &sge_[i];
     wr_[i].num_sge = 1;
     wr_[i].opcode = IBV_WR_SEND;
-    wr_[i].next = i + 1 < kMostBatch ? &wr_[i + 1] : nullptr;
+    wr_[i].next = i + 1 < kMaxBatch ? &wr_[i + 1] : nullptr;
     if (device_sums_) wr_[i].send_flags |= IBV_SEND_IP_CSUM;
     if (size <= inline_bytes_) wr_[i].send_flags |= IBV_SEND_INLINE;
   }
@@ -309,10 +309,10 @@ inline uint32_t End::poll(std::span<ibv_wc> out) {
 }
 
 void End::refill(std::span<const ibv_wc> taken) {
-  ibv_recv_wr wr[kMostBatch];
-  ibv_sge sge[kMostBatch];
+  ibv_recv_wr wr[kMaxBatch];
+  ibv_sge sge[kMaxBatch];
   while (!taken.empty()) {
-    const auto n = static_cast<uint32_t>(std::min<size_t>(taken.size(), kMostBatch));
+    const auto n = static_cast<uint32_t>(std::min<size_t>(taken.size(), kMaxBatch));
     for (uint32_t i = 0; i < n; ++i) {
       const auto slot = static_cast<uint32_t>(taken[i].wr_id);
       sge[i] = {reinterpret_cast<uintptr_t>(receive_slot(slot)), kSlotBytes, region_->lkey};
@@ -418,7 +418,7 @@ void sink(const Options& o) {
   say_ready();
   const uint64_t warm_up = rate.of_seconds(o.seconds / 10);
   uint64_t first = 0, start = 0, last = 0, all = 0, frames = 0;
-  ibv_wc wc[kMostBatch];
+  ibv_wc wc[kMaxBatch];
   while (g_stop == 0) {
     const uint32_t n = end.poll(wc);
     if (n == 0) continue;
@@ -506,9 +506,9 @@ Options parse(int argc, char** argv) {
       o.remote = place(value);
       has_remote = true;
     } else if (name == "--size") {
-      o.size = number(value, kHeadBytes + 4, kMostFrame);
+      o.size = number(value, kHeadBytes + 4, kMaxFrame);
     } else if (name == "--batch") {
-      o.batch = number(value, 1, kMostBatch);
+      o.batch = number(value, 1, kMaxBatch);
     } else if (name == "--seconds") {
       o.seconds = std::atof(value);
     } else if (name == "--device") {

@@ -17,7 +17,7 @@ constexpr uint32_t kPrepared = 512;  ///< frames' worth of packets, used in turn
 constexpr uint32_t kSlice = 1536;    ///< bytes of a longer frame in each packet
 constexpr Duration kLookEvery = Duration::ms(10);
 constexpr uint32_t kAckBytes = 66;  ///< of a frame that acknowledges
-constexpr size_t kMostFrame = 9014;
+constexpr size_t kMaxFrame = 9014;
 
 /// The bytes behind the head of one frame, in packets that stay ours.
 struct Body {
@@ -43,7 +43,7 @@ Body body_of(PacketPool& pool, uint32_t bytes) {
 /// What a program has its messages in, one after the other in the same place.
 class Program {
  public:
-  explicit Program(uint32_t bytes) : bytes_(bytes), buffer_(bytes + kMostFrame, std::byte{'v'}) {}
+  explicit Program(uint32_t bytes) : bytes_(bytes), buffer_(bytes + kMaxFrame, std::byte{'v'}) {}
   void fill(const Body& body) {
     for (const PacketSlice& s : body.slices)
       std::memcpy(s.packet->data(), take(s.length), s.length);

@@ -1,6 +1,6 @@
-// The settings that are one of a few words: their enums, and every spelling accepted for each.
-// The first spelling of a value is the one we print; the numbers are libvma's (its README,
-// sys_vars.h). Owner: none (values). Thread: any.
+// Settings whose value is one of a few words: their enums, and every accepted spelling of each
+// value. The first spelling is the one we print; the numbers are libvma's (its README, sys_vars.h).
+// Owner: none (values). Thread: any.
 #pragma once
 
 #include <array>

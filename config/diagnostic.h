@@ -1,5 +1,5 @@
-// What the operator is told about the settings and the rules file: one line each, nothing fatal.
-// Owner: whoever parses; the caller logs them once. Thread: any (values).
+// A message to the operator about the settings or the rules file: one line, never fatal.
+// Owner: the parser; its caller logs each once. Thread: any (values).
 #pragma once
 
 #include <cstdint>

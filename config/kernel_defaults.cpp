@@ -12,7 +12,7 @@
 namespace vireo {
 namespace {
 
-constexpr int kMostInt = std::numeric_limits<int>::max();
+constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 class Sysctl {
  public:
@@ -49,11 +49,11 @@ class Sysctl {
     return values;
   }
 
-  void read(const char* name, int& out, int least, int most = kMostInt) const {
+  void read(const char* name, int& out, int least, int most = kMaxInt) const {
     if (const auto v = numbers<1>(name, least, most)) out = (*v)[0];
   }
   void read(const char* name, bool& out) const {
-    if (const auto v = numbers<1>(name, 0, kMostInt)) out = (*v)[0] != 0;
+    if (const auto v = numbers<1>(name, 0, kMaxInt)) out = (*v)[0] != 0;
   }
   /// A 32-bit number without sign, as the kernel's int of the same bits.
   void read_unsigned(const char* name, int& out) const {
@@ -64,10 +64,10 @@ class Sysctl {
     if (ec == std::errc() && end == text->data() + text->size()) out = static_cast<int>(v);
   }
   void read_seconds(const char* name, Duration& out, int least) const {
-    if (const auto v = numbers<1>(name, least, kMostInt)) out = Duration::s((*v)[0]);
+    if (const auto v = numbers<1>(name, least, kMaxInt)) out = Duration::s((*v)[0]);
   }
   void read(const char* name, KernelDefaults::BufferSizes& out) const {
-    const auto v = numbers<3>(name, 1, kMostInt);
+    const auto v = numbers<3>(name, 1, kMaxInt);
     if (v && (*v)[0] <= (*v)[2]) out = {(*v)[0], (*v)[1], (*v)[2]};
   }
 

@@ -1,7 +1,7 @@
-// What the kernel would give a new socket: carried sockets start with the same values.
-// A value that cannot be read (no /proc, another namespace's file) or makes no sense keeps Linux's
-// own default, below. Owner: process, read once at load. Thread: any after.   Source: tcp(7),
-// socket(7), ip(7), ip-sysctl.rst.
+// The values that the kernel gives a new socket: a carried socket starts with the same. A value
+// that cannot be read (no /proc, another namespace's file) or makes no sense is Linux's own
+// default, below. Owner: process, read once at load. Thread: any after. Source: tcp(7), socket(7),
+// ip(7), ip-sysctl.rst.
 #pragma once
 
 #include <cstddef>

@@ -6,17 +6,17 @@
 namespace vireo {
 namespace {
 
-constexpr size_t kLongest = 64;
+constexpr size_t kMax = 64;
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 }  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b, size_t limit) {
-  if (a.size() > kLongest || b.size() > kLongest) return limit + 1;
+  if (a.size() > kMax || b.size() > kMax) return limit + 1;
   if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > limit) return limit + 1;
   // Distances of a[0, i) to each prefix of b: this i, the one before, and the one before that.
-  std::array<std::array<size_t, kLongest + 1>, 3> rows;
+  std::array<std::array<size_t, kMax + 1>, 3> rows;
   auto* row = rows.data();
   auto* last = row + 1;
   auto* before = row + 2;

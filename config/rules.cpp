@@ -14,7 +14,7 @@
 namespace vireo {
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;
+constexpr size_t kMaxBytes = 1 << 20;
 
 struct RoleName {
   std::string_view name;
@@ -39,10 +39,10 @@ bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\f' |
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string printable(std::string_view text) {
-  constexpr size_t kMost = 40;
+  constexpr size_t kMax = 40;
   std::string out;
-  for (const char c : text.substr(0, kMost)) out += c >= ' ' && c <= '~' ? c : '?';
-  if (text.size() > kMost) out += "...";
+  for (const char c : text.substr(0, kMax)) out += c >= ' ' && c <= '~' ? c : '?';
+  if (text.size() > kMax) out += "...";
   return out;
 }
 
@@ -364,7 +364,7 @@ Rules Rules::built_in() {
 }
 
 Rules Rules::load(const std::string& path, bool must_exist, Diagnostics& out) {
-  const auto text = read_file(path, kMostBytes);
+  const auto text = read_file(path, kMaxBytes);
   if (text) return parse(*text, path, out);
   const int code = text.error().code;
   const bool is_missing = code == ENOENT || code == ENOTDIR;

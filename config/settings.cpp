@@ -105,16 +105,16 @@ std::optional<SettingId> find_setting(std::string_view env) {
 
 /// Text of the environment made fit for a log line: printable, and not too long.
 std::string quoted(std::string_view text) {
-  constexpr size_t kMost = 80;
+  constexpr size_t kMax = 80;
   std::string out;
-  for (const char c : text.substr(0, kMost)) {
+  for (const char c : text.substr(0, kMax)) {
     const bool printable = c >= ' ' && c <= '~';
     if (printable)
       out += c;
     else
       out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   }
-  if (text.size() > kMost) out += "...";
+  if (text.size() > kMax) out += "...";
   return out;
 }
 

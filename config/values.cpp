@@ -60,8 +60,8 @@ std::optional<T> whole(std::string_view t, int base = 10) {
 std::optional<int64_t> scaled(std::string_view t, std::span<const Suffix> suffixes, int64_t bare) {
   const size_t digits = std::min(t.find_first_not_of("0123456789"), t.size());
   if (digits == 0) return std::nullopt;
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  const int64_t number = whole<int64_t>(t.substr(0, digits)).value_or(kMost);
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  const int64_t number = whole<int64_t>(t.substr(0, digits)).value_or(kMax);
   t.remove_prefix(digits);
 
   int64_t fraction = 0;
@@ -88,7 +88,7 @@ std::optional<int64_t> scaled(std::string_view t, std::span<const Suffix> suffix
   }
   const auto v =
       static_cast<__int128>(number) * scale + static_cast<__int128>(fraction) * scale / parts;
-  return v > kMost ? kMost : static_cast<int64_t>(v);
+  return v > kMax ? kMax : static_cast<int64_t>(v);
 }
 
 Refusal outside(int64_t v, const Limits& l) {

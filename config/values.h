@@ -1,5 +1,5 @@
-// One value of a setting as text: read with its limits, written back, and its range described.
-// A read that fails leaves the value as it was and says why in a few static words.
+// Reads and writes the value of one setting as text, and describes its range. A read that fails
+// leaves the value unchanged and says why in a few static words.
 // Owner: none (functions). Thread: any. Source: settings.def lists the forms.
 #pragma once
 

@@ -12,15 +12,9 @@
 #define VIREO_SCOPED_CAPABILITY \
   VIREO_THREAD_ATTR(scoped_lockable)  ///< class: holds a lock while it lives
 #define VIREO_GUARDED_BY(x) VIREO_THREAD_ATTR(guarded_by(x))  ///< member: touch with x held
-#define VIREO_PT_GUARDED_BY(x) \
-  VIREO_THREAD_ATTR(pt_guarded_by(x))  ///< pointer: what it points at, with x held
 #define VIREO_REQUIRES(...) VIREO_THREAD_ATTR(requires_capability(__VA_ARGS__))
-#define VIREO_EXCLUDES(...) VIREO_THREAD_ATTR(locks_excluded(__VA_ARGS__))
 #define VIREO_ACQUIRE(...) VIREO_THREAD_ATTR(acquire_capability(__VA_ARGS__))
 #define VIREO_TRY_ACQUIRE(...) VIREO_THREAD_ATTR(try_acquire_capability(__VA_ARGS__))
 #define VIREO_RELEASE(...) VIREO_THREAD_ATTR(release_capability(__VA_ARGS__))
-#define VIREO_ACQUIRED_BEFORE(...) VIREO_THREAD_ATTR(acquired_before(__VA_ARGS__))
-#define VIREO_ACQUIRED_AFTER(...) VIREO_THREAD_ATTR(acquired_after(__VA_ARGS__))
-#define VIREO_ASSERT_HELD(...) VIREO_THREAD_ATTR(assert_capability(__VA_ARGS__))
 #define VIREO_RETURN_CAPABILITY(x) VIREO_THREAD_ATTR(lock_returned(x))
 #define VIREO_NO_THREAD_ANALYSIS VIREO_THREAD_ATTR(no_thread_safety_analysis)

@@ -1,20 +1,21 @@
-// A lock that one thread takes again and again for next to nothing.
+// A lock that costs its most frequent user no atomic operation.
 //
-// An engine's lock is taken twice in each round trip, nearly always by the same thread; its two
-// atomic operations a time are a good part of what a small write costs. Who takes it tens
-// of thousands of times in a row gets it biased: from then on it says in a word of its own that it
-// is inside, by plain stores. Another that comes takes the bias away: it claims the lock's word,
-// makes every thread of the process pass a barrier (membarrier(2)), so that the owner has either
-// seen that or has been seen, and waits until it is outside. That costs microseconds, on virtual
-// machines tens of them, so that a lock which threads of the program share soon stays a plain one;
-// the helper, which comes once a second, is not held against it.
+// An engine's lock is taken twice in each round trip, nearly always by the same thread. Two atomic
+// operations each time are a good part of what a small write costs. A thread that takes the lock
+// tens of thousands of times in a row gets the bias: from then on it marks by plain stores to a
+// word of its own that it is inside. Another thread that comes revokes the bias: it claims the
+// lock's word, makes every thread of the process pass a barrier (membarrier(2)), so that the owner
+// either has seen the claim or has been seen inside, and waits until the owner is outside. That
+// costs microseconds, tens of them on virtual machines. So a lock that threads of the program share
+// soon becomes a plain one for good. The helper thread, which comes once a second, does not count
+// as sharing.
 //
-// A lock is ever biased to one thread alone. Else one that was about to say that it is inside, and
-// lost its processor there for as long as it takes another to get the bias, would say so in that
-// one's place.
+// A lock is biased to one thread in its life. Otherwise a thread that was about to mark that it is
+// inside, and was preempted while another got the bias, would write its mark in the name of the new
+// owner.
 //
-// Owner: whoever has it as a member. Thread: any.
-// Source: membarrier(2), MEMBARRIER_CMD_PRIVATE_EXPEDITED; the idea: Kawachiya, Koseki, Onodera,
+// Owner: the object that has it as a member. Thread: any.
+// Source: membarrier(2), MEMBARRIER_CMD_PRIVATE_EXPEDITED. The idea: Kawachiya, Koseki, Onodera,
 // Lock Reservation (OOPSLA 2002), and Dice, Moir, Scherer, Quickly Reacquirable Locks (2003).
 #pragma once
 

@@ -1,5 +1,4 @@
-// Internet checksum (RFC 1071): 16-bit ones' complement sums, combined with the copy, and updated
-// in place (RFC 1624).
+// Internet checksum (RFC 1071): 16-bit ones' complement sums, combined with the copy.
 //
 // A Sum is a partial sum of 16-bit words *as they lie in memory*, not yet complemented: byte order
 // does not matter to ones' complement, so nothing is swapped until a host integer joins in
@@ -213,19 +212,6 @@ inline Sum copy_and_sum(void* dst, const void* src, size_t n) noexcept {
   return fold(copy_and_sum_unfolded(dst, src, n));
 }
 
-/// The checksum field after a covered 16-bit word changed (RFC 1624, equation 3). Not for UDP's
-/// "none" (0).
-constexpr be16 update(be16 field, be16 before, be16 after) noexcept {
-  const uint32_t s = static_cast<uint16_t>(~field.raw()) +
-                     uint32_t{static_cast<uint16_t>(~before.raw())} + after.raw();
-  return std::bit_cast<be16>(static_cast<uint16_t>(~fold(s)));
-}
-constexpr be16 update(be16 field, be32 before, be32 after) noexcept {
-  const uint64_t s = uint64_t{static_cast<uint16_t>(~field.raw())} +
-                     static_cast<uint32_t>(~before.raw()) + after.raw();
-  return std::bit_cast<be16>(static_cast<uint16_t>(~fold(s)));
-}
-
 /// Pseudo-header of IPv4 (RFC 9293 §3.1); `l4_bytes` is header plus payload.
 inline Sum pseudo_v4(be32 src, be32 dst, IpProto proto, uint16_t l4_bytes) noexcept {
   return fold(uint64_t{src.raw()} + dst.raw() + word(static_cast<uint8_t>(proto)) + word(l4_bytes));
@@ -244,8 +230,5 @@ inline Sum pseudo_v6(const void* src, const void* dst, IpProto proto, uint32_t l
 inline Sum pseudo(const IpAddr& src, const IpAddr& dst, IpProto proto, uint32_t l4_bytes) noexcept {
   return pseudo_v6(src.bytes().data(), dst.bytes().data(), proto, l4_bytes);
 }
-
-/// The names of the vector kinds, for benchmarks and the doctor: "avx512", "avx2", "portable".
-const char* kernel_name() noexcept;
 
 }  // namespace vireo::checksum

@@ -1,5 +1,5 @@
-// A Duration in 32 bits, for settings that every connection has: whole units of kUnit, and what
-// does not fit is the longest that does. Reads as a Duration. Owner: none (values). Thread: any.
+// A Duration in 32 bits, for settings that every connection has: a whole number of kUnit. A longer
+// value is stored as the longest that fits. Reads as a Duration. Owner: none (values). Thread: any.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A flow as tables compare and hash it: keys that mean the same are the same bytes.
-// Owner: none (values). Thread: any.
+// The key of a flow, in the form that tables compare and hash: equal keys are equal bytes. Owner:
+// none (values). Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct DemuxKey {
   }
   /// An exact one of IPv4 in 16 bytes. @return false: it is another.
   bool pack_v4(uint32_t (&out)[4]) const {
-    struct Mapped {
+    struct {
       uint64_t zero;
       uint32_t prefix;
       uint32_t address;

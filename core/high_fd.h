@@ -1,6 +1,6 @@
-// Numbers for descriptors that are ours for long. A program may count its descriptors, expect the
-// lowest free number, or close and reuse a range of small ones: ours stand out of its way.
-// Owner: none. Thread: any.
+// Gives Vireo's long-lived descriptors high numbers. A program may count its descriptors, expect
+// the lowest free number, or close and reuse a range of small ones: ours are out of its way. Owner:
+// none. Thread: any.
 #pragma once
 
 #include <utility>

@@ -1,8 +1,7 @@
-// Which descriptors of the process are Vireo's own: a bit each. A program that closes descriptors
-// it did not open (daemons, close_range) must not close ours, and the child of a fork must let go
-// of its copies, lest a device outlive the parent that opened it. UniqueFd keeps the bits;
-// descriptors that a library holds for us (libbpf) are added by hand. Owner: process.
-// Thread: any; a look is one load.
+// The set of Vireo's own descriptors, one bit each. A program that closes descriptors it did not
+// open (daemons, close_range) must not close ours, and the child of a fork must close its copies,
+// lest a device outlive the parent that opened it. UniqueFd keeps the bits; descriptors that a
+// library holds for us (libbpf) are added by hand. Owner: process. Thread: any; a look is one load.
 #pragma once
 
 #include <sys/syscall.h>

@@ -1,5 +1,5 @@
-// What was not used for a while, or by another core, is a miss of the cache for each of its lines:
-// they come at once.
+// Prefetches the cache lines of an object that was not used for a while, or was used by another
+// core: the misses then overlap. Owner: none. Thread: any.
 #pragma once
 
 #include <cstddef>

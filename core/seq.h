@@ -22,7 +22,6 @@ class Seq32 {
   constexpr bool before(Seq32 o) const { return *this - o < 0; }
   constexpr bool after(Seq32 o) const { return *this - o > 0; }
   constexpr bool at_or_before(Seq32 o) const { return *this - o <= 0; }
-  constexpr bool at_or_after(Seq32 o) const { return *this - o >= 0; }
   constexpr bool in_window(Seq32 left, uint32_t size) const {
     return v_ - left.v_ < size;
   }  ///< [left, left+size)

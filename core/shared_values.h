@@ -1,8 +1,8 @@
-// Values of which many holders have the same: not changed but replaced, and kept once. A value is
-// found again as far as a look at the few that were found last tells; two equal ones are no harm.
-// Of those that nobody has any more the last stays: who opens and closes one connection after the
-// other finds the same again. Owner: the table's; a holder has a reference. Thread: any; the lock
-// is a leaf.
+// Immutable values that many holders share. A holder changes its value by replacing it; equal
+// values are stored once, as far as a comparison with the few that were found last tells (two equal
+// ones do no harm). The last value that nobody holds any more is kept: a program that opens and
+// closes one connection after the other finds it again. Owner: the table owns the values, a holder
+// has a reference. Thread: any; the lock is a leaf.
 #pragma once
 
 #include <atomic>

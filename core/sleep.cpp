@@ -1,7 +1,6 @@
 #include "core/sleep.h"
 
 #include <linux/futex.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,16 +45,6 @@ int futex_wake(const std::atomic<uint32_t>& word, int count) noexcept {
   ErrnoKeeper keep;
   const long n = syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
   return n < 0 ? 0 : static_cast<int>(n);
-}
-
-Result<short> wait_fd(int fd, short events, Duration timeout) noexcept {
-  ErrnoKeeper keep;
-  pollfd p{fd, events, 0};
-  timespec ts = to_timespec(timeout);
-  const bool bounded = timeout != Duration::max();
-  const long n = syscall(SYS_ppoll, &p, 1, bounded ? &ts : nullptr, nullptr, 0);
-  if (n < 0) return fail_errno("ppoll");
-  return n == 0 ? short{0} : p.revents;
 }
 
 Result<EventFd> EventFd::create() noexcept {

@@ -1,4 +1,4 @@
-// Ways to wait without a processor: futex words, eventfds, one file descriptor.
+// Ways to wait without a processor: futex words and eventfds.
 // Owner: none. Thread: any. All are raw system calls: the libc names may be the interposed ones.
 // errno is preserved. Timeouts are spans, not points: Instant counts TSC time, which drifts from
 // the kernel's clock over hours.
@@ -30,10 +30,6 @@ Wake futex_wait(const std::atomic<uint32_t>& word, uint32_t expected,
                 Duration timeout = Duration::max()) noexcept;
 /// Wakes up to `count` sleepers of `word`. @return how many.
 int futex_wake(const std::atomic<uint32_t>& word, int count) noexcept;
-
-/// Waits until `fd` has one of the poll(2) `events`. @return the ready events, 0 at timeout.
-/// Errors: EINTR, and those of ppoll(2).
-Result<short> wait_fd(int fd, short events, Duration timeout) noexcept;
 
 /// A counter in the kernel that makes a descriptor readable: wakes a thread that sleeps in poll or
 /// epoll.

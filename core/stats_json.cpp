@@ -106,12 +106,6 @@ std::string endpoint_text(const Endpoint& e, bool v6) {
   return e.str();
 }
 
-std::string process_json(const ProcessReading& p) {
-  Out out;
-  put_process(out, p);
-  return fmt::to_string(out);
-}
-
 std::string processes_json(std::span<const ProcessReading> all) {
   Out out;
   put(out, "{{\"processes\":[");

@@ -21,7 +21,6 @@ namespace vireo {
 /// Quoted and escaped; bytes outside of ASCII become U+FFFD, so that any program name is JSON.
 std::string json_string(std::string_view text);
 /// One process object on one line.
-std::string process_json(const ProcessReading& p);
 /// The whole document, one line without its newline.
 std::string processes_json(std::span<const ProcessReading> all);
 /// "10.0.0.1:80", "0.0.0.0:80"; empty if neither address nor port is known.

@@ -1,9 +1,9 @@
-// The program's memory: what its pointers name may not be there, which is EFAULT and not the end of
-// the program (errno(3)). A probe is one instruction that touches the memory. Beside it stands in a
-// table where to go on should it fault, as the kernel has it for its own (extable); the handler of
-// SIGSEGV and SIGBUS, which whoever links this has installed, asks there. Without that handler a
-// bad pointer is a fault as in any function of libc; and so is memory that another thread takes
-// away between a probe and the copy behind it, which is why probes stand right before copies.
+// Probes the program's memory: a bad pointer is to be EFAULT and not the end of the program
+// (errno(3)). A probe is one instruction that touches the memory. A table says for each probe where
+// to go on if it faults, as the kernel's extable does; the handler of SIGSEGV and SIGBUS, which the
+// program that links this has installed, looks there. Without that handler a bad pointer is a fault
+// as in any function of libc. So is memory that another thread unmaps between a probe and the copy
+// behind it, which is why probes stand right before copies.
 // Owner: none. Thread: any; resume_after_probe() is for signal handlers.
 #pragma once
 

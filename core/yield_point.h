@@ -1,5 +1,5 @@
-// Where two threads meet seldom, for the sanitized builds: there a thread gives its processor away
-// now and then, so that a test sees in seconds what else takes days. Owner: none. Thread: any.
+// Gives the processor away now and then, where two threads seldom meet, in sanitized builds only: a
+// test then sees within seconds what else takes days. Owner: none. Thread: any.
 #pragma once
 
 #ifdef VIREO_DEBUG

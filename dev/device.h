@@ -1,6 +1,7 @@
-// The device contract: frames in, frames out, and which flows come to us. Back ends: mem, shm, xdp,
-// verbs, mlx5. Owner: the engine that opened the queue. Thread: holder of that engine's lock,
-// unless said otherwise. One virtual call per burst or per send; leaves are final.
+// The device contract: an engine receives and sends frames by queues, and asks by rules which flows
+// come to them. Back ends: shm, xdp, verbs, mlx5. Owner: the engine that opened the queue. Thread:
+// holder of that engine's lock, unless said otherwise. One virtual call per burst or per send;
+// leaves are final.
 #pragma once
 
 #include <array>

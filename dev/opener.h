@@ -1,5 +1,5 @@
-// How an engine gets the device of an interface without knowing any back end: by a function that
-// dev/registry.h makes. Owner: none. Thread: called by the holder of an engine's lock.
+// The function by which an engine opens the device of an interface, without knowing any back end.
+// dev/registry.h makes it. Owner: none. Thread: called by the holder of an engine's lock.
 #pragma once
 
 #include <functional>

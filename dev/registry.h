@@ -1,5 +1,5 @@
-// Which device carries an interface: VIREO_DEVICE and VIREO_INTERFACES, then what the interface is.
-// The one place that knows every back end; the engine gets it as a function.
+// Chooses the device that carries an interface: by VIREO_DEVICE and VIREO_INTERFACES, then by what
+// the interface is. The only place that knows every back end; the engine gets it as a function.
 // Owner: none. Thread: the function is called by the holder of an engine's lock.
 #pragma once
 

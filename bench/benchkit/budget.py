@@ -18,9 +18,9 @@ from pathlib import Path
 LAYERS = ("dev", "wire/core", "tcp", "engine", "sock")
 MEMCPY = "memcpy"
 TOLERANCE = 0.02
-_SOURCE = re.compile(r"(?:^|/)((?:core|config|dev/\w+|dev|stack/\w+)/\w+\.(?:h|cpp))$")
+_SOURCE = re.compile(r"(?:^|/)((?:core|config|dev/\w+|dev|stack/\w+|tests/apparatus/mem)/\w+\.(?:h|cpp))$")
 _LAYER = {"core": "wire/core", "config": "sock", "dev": "dev", "stack/wire": "wire/core", "stack/tcp": "tcp", "stack/sock": "sock",
-          "stack/engine": "engine", "stack/udp": "engine", "stack/ip": "engine", "stack/net": "engine"}
+          "stack/engine": "engine", "stack/udp": "engine", "stack/ip": "engine", "stack/net": "engine", "tests/apparatus": "dev"}
 _COPIES = re.compile(r"^_*(?:mem(?:cpy|move|set|mem)|mempcpy)")
 
 
@@ -51,7 +51,7 @@ class Counts:
 def file_of(file: str) -> str | None:
     """From the root, if it is one of ours that count."""
     found = _SOURCE.search(file)
-    if found is None or "/tests/" in file or file.startswith("tests/") or found[1].startswith("dev/softnic/"):
+    if found is None or "/tests/" in f"/{file}" and not found[1].startswith("tests/"):  # tests/apparatus/mem is the device
         return None
     return found[1]
 
@@ -139,7 +139,7 @@ def _attribute(self_cost: dict, callers: dict) -> Path_:
     for function, by_file in self_cost.items():
         home = layer_of(function[0])
         if home is None and _COPIES.match(function[1]):
-            cost = sum(n for f, n in callers[function].items() if "dev/softnic/" not in f[0])  # the software NIC's are its own
+            cost = sum(n for f, n in callers[function].items() if "tests/apparatus/softnic/" not in f[0])  # the software NIC's are its own
             path.layers[MEMCPY] += cost
             path.functions[MEMCPY] += cost
         elif home is None:

@@ -33,7 +33,7 @@ def share(n: dict[str, tuple[int, int]]) -> float:
 def write(counts: Counts) -> str:
     lines = ["# Instructions of the device, `dev/verbs` beside `dev/mlx5`", "",
              "User instructions of one host per round in the files of the back end: from the engine's call to the doorbell, and from",
-             "the completion to the engine, refill and reaping included. Both run on `dev/softnic` in lock-step (`tests/budget`), whose",
+             "the completion to the engine, refill and reaping included. Both run on `tests/apparatus/softnic` in lock-step (`tests/budget`), whose",
              "own work is not counted. memcpy is beside it. Made and compared by `bench/budget`:",
              f"a count that rises by more than {TOLERANCE:.0%}, or an mlx5 above {AT_MOST:.0%} of verbs and its provider, fails.", "",
              "`verbs` is our part alone. Behind ibv_post_send(), ibv_post_recv() and the calls that poll, the library of a device's",

@@ -11,7 +11,7 @@ namespace vireo::bench {
 namespace {
 
 constexpr uint32_t kTurnsPerLookAtTimers = 256;  // asking for the time costs as much as a turn
-constexpr uint32_t kMostFrameBytes = 2048;
+constexpr uint32_t kMaxFrameBytes = 2048;
 
 FlowKey flows_of(const Options& o, IpProto proto, uint16_t port) {
   FlowKey key;
@@ -77,7 +77,7 @@ err_t Host::to_peer(netif* n, pbuf* p, const ip4_addr_t*) {
 err_t Host::send(netif* n, pbuf* p) {
   Host& h = *static_cast<Host*>(n->state);
   Queue& q = *h.end_.queue;
-  std::byte whole[kMostFrameBytes];
+  std::byte whole[kMaxFrameBytes];
   std::span<const std::byte> bytes(static_cast<const std::byte*>(p->payload), p->len);
   if (p->len != p->tot_len) {
     if (p->tot_len > sizeof whole) return ERR_IF;

@@ -30,7 +30,7 @@ struct Head {
   uint32_t reserved;
   uint64_t due;  ///< ticks of the client
 };
-constexpr uint32_t kLeast = sizeof(Head);
+constexpr uint32_t kMin = sizeof(Head);
 constexpr size_t kClasses = 32;  ///< class c: sizes from 2^c, below 2^(c+1)
 
 /// A cumulative distribution of sizes, straight between its points.
@@ -51,7 +51,7 @@ class Sizes {
     const auto [x0, p0] = points_[i - 1];
     const auto [x1, p1] = points_[i];
     const double share = p1 > p0 ? std::clamp((uniform - p0) / (p1 - p0), 0.0, 1.0) : 1.0;
-    return std::max(kLeast, static_cast<uint32_t>(std::lround(x0 + share * (x1 - x0))));
+    return std::max(kMin, static_cast<uint32_t>(std::lround(x0 + share * (x1 - x0))));
   }
 
  private:

@@ -1,10 +1,10 @@
-// Orders what we write for the device and what it writes for us. Three cases, as the memory is of
-// two kinds: rings and doorbell records are ordinary memory that the device reads and writes
-// coherently; a doorbell register is the device's, and mapped write-combining.
+// Memory barriers between the processor and the device. Three cases, as the memory is of two kinds:
+// rings and doorbell records are ordinary memory that the device reads and writes coherently; a
+// doorbell register is the device's, and mapped write-combining.
 //
 // On x86 stores reach ordinary memory in order and loads are not reordered with loads, so there the
-// first two only hold the compiler back; a write-combining store keeps no order with anything and
-// may stay in its buffer for long. Arm orders none of these by itself.
+// first two only hold the compiler back. A write-combining store is ordered with nothing and may
+// stay in its buffer for long. Arm orders none of these by itself.
 // Owner: none. Thread: any. Source: rdma-core's util/udma_barrier.h for which barrier is what;
 // Intel SDM vol. 3 §12.3 (write combining), Arm ARM B2.3.
 #pragma once

@@ -1,4 +1,4 @@
-// Opening: what the device must be for its rings to be driven, and what it is else.
+// Opens the device: checks whether its rings can be driven directly, and falls back to dev/verbs.
 #include <algorithm>
 #include <cerrno>
 
@@ -81,9 +81,9 @@ Result<MadeStriding> make_striding(const std::shared_ptr<verbs::Context>& contex
 /// Errors: whatever is refused.
 Result<std::unique_ptr<LroRules>> make_lro(const std::shared_ptr<verbs::Context>& context,
                                            const Striding& striding, uint32_t element_bytes) {
-  constexpr uint32_t kShare = 4;     // of an element: what a packet does not fit into is lost
-  constexpr uint32_t kMost = 32768;  // what the engine takes in one burst, in frames
-  const auto shape = lro_shape_of(*context, std::min(element_bytes / kShare, kMost));
+  constexpr uint32_t kShare = 4;    // of an element: what a packet does not fit into is lost
+  constexpr uint32_t kMax = 32768;  // what the engine takes in one burst, in frames
+  const auto shape = lro_shape_of(*context, std::min(element_bytes / kShare, kMax));
   if (!shape) return std::unexpected(shape.error());
   auto tir = Tir::create(context, striding.wq.number(), *shape);
   if (!tir) return std::unexpected(tir.error());
@@ -117,10 +117,10 @@ Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
                                        DeviceCaps& caps, const VerbsOptions& options) {
   const auto shape = verbs::shape_of(context->limits(), pool, caps, options);
   if (!shape) return std::unexpected(shape.error());
-  constexpr uint32_t kLeastSends = 64;  // so that the ring holds elements of any size
-  const uint32_t wanted_inline = std::min(options.inline_bytes, Sq::kMostInline);
+  constexpr uint32_t kMinSends = 64;  // so that the ring holds elements of any size
+  const uint32_t wanted_inline = std::min(options.inline_bytes, Sq::kMaxInline);
   verbs::PairShape rings_shape{
-      std::max(shape->tx_slots, kLeastSends),
+      std::max(shape->tx_slots, kMinSends),
       shape->tx_segments,
       wanted_inline,
       shape->rx_slots,
@@ -180,7 +180,7 @@ Result<Rings> rings_of(const verbs::Pair& pair) {
     return fail(ENOTSUP, "mlx5dv_init_obj");
   obj.cq = {pair.received(), &r.received};
   if (library().init_obj(&obj, MLX5DV_OBJ_CQ) != 0) return fail(ENOTSUP, "mlx5dv_init_obj");
-  if (r.pair.sq.stride != Sq::kBlock || r.pair.sq.wqe_cnt < 2 * Sq::kMostBlocks)
+  if (r.pair.sq.stride != Sq::kBlock || r.pair.sq.wqe_cnt < 2 * Sq::kMaxBlocks)
     return fail(ENOTSUP, "layout of the send queue");
   for (const mlx5dv_cq* cq : {&r.sent, &r.received})
     if (cq->cqe_size != 64 && cq->cqe_size != 128)

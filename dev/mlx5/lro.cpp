@@ -19,7 +19,7 @@ using Reply = Command<16>;
 
 constexpr uint32_t kUnit = 256;       // of the greatest length
 constexpr uint32_t kHeaders = kUnit;  // what a device that counts from TCP on adds, at most
-constexpr uint32_t kMostUnits = 255;
+constexpr uint32_t kMaxUnits = 255;
 constexpr uint32_t kBothVersions = 3;
 
 /// An answer that is an object's number. Null: refused, errno says why.
@@ -84,7 +84,7 @@ Result<LroShape> lro_shape_of(const verbs::Context& context, uint32_t room) {
   }
   if (room < 2 * kUnit || period == 0 || period > UINT16_MAX)
     return fail(ENOTSUP, "periods or sizes of the device");
-  return LroShape{std::min(most / kUnit, kMostUnits) * kUnit, period};
+  return LroShape{std::min(most / kUnit, kMaxUnits) * kUnit, period};
 }
 
 Result<Tir> Tir::create(std::shared_ptr<verbs::Context> context, uint32_t queue_number,

@@ -1,9 +1,9 @@
-// LRO: the device hands over what came of a connection in a row as one packet, whose headers are
-// those of the first segment. What the device must be for it; the object by which it does so (a TIR
-// that leads to the striding queue); and the headers as they have to read.
+// LRO: the device joins segments that follow each other in one connection to one packet, whose
+// headers are those of the first. Here: what the device must be for it, the object by which it does
+// so (a TIR that leads to the striding queue), and how the headers are to be read.
 //
-// A TIR can be had by commands to the firmware only (DevX), and only rules made by the device's own
-// match values lead there (lro_rules.h). So all of it is extra: without, frames come one by one.
+// A TIR is made by commands to the firmware only (DevX), and only rules with the device's own match
+// values lead there (lro_rules.h). So all of it is extra: without it frames come one by one.
 // Owner: Mlx5Queue. Thread: setup any, then holder of the engine's lock.
 // Source: mlx5dv_devx_obj_create(3); Linux's mlx5_ifc.h (tirc,
 // per_protocol_networking_offload_caps) and its mlx5e_lro_update_hdr; FreeBSD's mlx5 for

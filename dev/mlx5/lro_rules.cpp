@@ -107,7 +107,7 @@ ibv_flow* LroRules::create(const FlowKey& key, const std::optional<std::array<ui
   actions[0].obj = tir_.get();
   actions[1].type = MLX5DV_FLOW_ACTION_TAG;
   actions[1].tag_value = tag.value();
-  const bool has_tag = tag.value() > 0 && tag.value() <= verbs::kMostTag;
+  const bool has_tag = tag.value() > 0 && tag.value() <= verbs::kMaxTag;
   return library().create_flow(matcher, value.get(), has_tag ? 2 : 1, actions);
 }
 

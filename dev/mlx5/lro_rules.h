@@ -1,5 +1,5 @@
-// Rules for connections that lead to a TIR: as match values of the device, for ibv_create_flow(3)
-// knows pairs only. Rules that ask for the same fields share a matcher.
+// Flow rules that lead to a TIR, written as the device's match values: ibv_create_flow(3) knows
+// queue pairs only. Rules that match the same fields share a matcher.
 // Owner: Mlx5Queue. Thread: holder of the VerbsDevice's lock.
 // Source: mlx5dv_create_flow(3); Linux's mlx5_ifc.h (fte_match_set_lyr_2_4).
 #pragma once

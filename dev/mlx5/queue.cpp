@@ -1,17 +1,12 @@
 #include "dev/mlx5/queue.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 
 #include "core/log.h"
 #include "dev/verbs/late_libibverbs.h"
 
 namespace vireo::mlx5 {
-namespace {
-
-constexpr uint32_t kHeldPerFrame = 2;  // of those in flight, on average
-}  // namespace
 
 Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Context>& context,
                      verbs::Pair pair, const Rings& rings, std::span<std::byte> arena,
@@ -24,24 +19,19 @@ Mlx5Queue::Mlx5Queue(verbs::VerbsDevice& device, const std::shared_ptr<verbs::Co
       pool_(pool),
       shape_(shape),
       arena_lkey_(context->arena_lkey()),
-      inline_lengths_(inline_bytes < Sq::kLeastInline ? 0 : inline_bytes - Sq::kLeastInline + 1),
+      inline_lengths_(inline_bytes < Sq::kMinInline ? 0 : inline_bytes - Sq::kMinInline + 1),
       rx_room_(pool.frame_bytes() - PacketPool::kHeadroom),
       checksums_(shape.checksums ? MLX5_ETH_WQE_L3_CSUM | MLX5_ETH_WQE_L4_CSUM : 0),
       received_(rings.received),
       rq_(rings.pair, shape.rx_segments, rx_room_, arena_lkey_),
-      rx_mask_(rq_.size() - 1),
-      rx_frames_(new PacketBuf*[size_t{rq_.size()} * shape.rx_segments]),
+      rx_(rq_.size(), shape.rx_segments),
       is_plain_(shape.rx_segments == 1 && striding == nullptr),
       fill_(striding != nullptr ? striding->most_strides() : shape.rx_slots,
             striding != nullptr ? striding->runs.frames() : 1),
       clock_(clock),
       sq_(rings.pair, pair.get()->qp_num),
       sent_(rings.sent),
-      held_mask_(std::bit_ceil(std::max(kHeldPerFrame * shape.tx_slots,
-                                        2 * verbs::QueueShape::kMostSegments)) -
-                 1),
-      held_(new PacketBuf*[held_mask_ + 1]),
-      marks_(std::bit_ceil(shape.tx_slots)),
+      in_flight_(shape.tx_slots, verbs::QueueShape::kMaxSegments),
       until_signal_(shape.signal_every),
       pair_(std::move(pair)),
       striding_(std::move(striding)),
@@ -57,13 +47,13 @@ Mlx5Queue::~Mlx5Queue() {
     (void)pair_.reset();
     if (striding_ != nullptr) (void)striding_->wq.reset();
   }
-  release_held(held_tail_);
+  in_flight_.release_all();
   drop_receives();
 }
 
 /// The pair is in the error state: empties all rings and starts it again, or gives the device up.
 void Mlx5Queue::begin_anew() noexcept {
-  const bool carried = rx_taken_ != 0 || freed_.frames != begun_at_;
+  const bool carried = rx_.taken != 0 || in_flight_.has_freed();
   if (!device_.may_begin_anew(carried)) return;
   if (!pair_.reset() || (striding_ != nullptr && !striding_->wq.reset()))
     return device_.note_gone();
@@ -73,13 +63,8 @@ void Mlx5Queue::begin_anew() noexcept {
   sent_.skip_all();
   session_ = {};
   drop_receives();
-  rx_posted_ = rx_taken_ = 0;
-  losses_.tx_refused += frames_ - freed_.frames;
-  release_held(held_tail_);
-  freed_ = {frames_, held_tail_, 0};
-  begun_at_ = frames_;
-  mark_head_ = mark_tail_;
-  signaled_held_ = held_tail_;
+  rx_.posted = rx_.taken = 0;
+  losses_.tx_refused += in_flight_.begin_anew();
   until_signal_ = shape_.signal_every;
   credit_ = unrung_ = 0;
   sq_.begin_anew();
@@ -92,9 +77,9 @@ void Mlx5Queue::begin_anew() noexcept {
 }
 
 void Mlx5Queue::drop_receives() noexcept {
-  while (striding_ != nullptr && rx_taken_ != rx_posted_) give_back_element();
-  for (; rx_taken_ != rx_posted_; ++rx_taken_)
-    for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
+  while (striding_ != nullptr && rx_.taken != rx_.posted) give_back_element();
+  for (; rx_.taken != rx_.posted; ++rx_.taken)
+    for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(rx_.frames_of(rx_.taken)[i]);
 }
 
 bool Mlx5Queue::alive() noexcept {
@@ -107,27 +92,27 @@ bool Mlx5Queue::alive() noexcept {
 void Mlx5Queue::rx_refill() noexcept {
   if (striding_ != nullptr) [[unlikely]]
     return post_runs();
-  const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
-  if (rx_posted_ - rx_taken_ < target) post_frames(target);
+  const uint32_t target = fill_.target(rx_.count());
+  if (rx_.count() < target) post_frames(target);
 }
 
 /// Apart, so that a refill with nothing to do needs no frame of its own.
 [[gnu::noinline]] void Mlx5Queue::post_frames(uint32_t target) noexcept {
-  while (rx_posted_ - rx_taken_ < target && device_.is_usable()) {
-    const uint32_t most = std::min(shape_.refill, target - (rx_posted_ - rx_taken_));
+  while (rx_.count() < target && device_.is_usable()) {
+    const uint32_t most = std::min(shape_.refill, target - rx_.count());
     const uint32_t n = std::min(most, pool_.rx_count() / shape_.rx_segments);
-    for (uint32_t k = 0; k < n; ++k, ++rx_posted_) {
-      PacketBuf** const frames = frames_of(rx_posted_);
+    for (uint32_t k = 0; k < n; ++k, ++rx_.posted) {
+      PacketBuf** const frames = rx_.frames_of(rx_.posted);
       uint32_t i = 0;
       do {
         PacketBuf* const p = pool_.take();
         frames[i] = p;
-        rq_.write(rx_posted_, i, p->frame + PacketPool::kHeadroom);
+        rq_.write(rx_.posted, i, p->frame + PacketPool::kHeadroom);
       } while (++i < shape_.rx_segments);
     }
-    if (n > 0) rq_.publish(rx_posted_);
+    if (n > 0) rq_.publish(rx_.posted);
     if (n < most) {
-      if (rx_posted_ == rx_taken_) ++losses_.rx_starved;
+      if (rx_.posted == rx_.taken) ++losses_.rx_starved;
       return;
     }
   }
@@ -177,7 +162,7 @@ inline unsigned Mlx5Queue::receive(std::span<RxDesc> out) noexcept {
 template <bool kPlain>
 inline unsigned Mlx5Queue::deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept {
   if (!kPlain) return deliver_parts(d, out, end);
-  PacketBuf* const p = rx_frames_[rx_taken_++ & rx_mask_];
+  PacketBuf* const p = rx_.frames[rx_.taken++ & rx_.mask];
   p->length = static_cast<uint16_t>(d.bytes);
   __builtin_prefetch(p->data());
   out[0].packet.reset(p);
@@ -190,7 +175,7 @@ inline unsigned Mlx5Queue::deliver(Delivered d, RxDesc* out, RxDesc* end) noexce
 unsigned Mlx5Queue::deliver_parts(Delivered d, RxDesc* out, RxDesc* end) noexcept {
   const uint32_t used = std::max(1U, (d.bytes + rx_room_ - 1) / rx_room_);
   if (used > static_cast<size_t>(end - out)) return 0;
-  PacketBuf** const frames = frames_of(rx_taken_++);
+  PacketBuf** const frames = rx_.frames_of(rx_.taken++);
   if (stamps_ && d.whole != nullptr)
     frames[0]->hw_time = clock_->ns(be64toh(d.whole->timestamp), Clock::now());
   for (uint32_t i = 0; i < shape_.rx_segments; ++i) {
@@ -220,13 +205,13 @@ bool Mlx5Queue::take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept {
   device_.note_broken();
   if (!device_.is_gone()) begin_anew();
   if (!device_.is_gone() || !received_.has_front()) return false;
-  if (rx_taken_ == rx_posted_) {
+  if (rx_.taken == rx_.posted) {
     // What it was has been dropped already.
   } else if (striding_ != nullptr) {
     give_back_element();
   } else {
-    for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(frames_of(rx_taken_)[i]);
-    ++rx_taken_;
+    for (uint32_t i = 0; i < shape_.rx_segments; ++i) PacketPool::drop(rx_.frames_of(rx_.taken)[i]);
+    ++rx_.taken;
   }
   received_.pop();
   return true;
@@ -279,7 +264,7 @@ void Mlx5Queue::wake_ack() noexcept {
 
 /// Books of an element that was finished.
 inline void Mlx5Queue::note_put(bool is_whole) noexcept {
-  ++frames_;
+  in_flight_.add_frame();
   ++unrung_;
   --credit_;
   last_is_whole_ = is_whole;
@@ -289,20 +274,14 @@ inline void Mlx5Queue::note_put(bool is_whole) noexcept {
 
 void Mlx5Queue::signal() noexcept {
   sq_.signal_last();
-  marks_[mark_tail_++ & (marks_.size() - 1)] = {frames_, held_tail_, sq_.produced()};
-  signaled_held_ = held_tail_;
+  in_flight_.mark(sq_.produced());
   until_signal_ = shape_.signal_every;
-}
-
-inline void Mlx5Queue::hold(PacketBuf* p) noexcept {
-  held_[held_tail_++ & held_mask_] = p;
-  ++p->device_refs;
 }
 
 /// Head inline, body where it is.
 inline bool Mlx5Queue::can_lie(const TxFrame& frame) const noexcept {
-  constexpr size_t kMostHead = 256;
-  bool can = frame.head.size() >= Sq::kLeastInline && frame.head.size() <= kMostHead &&
+  constexpr size_t kMaxHead = 256;
+  bool can = frame.head.size() >= Sq::kMinInline && frame.head.size() <= kMaxHead &&
              frame.body.size() < shape_.tx_segments;
   for (const PacketSlice& s : frame.body)
     can &= static_cast<size_t>(s.packet->frame - arena_.data()) < arena_.size();
@@ -319,7 +298,7 @@ inline void Mlx5Queue::put_pointers(const TxFrame& frame) noexcept {
     if (s.length == 0) continue;  // would be 2 GiB
     Sq::write_pointer(wqe, octowords++, s, arena_lkey_);
     ++s.packet->refs;
-    hold(s.packet);
+    in_flight_.hold(s.packet);
   }
   sq_.finish(wqe, frame.mss > 0 ? MLX5_OPCODE_TSO : MLX5_OPCODE_SEND, octowords, checksums_,
              frame.mss, head);
@@ -334,7 +313,7 @@ bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   auto total = static_cast<uint32_t>(frame.head.size());
   for (const PacketSlice& s : frame.body) total += s.length;
   // One comparison for both ends: shorter ones wrap around.
-  if (total - Sq::kLeastInline < inline_lengths_ && frame.mss == 0) {
+  if (total - Sq::kMinInline < inline_lengths_ && frame.mss == 0) {
     put_inline(frame, total);
   } else if (can_lie(frame)) {
     put_pointers(frame);
@@ -349,9 +328,8 @@ bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
 /// Looks again how many frames can be taken.
 bool Mlx5Queue::find_credit() noexcept {
   if (!device_.is_usable()) return false;
-  const uint32_t held = held_mask_ + 1 - (held_tail_ - freed_.held);
-  credit_ = std::min({shape_.tx_slots - (frames_ - freed_.frames), sq_.room(freed_.blocks),
-                      held / verbs::QueueShape::kMostSegments});
+  credit_ = std::min({shape_.tx_slots - in_flight_.frames(), sq_.room(in_flight_.freed_blocks()),
+                      in_flight_.room() / verbs::QueueShape::kMaxSegments});
   return credit_ > 0;
 }
 
@@ -366,23 +344,22 @@ inline void Mlx5Queue::put_inline(const TxFrame& frame, uint32_t total) noexcept
 /// Copied tightly into fresh frames, behind what must be inline. @return false: there are not
 /// enough of them.
 bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
-  const uint32_t frame_bytes = pool_.frame_bytes(),
-                 rest = total - std::min(total, Sq::kLeastInline);
+  const uint32_t frame_bytes = pool_.frame_bytes(), rest = total - std::min(total, Sq::kMinInline);
   const uint32_t n = (rest + frame_bytes - 1) / frame_bytes;
   VIREO_ASSERT(n < shape_.tx_segments);  // longer than the MTU the caps told
   if (pool_.ready_count() < n) return false;
-  constexpr uint32_t kBefore = (Sq::kInlineAt + Sq::kLeastInline) / Sq::kOctoword;
-  static_assert((Sq::kInlineAt + Sq::kLeastInline) % Sq::kOctoword == 0);
+  constexpr uint32_t kBefore = (Sq::kInlineAt + Sq::kMinInline) / Sq::kOctoword;
+  static_assert((Sq::kInlineAt + Sq::kMinInline) % Sq::kOctoword == 0);
   std::byte* const wqe = sq_.claim(kBefore + n);
   auto* seg = reinterpret_cast<mlx5_wqe_data_seg*>(wqe + kBefore * Sq::kOctoword);
   std::byte* to = wqe + Sq::kInlineAt;
-  std::memset(to, 0, Sq::kLeastInline);  // a wire pads short frames anyway
-  uint32_t room = Sq::kLeastInline, left = rest;
+  std::memset(to, 0, Sq::kMinInline);  // a wire pads short frames anyway
+  uint32_t room = Sq::kMinInline, left = rest;
   const auto append = [&](const std::byte* from, size_t length) {
     while (length > 0) {
       if (room == 0) {
         PacketBuf* p = pool_.take();
-        hold(p);
+        in_flight_.hold(p);
         to = p->frame;
         room = std::min(frame_bytes, left);
         left -= room;
@@ -398,7 +375,7 @@ bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
   };
   append(frame.head.data(), frame.head.size());
   for (const PacketSlice& s : frame.body) append(s.packet->frame + s.at, s.length);
-  sq_.finish(wqe, MLX5_OPCODE_SEND, kBefore + n, checksums_, 0, Sq::kLeastInline);
+  sq_.finish(wqe, MLX5_OPCODE_SEND, kBefore + n, checksums_, 0, Sq::kMinInline);
   note_put(false);
   return true;
 }
@@ -406,17 +383,9 @@ bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
 void Mlx5Queue::tx_flush() noexcept {
   if (unrung_ == 0) return;
   // What the program freed must not wait for a send that may never come.
-  if (signaled_held_ != held_tail_) signal();
+  if (in_flight_.has_unmarked()) signal();
   sq_.ring(last_is_whole_ && unrung_ == 1);
   unrung_ = 0;
-}
-
-void Mlx5Queue::release_held(uint32_t until) noexcept {
-  for (; freed_.held != until; ++freed_.held) {
-    PacketBuf* p = held_[freed_.held & held_mask_];
-    --p->device_refs;
-    PacketPool::drop(p);
-  }
 }
 
 unsigned Mlx5Queue::tx_reap() noexcept {
@@ -426,17 +395,14 @@ unsigned Mlx5Queue::tx_reap() noexcept {
       take_send_errors();
     return 0;
   }
-  const uint32_t before = freed_.frames;
+  const uint32_t before = in_flight_.freed_frames();
   do {
-    // A completion speaks for all elements before it as well.
-    const Mark& mark = marks_[mark_head_++ & (marks_.size() - 1)];
-    release_held(mark.held);
-    freed_ = mark;
+    in_flight_.free_marked();
     sent_.pop();
     op_own = Cq::look(sent_.front());
   } while (op_own == sent_.expected(Cq::kSent));
   sent_.release();
-  return freed_.frames - before;
+  return in_flight_.freed_frames() - before;
 }
 
 /// Elements that did not go out, each by itself. The pair reads nothing more.
@@ -451,7 +417,7 @@ void Mlx5Queue::take_send_errors() noexcept {
   if (!device_.is_gone()) return;
   for (; sent_.has_front(); sent_.pop()) ++losses_.tx_refused;
   sent_.release();
-  release_held(held_tail_);
+  in_flight_.release_all();
 }
 
 }  // namespace vireo::mlx5

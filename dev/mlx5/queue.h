@@ -13,11 +13,12 @@
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "dev/device.h"
 #include "dev/mlx5/cq.h"
+#include "dev/mlx5/in_flight.h"
 #include "dev/mlx5/lro_rules.h"
+#include "dev/mlx5/requests.h"
 #include "dev/mlx5/rings.h"
 #include "dev/mlx5/rq.h"
 #include "dev/mlx5/sq.h"
@@ -61,10 +62,6 @@ class Mlx5Queue final : public Queue {
   QueueLosses losses() const noexcept override { return losses_; }
 
  private:
-  /// What a completion of a send frees: all before.
-  struct Mark {
-    uint32_t frames, held, blocks;
-  };
   /// Compressed completions that are being handed over.
   struct Session {
     uint32_t title = 0;  ///< its index
@@ -98,19 +95,14 @@ class Mlx5Queue final : public Queue {
   void give_back_strides(uint32_t at, uint32_t n) noexcept;
   void give_back_element() noexcept;
   void post_runs() noexcept;
-  PacketBuf** frames_of(uint32_t request) {
-    return &rx_frames_[size_t{request & rx_mask_} * shape_.rx_segments];
-  }
 
   bool find_credit() noexcept;
   void put_inline(const TxFrame& frame, uint32_t total) noexcept;
   [[gnu::always_inline]] void put_pointers(const TxFrame& frame) noexcept;
   [[gnu::noinline]] bool put_gathered(const TxFrame& frame, uint32_t total) noexcept;
   [[gnu::always_inline]] bool can_lie(const TxFrame& frame) const noexcept;
-  void hold(PacketBuf* p) noexcept;
   void note_put(bool is_whole) noexcept;
   void signal() noexcept;
-  void release_held(uint32_t until) noexcept;
   [[gnu::cold]] void take_send_errors() noexcept;
   [[gnu::cold]] void begin_anew() noexcept;
   void drop_receives() noexcept;
@@ -121,16 +113,14 @@ class Mlx5Queue final : public Queue {
   PacketPool& pool_;
   const verbs::QueueShape shape_;
   const uint32_t arena_lkey_;
-  const uint32_t inline_lengths_;  ///< of frames that lie inline, from Sq::kLeastInline on
+  const uint32_t inline_lengths_;  ///< of frames that lie inline, from Sq::kMinInline on
   const uint32_t rx_room_;         ///< bytes of a frame that a packet may fill
   const uint8_t checksums_;
 
   Cq received_;
   Rq rq_;
-  const uint32_t rx_mask_;
-  std::unique_ptr<PacketBuf*[]> rx_frames_;
-  uint32_t rx_posted_ = 0, rx_taken_ = 0;  ///< requests (strides) since the pair last began
-  bool is_plain_;                          ///< a request is a frame, and nobody asks for its time
+  Requests rx_;
+  bool is_plain_;  ///< a request is a frame, and nobody asks for its time
   verbs::ReceiveFill fill_;
   Session session_;
   bool stamps_ = false;
@@ -140,18 +130,10 @@ class Mlx5Queue final : public Queue {
 
   Sq sq_;
   Cq sent_;
-  const uint32_t held_mask_;
-  std::unique_ptr<PacketBuf*[]> held_;  ///< a ring of the packets that elements point to
-  std::vector<Mark> marks_;             ///< a ring
-  // All only grow.
-  uint32_t frames_ = 0, held_tail_ = 0, mark_tail_ = 0;
-  Mark freed_{};  ///< done, as far as is known
-  uint32_t mark_head_ = 0;
-  uint32_t begun_at_ = 0;       ///< freed_.frames when the pair last began
-  uint32_t signaled_held_ = 0;  ///< held_tail_ when a completion was last asked for
-  uint32_t until_signal_;       ///< elements
-  uint32_t credit_ = 0;         ///< elements for which there surely is room
-  uint32_t unrung_ = 0;         ///< elements
+  InFlight in_flight_;
+  uint32_t until_signal_;  ///< elements
+  uint32_t credit_ = 0;    ///< elements for which there surely is room
+  uint32_t unrung_ = 0;    ///< elements
   bool last_is_whole_ = false;
 
   // Last: the device lets go of the memory before it ends.

@@ -25,10 +25,10 @@ class Sq {
  public:
   static constexpr uint32_t kBlock = MLX5_SEND_WQE_BB, kOctoword = 16;
   static constexpr uint32_t kInlineAt = 16 + 14;  ///< from the element's start
-  static constexpr uint32_t kMostBlocks = 16;     ///< the size has six bits of octowords
-  static constexpr uint32_t kMostInline = 63 * kOctoword - kInlineAt;
+  static constexpr uint32_t kMaxBlocks = 16;      ///< the size has six bits of octowords
+  static constexpr uint32_t kMaxInline = 63 * kOctoword - kInlineAt;
   /// What ConnectX-4 asks for in every element: Ethernet and a tag.
-  static constexpr uint32_t kLeastInline = 18;
+  static constexpr uint32_t kMinInline = 18;
 
   Sq(const mlx5dv_qp& qp, uint32_t number)
       : blocks_(static_cast<std::byte*>(qp.sq.buf)),
@@ -43,7 +43,7 @@ class Sq {
   /// from `freed` on are in use.
   uint32_t room(uint32_t freed) const {
     const uint32_t free = mask_ + 1 - (produced_ - freed);
-    return free < kMostBlocks ? 0 : free / kMostBlocks - 1;
+    return free < kMaxBlocks ? 0 : free / kMaxBlocks - 1;
   }
   uint32_t produced() const { return produced_; }
   /// The pair was reset: the device counts elements from 0 again.

@@ -1,4 +1,4 @@
-// The receiving half of a queue that strides.
+// Mlx5Queue's receiving half, where the queue strides.
 #include "dev/mlx5/striding.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
   const uint32_t before = received_.consumed();
   // Not only when it is refilled: whatever is kept until then, the last run posted is copied whole,
   // comes back at once and is posted again. Else packets that wait for a lost one could hold all.
-  s.copies = rx_posted_ - rx_taken_ < s.few + out.size() || s.runs.stuck() > s.most_stuck;
+  s.copies = rx_.count() < s.few + out.size() || s.runs.stuck() > s.most_stuck;
   const bool is_simple = !stamps_ & !s.copies & (lro_ == nullptr);
   while (n < out.size()) {
     const mlx5_cqe64& cqe = *received_.front();
@@ -37,9 +37,9 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
         n += parts;
       }
       if (lro_ != nullptr) s.use(at, used.strides);
-      rx_taken_ += used.strides;
+      rx_.taken += used.strides;
     } else {
-      PacketBuf* const p = s.packet_of(rx_taken_++);
+      PacketBuf* const p = s.packet_of(rx_.taken++);
       p->refs = 1;
       p->data_at = 0;
       p->length = static_cast<uint16_t>(length);
@@ -57,16 +57,16 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
 
 /// The stride in which the packet begins, or the filler.
 inline uint32_t Mlx5Queue::place_of(const mlx5_cqe64& cqe) noexcept {
-  const uint32_t ahead = striding_->place_of(be16toh(cqe.wqe_counter) - rx_taken_);
+  const uint32_t ahead = striding_->place_of(be16toh(cqe.wqe_counter) - rx_.taken);
   if (ahead == 0) [[likely]]
-    return rx_taken_;
+    return rx_.taken;
   // Sessions of LRO may end in another order than they began: an element is done when as many
   // strides are told of as it has.
-  if (lro_ != nullptr) return rx_taken_ - striding_->place_of(rx_taken_) + be16toh(cqe.wqe_counter);
+  if (lro_ != nullptr) return rx_.taken - striding_->place_of(rx_.taken) + be16toh(cqe.wqe_counter);
   // None is ever left out, as far as is known: if one were, its frame would be lost for good.
-  give_back_strides(rx_taken_, ahead);
-  rx_taken_ += ahead;
-  return rx_taken_;
+  give_back_strides(rx_.taken, ahead);
+  rx_.taken += ahead;
+  return rx_.taken;
 }
 
 /// As deliver_parts(), of what begins at stride `at`. @return descriptors written; 0: there are too
@@ -119,32 +119,32 @@ void Mlx5Queue::give_back_strides(uint32_t at, uint32_t n) noexcept {
 /// Nothing will come into what is left of the element.
 void Mlx5Queue::give_back_element() noexcept {
   Striding& s = *striding_;
-  const uint32_t done = s.place_of(rx_taken_), first = rx_taken_ - done;
+  const uint32_t done = s.place_of(rx_.taken), first = rx_.taken - done;
   for (uint32_t place = 0; place < s.runs.frames(); ++place)
     if (lro_ != nullptr ? !s.is_used(place) : place >= done) give_back_strides(first + place, 1);
   s.end_element();
-  rx_taken_ = first + s.runs.frames();
+  rx_.taken = first + s.runs.frames();
 }
 
 void Mlx5Queue::post_runs() noexcept {
   Striding& s = *striding_;
   s.runs.collect();  // whatever is posted: the pool learns by it what is free
   const uint32_t run = s.runs.frames();
-  const uint32_t target = fill_.target(rx_posted_ - rx_taken_);
+  const uint32_t target = fill_.target(rx_.count());
   uint32_t unpublished = 0;
-  for (uint32_t posted; (posted = rx_posted_ - rx_taken_) + run <= target && device_.is_usable();) {
+  for (uint32_t posted; (posted = rx_.count()) + run <= target && device_.is_usable();) {
     const uint32_t first = s.runs.take((target - posted) / run);
     if (first == Runs::kNone) break;
-    s.write(rx_posted_, pool_.at(first));
-    rx_posted_ += run;
+    s.write(rx_.posted, pool_.at(first));
+    rx_.posted += run;
     if ((unpublished += run) < shape_.refill) continue;
-    s.publish(rx_posted_);
+    s.publish(rx_.posted);
     unpublished = 0;
   }
-  if (unpublished > 0) s.publish(rx_posted_);
+  if (unpublished > 0) s.publish(rx_.posted);
   s.few = std::max(target / 2, run);
   pool_.keep_ready();
-  if (rx_posted_ == rx_taken_ && device_.is_usable()) ++losses_.rx_starved;
+  if (rx_.posted == rx_.taken && device_.is_usable()) ++losses_.rx_starved;
 }
 
 }  // namespace vireo::mlx5

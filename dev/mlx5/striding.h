@@ -1,9 +1,10 @@
-// What a queue that receives by strides has: the ring of its elements, written in place, and the
-// frames they lie on. An element is a run of frames and a stride is a frame; a packet begins at the
-// beginning of one and is handed over where it lies. One that does not fit into what is left of an
-// element begins in the next; the rest is filler.
+// The element ring of a striding receive queue, written in place, and the frames of its elements.
+// An element is a run of frames, and a stride is a frame. A packet begins at the beginning of a
+// stride and is handed over where it lies. One that does not fit into the rest of an element begins
+// in the next; the rest is filler.
 //
-// Strides are counted from the queue's begin on: element and place in it are parts of the number.
+// Strides are numbered from the queue's beginning on: the element and the place in it are parts of
+// the number.
 // Owner: Mlx5Queue. Thread: holder of the engine's lock; the device reads at the same time.
 // Source: mlx5dv.h (mlx5_wqe_srq_next_seg, mlx5_wqe_data_seg).
 #pragma once
@@ -82,7 +83,6 @@ class Striding {
   }
   uint32_t place_of(uint32_t stride) const { return stride & places_; }
   /// Strides from this one to the element's end.
-  uint32_t rest_of_element(uint32_t stride) const { return runs.frames() - place_of(stride); }
 
   uint32_t few = 0;         ///< strides posted, a run at least: below, packets are copied
   uint32_t most_stuck = 0;  ///< frames: above, too, so that runs come back whole

@@ -11,9 +11,9 @@
 namespace vireo::mlx5 {
 namespace {
 
-constexpr uint32_t kLogStrides = 6;     // wished for: a request for 64 frames
-constexpr uint32_t kLeastElements = 4;  // so that one may be read while others are filled
-constexpr uint32_t kLongestShare = 4;   // of an element: what a packet does not fit into is lost
+constexpr uint32_t kLogStrides = 6;   // wished for: a request for 64 frames
+constexpr uint32_t kMinElements = 4;  // so that one may be read while others are filled
+constexpr uint32_t kMaxShare = 4;     // of an element: what a packet does not fit into is lost
 constexpr uint32_t kLinkOverhead = 14 + 2 * 4;
 
 uint32_t log2_of(uint32_t power) { return static_cast<uint32_t>(std::countr_zero(power)); }
@@ -38,9 +38,9 @@ Result<StridingShape> striding_shape_of(const verbs::Context& context, const Pac
   const uint32_t longest = (mtu + kLinkOverhead + pool.frame_bytes() - 1) / pool.frame_bytes();
   const uint32_t slots = shape.rx_slots * shape.rx_segments;
   const uint32_t most = std::min(can.max_single_wqe_log_num_of_strides,
-                                 log2_of(std::bit_floor(std::max(1U, slots / kLeastElements))));
+                                 log2_of(std::bit_floor(std::max(1U, slots / kMinElements))));
   s.log_strides = std::max(std::min(kLogStrides, most), can.min_single_wqe_log_num_of_strides);
-  if (s.log_strides > most || longest * kLongestShare > 1U << s.log_strides)
+  if (s.log_strides > most || longest * kMaxShare > 1U << s.log_strides)
     return fail(ENOTSUP, "too few frames for requests as long as the device asks for");
   s.elements = slots >> s.log_strides;
   s.runs = std::max(s.elements, pool.size() / 2 >> s.log_strides);

@@ -1,5 +1,5 @@
-// The doorbell of a shared wire, and the watch over its peer.
-// Owner: ShmDevice. Thread: holder of the engine's lock.
+// The doorbell of a shared wire; also tells when the peer has died. Owner: ShmDevice. Thread:
+// holder of the engine's lock.
 #pragma once
 
 #include "core/fd.h"

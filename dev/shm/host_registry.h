@@ -1,12 +1,15 @@
-// Wires by name on this host. A name has two seats, host and joiner; whoever comes first sits as
-// host and makes the wire, the second joins, a third is refused. In /dev/shm/vireo-<uid>/ a wire
+// Finds wires by name on this host. A name has two seats, host and joiner: the first process sits
+// as host and makes the wire, the second joins, a third is refused. In /dev/shm/vireo-<uid>/ a wire
 // has
+//
 //   <name>.lock   byte 0 locked while seats change, 1 and 2 as long as host and joiner live
-//   (F_OFD_SETLK, fcntl(2)) <name>.wire   the memory, until the joiner has mapped it <name>.bell
-//   Unix socket of the host, to which the joiner connects: the doorbell, and the news that a peer
-//   died
-// Locks end with their process, so what a killed process left is recognised and cleaned by the next
-// who looks. Owner: ShmDevice. Thread: any at open. Like every device, not to be used by a forked
+//                 (F_OFD_SETLK, fcntl(2))
+//   <name>.wire   the memory, until the joiner has mapped it
+//   <name>.bell   Unix socket of the host, to which the joiner connects: the doorbell, and the
+//                 news that a peer died
+//
+// Locks end with their process, so what a killed process left is recognised and removed by the next
+// that looks. Owner: ShmDevice. Thread: any at open. Like every device, not to be used by a forked
 // child.
 #pragma once
 

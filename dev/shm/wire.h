@@ -61,10 +61,10 @@ inline constexpr size_t kSlotsAt = 512;
 /// Slot size for an MTU: frame with two VLAN tags, and any head (Queue::head_place). An odd number
 /// of line pairs, so that slots spread over cache sets.
 constexpr uint32_t slot_stride(uint32_t mtu) {
-  constexpr uint32_t kPair = 128, kFraming = 22, kLeast = 2;
+  constexpr uint32_t kPair = 128, kFraming = 22, kMin = 2;
   const uint32_t pairs =
       (static_cast<uint32_t>(sizeof(WireSlot)) + kFraming + mtu + kPair - 1) / kPair;
-  return (std::max(pairs, kLeast) | 1) * kPair;
+  return (std::max(pairs, kMin) | 1) * kPair;
 }
 
 constexpr size_t wire_bytes(uint32_t slots, uint32_t stride) {

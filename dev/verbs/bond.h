@@ -1,6 +1,6 @@
-// Bonds: which member's device carries one, as sysfs shows it. An RDMA device has only the frames
-// of its own port, so a bond is carried where all frames come by one: by the member that is active,
-// or by a card that has made one device of its ports (RoCE LAG, "mlx5_bond_0"; mlx4's port remap).
+// Chooses the member whose device carries a bond, by sysfs. An RDMA device receives only the frames
+// of its own port. So a bond is carried where all frames come by one port: by the active member, or
+// by a card that has made one device of its ports (RoCE LAG, "mlx5_bond_0"; mlx4's port remap).
 // Owner: none (values, functions). Thread: any. Source: Linux,
 // Documentation/networking/bonding.rst; drivers/net/ethernet/mellanox/mlx5/core/lag and mlx4/intf.c
 // (one RDMA device, of one port, while the ports of a card are bonded).

@@ -78,7 +78,7 @@ void VerbsDevice::close(const Queue& queue) noexcept {
 ibv_flow* VerbsDevice::create_flow(const FlowKey& key, FlowTag tag, Queue& to) {
   if (make_rule_ != nullptr && key.proto == IpProto::kTcp)
     if (ibv_flow* const flow = make_rule_(to, key, mac_, tag)) return flow;
-  if (caps_.tags && tag.value() > 0 && tag.value() <= kMostTag) {
+  if (caps_.tags && tag.value() > 0 && tag.value() <= kMaxTag) {
     FlowRequest request = flow_request(key, context_->port(), mac_, tag);
     ibv_flow* flow = ibv_create_flow(pair_, &request.attr);
     if (flow != nullptr || !is_of_no_such_kind(errno)) return flow;
@@ -158,7 +158,7 @@ bool VerbsDevice::is_there() noexcept {
 bool VerbsDevice::may_begin_anew(bool carried) noexcept {
   if (!is_there()) return false;
   if (carried) errors_in_row_ = 0;
-  if (++errors_in_row_ == kMostErrors) note_gone();
+  if (++errors_in_row_ == kMaxErrors) note_gone();
   return !is_gone();
 }
 

@@ -61,10 +61,10 @@ class VerbsDevice final : public Device {
   void note_broken() noexcept { go(Health::kGood, Health::kBroken); }
   bool is_usable() const noexcept { return health() == Health::kGood; }
   /// May a broken pair begin anew? `carried`: frames went by since it last began. @return false:
-  /// the device is gone, or given up, at the kMostErrors-th error in a row. May cost a system call.
+  /// the device is gone, or given up, at the kMaxErrors-th error in a row. May cost a system call.
   bool may_begin_anew(bool carried) noexcept;
   void note_begun() noexcept { go(Health::kBroken, Health::kGood); }
-  static constexpr unsigned kMostErrors = 5;
+  static constexpr unsigned kMaxErrors = 5;
 
  private:
   enum class Health : uint8_t { kGood, kBroken, kGone };

@@ -1,5 +1,5 @@
-// What RDMA devices there are, what each says of itself, and which interfaces its ports belong to;
-// for people, off any data path. Completion queues are made and removed, nothing else is changed.
+// Lists the RDMA devices, what each reports, and the interfaces that its ports belong to; for
+// people, off any data path. Completion queues are made and removed, nothing else is changed.
 // Owner: the caller (values). Thread: any. Source: ibv_query_device_ex(3), ibv_query_port(3),
 // ibv_create_cq_ex(3), ibv_query_rt_values_ex(3).
 #pragma once

@@ -1,4 +1,4 @@
-// Which port of which RDMA device belongs to a network interface. Two sources agree or complete
+// Finds the port and RDMA device that belong to a network interface. Two sources agree or complete
 // each other: sysfs ties a device to the interfaces of its PCI function; the GID table ties a port
 // to every interface that has an address there, a VLAN or a bond above it too, and knows devices
 // that sysfs does not show. Owner: none (functions). Thread: any, after load_libibverbs(). Source:

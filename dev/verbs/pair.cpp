@@ -12,7 +12,7 @@
 
 namespace vireo::verbs {
 namespace {
-constexpr uint16_t kMostHeader = 128;  // Ethernet and a tag, IPv6, TCP with all options: 118
+constexpr uint16_t kMaxHeader = 128;  // Ethernet and a tag, IPv6, TCP with all options: 118
 
 /// As ibv_create_qp_ex(), which verbs.h has inline and bound to the library.
 ibv_qp* create_pair_ex(ibv_context* context, ibv_qp_init_attr_ex& attr) {
@@ -62,8 +62,8 @@ Result<void> Pair::create_completion_queues(const PairShape& shape) {
   received_ = create_received(shape);
   if (received_ == nullptr) return fail_errno("ibv_create_cq");
   // In the error state every element comes back, those that fill a ring's end (dev/mlx5) too.
-  constexpr uint32_t kMostFill = 16;
-  sent_ = library().create_cq(context_->get(), static_cast<int>(shape.sends + kMostFill), nullptr,
+  constexpr uint32_t kMaxFill = 16;
+  sent_ = library().create_cq(context_->get(), static_cast<int>(shape.sends + kMaxFill), nullptr,
                               nullptr, 0);
   if (sent_ == nullptr) return fail_errno("ibv_create_cq");
   return {};
@@ -100,7 +100,7 @@ Result<void> Pair::create_pair(const PairShape& shape) {
     segments_ = segments;
     attr.comp_mask = IBV_QP_INIT_ATTR_PD;
     if (segments) attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
-    attr.max_tso_header = segments ? kMostHeader : 0;
+    attr.max_tso_header = segments ? kMaxHeader : 0;
     // A device that has less room for inline data refuses instead of granting less.
     for (uint32_t inline_bytes = shape.inline_bytes;; inline_bytes /= 2) {
       attr.cap = {shape.sends, shape.receives, shape.send_segments, shape.receive_segments,

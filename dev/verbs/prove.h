@@ -1,5 +1,5 @@
-// Whether a device that opens is also of use: many RDMA devices have no raw-packet queue pairs, or
-// no flow steering, and say so only when asked. Owner: none (function). Thread: as the open.
+// Proves that a device that opens is also of use: many RDMA devices have no raw-packet queue pairs,
+// or no flow steering, and say so only when asked. Owner: none (function). Thread: as the open.
 #pragma once
 
 #include <array>

@@ -112,7 +112,7 @@ void VerbsQueue::drop_receives() noexcept {
 
 void VerbsQueue::rx_refill() noexcept {
   ibv_recv_wr wr[kBatch];
-  ibv_sge sge[kBatch * kMostSegments];
+  ibv_sge sge[kBatch * kMaxSegments];
   uint32_t posted = setup_.rx_slots - static_cast<uint32_t>(rx_free_.size());
   const uint32_t target = fill_.target(posted);
   while (posted < target && device_.is_usable()) {

@@ -56,12 +56,12 @@ class VerbsQueue final : public Queue {
   bool tells_time() const { return received_.tells_time(); }
 
  private:
-  static constexpr uint32_t kMostSegments = QueueShape::kMostSegments;
+  static constexpr uint32_t kMaxSegments = QueueShape::kMaxSegments;
   static constexpr uint32_t kOwnBytes = 256;  ///< of a send slot
   static constexpr uint32_t kBatch = 64;      ///< requests per doorbell, completions per poll
 
   struct SendSlot {
-    PacketBuf* held[kMostSegments];
+    PacketBuf* held[kMaxSegments];
     uint32_t held_count;
   };
 
@@ -106,7 +106,7 @@ class VerbsQueue final : public Queue {
   bool holds_unsignaled_ = false;  ///< packets would wait for a later request's completion
   uint32_t staged_ = 0;
   ibv_send_wr wr_[kBatch];
-  ibv_sge sge_[kBatch][kMostSegments];
+  ibv_sge sge_[kBatch][kMaxSegments];
 
   // Last: the device lets go of the memory before it ends.
   Arena own_memory_;

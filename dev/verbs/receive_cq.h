@@ -1,5 +1,5 @@
-// The completion queue of receives, polled one by one in batches: extended where the device has
-// such, which tells the tag of the rule that matched and the time, else plain.
+// The completion queue of receives, polled one by one in batches. An extended one, where the device
+// has such, tells the tag of the rule that matched and the time.
 // Owner: VerbsQueue. Thread: holder of the engine's lock.
 // Source: ibv_create_cq_ex(3), ibv_poll_cq(3).
 #pragma once

@@ -14,7 +14,7 @@ uint32_t receive_segments(uint32_t frame_bytes, uint32_t mtu) {
 
 uint32_t send_segments(const ibv_device_attr_ex& limits) {
   return static_cast<uint32_t>(
-      std::clamp(limits.orig_attr.max_sge, 2, static_cast<int>(QueueShape::kMostSegments)));
+      std::clamp(limits.orig_attr.max_sge, 2, static_cast<int>(QueueShape::kMaxSegments)));
 }
 
 Result<QueueShape> shape_of(const ibv_device_attr_ex& limits, const PacketPool& pool,
@@ -22,7 +22,7 @@ Result<QueueShape> shape_of(const ibv_device_attr_ex& limits, const PacketPool& 
   const auto most = static_cast<uint32_t>(std::max(limits.orig_attr.max_qp_wr, 1));
   QueueShape s{};
   s.rx_segments = receive_segments(pool.frame_bytes(), caps.mtu);
-  if (s.rx_segments > QueueShape::kMostSegments ||
+  if (s.rx_segments > QueueShape::kMaxSegments ||
       s.rx_segments > static_cast<uint32_t>(limits.orig_attr.max_sge))
     return fail(ENOTSUP, "MTU needs more receive segments than the device has");
   s.tx_slots = std::min(options.tx_frames, most);

@@ -1,5 +1,5 @@
-// How large the rings of a queue become: from what is wished for, what the device has, and how many
-// frames there are. And how many receives are posted of those that could be.
+// Computes the sizes of a queue's rings from what is wished for, what the device has, and how many
+// frames there are; and how many receives are posted of those that could be.
 // Owner: none (values); ReceiveFill: the queue. Thread: as the queue.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace vireo::verbs {
 
 struct QueueShape {
-  static constexpr uint32_t kMostSegments = 16;
+  static constexpr uint32_t kMaxSegments = 16;
   uint32_t rx_slots, rx_segments, tx_slots, tx_segments, signal_every, refill;
   bool checksums;
 };

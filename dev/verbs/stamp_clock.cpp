@@ -9,7 +9,7 @@ namespace vireo::verbs {
 namespace {
 
 // A rate is as good as the time over which it was measured is long; the first is the device's word.
-constexpr Duration kFirstPause = Duration::ms(10), kMostPause = Duration::s(1);
+constexpr Duration kFirstPause = Duration::ms(10), kMaxPause = Duration::s(1);
 constexpr uint64_t kWorstCrystal = 1000;  // off by one of so many, at most
 
 uint64_t rate_of(uint64_t khz) { return (uint64_t{1'000'000} << 32) / khz; }
@@ -90,7 +90,7 @@ void StampClock::read_again(Instant now) noexcept {
   }
   at_ = r.ticks;
   ns_ = r.ns;
-  pause_ = std::min(pause_ * 4, kMostPause);
+  pause_ = std::min(pause_ * 4, kMaxPause);
   read_next_ = now + pause_;
 }
 

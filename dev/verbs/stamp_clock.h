@@ -1,6 +1,6 @@
-// What the count that a completion bears is in time. Both are read together now and then; in
-// between time goes on by the rate that the last two readings gave, for no crystal is as fast as it
-// says. Owner: a queue. Thread: holder of the engine's lock. Source: ibv_query_rt_values_ex(3),
+// Converts the counter value in a completion to time. Counter and clock are read together now and
+// then; in between time goes on at the rate that the last two readings gave, for no crystal is
+// exact. Owner: a queue. Thread: holder of the engine's lock. Source: ibv_query_rt_values_ex(3),
 // ibv_query_device_ex(3) (hca_core_clock, completion_timestamp_mask).
 #pragma once
 

@@ -20,7 +20,7 @@ struct FlowRequest {
 };
 
 /// That a completion has room for.
-inline constexpr uint32_t kMostTag = 0xffffff;
+inline constexpr uint32_t kMaxTag = 0xffffff;
 
 /// As the contract wants overlapping rules to be: exact ones first.
 uint16_t priority_of(const FlowKey& key);

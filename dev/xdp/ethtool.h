@@ -1,5 +1,5 @@
-// What an interface says of itself: name, driver, MTU, address, queues, RSS key. All by ioctl(2),
-// no netlink. Owner: none (values). Thread: any; setup only. Source: netdevice(7), linux/ethtool.h.
+// Reads an interface's name, driver, MTU, address, queues and RSS key, by ioctl(2), without
+// netlink. Owner: none (values). Thread: any; setup only. Source: netdevice(7), linux/ethtool.h.
 #pragma once
 
 #include <net/if.h>

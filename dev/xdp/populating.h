@@ -1,5 +1,5 @@
-// The arena's pages, made while the interface is given its program, which sleeps as long as that
-// takes: those that are missing when it ends the registration makes, as it pins them.
+// Faults the arena's pages in while the driver installs the program, during which the opening
+// thread sleeps. Pages that are still missing then are made by the registration, as it pins them.
 // Owner: open_xdp(). Thread: the one that opens a device.
 #pragma once
 

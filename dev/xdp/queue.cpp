@@ -35,7 +35,7 @@ bool shows_each_batch() noexcept {
 
 /// Frames that the kernel always has: more small datagrams than a socket of its own holds
 /// (socket(7), rmem_default).
-constexpr uint32_t kLeastFill = 512;
+constexpr uint32_t kMinFill = 512;
 /// More than this part of them waiting at once, and it gets twice as many.
 constexpr uint32_t kRoomy = 8;
 /// Received without that: half of them would do.
@@ -67,7 +67,7 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       tx_held_(new uint16_t[pool.size()]()),
       // Half the pool at most: frames are needed for sending, too.
       fill_most_(std::min(xsk_.fill.size(), pool.size() / 2)),
-      fill_target_(std::min(fill_most_, kLeastFill)),
+      fill_target_(std::min(fill_most_, kMinFill)),
       owner_(static_cast<pid_t>(sys(SYS_getpid))),
       umem_(std::move(umem)),
       steering_(std::move(steering)) {}
@@ -130,7 +130,7 @@ void XdpQueue::fit_fill(uint32_t waiting) noexcept {
   if (waiting > fill_target_ / kRoomy)
     fill_target_ = std::min(2 * fill_target_, fill_most_);
   else
-    fill_target_ = std::max(fill_target_ / 2, std::min(fill_most_, kLeastFill));
+    fill_target_ = std::max(fill_target_ / 2, std::min(fill_most_, kMinFill));
 }
 
 /// Asks for what the next frame will lie in: the kernel writes descriptor and frame some time

@@ -57,7 +57,7 @@ class QuietLibbpf {
 };
 
 /// Of a family, beyond the first: with more, wildcards do not hear the rest.
-constexpr uint32_t kMostAddresses = 16'384;
+constexpr uint32_t kMaxAddresses = 16'384;
 
 /// A descriptor of the same object, at a high number.
 UniqueFd copy_of(int fd) { return UniqueFd(to_high_number(fcntl(fd, F_DUPFD_CLOEXEC, 3))); }
@@ -105,8 +105,8 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   if (!skeleton) return fail(errno, "open of the steering program");
   bpf_map__set_max_entries(skeleton->maps.exact4, sizes.flows);
   bpf_map__set_max_entries(skeleton->maps.exact6, sizes.flows);
-  bpf_map__set_max_entries(skeleton->maps.local4, sizes.listeners + kMostAddresses);
-  bpf_map__set_max_entries(skeleton->maps.local6, sizes.listeners + kMostAddresses);
+  bpf_map__set_max_entries(skeleton->maps.local4, sizes.listeners + kMaxAddresses);
+  bpf_map__set_max_entries(skeleton->maps.local6, sizes.listeners + kMaxAddresses);
   bpf_map__set_max_entries(skeleton->maps.sockets, interface.queues);
   skeleton->rodata->write_tags = tags ? 1 : 0;
   const int r = steer_bpf::load(skeleton.get());

@@ -1,5 +1,5 @@
-// What the steering program (steer.bpf.c) and its user (steer.cpp) agree on: keys, values, port
-// filter, metadata. Plain C, compiled for both sides; every field is in network order unless it
+// The layout that the steering program (steer.bpf.c) and its user (steer.cpp) share: keys, values,
+// port table, metadata. Plain C, compiled for both sides; every field is in network order unless it
 // says host.
 #ifndef VIREO_DEV_XDP_STEER_LAYOUT_H
 #define VIREO_DEV_XDP_STEER_LAYOUT_H

@@ -1,4 +1,5 @@
-// Whether the kernel takes the steering program, tried on no interface. Owner: none. Thread: any.
+// Loads the steering program without attaching it, to see whether the kernel takes it. Owner: none.
+// Thread: any.
 #pragma once
 
 #include <string>

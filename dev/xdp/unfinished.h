@@ -1,11 +1,11 @@
-// Checksums that nobody has made. A kernel leaves those of TCP and UDP to the NIC that is to send
-// the frame: till then the field holds the sum of the pseudo-header, from which the NIC goes on.
-// Where frames stay on one host (veth, bridges, virtio) there is no such NIC, and no wire that
-// could harm them: the frame is good as it is. Between hosts nothing may be unfinished, so this is
-// asked only where the driver knows of no wire (Interface::is_virtual). One finished frame in
-// 65,535 looks so by chance; if a bridge brings it from a wire that has harmed it, nothing shows
-// that. Owner: none. Thread: any. Source: Linux's skbuff.h, CHECKSUM_PARTIAL; virtio 1.2 §5.1.6.2,
-// VIRTIO_NET_HDR_F_NEEDS_CSUM.
+// Recognises checksums that nobody has computed. A kernel leaves those of TCP and UDP to the NIC
+// that is to send the frame: until then the field holds the sum of the pseudo-header, from which
+// the NIC goes on. Where frames stay on one host (veth, bridges, virtio) there is no such NIC, and
+// no wire that could harm them: the frame is good as it is. Between hosts no frame may be
+// unfinished, so this is asked only where the driver knows of no wire (Interface::is_virtual). One
+// finished frame in 65,535 looks so by chance; if a bridge brings it from a wire that has harmed
+// it, nothing shows that. Owner: none. Thread: any. Source: Linux's skbuff.h, CHECKSUM_PARTIAL;
+// virtio 1.2 §5.1.6.2, VIRTIO_NET_HDR_F_NEEDS_CSUM.
 #pragma once
 
 #include <cstddef>

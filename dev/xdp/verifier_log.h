@@ -1,6 +1,6 @@
-// What the kernel's verifier says of a program that it refuses: libbpf has it write here, and asks
-// for that only when a load has failed. Owner: who loads the program. Thread: the owner's. Source:
-// bpf(2), log_buf; libbpf.h, bpf_object_open_opts.
+// Keeps what the kernel's verifier says of a program that it refuses. libbpf writes it here, and
+// asks for it only when a load has failed. Owner: who loads the program. Thread: the owner's.
+// Source: bpf(2), log_buf; libbpf.h, bpf_object_open_opts.
 #pragma once
 
 #include <bpf/libbpf.h>

@@ -17,7 +17,7 @@
 #include "dev/device.h"
 #include "stack/engine/demux.h"
 #include "stack/engine/egress.h"
-#include "stack/tcp/fast_open.h"
+#include "stack/tcp/fast_open_keys.h"
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/tcp.h"
 #include "stack/wire/expected.h"

@@ -23,15 +23,15 @@ constexpr unsigned kTurns = 8;
 /// Looks that must find the program asleep in our calls before the helper sleeps without a timeout
 /// too.
 constexpr unsigned kRoundsToPark = 64;
-/// Who has polled for a while is looked at after this part of that while, kMostGraces at most: so
+/// Who has polled for a while is looked at after this part of that while, kMaxGraces at most: so
 /// late is noticed that it stopped.
 constexpr int64_t kPartOfPolled = 8;
-constexpr int64_t kMostGraces = 10;
+constexpr int64_t kMaxGraces = 10;
 /// For how long after the last cork it is looked whether one is in: who corked a moment ago will
 /// again, and to ring for each would cost it more than our looks. How often: as of who polls.
 constexpr Duration kWatchCorks = Duration::ms(1);
-constexpr Duration kLeastLookAtCork = Duration::us(20);
-constexpr Duration kMostLookAtCork = Duration::us(400);
+constexpr Duration kMinLookAtCork = Duration::us(20);
+constexpr Duration kMaxLookAtCork = Duration::us(400);
 /// How often it is asked whether the devices are still there, while there are flows.
 constexpr Duration kLookAfterPorts = Duration::s(1);
 /// So long the kernel is asked for its connections at a time, a port more at most.
@@ -150,7 +150,7 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
     if (std::exchange(s.shared_doorbells, shared) != shared) return grace_ - silent;
     s.polled_since = polled_since;
     const Duration part = Duration::ns((now - polled_since).ns() / kPartOfPolled);
-    return std::clamp(part, grace_, Duration::ns(grace_.ns() * kMostGraces)) - silent;
+    return std::clamp(part, grace_, Duration::ns(grace_.ns() * kMaxGraces)) - silent;
   };
   if (e.live_flows() == 0) {
     if (e.try_acquire()) {
@@ -196,7 +196,7 @@ Duration Helper::watch_cork(Served& s, Instant now) noexcept {
   if (!e.doorbells().is_cork_watched()) return Duration::max();
   if (!std::exchange(s.watches_corks, true)) s.corks_since = s.corked = now;
   const Duration part = Duration::ns((now - s.corks_since).ns() / kPartOfPolled);
-  const Duration look = std::clamp(part, kLeastLookAtCork, kMostLookAtCork);
+  const Duration look = std::clamp(part, kMinLookAtCork, kMaxLookAtCork);
   const uint64_t sent = e.stats().tx_packets.get();
   const bool is_sending = std::exchange(s.sent, sent) != sent;
   const Instant until = e.doorbells().corked_until();

@@ -44,14 +44,14 @@ class KernelConnections {
       return true;
     }
     p->at = now + p->pause;
-    p->pause = std::min(p->pause + p->pause, kLongestPause);
+    p->pause = std::min(p->pause + p->pause, kMaxPause);
     return false;
   }
   bool empty() const { return ports_.empty(); }
 
  private:
   static constexpr Duration kFirstPause = Duration::s(1);
-  static constexpr Duration kLongestPause = Duration::s(64);
+  static constexpr Duration kMaxPause = Duration::s(64);
   struct Port {
     uint16_t port = 0;
     uint32_t change = 0;

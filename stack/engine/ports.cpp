@@ -48,7 +48,7 @@ Carried<void> Ports::open_device(Port& port) {
   }
   const DeviceCaps& caps = port.device->caps();
   port.segments = caps.tso_max_bytes != 0;
-  port.burst = {kMaxInIp, tcp::Burst::kMostSlices, 0};
+  port.burst = {kMaxInIp, tcp::Burst::kMaxSlices, 0};
   port.corks = caps.doorbell_is_call && hub().config.autocork;
   port.joins = caps.multi_frame && !port.segments;
   if (port.segments) port.burst = {std::min(caps.tso_max_bytes, kMaxInIp), caps.max_body_slices, 0};

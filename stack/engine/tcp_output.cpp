@@ -33,7 +33,7 @@ constexpr uint32_t kMinRun = 3;
   const DeviceCaps& caps = f.egress.port->device->caps();
   const auto head = static_cast<uint32_t>(f.egress.header.size() + plan.options_length);
   tcp::BurstLimits limits{tcp::may_join(f.tcb, now),
-                          std::min(caps.max_body_slices, tcp::Burst::kMostSlices), UINT16_MAX};
+                          std::min(caps.max_body_slices, tcp::Burst::kMaxSlices), UINT16_MAX};
   // The interface may take longer packets now than when the device was opened.
   limits.bytes = std::min(limits.bytes, caps.mtu + kLinkHeader - std::min(head, caps.mtu));
   return tcp::plan_burst(f.tcb, plan, limits, b);

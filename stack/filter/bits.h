@@ -1,5 +1,5 @@
-// Bytes of which some bits are known: what a register of nf_tables holds when a rule is judged for
-// packets that have not come yet. Owner: none (values). Thread: any.
+// Bytes of which some bits are known: the value of a register of nf_tables when a rule is judged
+// for packets that have not come yet. Owner: none (values). Thread: any.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,12 @@ inline Ternary surely(bool b) { return b ? Ternary::kYes : Ternary::kNo; }
 
 class Bits {
  public:
-  static constexpr size_t kMost = 64;  ///< as many as nf_tables has in all registers
+  static constexpr size_t kMax = 64;  ///< as many as nf_tables has in all registers
 
   /// Nothing is known of `n` bytes.
   static Bits unknown(size_t n) {
     Bits b;
-    b.size_ = std::min(n, kMost);
+    b.size_ = std::min(n, kMax);
     return b;
   }
   static Bits known(std::span<const uint8_t> bytes) {
@@ -118,14 +118,14 @@ class Bits {
     return std::memcmp(value_.data(), with.data(), size_);
   }
   int compare_most(std::span<const uint8_t> with) const {
-    std::array<uint8_t, kMost> most;
+    std::array<uint8_t, kMax> most;
     for (size_t i = 0; i < size_; ++i)
       most[i] = static_cast<uint8_t>(value_[i] | static_cast<uint8_t>(~mask_[i]));
     return std::memcmp(most.data(), with.data(), size_);
   }
 
-  std::array<uint8_t, kMost> value_{};
-  std::array<uint8_t, kMost> mask_{};
+  std::array<uint8_t, kMax> value_{};
+  std::array<uint8_t, kMax> mask_{};
   size_t size_ = 0;
 };
 

@@ -14,7 +14,7 @@
 namespace vireo::filter {
 namespace {
 
-constexpr size_t kLongestLoad = 16;
+constexpr size_t kMaxLoad = 16;
 
 /// A number of 8 or 16 bits as nf_tables keeps it: the rest of the 32-bit register is 0.
 template <class T>
@@ -63,7 +63,7 @@ Bits meta(const Ruleset& rules, const Packet& p, uint32_t key) {
       if (rules.sets_marks || !p.inbound) return Bits::unknown(sizeof(uint32_t));
       return Bits::of(uint32_t{0});
     default:
-      return Bits::unknown(kLongestLoad);
+      return Bits::unknown(kMaxLoad);
   }
 }
 
@@ -76,7 +76,7 @@ Bits conntrack(const Ruleset& rules, const Packet& p, uint32_t key) {
       if (rules.sets_marks) return Bits::unknown(sizeof(uint32_t));
       return Bits::of(uint32_t{0});
     default:
-      return Bits::unknown(kLongestLoad);
+      return Bits::unknown(kMaxLoad);
   }
 }
 
@@ -151,7 +151,7 @@ Ternary is_element(const Set& set, const Set::Element& e, const Bits& key) {
 
 /// A rule in the making: what its registers hold, and whether it matches so far.
 struct State {
-  Bits registers = Bits::unknown(Bits::kMost);
+  Bits registers = Bits::unknown(Bits::kMax);
   Ternary matches = Ternary::kYes;
   std::vector<Outcome> outcomes;
 };
@@ -163,12 +163,12 @@ bool look_up(const Table& table, const Expr& e, State& s) {
   const bool wants_data = !wants_verdict && !e.inverted && e.length != 0;
   if (set == nullptr || !set->is_known) {
     s.matches = both(s.matches, Ternary::kMaybe);
-    if (wants_data) s.registers.put(e.to, Bits::unknown(kLongestLoad));
+    if (wants_data) s.registers.put(e.to, Bits::unknown(kMaxLoad));
     if (!wants_verdict) return false;
     s.outcomes.push_back({s.matches, {Verdict::Kind::kRefuse}});
     return true;
   }
-  const Bits key = s.registers.part(e.from, Bits::kMost);
+  const Bits key = s.registers.part(e.from, Bits::kMax);
   Ternary found = Ternary::kNo;
   unsigned candidates = 0;
   const Set::Element* only = nullptr;
@@ -184,7 +184,7 @@ bool look_up(const Table& table, const Expr& e, State& s) {
     for (const Set::Element& element : set->otherwise) take(element, Ternary::kYes);
   s.matches = both(s.matches, e.inverted ? negated(found) : found);
   if (wants_data) {
-    s.registers.put(e.to, Bits::unknown(kLongestLoad));
+    s.registers.put(e.to, Bits::unknown(kMaxLoad));
     if (candidates == 1 && found == Ternary::kYes) s.registers.put(e.to, Bits::known(only->data));
   }
   // The elements of a map exclude each other: of several that may be it, none is sure.
@@ -203,7 +203,7 @@ bool step(const Ruleset& rules, const Table& table, const Packet& p, const Expr&
       require(Ternary::kMaybe);
       break;
     case Expr::Kind::kLoad:
-      s.registers.put(e.to, Bits::unknown(kLongestLoad));
+      s.registers.put(e.to, Bits::unknown(kMaxLoad));
       require(Ternary::kMaybe);  // some have nothing to load, and then the rule does not match
       break;
     case Expr::Kind::kImmediate:

@@ -1,4 +1,4 @@
-// One rule of nf_tables and one kind of packets: does it match? Owner: none (pure functions).
+// Tells whether a rule of nf_tables matches a kind of packets. Owner: none (pure functions).
 // Thread: any.
 #pragma once
 

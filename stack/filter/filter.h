@@ -1,6 +1,6 @@
-// The host's packet filter as this process knows it: read once, and again when the kernel tells of
-// a change. Bound to the network namespace of the thread that opened it. iptables-legacy tells of
-// nothing: it is looked at again when a socket is to be carried, once a second at most.
+// The host's packet filter: read once, and again when the kernel tells of a change. Bound to the
+// network namespace of the thread that opened it. iptables-legacy tells of no change: it is read
+// again when a socket is to be carried, once a second at most.
 // Owner: Stack. Thread: any; process() the helper alone. In the child of a fork it is of no use.
 #pragma once
 

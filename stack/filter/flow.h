@@ -1,4 +1,4 @@
-// What is asked of the rules: a binding or a connection, and the packets that it stands for.
+// The question to the rules: a binding or a connection, and the packets that it stands for.
 // Owner: none (values). Thread: any.
 #pragma once
 

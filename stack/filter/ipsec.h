@@ -1,4 +1,5 @@
-// Policies of IPsec (NETLINK_XFRM; linux/xfrm.h, ip-xfrm(8)). Owner: none. Thread: as the socket's.
+// Reads the policies of IPsec (NETLINK_XFRM; linux/xfrm.h, ip-xfrm(8)). Owner: none. Thread: as the
+// socket's.
 #pragma once
 
 #include "stack/filter/ruleset.h"

@@ -10,7 +10,7 @@ namespace vireo::filter {
 namespace {
 
 /// Deeper than the kernel lets jumps be nested (NFT_JUMP_STACK_SIZE).
-constexpr unsigned kMostJumps = 16;
+constexpr unsigned kMaxJumps = 16;
 
 /// The ways out of a chain that packets may take.
 struct Ways {
@@ -66,7 +66,7 @@ class Walk {
         case Verdict::Kind::kJump:
         case Verdict::Kind::kGoto: {
           const Chain* const to = table_.chain(o.verdict.chain);
-          if (to == nullptr || depth == kMostJumps) {
+          if (to == nullptr || depth == kMaxJumps) {
             ways.refuse(chain, rule.handle);  // read amid a change
             break;
           }

@@ -1,6 +1,6 @@
-// Would the host's rules let the packets of a flow pass? A rule whose conditions cannot be judged
-// may match; so the answer errs on the side of the rules. Packets are taken for what they should
-// be: those that belong to a connection have its state, and flags that make sense.
+// Judges whether the host's rules let the packets of a flow pass. A rule whose conditions cannot be
+// judged may match; so the answer errs on the side of the rules. Packets are assumed to be valid:
+// those of a connection have its state, and flags that make sense.
 // Owner: none (pure functions). Thread: any. Allocates; some microseconds for some rules.
 // Source: nft(8), iptables-extensions(8); net/netfilter/nf_tables_core.c for behaviour.
 #pragma once

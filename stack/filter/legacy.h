@@ -1,4 +1,5 @@
-// The rules of iptables-legacy and ip6tables-legacy (x_tables), in the words of nf_tables.
+// Reads the rules of iptables-legacy and ip6tables-legacy (x_tables) and translates them to
+// nf_tables.
 // Owner: none. Thread: any, of the network namespace in question.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Expressions, verdicts and data of nf_tables from their netlink attributes
+// Parses expressions, verdicts and data of nf_tables from netlink attributes
 // (linux/netfilter/nf_tables.h). Owner: none (pure functions). Thread: any.
 #pragma once
 

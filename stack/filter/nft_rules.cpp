@@ -17,9 +17,9 @@ namespace {
 using net::Attributes;
 
 /// Of a set; one with more is not judged.
-constexpr size_t kMostElements = 16'384;
+constexpr size_t kMaxElements = 16'384;
 /// Bytes of the names of a table and a set, for a request's sake.
-constexpr size_t kLongestNames = 192;
+constexpr size_t kMaxNames = 192;
 
 struct FamilyName {
   Family family;
@@ -132,7 +132,7 @@ void take_elements(const Attributes<NFTA_SET_ELEM_LIST_MAX>& a, Table& t) {
     else
       s.elements.push_back(std::move(made));
   });
-  if (s.elements.size() + s.gaps.size() <= kMostElements) return;
+  if (s.elements.size() + s.gaps.size() <= kMaxElements) return;
   s = {.name = s.name, .is_known = false};
 }
 
@@ -163,7 +163,7 @@ Result<bool> read_once(Session& s, Ruleset& to) {
     for (Set& set : t.sets) {
       if (!set.is_known) continue;
       net::Request q = question(NFT_MSG_GETSETELEM, nfproto_of(t.family), ++seq);
-      if (t.name.size() + set.name.size() > kLongestNames) {
+      if (t.name.size() + set.name.size() > kMaxNames) {
         set.is_known = false;
         continue;
       }

@@ -1,4 +1,4 @@
-// The tables of nf_tables, asked of the kernel (nfnetlink). Owner: none. Thread: as the socket's.
+// Reads the tables of nf_tables from the kernel (nfnetlink). Owner: none. Thread: as the socket's.
 #pragma once
 
 #include <linux/netlink.h>

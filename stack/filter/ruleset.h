@@ -1,7 +1,7 @@
 // The rules by which the kernel of this network namespace judges packets: tables, chains, rules and
-// sets of nf_tables (linux/netfilter/nf_tables.h), with those of iptables-legacy put in the same
-// words; filters of tc(8); policies of IPsec. Owner: Filter, which reads them. Thread: any, what is
-// published never changes.
+// sets of nf_tables (linux/netfilter/nf_tables.h), those of iptables-legacy in the same form;
+// filters of tc(8); policies of IPsec. Owner: Filter, which reads them. Thread: any; a published
+// ruleset never changes.
 #pragma once
 
 #include <cstdint>

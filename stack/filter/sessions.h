@@ -1,5 +1,5 @@
-// Questions to the kernel by netlink, and word of changes, by one socket. Owner: Filter. Thread:
-// one at a time.
+// A netlink socket that asks the kernel questions and hears of changes. Owner: Filter. Thread: one
+// at a time.
 #pragma once
 
 #include <linux/netlink.h>

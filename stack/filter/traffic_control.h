@@ -1,5 +1,5 @@
-// Where tc(8) has filters on what comes in or goes out: qdiscs clsact and ingress, and BPF programs
-// at tcx. Owner: none. Thread: as the socket's.
+// Finds the interfaces where tc(8) has filters on ingress or egress: qdiscs clsact and ingress, and
+// BPF programs at tcx. Owner: none. Thread: as the socket's.
 #pragma once
 
 #include "stack/filter/ruleset.h"

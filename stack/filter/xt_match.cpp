@@ -1,5 +1,5 @@
-// Matches of x_tables by their data as the kernel takes it (linux/netfilter/xt_*.h). What is not
-// named here may match.
+// Translates matches of x_tables, from the data that the kernel takes (linux/netfilter/xt_*.h). A
+// match that is not named here may match.
 #include <netinet/in.h>
 // Behind that, which they would else repeat.
 #include <linux/netfilter/x_tables.h>

@@ -1,7 +1,7 @@
-// ICMP errors about packets of ours: what happened, to which flow, and the errno that Linux reports
-// for it. Nothing here is believed: TCP still checks that the quoted sequence number is in flight
-// (RFC 5927). Owner: none (values). Thread: any. Source: RFC 792, RFC 1191, RFC 4443; errnos and
-// hardness as Linux's icmp_err_convert and icmpv6_err_convert.
+// ICMP errors about packets that we sent: what happened, to which flow, and the errno that Linux
+// reports for it. The error is not trusted: TCP still checks that the quoted sequence number is in
+// flight (RFC 5927). Owner: none (values). Thread: any. Source: RFC 792, RFC 1191, RFC 4443; errnos
+// and hardness as Linux's icmp_err_convert and icmpv6_err_convert.
 #pragma once
 
 #include <cstdint>

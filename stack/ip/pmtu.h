@@ -1,7 +1,7 @@
-// What routers told us about paths: the largest packet by destination, forgotten after ten minutes
-// so that a path that grew is found again (RFC 1191 §6.3, RFC 8201 §4; Linux: ip_rt_mtu_expires,
-// ip_rt_min_pmtu). Fixed size, four places a set: a flood of errors pushes out old entries and
-// costs nothing else. Owner: one engine. Thread: holder of its lock. Time is passed in.
+// The path MTUs that routers reported, by destination. An entry expires after ten minutes, so that
+// a path that grew is found again (RFC 1191 §6.3, RFC 8201 §4; Linux: ip_rt_mtu_expires,
+// ip_rt_min_pmtu). Fixed size, four places a set: a flood of errors evicts old entries and costs
+// nothing else. Owner: one engine. Thread: holder of its lock. Time is passed in.
 #pragma once
 
 #include <array>

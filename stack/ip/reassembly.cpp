@@ -17,7 +17,7 @@ constexpr uint8_t bit_of(Ecn e) { return static_cast<uint8_t>(1U << static_cast<
 
 Ecn ecn_of(const ParsedFrame& f) { return f.is_v6 ? f.ipv6().ecn() : f.ipv4().ecn(); }
 
-constexpr uint32_t kMostL4Header = 60;  ///< TCP's
+constexpr uint32_t kMaxL4Header = 60;  ///< TCP's
 
 uint64_t end_of(const PacketBuf& p) { return p.offset + p.length; }
 
@@ -56,7 +56,7 @@ PacketChain Reassembly::add(const ParsedFrame& f, uint32_t wire, PacketChain fra
   alone.key = key;
   const bool is_alone = what->offset == 0 && !what->more;
   Packet& p = is_alone ? alone : place_of(key, now);
-  if (at != what->end() || p.data.buffers() + more > kMostBuffers) {
+  if (at != what->end() || p.data.buffers() + more > kMaxBuffers) {
     drop(p);
     return {};
   }
@@ -106,7 +106,7 @@ Reassembly::Packet& Reassembly::place_of(const Key& key, Instant now) noexcept {
   }
   Packet& p = packets_[last_];
   if (is_it(p)) {
-    if (begun_ - p.number <= kMostBetween) return p;
+    if (begun_ - p.number <= kMaxBetween) return p;
     drop(p);
   }
   p.key = key;
@@ -205,9 +205,9 @@ PacketChain Reassembly::take_whole(Packet& p) noexcept {
   first->hw_time = p.hw_time;
   whole.push_back(std::move(first));
   // Who parses wants all headers in one buffer.
-  while (whole.bytes() < l4_at + kMostL4Header && !p.data.empty()) {
+  while (whole.bytes() < l4_at + kMaxL4Header && !p.data.empty()) {
     const PacketBuf& next = *p.data.front();
-    const uint32_t n = std::min<uint32_t>(next.length, l4_at + kMostL4Header - whole.bytes());
+    const uint32_t n = std::min<uint32_t>(next.length, l4_at + kMaxL4Header - whole.bytes());
     if (!whole.extend_back({next.data(), n})) break;
     p.data.trim_front(n);
   }

@@ -1,9 +1,9 @@
-// Packets that came in fragments, put together (RFC 791 §3.2, RFC 8200 §4.5). A packet whose
-// fragments overlap is dropped whole (RFC 5722 §4, and of IPv4 as Linux does it since 4.20); a
-// fragment that repeats what is there already is ignored. What is not complete in time is dropped:
-// 30 s for IPv4, 60 s for IPv6, as Linux has it. ICMP does not tell the sender of that. Fixed size:
-// a flood of fragments pushes out the oldest packets and costs nothing else. Owner: one engine.
-// Thread: holder of its lock. Time is passed in.
+// Reassembles packets from fragments (RFC 791 §3.2, RFC 8200 §4.5). A packet whose fragments
+// overlap is dropped whole (RFC 5722 §4, and of IPv4 as Linux does it since 4.20); an exact
+// duplicate of a fragment is ignored. An incomplete packet is dropped after 30 s for IPv4 and 60 s
+// for IPv6, as Linux has it; ICMP does not tell the sender of that. Fixed size: a flood of
+// fragments evicts the oldest packets and costs nothing else. Owner: one engine. Thread: holder of
+// its lock. Time is passed in.
 #pragma once
 
 #include <array>
@@ -21,12 +21,12 @@ class Reassembly {
  public:
   static constexpr Duration kExpiryV4 = Duration::s(30);
   static constexpr Duration kExpiryV6 = Duration::s(60);
-  static constexpr unsigned kPackets = 64;       ///< that may be incomplete at once
-  static constexpr unsigned kOfOneSource = 32;   ///< of them; with more, its own oldest ends
-  static constexpr uint32_t kMostBuffers = 256;  ///< of one: 64 KiB in 296-byte packets
+  static constexpr unsigned kPackets = 64;      ///< that may be incomplete at once
+  static constexpr unsigned kOfOneSource = 32;  ///< of them; with more, its own oldest ends
+  static constexpr uint32_t kMaxBuffers = 256;  ///< of one: 64 KiB in 296-byte packets
   /// What is not complete when so many others have begun is of a packet whose id came round
   /// (Linux: ipfrag_max_dist, by peer).
-  static constexpr uint64_t kMostBetween = 1024;
+  static constexpr uint64_t kMaxBetween = 1024;
 
   /// `most_buffers`: of all together.
   explicit Reassembly(uint32_t most_buffers) noexcept : most_buffers_(most_buffers) {}

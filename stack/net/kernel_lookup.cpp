@@ -1,4 +1,4 @@
-// Routing asked of the kernel, one question and one answer (RTM_GETROUTE; rtnetlink(7)).
+// Asks the kernel for one route (RTM_GETROUTE; rtnetlink(7)).
 #include <linux/rtnetlink.h>
 #include <poll.h>
 #include <sys/syscall.h>

@@ -1,6 +1,6 @@
-// Neighbour requests on their way from engines to the helper: a bounded ring, many writers, one
-// reader. Each cell carries a turn: even laps free, odd laps full; a writer claims a cell by moving
-// `tail_`. Owner: the mirror. Thread: push() any, pop() the helper. Neither waits.
+// Carries neighbour requests from engines to the helper: a bounded ring, many writers, one reader.
+// Each cell has a turn: even laps free, odd laps full; a writer claims a cell by moving `tail_`.
+// Owner: the mirror. Thread: push() any, pop() the helper. Neither waits.
 #pragma once
 
 #include <array>

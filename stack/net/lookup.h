@@ -1,4 +1,4 @@
-// Where a packet goes: rules, longest prefix, metric, source address, neighbour, by Linux's policy
+// Routes a packet: rules, longest prefix, metric, source address, neighbour, by Linux's policy
 // (ip-rule(8), net/ipv4/route.c and net/ipv6/route.c for behaviour, RFC 6724 for IPv6 source
 // addresses). Owner: none (pure functions of a snapshot). Thread: any. Off the hot path: some
 // hundred nanoseconds, no allocation.

@@ -1,6 +1,6 @@
-// rtnetlink messages to table rows (rtnetlink(7); linux/rtnetlink.h, if_link.h, fib_rules.h,
-// neighbour.h). Owner: none (pure functions). Thread: any. Input is trusted to be the kernel's, yet
-// every length is checked.
+// Converts rtnetlink messages to table rows (rtnetlink(7); linux/rtnetlink.h, if_link.h,
+// fib_rules.h, neighbour.h). Owner: none (pure functions). Thread: any. Input is trusted to be the
+// kernel's, yet every length is checked.
 #pragma once
 
 #include <linux/netlink.h>

@@ -1,4 +1,4 @@
-// The steps that lookup() is made of; inside stack/net only.
+// The steps of lookup(); private to stack/net.
 // Owner: none (pure functions of a snapshot). Thread: any.
 #pragma once
 

@@ -23,10 +23,10 @@ void SnapshotStore::publish(std::unique_ptr<Snapshot> next) {
   next->generation = generation_.load(std::memory_order_relaxed) + 1;
   next->by_ports = ports_matter(*next);
   const uint64_t generation = next->generation;
-  std::unique_ptr<const Snapshot> old(current_.exchange(next.release(), std::memory_order_seq_cst));
+  std::unique_ptr<const Snapshot> old(current_.exchange(next.release(), std::memory_order_acq_rel));
   // Whoever sees this generation sees that snapshot or a later one: pairs with the acquire in
   // generation().
-  generation_.store(generation, std::memory_order_seq_cst);
+  generation_.store(generation, std::memory_order_release);
   {
     const std::lock_guard guard(mutex_);
     retired_.push_back(std::move(old));
@@ -36,12 +36,10 @@ void SnapshotStore::publish(std::unique_ptr<Snapshot> next) {
 
 size_t SnapshotStore::reclaim() {
   const std::lock_guard guard(mutex_);
-  uint64_t oldest = kOffline;
-  // seq_cst orders this load after the exchange in publish(): a reader that we see offline here
-  // finds the new snapshot when it comes online(). As an acquire it pairs with the release in
-  // quiesce().
+  uint64_t oldest = UINT64_MAX;  // without readers all are free
+  // Pairs with the release in quiesce().
   for (const Reader* r : readers_)
-    oldest = std::min(oldest, r->seen_.load(std::memory_order_seq_cst));
+    oldest = std::min(oldest, r->seen_.load(std::memory_order_acquire));
   // A reader that has seen generation g may hold snapshot g or a later one.
   std::erase_if(retired_, [&](const auto& s) { return s->generation < oldest; });
   return retired_.size();
@@ -50,18 +48,12 @@ size_t SnapshotStore::reclaim() {
 SnapshotStore::Reader::Reader(SnapshotStore& store) : store_(store), seen_(0) {
   const std::lock_guard guard(store.mutex_);
   store.readers_.push_back(this);
-  seen_.store(store.generation(), std::memory_order_seq_cst);
+  seen_.store(store.generation(), std::memory_order_release);
 }
 
 SnapshotStore::Reader::~Reader() {
   const std::lock_guard guard(store_.mutex_);
   std::erase(store_.readers_, this);
-}
-
-void SnapshotStore::Reader::online() noexcept {
-  // seq_cst: either reclaim() sees us, or our next load of current_ sees what replaced the freed
-  // snapshot.
-  seen_.store(store_.generation(), std::memory_order_seq_cst);
 }
 
 }  // namespace vireo::net

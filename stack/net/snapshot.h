@@ -1,9 +1,8 @@
 // The kernel's network state at one moment, immutable, and how it is published to engines and freed
 // after them. A reader holds references into a snapshot only between two calls of its quiesce(); an
-// old snapshot is freed once every reader that is online has passed quiesce() since it was
-// replaced. A reader that stops polling goes offline(). Owner: SnapshotStore owns snapshots.
-// Thread: publish() by one thread (the helper); a Reader by one thread at a time (the holder of its
-// engine's lock); attaching and detaching readers by any.
+// old snapshot is freed once every reader has passed quiesce() since it was replaced. Owner:
+// SnapshotStore owns snapshots. Thread: publish() by one thread (the helper); a Reader by one
+// thread at a time (the holder of its engine's lock); attaching and detaching readers by any.
 #pragma once
 
 #include <atomic>
@@ -51,8 +50,6 @@ class SnapshotStore {
 
  private:
   friend class Reader;
-  static constexpr uint64_t kOffline = UINT64_MAX;
-
   std::atomic<const Snapshot*> current_;
   std::atomic<uint64_t> generation_{1};
   std::mutex mutex_;
@@ -60,7 +57,7 @@ class SnapshotStore {
   std::vector<std::unique_ptr<const Snapshot>> retired_;  // guarded by mutex_
 };
 
-/// One engine's view. Starts online.
+/// One engine's view.
 class SnapshotStore::Reader {
  public:
   explicit Reader(SnapshotStore& store);
@@ -68,9 +65,9 @@ class SnapshotStore::Reader {
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
 
-  /// The current snapshot; valid until the next quiesce() or offline() of this reader.
+  /// The current snapshot; valid until the next quiesce() of this reader.
   const Snapshot& snapshot() const noexcept {
-    return *store_.current_.load(std::memory_order_seq_cst);  // see online(); free on x86
+    return *store_.current_.load(std::memory_order_acquire);  // pairs with the one in publish()
   }
   /// One load, for the check at each send.
   uint64_t generation() const noexcept { return store_.generation(); }
@@ -82,10 +79,6 @@ class SnapshotStore::Reader {
     // freed.
     if (g != seen_.load(std::memory_order_relaxed)) seen_.store(g, std::memory_order_release);
   }
-  /// quiesce(), and no snapshot waits for us until online().
-  void offline() noexcept { seen_.store(kOffline, std::memory_order_release); }
-  /// Must precede snapshot() after offline().
-  void online() noexcept;
 
  private:
   friend class SnapshotStore;

@@ -1,5 +1,5 @@
-// Which TCP connections the kernel holds at a local port, by sock_diag(7). A walk over all of the
-// kernel's connections: milliseconds where it has a million. Thread: any of the network namespace
+// Asks the kernel which TCP connections it holds at a local port, by sock_diag(7). The kernel walks
+// all of its connections: milliseconds where it has a million. Thread: any of the network namespace
 // that is asked. Owner: none (a function).
 #pragma once
 

@@ -67,7 +67,6 @@ class Epoll {
   /// The hybrid descriptor, made if need be. Errors: those of epoll_create1(2).
   Result<int> hybrid_fd() noexcept;
   int hybrid_fd_if_any() const noexcept { return hybrid_count_ != 0 ? hybrid_.get() : -1; }
-  bool has_raw() const noexcept { return raw_count_ != 0; }
 
   /// A number of the File, its own if it still is one; -1: none.
   static int name_of(const Handle& h) noexcept;

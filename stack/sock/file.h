@@ -56,7 +56,7 @@ class LastingPtr {
 };
 
 /// Linux's enum socket_state: what connect(2) answers depends on it.
-enum class Link : uint8_t { kUnconnected, kConnecting, kConnected, kDisconnecting };
+enum class Link : uint8_t { kUnconnected, kConnecting, kConnected };
 
 inline constexpr uint8_t kShutRead = 1;
 inline constexpr uint8_t kShutWrite = 2;

@@ -78,9 +78,6 @@ class KernelWait {
   ~KernelWait() { t_signals.in_kernel = t_signals.in_kernel - 1; }
 };
 
-/// A handler ran on this thread since `mark`.
-inline bool signal_pending(const SignalMark& mark) noexcept { return mark.pending(); }
-
 /// What a sleeping thread waits on: an eventfd, lent for one sleep.
 struct Waiter {
   Watcher watcher;  ///< notify is set to signal `event`

@@ -6,7 +6,7 @@
 // A ring is the key's that had it first (a thread, a processor, an address) for as long as sockets
 // are in it; then the next new key takes it over. None is closed before the process ends: who made
 // many threads makes them again. Beyond the limit the rings are shared, each in turn.
-// Owner: Stack. Thread: holder of its life_lock_; most() and is_for_each_socket() any.
+// Owner: Stack. Thread: holder of its life_lock_; most() any.
 #pragma once
 
 #include <array>
@@ -44,7 +44,6 @@ class Rings {
   /// Packet memory of one of them: an equal part of what the process is to have, but not less than
   /// a ring can carry a stream with.
   size_t arena_bytes(const Settings& s) const;
-  bool is_for_each_socket() const { return logic_ == RingLogic::kSocket; }
   /// Whose ring the calling thread asks for; none: nobody else's. `source`: the socket's address.
   /// Where threads are attached to processors, this is where it happens.
   std::optional<uint64_t> key_of_caller(const IpAddr& source);

@@ -1,9 +1,10 @@
-// Buffers that grow with the path, for sockets whose program did not set a size.
+// Grows the buffers with the path, for sockets whose program did not set a size.
 //
-// Receive: each round trip, twice what the program took in it (and more while that itself grows, so
-// that the sender's slow start is never held back). Send: twice the congestion window. Neither ever
-// shrinks, so the window's edge never moves left; both stop at the most that Linux's sysctl allows,
-// while half of the frames are taken, and while windows are shared out (stack/engine/window_sharing.cpp).
+// Receive buffer: each round trip, twice what the program read in it, and more while that itself
+// grows, so that the sender's slow start is never held back. Send buffer: twice the congestion
+// window. Neither ever shrinks, so the window's edge never moves left. Both stop at the maximum of
+// Linux's sysctl, while half of the frames are taken, and while windows are shared out
+// (stack/engine/window_sharing.cpp).
 // Owner: a Tcb. Thread: holder of its engine's lock.
 // Source: tcp(7) tcp_moderate_rcvbuf, tcp_rmem, tcp_wmem; Fisk and Feng's dynamic right-sizing.
 #pragma once

@@ -10,7 +10,7 @@ namespace vireo::tcp {
 
 namespace {
 
-constexpr unsigned kLeastPaced = 2;  ///< segments, as Linux tcp_min_tso_segs
+constexpr unsigned kMinPaced = 2;  ///< segments, as Linux tcp_min_tso_segs
 
 /// New data in a whole segment, and the next will say the same but for its number and its bytes:
 /// nothing that goes with one of them only, nothing that each asks anew.
@@ -26,7 +26,7 @@ bool may_lead(const Tcb& t, const Plan& p) {
 uint32_t most_bytes(const Tcb& t, const Plan& p, const BurstLimits& most) {
   if (!t.paced) return most.bytes;
   const uint64_t quantum =
-      std::max<uint64_t>(t.config->max_pacing_rate / 1000, uint64_t{kLeastPaced} * p.length);
+      std::max<uint64_t>(t.config->max_pacing_rate / 1000, uint64_t{kMinPaced} * p.length);
   return static_cast<uint32_t>(std::min<uint64_t>(most.bytes, quantum));
 }
 
@@ -49,7 +49,7 @@ bool add_slice(Burst& b, PacketBuf* packet, uint64_t at, uint32_t length, unsign
 bool plan_burst(Tcb& t, const Plan& p, const BurstLimits& most, Burst& b) {
   if (!may_lead(t, p)) return false;
   const uint32_t bytes = most_bytes(t, p, most);
-  const unsigned slices = std::min(most.slices, Burst::kMostSlices);
+  const unsigned slices = std::min(most.slices, Burst::kMaxSlices);
   b.segments = 1;
   b.slice_count = 0;
   b.bytes = p.length;

@@ -1,10 +1,10 @@
-// Segments of new data that leave at the same instant, planned as one: for a device that cuts them
-// on the wire (TSO); elsewhere for a header that is built once.
+// Plans several segments of new data that leave at the same instant as one burst: for a device that
+// cuts them on the wire (TSO); elsewhere so that their header is built once.
 //
-// Nothing waits for a burst to fill: it is what the windows, the pacer and Nagle let go now, and on
-// the wire the same segments as if each had been planned and sent by itself. The payload lies where
-// append() put it, and each of the frames stays a descriptor of its own, with its own marks and
-// times: what is sent again goes as before.
+// Nothing waits for a burst to fill: it is what the windows, the pacer and Nagle's algorithm allow
+// now. On the wire the segments are the same as if each had been planned and sent by itself. The
+// payload lies where append() put it, and each frame stays a descriptor of its own, with its own
+// marks and times: retransmissions go as before.
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8; Linux's
 // tcp_tso_autosize() for paced connections.
 #pragma once
@@ -28,13 +28,13 @@ struct BurstLimits {
 
 /// `segments` of Plan::length bytes each, but for the last, which may have less.
 struct Burst {
-  static constexpr uint16_t kMostSlices = 64;
+  static constexpr uint16_t kMaxSlices = 64;
 
   uint32_t bytes;
   uint16_t segments;
   uint16_t slice_count;
   SegFlags last_flags;  ///< of the last segment
-  PacketSlice slices[kMostSlices];
+  PacketSlice slices[kMaxSlices];
 
   /// What one of them has of its own; the rest is as the first Plan says.
   struct Segment {

@@ -1,4 +1,4 @@
-// The ways a connection ends: FIN, RST, time.
+// Ends a connection: by FIN, RST or time.
 #include <algorithm>
 #include <cerrno>
 

@@ -1,5 +1,5 @@
-// DCTCP's own state: how much of the traffic was marked. Owner: a CongestionControl. Thread: holder
-// of its engine's lock. Source: RFC 8257 §3.3.
+// DCTCP's state: the share of the traffic that was marked. Owner: a CongestionControl. Thread:
+// holder of its engine's lock. Source: RFC 8257 §3.3.
 #pragma once
 
 #include <cstdint>

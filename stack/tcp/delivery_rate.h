@@ -1,5 +1,6 @@
-// How fast the path delivers: what was acknowledged over a round trip, by the time it took. A round
-// in which the program had nothing more to send says only that the path does at least as much.
+// Measures how fast the path delivers: the bytes acknowledged over a round trip, divided by its
+// time. A round in which the program had nothing more to send only shows that the path does at
+// least as much.
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: TCP_INFO's tcpi_delivery_rate.
 #pragma once
 

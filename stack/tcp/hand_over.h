@@ -1,6 +1,6 @@
-// All of an established connection that another TCP needs to go on with it: what Linux takes by
-// TCP_REPAIR (tcp(7); Linux net/ipv4/tcp.c do_tcp_setsockopt). What arrived out of order is left
-// out, the peer says it again.
+// The state of an established connection that another TCP needs to go on with it: what Linux takes
+// by TCP_REPAIR (tcp(7); Linux net/ipv4/tcp.c do_tcp_setsockopt). Out-of-order data is left out;
+// the peer sends it again.
 // Owner: the caller. Thread: holder of the engine's lock.
 #pragma once
 

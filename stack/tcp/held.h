@@ -1,8 +1,8 @@
-// A stream of small writes: what Nagle's algorithm holds joins the frame that waits already, and
-// nothing leaves before that is full or what is in flight is acknowledged. (Or what the engine
-// holds, until it says so: Tcb::autocork.) The short way of append() and of a look at what may be
-// sent, for all but the first and the last of a segment's. Owner: a Tcb. Thread: holder of its
-// engine's lock. Source: RFC 9293 §3.7.4, by Minshall's rule.
+// The short way of small writes that Nagle's algorithm holds: they join the frame that waits
+// already, which leaves when it is full or what is in flight is acknowledged. The same for what the
+// engine holds until it says otherwise (Tcb::autocork). Replaces append() and the check of what may
+// be sent, for all but the first and the last write of a segment.
+// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.7.4, by Minshall's rule.
 #pragma once
 
 #include <algorithm>

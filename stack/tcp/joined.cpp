@@ -6,7 +6,7 @@
 namespace vireo::tcp {
 namespace {
 
-constexpr unsigned kMostLost = 3;
+constexpr unsigned kMaxLost = 3;
 constexpr Duration kJoinedOff = Duration::s(60);
 
 }  // namespace
@@ -32,7 +32,7 @@ void joined_lost(Tcb& t, StreamOffset offset, Instant now) {
   JoinWatch& watch = t.queue.board().joined;
   if (offset < watch.begin || offset >= watch.end) return;
   watch.begin = watch.end = 0;
-  if (++watch.lost < kMostLost) return;
+  if (++watch.lost < kMaxLost) return;
   watch.lost = 0;
   watch.off_until = now + kJoinedOff;
 }

@@ -1,10 +1,10 @@
-// Segments that leave in one frame, as one longer segment: where the path takes more than a frame
-// of ours holds (jumbo frames), each of Tcb::mss bytes in a buffer of its own, for a device that
-// gathers them. What is sent again goes one by one.
+// Joins segments to one frame, as one longer segment: where the path takes more than one of our
+// frames holds (jumbo frames). Each segment of Tcb::mss bytes lies in a buffer of its own, and the
+// device gathers them. Retransmissions go one by one.
 //
-// So a path that takes single segments but no joined ones, and does not say so (RFC 2923 §2.1),
-// would lose each flight once. Of one frame after the other it is watched whether any of it was
-// sent again: after three on end they are not joined for a while.
+// A path that takes single segments but drops joined ones, and does not say so (RFC 2923 §2.1),
+// would lose each flight once. So one joined frame at a time is watched: after three in a row of
+// which a part was sent again, frames are not joined for a while.
 // Owner: a Tcb's Scoreboard. Thread: holder of its engine's lock.
 #pragma once
 

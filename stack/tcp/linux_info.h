@@ -1,4 +1,4 @@
-// A connection as TCP_INFO shows it. Owner: none (a function). Thread: holder of the lock of the
+// Fills TCP_INFO for a connection. Owner: none (a function). Thread: holder of the lock of the
 // Tcb's engine. Source: linux/tcp.h, net/ipv4/tcp.c tcp_get_info().
 #pragma once
 

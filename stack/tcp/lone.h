@@ -1,13 +1,14 @@
-// What every message of a request and answer protocol meets: one small segment in flight, and its
-// ACK. The short way of output.cpp for the one and of recovery.cpp for the other.
-// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8, RFC 6298 §5,
-// RFC 8985 §7.2.
+// The short way of request and answer protocols: one small segment in flight, and its ACK. Replaces
+// output.cpp for the segment and recovery.cpp for the ACK.
+// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8, RFC 6298 §5, RFC 8985
+// §7.2.
 #pragma once
 
 #include <algorithm>
 
 #include "core/assert.h"
 #include "core/checksum.h"
+#include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/output.h"
 #include "stack/tcp/recovery.h"
 #include "stack/wire/tcp.h"
@@ -116,7 +117,7 @@ inline void plan_lone(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
   b.answer.expect(wire::segment_numbers(t.rcv_seq(t.rcv_nxt), t.snd_seq(t.snd_end)));
   b.answer_most = 0;
   if (t.lone_out && b.answer.is_set() && t.quick_acks == 0 && !t.config->quickack &&
-      t.config->delack_max >= kLeastDelay) [[likely]]
+      t.config->delack_max >= kMinAckDelay) [[likely]]
     b.answer_most = std::min<uint32_t>(t.rcv_mss, static_cast<uint32_t>(t.rcv_adv - t.rcv_nxt));
 }
 

@@ -10,7 +10,7 @@ namespace vireo::tcp {
 
 namespace {
 
-constexpr uint32_t kLeastWindow = 11;  // segments: the loss of one is repaired without a timeout
+constexpr uint32_t kMinWindow = 11;  // segments: the loss of one is repaired without a timeout
 
 /// All that was sent up to its end arrived.
 void take_success(Tcb& t, MtuSearch& s) {
@@ -50,7 +50,7 @@ void stop_mtu_probing(Tcb& t) {
 uint32_t plan_mtu_probe(Tcb& t, Instant now) {
   MtuSearch& s = *t.mtu_search;
   take_success(t, s);
-  if (s.probe_size != 0 || t.cc.cwnd < kLeastWindow * t.mss || !is_quiet(t)) return t.mss;
+  if (s.probe_size != 0 || t.cc.cwnd < kMinWindow * t.mss || !is_quiet(t)) return t.mss;
   const int threshold = std::max<int>(t.config->mtu_threshold, 1);
   int high = std::min(s.search_high, largest_segment(t));
   if (high - s.search_low < threshold) {

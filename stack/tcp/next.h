@@ -1,5 +1,5 @@
-// A stream of small writes of which each leaves at once, behind what is in flight (TCP_NODELAY):
-// the short way of append(), of a look at what may be sent, and of sent().
+// The short way of small writes that each leave at once, behind what is in flight (TCP_NODELAY).
+// Replaces append(), the check of what may be sent, and sent().
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8, RFC 8985 §7.2.
 #pragma once
 

@@ -1,7 +1,8 @@
-// Active, passive and simultaneous open; what a connection is at its birth.
+// Opens connections, actively, passively and simultaneously, and sets their initial state.
 #include <algorithm>
 #include <utility>
 
+#include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/syn_record.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"

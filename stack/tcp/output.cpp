@@ -1,4 +1,4 @@
-// What to say now: next_segment() decides and changes nothing, sent() commits.
+// Decides what to send: next_segment() decides and changes nothing, sent() commits.
 #include "stack/tcp/output.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What all ways out of a segment share, the full one (output.cpp), that of a lone one (lone.h) and
-// that of many at once (burst.cpp): when it may leave, its Plan, and the books of what left.
+// What all ways out share, the full one (output.cpp), that of a lone segment (lone.h) and that of a
+// burst (burst.cpp): whether a segment may leave, its Plan, and the bookkeeping after it left.
 // Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8,
 // RFC 7323 §3.2.
 #pragma once
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/window.h"
 #include "stack/wire/tcp_options.h"
@@ -87,29 +88,6 @@ inline void attach(PacketBuf* b, uint64_t skip, uint32_t length, Plan& p) {
 }
 
 // ---- after: it left
-
-constexpr Duration kLeastDelay = Duration::ms(1);  ///< of an ACK that may wait, but for delack_max
-constexpr unsigned kMostPatience = 7;              ///< Tcb::ack_patience
-
-/// So long, at least, an ACK waits for the program's answer.
-inline Duration least_ack_delay(unsigned patience) {
-  return Duration::ns(kLeastDelay.ns() << patience);
-}
-
-/// Data leaves: an answer within the time of a delayed ACK, whether or not that was still owed
-/// (Linux)? The next ACK waits for one that takes as long, if it may. But where one has left alone
-/// and the peer says more before we do, it may have waited for it: patience ends (on_deadline()).
-inline void note_answer(Tcb& t, Instant now) {
-  if (t.interactive) [[likely]]
-    return;
-  const Duration took = now - t.last_received;
-  if (took >= t.config->delack_max || t.data_segs_in == 0) return;
-  t.interactive = true;
-  unsigned patience = 0;
-  while (least_ack_delay(patience) <= took) ++patience;
-  const bool may = patience <= kMostPatience && least_ack_delay(patience) <= t.config->delack_max;
-  t.ack_patience = (may ? patience : 0) & kMostPatience;
-}
 
 /// Its payload, of the descriptor next(); `mss` is a full segment's.
 inline void text_sent(Tcb& t, const Plan& p, uint32_t mss, Instant now) {

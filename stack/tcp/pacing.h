@@ -1,6 +1,6 @@
-// A bound on how fast one connection's payload leaves: each segment books its time on the wire, and
-// the next waits for it. A late wake-up (a timer's tick, a busy thread) is caught up with, up to
-// kCredit. Owner: a Tcb. Thread: holder of its engine's lock.
+// Limits how fast one connection's payload leaves: each segment reserves its time on the wire, and
+// the next waits until then. A late wake-up (a timer's tick, a busy thread) is caught up with, up
+// to kCredit. Owner: a Tcb. Thread: holder of its engine's lock.
 // Source: socket(7) SO_MAX_PACING_RATE; the credit is sch_fq's idea.
 #pragma once
 
@@ -21,8 +21,8 @@ class Pacer {
   Instant next() const { return next_; }
   void spend(uint32_t bytes, uint64_t rate, Instant now) {
     const auto time = static_cast<unsigned __int128>(bytes) * 1'000'000'000 / rate;
-    constexpr uint64_t kMost = 3'600'000'000'000;
-    const auto wait = static_cast<int64_t>(std::min<unsigned __int128>(time, kMost));
+    constexpr uint64_t kMax = 3'600'000'000'000;
+    const auto wait = static_cast<int64_t>(std::min<unsigned __int128>(time, kMax));
     next_ = std::max(next_, now - kCredit) + Duration::ns(wait);
   }
 

@@ -1,5 +1,5 @@
-// A path that carries smaller segments than was thought: told by a router (RFC 1191, RFC 8201), or
-// concluded from silence (RFC 4821 §7.7, as Linux's tcp_mtu_probing does it).
+// Adapts to a path that carries smaller segments than assumed: reported by a router (RFC 1191, RFC
+// 8201), or concluded from silence (RFC 4821 §7.7, as Linux's tcp_mtu_probing does it).
 #include <algorithm>
 
 #include "stack/tcp/tcb.h"

@@ -8,31 +8,13 @@
 #include <optional>
 #include <utility>
 
+#include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/lone.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 
 namespace vireo::tcp {
-
-/// Acknowledges `unacked` in-order bytes now or later (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
-inline void schedule_ack(Tcb& t, Instant now) {
-  const uint64_t unacked = t.rcv_nxt - t.rcv_acked;
-  bool at_once = unacked >= 2ULL * t.rcv_mss || t.config->quickack;
-  if (t.quick_acks > 0) {
-    --t.quick_acks;
-    at_once |= !t.interactive;
-  }
-  if (at_once) {
-    if (t.acks_due == 0) t.acks_due = 1;
-    return;
-  }
-  if (t.delack_at.is_never()) {
-    const Duration half = Duration::ns(t.rtt.srtt.ns() >> 1);
-    const Duration least = least_ack_delay(t.ack_patience);
-    t.delack_at = now + std::min(std::max(half, least), t.config->delack_max.get());
-  }
-}
 
 /// What header prediction compares of a segment that has ACK, perhaps PSH, and of options none or
 /// the timestamps alone.

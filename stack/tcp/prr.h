@@ -1,5 +1,5 @@
-// Proportional Rate Reduction: how much may be sent while fast recovery repairs a loss, so that
-// what is in flight at its end is ssthresh.
+// Proportional Rate Reduction: limits what is sent while fast recovery repairs a loss, so that at
+// its end ssthresh is in flight.
 // Owner: a Tcb's Scoreboard. Thread: holder of its engine's lock. Source: RFC 9937 §6, in bytes.
 #pragma once
 

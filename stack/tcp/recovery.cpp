@@ -1,4 +1,4 @@
-// What an ACK means to the sender: round trips, episodes of loss and their end, windows.
+// Interprets an ACK for the sender: round trips, episodes of loss and their end, windows.
 //
 //              losses found                      all up to `recover` acknowledged
 //     kOpen ------------------> kFast ------------------------------------------> kOpen

@@ -1,6 +1,6 @@
-// Data that was never sent may still be cut anew: frames are filled as the program writes, and what
-// a segment holds may be another number when they leave. Not for the common case: bytes are copied.
-// Owner: a Tcb. Thread: holder of its engine's lock.
+// Cuts data that was never sent anew: frames are filled as the program writes, and the segment size
+// may be another when they leave. Not for the common case: bytes are copied. Owner: a Tcb. Thread:
+// holder of its engine's lock.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The marks of sent descriptors and their sums. A sum counts the outstanding part of a descriptor,
-// so it changes with the marks, with snd_una and with snd_nxt.
+// Keeps the marks of sent descriptors and their sums. A sum counts the outstanding part of a
+// descriptor, so it changes with the marks, with snd_una and with snd_nxt.
 #include <algorithm>
 
 #include "stack/tcp/recovery.h"

@@ -1,4 +1,4 @@
-// What the program changes on a live connection, and the receive side's books.
+// Changes settings of a live connection, and keeps the account of the receive buffer.
 #include <algorithm>
 
 #include "stack/tcp/tcb.h"
@@ -88,11 +88,6 @@ void set_cork(Tcb& t, bool on, Instant now) {
   if (t.queue.has_ring()) t.queue.board().cork_at = Instant::never();
   if (t.snd_nxt < t.snd_end) t.push = true;
 }
-void set_quickack(Tcb& t, bool on, Instant) {
-  t.interactive = !on;
-  if (on && t.rcv_acked != t.rcv_nxt && t.state >= State::kEstablished) ack_now(t, false);
-}
-bool is_quick(const Tcb& t) { return !t.interactive; }
 void set_keepalive(Tcb& t, bool on, Duration idle, Duration interval, uint8_t count, Instant now) {
   t.config.change([&](Config& c) {
     c.keepalive = on;
@@ -141,10 +136,6 @@ void set_fin_timeout(Tcb& t, Duration d) {
 void set_rto_max(Tcb& t, Duration d) {
   t.config.change([&](Config& c) { c.rto_max = d; });
   t.rtt.rto = std::min(t.rtt.rto, d);
-}
-void set_delack_max(Tcb& t, Duration d) {
-  t.config.change([&](Config& c) { c.delack_max = d; });
-  t.ack_patience = 0;  // it may be more than that
 }
 void set_syn_retries(Tcb& t, uint8_t n) {
   t.config.change([&](Config& c) { c.syn_retries = n; });

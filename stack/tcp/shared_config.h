@@ -1,9 +1,9 @@
-// The settings of connections, of which many have the same: a value that is not changed but
-// replaced, and shared by all of the process that have it, whatever their engine. A connection
-// begins with its listener's; what differs between any two lies in the Tcb.
+// The settings of connections, immutable and shared by all connections of the process that have the
+// same, whatever their engine; a change replaces the value. A connection begins with its
+// listener's; state that differs between any two lies in the Tcb.
 //
 // Owner: a Tcb holds a reference. Thread: as its Tcb; the table's lock is taken when a connection
-// begins, ends or is told a setting.
+// begins, ends or changes a setting.
 #pragma once
 
 #include <cstdint>

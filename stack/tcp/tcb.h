@@ -80,7 +80,7 @@ struct Tcb {
   uint8_t rcv_wscale = 0;          ///< shift of windows we send
   uint8_t acks_due = 0;            ///< bare ACKs owed now; more than one only for duplicates
   uint8_t quick_acks : 5 = 0;      ///< segments still acknowledged at once
-  uint8_t ack_patience : 3 = 0;    ///< doublings of kLeastDelay, up to delack_max: note_answer()
+  uint8_t ack_patience : 3 = 0;    ///< doublings of kMinAckDelay, up to delack_max (delayed_ack.h)
   uint16_t rcv_mss = 0;            ///< largest payload seen: what "a full segment" is
 
   // ---- lines 1, 2: send
@@ -305,7 +305,6 @@ struct LoneAnswer {
 };
 
 constexpr Duration kTimeWaitLength = Duration::s(60);  ///< 2 MSL, as Linux
-constexpr uint8_t kQuickAcks = 16;  ///< segments acknowledged at once after open or idle
 
 /// Recomputes Tcb::predictable and Tcb::terse after anything rare happened.
 void refresh_prediction(Tcb& t);

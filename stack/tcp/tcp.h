@@ -190,8 +190,8 @@ void open_passive(Tcb& t, const Config& c, PacketPool& pool, const Segment& syn,
 /// SYN-ACK acknowledges it, and data may be sent behind that (RFC 7413 §4.2.2).
 void open_fast(Tcb& t, const Config& c, PacketPool& pool, Segment&& syn, Seq32 iss, Instant now);
 
-// Fast Open, the client's side (RFC 7413 §4.1.3, §4.2.1; fast_open.cpp). After open_active() and
-// before the SYN leaves.
+// Fast Open, the client's side (RFC 7413 §4.1.3, §4.2.1; fast_open_client.cpp). After open_active()
+// and before the SYN leaves.
 /// The SYN waits until begin_fast_open() is called (TCP_FASTOPEN_CONNECT).
 void defer_syn(Tcb& t);
 bool is_syn_deferred(const Tcb& t);

@@ -1,8 +1,9 @@
-// Deadlines: retransmission and persist (one timer, for they exclude each other), delayed ACK,
-// keepalive, cork, the lives of orphans and TIME-WAIT.
+// Handles deadlines: retransmission and persist (one timer, for they exclude each other), delayed
+// ACK, keepalive, cork, the lives of orphans and TIME-WAIT.
 #include <algorithm>
 #include <cerrno>
 
+#include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
 
@@ -91,7 +92,7 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
 }
 
 /// A window probe's answer has at least this long (Linux TCP_TIMEOUT_MIN, two jiffies).
-constexpr Duration kLeastProbeWait = Duration::ms(2);
+constexpr Duration kMinProbeWait = Duration::ms(2);
 
 Effects on_persist_timer(Tcb& t, Instant now) {
   // A peer that acknowledges probes may keep its window shut for ever (RFC 1122 §4.2.2.17).
@@ -110,7 +111,7 @@ Effects on_persist_timer(Tcb& t, Instant now) {
   back_off(t);
   // Be the user timeout over before it, too.
   t.rtx_at = std::max(clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, most)),
-                      now + kLeastProbeWait);
+                      now + kMinProbeWait);
   return Effects::kTransmit;
 }
 
@@ -142,16 +143,6 @@ void refresh_prediction(Tcb& t) {
   t.terse = t.predictable && t.sack_on && t.config->tlp && t.config->notsent_lowat != 0 &&
             !t.fin_queued && !t.paced && !t.cork && !t.ecn_on && !t.ecn_ect_all && !t.urgent_mode;
   forget_lone(t);
-}
-
-void ack_now(Tcb& t, bool bare) {
-  // Duplicates are counted one by one by a sender without SACK; bounded, for a burst may be long.
-  if (bare) {
-    t.ack_bare = true;
-    if (t.acks_due < 16) ++t.acks_due;
-  } else if (t.acks_due == 0) {
-    t.acks_due = 1;
-  }
 }
 
 void challenge_ack(Tcb& t, Instant now) {
@@ -247,12 +238,7 @@ Effects on_deadline(Tcb& t, Instant now) {
   Effects e = Effects::kNone;
   forget_lone(t);
   if (t.life_at <= now && (t.orphan || t.state == State::kTimeWait)) return finish(t, 0);
-  if (t.delack_at <= now) {
-    t.delack_at = Instant::never();
-    t.interactive = false;  // nothing was said in time to carry it
-    t.ack_patience = 0;
-    ack_now(t, false);
-  }
+  if (t.delack_at <= now) on_delayed_ack(t);
   if (t.queue.has_ring()) on_queue_deadline(t, now);
   if (t.rtx_at <= now) {
     switch (t.rtx_timer) {

@@ -1,4 +1,4 @@
-// TIME-WAIT after the control block is gone, and the answer to segments of no connection.
+// Answers for TIME-WAIT after the control block is gone, and answers segments of no connection.
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/window.h"
 #include "stack/wire/tcp_options.h"

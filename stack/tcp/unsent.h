@@ -1,5 +1,5 @@
-// Text that waits in the last frame of the queue, or in one not sent: how much a frame takes, and
-// more of it. Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock.
+// Appends to the last frame of the queue, or to one not sent, and tells how much it still takes.
+// Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock.
 #pragma once
 
 #include <algorithm>

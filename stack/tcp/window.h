@@ -1,4 +1,4 @@
-// The window that we offer.
+// Computes the window that we offer.
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8.6.2.2, RFC 7323 §2.
 #pragma once
 

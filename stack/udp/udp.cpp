@@ -62,9 +62,9 @@ std::expected<void, Drop> accepts(const Filter& s, const Datagram& d) noexcept {
 }
 
 uint32_t receive_limit(uint32_t asked, uint32_t rmem_max) noexcept {
-  constexpr uint32_t kLeast = 2304;  // Linux SOCK_MIN_RCVBUF on 64-bit machines
+  constexpr uint32_t kMin = 2304;  // Linux SOCK_MIN_RCVBUF on 64-bit machines
   const uint32_t capped = std::min({asked, rmem_max, uint32_t{0x7fffffff} / 2});
-  return std::max(capped * 2, kLeast);
+  return std::max(capped * 2, kMin);
 }
 
 Result<SendAs> plan_output(uint32_t bytes, uint32_t path_mtu, bool v6,

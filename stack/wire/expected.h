@@ -1,9 +1,9 @@
-// The frame that a flow waits for, as far as it is known before it comes: what is read at fixed
-// places of a plain frame over IPv4 (plain.h) is compared with it, 16 bytes at a time. What may
-// differ from frame to frame is masked: length, identification, time to live and class of IP, DF,
-// PSH, window, checksums and the times themselves.
-// Owner: the flow, or its scoreboard. Thread: holder of the engine's lock. Source: the idea is that
-// of header prediction (Van Jacobson), for the whole frame.
+// The frame that a flow expects, as far as it is known before it comes. A received plain frame over
+// IPv4 (plain.h) is compared with it, 16 bytes at a time. Fields that may differ from frame to
+// frame are masked: length, identification, time to live and class of IP, DF, PSH, window,
+// checksums and the timestamps.
+// Owner: the flow, or its scoreboard. Thread: holder of the engine's lock. Source: header
+// prediction (Van Jacobson), for the whole frame.
 #pragma once
 
 #include <immintrin.h>

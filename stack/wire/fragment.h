@@ -1,4 +1,4 @@
-// What a fragment says of itself. Owner: none; borrows the frame. Thread: any. Source: RFC 791
+// The fragment fields of a packet. Owner: none; borrows the frame. Thread: any. Source: RFC 791
 // §3.1, RFC 8200 §4.5.
 #pragma once
 

@@ -25,40 +25,11 @@ enum class Icmp4Type : uint8_t {
   kParameterProblem = 12,
 };
 
-enum class Icmp4Unreachable : uint8_t {
-  kNet = 0,
-  kHost = 1,
-  kProtocol = 2,
-  kPort = 3,
-  kFragNeeded = 4,
-  kSourceRouteFailed = 5,
-  kNetUnknown = 6,
-  kHostUnknown = 7,
-  kHostIsolated = 8,
-  kNetProhibited = 9,
-  kHostProhibited = 10,
-  kNetTos = 11,
-  kHostTos = 12,
-  kAdminFiltered = 13,
-  kPrecedenceViolation = 14,
-  kPrecedenceCutoff = 15,
-};
-
 enum class Icmp6Type : uint8_t {
   kUnreachable = 1,
   kTooBig = 2,
   kTimeExceeded = 3,
   kParameterProblem = 4,
-};
-
-enum class Icmp6Unreachable : uint8_t {
-  kNoRoute = 0,
-  kAdminProhibited = 1,
-  kBeyondScope = 2,
-  kAddress = 3,
-  kPort = 4,
-  kPolicyFail = 5,
-  kRejectRoute = 6,
 };
 
 }  // namespace vireo::wire

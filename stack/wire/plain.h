@@ -1,7 +1,7 @@
-// What nearly every frame is, read at fixed places: no VLAN tag, no IP options or extensions, not a
-// fragment; in it a datagram, or a segment with ACK and perhaps PSH, and of options none or the
-// timestamps laid out as RFC 7323 appendix A has them. Anything else is parse.h's to read. One
-// class for each version of IP, so that the places are constants.
+// Reads a plain frame, which nearly every frame is, at fixed places: no VLAN tag, no IP options or
+// extensions, not a fragment; in it a datagram, or a segment with ACK and perhaps PSH, whose
+// options are none or the timestamps laid out as in RFC 7323 appendix A. parse.h reads any other.
+// One class for each version of IP, so that the places are constants.
 // Owner: none, borrows the frame. Thread: any. Source: RFC 768, RFC 791, RFC 8200, RFC 9293, RFC
 // 7323.
 #pragma once
@@ -45,7 +45,7 @@ class PlainIp {
   unsigned read(const std::byte* frame, size_t bytes) noexcept {
     frame_ = frame;
     constexpr EtherType kType = kV6 ? EtherType::kIpv6 : EtherType::kIpv4;
-    if (bytes < kL4At + kLeastL4 || raw16(12) != be16(static_cast<uint16_t>(kType)).raw()) return 0;
+    if (bytes < kL4At + kMinL4 || raw16(12) != be16(static_cast<uint16_t>(kType)).raw()) return 0;
     if constexpr (kV6) {
       if ((static_cast<uint8_t>(frame_[14]) >> 4) != 6) return 0;
       l4_bytes_ = word16(18);
@@ -94,7 +94,7 @@ class PlainIp {
   static constexpr unsigned kEthernet = sizeof(EthernetHeader);
   static constexpr unsigned kL4At = kEthernet + (kV6 ? sizeof(Ipv6Header) : sizeof(Ipv4Header));
   static constexpr unsigned kAddressesAt = kV6 ? 22 : 26;
-  static constexpr unsigned kLeastL4 = 8;  ///< a UDP header
+  static constexpr unsigned kMinL4 = 8;  ///< a UDP header
 
   uint32_t raw32(size_t at) const noexcept { return checksum::detail::load<uint32_t>(frame_ + at); }
   uint64_t raw64(size_t at) const noexcept { return checksum::detail::load<uint64_t>(frame_ + at); }

@@ -46,12 +46,6 @@ struct TcpHeader {
   Seq32 ack() const { return Seq32(ack_raw); }
   unsigned header_bytes() const { return (offset_reserved >> 4) * 4U; }
   TcpFlags flags() const { return static_cast<TcpFlags>(flag_bits); }
-  /// Offset, flags and window as one host-order word: what header prediction compares.
-  uint32_t word3() const {
-    be32 w;
-    std::memcpy(&w, &offset_reserved, sizeof w);
-    return w;
-  }
   /// The option bytes; header_bytes() must have been checked against the packet.
   std::span<const uint8_t> options() const {
     return {reinterpret_cast<const uint8_t*>(this) + sizeof *this, header_bytes() - sizeof *this};
@@ -64,8 +58,5 @@ static_assert(offsetof(TcpHeader, offset_reserved) == 12);
 constexpr uint64_t segment_numbers(Seq32 seq, Seq32 ack) {
   return uint64_t{be32(ack.value()).raw()} << 32 | be32(seq.value()).raw();
 }
-
-inline constexpr unsigned kTcpMaxOptionBytes = 40;
-inline constexpr unsigned kTcpMaxHeaderBytes = 60;
 
 }  // namespace vireo::wire

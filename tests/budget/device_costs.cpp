@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "dev/mlx5/mlx5.h"
-#include "dev/softnic/control.h"
+#include "tests/apparatus/softnic/control.h"
 #include "tests/device/opened_ends.h"
 
 namespace vireo::test {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "dev/mem/prng.h"
+#include "tests/apparatus/mem/prng.h"
 
 namespace vireo::test {
 namespace {

@@ -6,7 +6,7 @@
 // are permanent. Owner: the program. Thread: one.
 #pragma once
 
-#include "dev/mem/mem_link.h"
+#include "tests/apparatus/mem/mem_link.h"
 #include "tests/unit/sock/two_hosts.h"
 
 namespace vireo::test {

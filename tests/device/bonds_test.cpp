@@ -7,8 +7,8 @@
 
 #include "core/clock.h"
 #include "dev/mlx5/mlx5.h"
-#include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
+#include "tests/apparatus/softnic/control.h"
 #include "tests/unit/verbs/bond_sysfs.h"
 
 namespace vireo::test {

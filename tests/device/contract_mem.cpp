@@ -1,6 +1,6 @@
 // The contract on the mem link, in the shapes that its options give it.
 #include "contract_burst.h"
-#include "dev/mem/mem_link.h"
+#include "tests/apparatus/mem/mem_link.h"
 
 namespace vireo::test {
 namespace {

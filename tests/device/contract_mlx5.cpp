@@ -10,8 +10,8 @@
 
 #include "contract_burst.h"
 #include "dev/mlx5/mlx5.h"
-#include "dev/softnic/control.h"
 #include "opened_ends.h"
+#include "tests/apparatus/softnic/control.h"
 
 namespace vireo::test {
 namespace {

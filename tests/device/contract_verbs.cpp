@@ -7,9 +7,9 @@
 #include <string>
 
 #include "contract_burst.h"
-#include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
 #include "opened_ends.h"
+#include "tests/apparatus/softnic/control.h"
 
 namespace vireo::test {
 namespace {

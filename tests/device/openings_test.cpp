@@ -12,9 +12,9 @@
 
 #include "core/arena.h"
 #include "dev/mlx5/mlx5.h"
-#include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
 #include "frames.h"
+#include "tests/apparatus/softnic/control.h"
 
 namespace vireo::test {
 namespace {

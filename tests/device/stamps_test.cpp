@@ -11,10 +11,10 @@
 
 #include "core/clock.h"
 #include "dev/mlx5/mlx5.h"
-#include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
 #include "frames.h"
 #include "opened_ends.h"
+#include "tests/apparatus/softnic/control.h"
 
 namespace vireo::test {
 namespace {

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
 #include "frames.h"
 #include "stack/engine/engine.h"
+#include "tests/apparatus/softnic/control.h"
 #include "tests/unit/engine/tables.h"
 #include "tests/unit/verbs/bond_sysfs.h"
 

@@ -5,7 +5,7 @@
 namespace vireo::test {
 namespace {
 
-constexpr Duration kMost = Duration::ms(1002);  // the helper's look, and a turn
+constexpr Duration kMax = Duration::ms(1002);  // the helper's look, and a turn
 
 class LostEvents : public testing::TestWithParam<Backend> {
  protected:
@@ -22,7 +22,7 @@ class LostEvents : public testing::TestWithParam<Backend> {
   }
   void expect_bounded() {
     EXPECT_GT(w.slept(), Duration::ms(150)) << "the event was not lost";
-    EXPECT_LE(w.slept(), kMost + Duration::ms(100));
+    EXPECT_LE(w.slept(), kMax + Duration::ms(100));
   }
   World w;
 };
@@ -67,7 +67,7 @@ TEST_P(LostEvents, Connect) {
   softnic_lose_events(w.nic(0), 1);
   w.begin_call();
   w.connect_to(0, c, 9001);
-  EXPECT_LE(w.slept(), kMost);
+  EXPECT_LE(w.slept(), kMax);
 }
 
 TEST_P(LostEvents, EpollWait) {
@@ -117,7 +117,7 @@ TEST_P(LostEvents, EveryOtherOne) {
     });
     EXPECT_EQ(w.a().recv(c, 10), text);
   }
-  EXPECT_LE(w.now() - began, kMost * 10 + Duration::ms(50));
+  EXPECT_LE(w.now() - began, kMax * 10 + Duration::ms(50));
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "dev/mem/virtual_clock.h"
 #include "dev/mlx5/mlx5.h"
 #include "dev/verbs/verbs.h"
+#include "tests/apparatus/mem/virtual_clock.h"
 
 namespace vireo::test {
 namespace {

@@ -1,6 +1,6 @@
-// Two hosts whose sockets go by RDMA devices in lock-step (dev/softnic), in one thread and in
-// virtual time: two namespaces with the kernel's routes and shadow sockets (two_hosts.h), a Stack
-// in each without its helper thread, whose looks are taken here in its place, each second.
+// Two hosts whose sockets go by RDMA devices in lock-step (tests/apparatus/softnic), in one thread
+// and in virtual time: two namespaces with the kernel's routes and shadow sockets (two_hosts.h), a
+// Stack in each without its helper thread, whose looks are taken here in its place, each second.
 //
 // A blocking call of a socket works, too: where it would sleep, the other host and the devices have
 // their turns, and time goes on until something wakes it. One that nothing ever wakes ends the
@@ -17,8 +17,8 @@
 #include <ostream>
 #include <vector>
 
-#include "dev/softnic/control.h"
 #include "dev/verbs/verbs.h"
+#include "tests/apparatus/softnic/control.h"
 #include "tests/unit/sock/mux.h"
 #include "tests/unit/sock/two_hosts.h"
 

@@ -13,9 +13,9 @@
 #include <optional>
 #include <set>
 
-#include "dev/mem/mem_link.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/process.h"
+#include "tests/apparatus/mem/mem_link.h"
 #include "tests/packetdrill/ip.h"
 #include "tests/packetdrill/time.h"
 

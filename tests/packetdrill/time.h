@@ -13,7 +13,7 @@
 #include <mutex>
 
 #include "core/clock.h"
-#include "dev/mem/virtual_clock.h"
+#include "tests/apparatus/mem/virtual_clock.h"
 
 namespace vireo::packetdrill {
 

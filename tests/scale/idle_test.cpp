@@ -14,7 +14,7 @@ namespace {
 
 /// Of the engine, for one connection: its flow, with its Tcb, header and links, and its place in
 /// the demux. Less than 1 KiB; what the socket layer has of it is counted in sockets_test.cpp.
-constexpr double kMostBytes = 1023;
+constexpr double kMaxBytes = 1023;
 
 /// Connections that nobody uses, and the little that a peer must know to use one.
 class Idlers {
@@ -132,7 +132,7 @@ TEST(Scale, IdleConnections) {
       "%u connections: %.0f bytes of heap each (%.0f resident), %.2f us to make one with "
       "its peer; an echo is %lu instructions, %lu where it is the only one\n",
       count, bytes, pages, static_cast<double>(end - start) / 1e3 / made, among, alone);
-  EXPECT_LE(bytes, kMostBytes);
+  EXPECT_LE(bytes, kMaxBytes);
   EXPECT_LE(static_cast<double>(among), 1.1 * static_cast<double>(alone));
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 /// Of the engine and the device, for one end of a connection: half of a flow rule among it, which
 /// the connecting end has.
-constexpr double kMostBytes = 1023;
+constexpr double kMaxBytes = 1023;
 constexpr uint16_t kPort = 80;
 
 // A pair of addresses has 64 K ports.
@@ -241,7 +241,7 @@ TEST(Scale, IdleOverSharedMemory) {
       "%u connections: %.0f bytes of heap an end (%.0f resident); instructions of both ends: "
       "to connect %lu among few, %lu among all; an echo %lu, %lu\n",
       count, bytes, pages, connect_first, connect_last, echo_first, echo_last);
-  EXPECT_LE(bytes, kMostBytes);
+  EXPECT_LE(bytes, kMaxBytes);
   if (kIsMeasured) {
     EXPECT_LE(static_cast<double>(connect_last), 1.3 * static_cast<double>(connect_first));
     EXPECT_LE(static_cast<double>(echo_last), 1.1 * static_cast<double>(echo_first));

@@ -12,10 +12,10 @@
 #include <numeric>
 #include <vector>
 
-#include "dev/mem/mem_link.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/process.h"
 #include "stack/wire/parse.h"
+#include "tests/apparatus/mem/mem_link.h"
 #include "tests/scale/meters.h"
 #include "tests/scale/steps.h"
 #include "tests/unit/engine/host.h"
@@ -25,7 +25,7 @@ namespace vireo::test {
 namespace {
 
 /// All that is kept for one: its flow, its place in the demux, its File, its descriptor's slot.
-constexpr double kMostBytes = 1023;
+constexpr double kMaxBytes = 1023;
 constexpr uint16_t kPort = 4080;
 
 /// A Stack whose one interface is a MemLink; what a peer says and hears is made by hand.
@@ -234,9 +234,9 @@ TEST(Scale, IdleSockets) {
       "%u accepted sockets: %.0f bytes each (%.0f resident), %.2f us to make one with its peer; an "
       "echo is %lu instructions, %lu among few\n",
       count, bytes, pages, us, median(many), median(few));
-  EXPECT_LE(bytes, kMostBytes);
+  EXPECT_LE(bytes, kMaxBytes);
   if (kIsMeasured) {
-    EXPECT_LE(pages, 1.03 * kMostBytes) << "whole pages, and the gaps between blocks";
+    EXPECT_LE(pages, 1.03 * kMaxBytes) << "whole pages, and the gaps between blocks";
     EXPECT_LE(static_cast<double>(median(many)), 1.1 * static_cast<double>(median(few)));
   }
 

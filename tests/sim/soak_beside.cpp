@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint16_t kFirstMouth = 60'000;
 constexpr unsigned kMouths = 12;
-constexpr size_t kLongestWord = 1'600;  ///< more than a frame holds: some are refused
+constexpr size_t kMaxWord = 1'600;  ///< more than a frame holds: some are refused
 constexpr uint16_t kMtu = 1500;
 constexpr size_t kIp = 14, kIcmp = kIp + 20, kQuote = kIcmp + 8, kQuoted = 28;
 
@@ -122,8 +122,8 @@ void World::speak() {
   const Endpoint to{address(1 - m.host, v6),
                     static_cast<uint16_t>(kFirstMouth + rng_.below(kMouths)), 0};
   Word word{};
-  word.bytes = static_cast<uint32_t>(sizeof word + rng_.below(kLongestWord));
-  word.at = static_cast<uint32_t>(rng_.below(stream_.size() - kLongestWord));
+  word.bytes = static_cast<uint32_t>(sizeof word + rng_.below(kMaxWord));
+  word.at = static_cast<uint32_t>(rng_.below(stream_.size() - kMaxWord));
   const iovec v[] = {{&word, sizeof word}, {&stream_[word.at], word.bytes - sizeof word}};
   Engine& e = *hosts_[m.host].engine;
   const auto route =

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "dev/mem/steering.h"
 #include "stack/wire/parse.h"
 #include "stack/wire/template.h"
+#include "tests/apparatus/mem/steering.h"
 #include "tests/unit/engine/tables.h"
 
 namespace vireo::sim {

@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "dev/mem/mem_link.h"
-#include "dev/mem/prng.h"
 #include "stack/engine/engine.h"
+#include "tests/apparatus/mem/mem_link.h"
+#include "tests/apparatus/mem/prng.h"
 #include "tests/sim/soak_bounds.h"
 
 namespace vireo::sim {

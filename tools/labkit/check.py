@@ -285,8 +285,10 @@ class Checker:
         missing = subprocess.run([ROOT / "tests" / "list", "--missing"], capture_output=True, text=True)
         layers = subprocess.run([ROOT / "tests" / "layers"], capture_output=True, text=True)
         documents = subprocess.run([ROOT / "tests" / "documents"], capture_output=True, text=True)
+        unused = subprocess.run([ROOT / "tests" / "unused"], capture_output=True, text=True)
         return [Outcome("scripts parse", not errors, "\n".join(errors)),
-                Outcome("includes go downward", layers.returncode == 0, layers.stdout + layers.stderr),
+                Outcome("includes go downward, files and classes are small", layers.returncode == 0, layers.stdout + layers.stderr),
+                Outcome("nothing is unused", unused.returncode == 0, unused.stdout + unused.stderr),
                 Outcome("documents name what is there", documents.returncode == 0, documents.stdout + documents.stderr),
                 Outcome("every case, row and clause has its test", missing.returncode == 0, missing.stdout + missing.stderr)]
 
@@ -352,7 +354,7 @@ def main() -> int:
             "tsan", 900, *tests, prefix=("setarch", os.uname().machine, "-R"))),
         "clang": ("build with Clang, warnings are errors", lambda c: c.build("clang", 2700)),
         "format": ("clang-format", Checker.format),
-        "scripts": ("scripts parse, includes go downward, documents name what is there", Checker.scripts),
+        "scripts": ("scripts parse, includes go downward, files and classes are small, nothing is unused, documents name what is there", Checker.scripts),
     }
     parser = argparse.ArgumentParser(prog="tools/check", description="Builds and tests everything.")
     parser.add_argument("--list", action="store_true", help="the parts")

@@ -1,5 +1,5 @@
-// An Ethernet frame in the relay's hands: where its bytes are kept, what is in it, and how to
-// corrupt it so that a checksum shows it. Owner: a direction of the relay.
+// An Ethernet frame that the relay holds: its bytes, its headers, and how to corrupt it so that a
+// checksum shows it. Owner: a direction of the relay.
 #pragma once
 
 #include <linux/if_ether.h>

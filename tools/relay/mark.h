@@ -1,5 +1,5 @@
-// A program's way to have one certain segment lost: bytes in its stream that the relay knows. With
-// `marked=1` a TCP segment that bears a mark is lost the first `times` times it passes, first
+// Lets a program have one chosen segment lost: the relay knows certain bytes in its stream. With
+// `marked=1` a TCP segment that contains a mark is lost the first `times` times it passes, first
 // transmission and retransmissions alike, in either direction.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What the host's packet filter means for sockets that would be carried. Owner: main. Thread: one.
+// Reports what the host's packet filter means for sockets that would be carried. Owner: main.
+// Thread: one.
 #pragma once
 
 #include <optional>

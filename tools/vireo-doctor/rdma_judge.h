@@ -1,5 +1,5 @@
-// What is to be said of an RDMA device, from what it said of itself and what an interface's trial
-// met: for each thing that Vireo uses, a line with what happens without it, and the remedy.
+// Judges an RDMA device by what it reports and by the trial on an interface: for each feature that
+// Vireo uses, a line with what happens without it, and the remedy.
 // Owner: none (functions on values). Thread: any.
 #pragma once
 

@@ -1,8 +1,8 @@
-// The question that ends a dead connection. A bare ACK whose sequence number lies outside the
-// peer's window must be answered with an ACK (RFC 9293 §3.10.7.4); that answer finds no connection
-// in our kernel, which resets it with exactly the sequence number that the peer expects
-// (§3.10.7.1). So nothing is guessed, and a connection that lives after all (the 4-tuple was taken
-// again) only sees a duplicate. Owner: the mourner. Thread: one.
+// The segment that makes the kernel reset a dead connection. A bare ACK whose sequence number lies
+// outside the peer's window must be answered with an ACK (RFC 9293 §3.10.7.4). That answer finds no
+// connection in our kernel, which sends a reset with exactly the sequence number that the peer
+// expects (§3.10.7.1). So nothing is guessed, and a connection that lives after all (the 4-tuple
+// was taken again) only sees a duplicate. Owner: the mourner. Thread: one.
 #pragma once
 
 #include "core/clock.h"

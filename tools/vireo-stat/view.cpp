@@ -180,11 +180,11 @@ std::string closed_view(const ProcessReading& p) {
 }  // namespace
 
 std::string short_number(uint64_t n) {
-  constexpr uint64_t kMost = 99'999;
+  constexpr uint64_t kMax = 99'999;
   uint64_t unit = 1;
   for (const char suffix : {'\0', 'k', 'M', 'G', 'T', 'P'}) {
     const uint64_t shown = n / unit + (n % unit >= unit / 2 && unit > 1 ? 1 : 0);
-    if (shown <= kMost)
+    if (shown <= kMax)
       return suffix == '\0' ? fmt::format("{}", n) : fmt::format("{}{}", shown, suffix);
     unit *= 1000;
   }

@@ -27,8 +27,8 @@ using namespace tcp;
 
 constexpr uint32_t kFrames = 256;
 constexpr uint32_t kFrameBytes = 2048;
-constexpr unsigned kMostSteps = 300;
-constexpr uint32_t kMostWritten = 60'000;
+constexpr unsigned kMaxSteps = 300;
+constexpr uint32_t kMaxWritten = 60'000;
 constexpr Duration kWire = Duration::ms(5);
 constexpr Duration kToTheEnd = Duration::s(240);  ///< after the wire is healed
 
@@ -74,7 +74,7 @@ class Run {
       if (syn_data_) write_with_syn(side);
       pump(side);
     }
-    for (unsigned i = 0; i < kMostSteps && !in_.empty(); ++i) step();
+    for (unsigned i = 0; i < kMaxSteps && !in_.empty(); ++i) step();
     heal();
   }
 
@@ -173,7 +173,7 @@ class Run {
   }
   void write(unsigned side, uint32_t bytes, bool more) {
     Host& h = host(side);
-    if (!can_send(h.t) || h.written >= kMostWritten) return;
+    if (!can_send(h.t) || h.written >= kMaxWritten) return;
     std::vector<std::byte> data(bytes);
     for (uint32_t i = 0; i < bytes; ++i) data[i] = stream_byte(side, h.written + i);
     const iovec v{data.data(), bytes};

@@ -17,7 +17,7 @@ using namespace tcp;
 
 constexpr uint32_t kFrameBytes = 2048;
 constexpr uint32_t kFrames = 512;
-constexpr unsigned kMostSteps = 600;
+constexpr unsigned kMaxSteps = 600;
 /// Descriptors that one ACK marks for certain, with four blocks over all of them.
 constexpr size_t kOneAck = 32;
 
@@ -53,7 +53,7 @@ class Run {
   }
 
   void run() {
-    for (unsigned i = 0; i < kMostSteps && !in_.empty(); ++i) {
+    for (unsigned i = 0; i < kMaxSteps && !in_.empty(); ++i) {
       step();
       compare();
     }

@@ -24,8 +24,8 @@ using namespace tcp;
 
 constexpr uint32_t kFrames = 64;
 constexpr uint32_t kFrameBytes = 2048;
-constexpr unsigned kMostSteps = 400;
-constexpr unsigned kMostSegments = 20'000;  ///< more than a full pool gives, cut to the least MSS
+constexpr unsigned kMaxSteps = 400;
+constexpr unsigned kMaxSegments = 20'000;  ///< more than a full pool gives, cut to the least MSS
 
 class Run {
  public:
@@ -42,13 +42,13 @@ class Run {
   void run() {
     configure();
     open();
-    for (unsigned i = 0; i < kMostSteps && !in_.empty(); ++i) {
+    for (unsigned i = 0; i < kMaxSteps && !in_.empty(); ++i) {
       step();
       settle();
     }
     // Whatever happened: an abort ends it with nothing left to do.
     tcp::abort(t_, now_);
-    pump(kMostSegments);
+    pump(kMaxSegments);
     require(t_.state == State::kClosed, "alive after abort");
     check(t_, watch_);
   }
@@ -170,7 +170,7 @@ class Run {
         return pump(1 + in_.below(4));
       case 11:
       case 12:
-        return pump(kMostSegments);
+        return pump(kMaxSegments);
       case 13:
         return icmp();
       case 14:
@@ -256,7 +256,7 @@ class Run {
     const bool mute = (in_.u8() & 7) == 1;
     for (unsigned n = 0;; ++n) {
       require(n < 100'000, "deadlines without end");
-      if (!mute) pump(kMostSegments);
+      if (!mute) pump(kMaxSegments);
       const Instant at = deadline(t_);
       if (at.is_never() || at > end) break;
       now_ = std::max(now_, at);
@@ -277,7 +277,7 @@ class Run {
         if (t_.state != State::kClosed) check_idle(t_);
         return;
       }
-      require(n < kMostSegments - 1, "next_segment() never ends");
+      require(n < kMaxSegments - 1, "next_segment() never ends");
       require(next_segment(t_, now_, again) && again.seq == p.seq && again.length == p.length &&
                   again.flags == p.flags && again.window == p.window && again.kind == p.kind,
               "next_segment() twice gives two answers");

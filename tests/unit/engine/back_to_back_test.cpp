@@ -11,9 +11,9 @@ namespace {
 constexpr Duration kDoorbell = Duration::us(2);
 constexpr Duration kAtOnce = Duration::ns(100);
 constexpr size_t kMessage = 64;
-constexpr size_t kLarge = 1000;     ///< no two of them share a segment
-constexpr unsigned kMostHeld = 20;  ///< segments
-constexpr unsigned kHaste = 256;    ///< sends in a row
+constexpr size_t kLarge = 1000;    ///< no two of them share a segment
+constexpr unsigned kMaxHeld = 20;  ///< segments
+constexpr unsigned kHaste = 256;   ///< sends in a row
 
 Instant g_now;  ///< of the program, which spends it by sending
 Instant after_doorbell() { return g_now = g_now + kDoorbell; }
@@ -249,7 +249,7 @@ TEST_F(Autocork, InHasteLargeOnesShareADoorbell) {
   }
   // What has nothing before it in flight leaves alone, and a look at what came, once in 32 KiB,
   // takes along what waits before that is so much.
-  EXPECT_EQ(most, kMostHeld + 1U);
+  EXPECT_EQ(most, kMaxHeld + 1U);
   EXPECT_GT(segments, 80U);
   EXPECT_LT(batches, 20U);
   EXPECT_EQ(h.link().stats(MemEnd::kA).doorbells - rung, batches);
@@ -282,7 +282,7 @@ TEST_F(Autocork, WhatIsLongerThanMayWaitRings) {
   hurry(kLarge);
   acknowledge();
   c->tcb().cc.cwnd = 1 << 20;
-  EXPECT_EQ(send(kAtOnce, (kMostHeld + 1) * c->tcb().mss), kMostHeld + 1U);
+  EXPECT_EQ(send(kAtOnce, (kMaxHeld + 1) * c->tcb().mss), kMaxHeld + 1U);
 }
 
 TEST_F(Autocork, WhoeverPausesRingsForEachLargeOne) {

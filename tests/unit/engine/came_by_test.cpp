@@ -2,8 +2,8 @@
 // several sockets hears it. And with what priority a VLAN's leave.
 #include <map>
 
-#include "dev/mem/mem_link.h"
 #include "stack/wire/parse.h"
+#include "tests/apparatus/mem/mem_link.h"
 #include "tests/device/frames.h"
 #include "tests/unit/engine/host.h"
 #include "tests/unit/engine/tables.h"

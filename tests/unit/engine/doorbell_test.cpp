@@ -54,8 +54,8 @@ TEST_F(Doorbells, OneForEachThatComesAlone) {
 
 constexpr Duration kDoorbell = Duration::us(2);
 constexpr Duration kNextAnswer = Duration::ns(500);
-constexpr unsigned kTrusted = 64;   ///< answers without delay
-constexpr unsigned kMostHeld = 20;  ///< frames
+constexpr unsigned kTrusted = 64;  ///< answers without delay
+constexpr unsigned kMaxHeld = 20;  ///< frames
 
 Instant g_now;  ///< of the program, whom a doorbell costs time
 Instant after_doorbell() { return g_now = g_now + kDoorbell; }
@@ -161,10 +161,10 @@ TEST_F(DearDoorbells, ManyRing) {
   wait(kPeers);
   answer(1);
   EXPECT_EQ(hear(), 1U);
-  answer(kMostHeld);
+  answer(kMaxHeld);
   EXPECT_EQ(hear(), 0U);
   answer(1);
-  EXPECT_EQ(hear(), kMostHeld + 1U);
+  EXPECT_EQ(hear(), kMaxHeld + 1U);
 }
 
 TEST_F(DearDoorbells, ALongAnswerRings) {
@@ -174,10 +174,10 @@ TEST_F(DearDoorbells, ALongAnswerRings) {
   EXPECT_EQ(hear(), 1U);
   Conn& c = *conns[1];
   c.tcb().cc.cwnd = 1 << 20;
-  const std::string bytes((kMostHeld + 1) * c.tcb().mss, 'x');
+  const std::string bytes((kMaxHeld + 1) * c.tcb().mss, 'x');
   const iovec v{const_cast<char*>(bytes.data()), bytes.size()};
   ASSERT_EQ(h.engine().tcp().send(*c.flow, {&v, 1}, false, g_now), bytes.size());
-  EXPECT_EQ(hear(), kMostHeld + 1U);
+  EXPECT_EQ(hear(), kMaxHeld + 1U);
 }
 
 TEST_F(DearDoorbells, TimeRings) {

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "dev/mem/mem_link.h"
 #include "stack/engine/engine.h"
 #include "stack/tcp/tcp.h"
 #include "stack/wire/tcp_options.h"
+#include "tests/apparatus/mem/mem_link.h"
 #include "tests/unit/engine/tables.h"
 
 namespace vireo::test {

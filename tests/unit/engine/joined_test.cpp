@@ -12,7 +12,7 @@ namespace {
 constexpr MemDeviceOptions kJumbo{
     .rx_ring = 1024, .tx_ring = 1024, .inline_head = true, .max_body_slices = 16, .mtu = 9000};
 constexpr size_t kHeads = 14 + 20 + 32;
-constexpr size_t kLongest = kHeads + 5 * 1789;  // five frames of one size in 8948 bytes
+constexpr size_t kMax = kHeads + 5 * 1789;  // five frames of one size in 8948 bytes
 
 Outcome tell(Story s, const MemDeviceOptions& device = kJumbo) {
   s.mtu = s.there.mtu = s.back.mtu = 9000;
@@ -37,7 +37,7 @@ size_t longest(const Outcome& o, size_t from = 0) {
 
 TEST(Joined, LongSegmentsCarryIt) {
   const Outcome o = tell({});
-  EXPECT_EQ(longest(o), kLongest);
+  EXPECT_EQ(longest(o), kMax);
   EXPECT_EQ(o.retransmits, 0U);
   const auto of_data = std::ranges::count_if(
       o.frames, [](const Told& t) { return t.by == 0 && t.bytes.size() > kHeads; });
@@ -75,7 +75,7 @@ TEST(Joined, NeedsADeviceThatGathers) {
 
 TEST(Joined, ARouterTellsThatItTakesLess) {
   const Outcome o = tell({.mtu_falls_at = 200'000, .falls_to = 4000});
-  EXPECT_EQ(longest(o), kLongest);
+  EXPECT_EQ(longest(o), kMax);
   // The frames that were on the way when it fell, and what told of it.
   EXPECT_LE(longest(o, o.frames.size() / 2), 14 + 4000U);
   EXPECT_GT(longest(o, o.frames.size() / 2), 2 * 1789U);
@@ -85,7 +85,7 @@ TEST(Joined, ARouterTellsThatItTakesLess) {
 TEST(Joined, APathThatLosesTheLongInSilence) {
   const Outcome o =
       tell({.bytes = 3'000'000, .mtu_falls_at = 200'000, .falls_to = 4000, .is_silent = true});
-  EXPECT_EQ(longest(o), kLongest);
+  EXPECT_EQ(longest(o), kMax);
   EXPECT_LE(longest(o, o.frames.size() / 2), 14 + 4000U);
   EXPECT_LT((o.frames.back().at - o.frames.front().at).ns(), Duration::s(5).ns());
 }

@@ -4,7 +4,7 @@
 namespace vireo::test {
 namespace {
 
-constexpr unsigned kMost = 8;
+constexpr unsigned kMax = 8;
 
 /// A connection whose peer acknowledges our FIN and never sends its own; the program closes it.
 void leave(Host& h, Listening& l, Peer& p) {
@@ -23,11 +23,11 @@ void leave(Host& h, Listening& l, Peer& p) {
 // minute.
 TEST(Attack, Row18_OrphansAreCapped) {
   for (const bool peer_ends_first : {false, true}) {
-    Host h{{.max_orphans = kMost}};
+    Host h{{.max_orphans = kMax}};
     Listening& l = h.listen(80, 64);
     const uint32_t frames = h.engine().pool().free_count();
     std::vector<Peer> peers;
-    for (uint16_t n = 0; n < 3 * kMost; ++n) peers.emplace_back(h, "11.0.0.7", 4000 + n, 80);
+    for (uint16_t n = 0; n < 3 * kMax; ++n) peers.emplace_back(h, "11.0.0.7", 4000 + n, 80);
     for (unsigned n = 0; n < peers.size(); ++n) {
       Peer& p = peers[n];
       if (peer_ends_first) {  // LAST-ACK, and our data is never acknowledged
@@ -43,13 +43,13 @@ TEST(Attack, Row18_OrphansAreCapped) {
       const auto heard = p.hear_all();
       ASSERT_FALSE(heard.empty());
       const bool is_reset = has(heard.back().flags, kRst);
-      EXPECT_EQ(is_reset, n >= kMost) << n;
-      EXPECT_EQ(h.engine().census().orphans, std::min(n + 1, kMost));
+      EXPECT_EQ(is_reset, n >= kMax) << n;
+      EXPECT_EQ(h.engine().census().orphans, std::min(n + 1, kMax));
       if (peer_ends_first || is_reset) continue;
       p.say(kAck, p.nxt, heard.back().seq + 1, {.options = p.options()});  // FIN-WAIT-2
     }
     if (peer_ends_first) continue;
-    EXPECT_EQ(h.engine().census().connections, kMost);
+    EXPECT_EQ(h.engine().census().connections, kMax);
     EXPECT_EQ(h.engine().pool().free_count(), frames) << "all that was sent is acknowledged";
     h.pass(Duration::s(61));
     EXPECT_EQ(h.engine().census().connections, 0u);

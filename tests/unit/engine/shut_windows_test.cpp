@@ -6,7 +6,7 @@
 namespace vireo::test {
 namespace {
 
-constexpr unsigned kMost = 15'000, kPinned = 10'000;
+constexpr unsigned kMax = 15'000, kPinned = 10'000;
 constexpr uint32_t kBuffer = 4'000;
 
 tcp::Config config() {
@@ -69,7 +69,7 @@ TEST(Attack, Row16_PressureEndsTheLongestPinned) {
     }
   };
 
-  for (unsigned n = 0; n < kMost && !is_short(); ++n) {
+  for (unsigned n = 0; n < kMax && !is_short(); ++n) {
     pin(n);
     if (n % 1000 == 999) pass(Duration::ms(500));  // some have done so for longer
   }

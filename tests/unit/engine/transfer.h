@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "dev/mem/mem_link.h"
 #include "stack/engine/engine.h"
 #include "stack/wire/parse.h"
+#include "tests/apparatus/mem/mem_link.h"
 #include "tests/unit/engine/host.h"
 
 namespace vireo::test {

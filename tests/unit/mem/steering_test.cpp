@@ -1,5 +1,5 @@
 // Which rule a frame matches, over families, VLAN tags, fragments and ICMP errors.
-#include "dev/mem/steering.h"
+#include "tests/apparatus/mem/steering.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The test wire itself: each impairment does what it says, counts it, and replays exactly.
-#include "dev/mem/wire.h"
+#include "tests/apparatus/mem/wire.h"
 
 #include <gtest/gtest.h>
 

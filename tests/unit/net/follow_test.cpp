@@ -171,7 +171,6 @@ TEST(Mirror, NobodyAnswersTheKick) {
     Mirror& m = **opened;
     SnapshotStore::Reader reader(m.store());
     const IfIndex va = reader.snapshot().links->find("va")->index;
-    reader.offline();
     ASSERT_TRUE(m.request_neighbour(va, *IpAddr::parse("10.1.0.66")));
     EXPECT_TRUE(until(
         m,

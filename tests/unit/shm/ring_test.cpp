@@ -52,9 +52,9 @@ uint64_t number_in(WireSlot& slot) {
 }
 
 TEST(ShmWire, ASlotOfTheSmallestMtuHoldsAnyHead) {
-  constexpr uint32_t kMostOfHead = 14 + 8 + 60 + 60;  // Ethernet, two tags, IPv4, TCP
+  constexpr uint32_t kMaxOfHead = 14 + 8 + 60 + 60;  // Ethernet, two tags, IPv4, TCP
   for (uint32_t mtu : {68U, 100U, 256U, 1500U, 9000U})
-    EXPECT_GE(slot_stride(mtu) - sizeof(WireSlot), std::max(kMostOfHead, mtu + 22)) << mtu;
+    EXPECT_GE(slot_stride(mtu) - sizeof(WireSlot), std::max(kMaxOfHead, mtu + 22)) << mtu;
 }
 
 TEST(ShmRing, FullMeansFullAndReleaseMakesRoom) {

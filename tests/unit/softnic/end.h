@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "dev/softnic/control.h"
+#include "tests/apparatus/softnic/control.h"
 
 namespace softnic_test {
 

@@ -12,7 +12,7 @@
 namespace softnic_test {
 namespace {
 
-constexpr int kMostSeconds = 5;
+constexpr int kMaxSeconds = 5;
 
 int descriptors() {
   int n = 0;
@@ -27,7 +27,7 @@ template <class F>
 int in_child(F f) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(kMostSeconds);
+    alarm(kMaxSeconds);
     _exit(f());
   }
   int status = -1;

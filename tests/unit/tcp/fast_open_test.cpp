@@ -1,5 +1,5 @@
 // TCP Fast Open: the server's side, RFC 7413 §4.2.2, and the client's, §4.2.1.
-#include "stack/tcp/fast_open.h"
+#include "stack/tcp/fast_open_keys.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -46,7 +46,7 @@ TEST(StatsJson, SaysWhatEachRingCarried) {
   live->sockets[0].ring = 1;
   live->sockets[2].ring = 255;  // of no ring that there may be
   const ProcessReading p = read_stats(*live);
-  const std::string text = process_json(p);
+  const std::string text = processes_json({&p, 1});
   EXPECT_NE(text.find(R"("rings":[{"rx_packets":1000,"rx_bytes":0,"tx_packets":2000,)"),
             std::string::npos);
   EXPECT_NE(text.find(R"(},{"rx_packets":1,"rx_bytes":0,"tx_packets":0,)"), std::string::npos);

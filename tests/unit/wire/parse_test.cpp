@@ -54,7 +54,7 @@ TEST_P(ParseBothFamilies, Tcp) {
   EXPECT_EQ(f.tcp().seq(), Seq32(0xfffffffe));
   EXPECT_EQ(f.tcp().ack(), Seq32(7));
   EXPECT_EQ(f.tcp().flags(), TcpFlags::kAck | TcpFlags::kPsh);
-  EXPECT_EQ(f.tcp().word3(), 0x8018abcdU);
+  EXPECT_EQ(f.tcp().header_bytes(), 32U);
   EXPECT_EQ(f.tcp().options().size(), 12U);
   EXPECT_EQ(f.flow().local, (Endpoint{s.dst, 2000, 0}));
   EXPECT_EQ(f.flow().remote, (Endpoint{s.src, 1000, 0}));

@@ -1,0 +1,48 @@
+// Steers an ICMP error to where the flow that it quotes goes.
+#pragma once
+
+#include "steer_seldom.bpf.h"
+
+/* RFC 792: the error quotes the IP header we sent and 8 bytes more, so its source is our side. Of a
+   datagram only its own socket hears, which is connected: for the others the kernel has the error
+   queue of the socket beneath. That a packet was too big is for all who send that way. */
+static __always_inline int is_quoted4_carried(const struct frame* f, const struct iphdr* outer,
+                                              __u32 at) {
+  struct scratch* const s = f->scratch;
+  const struct icmp_head* const icmp = &s->quoted.icmp;
+  const struct iphdr* const ip = &s->quoted.ip;
+  if (bpf_xdp_load_bytes(f->ctx, at, &s->quoted, sizeof s->quoted)) return 0;
+  if (icmp->type != 3 && icmp->type != 4 && icmp->type != 11 && icmp->type != 12) return 0;
+  if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & IP_OFFSET)) return 0;
+  if (!is_carried(ip->protocol) || ip->saddr != outer->daddr) return 0;
+  if (bpf_xdp_load_bytes(f->ctx, at + sizeof *icmp + ip->ihl * 4, &s->ports, sizeof s->ports))
+    return 0;
+  const int is_too_big = icmp->type == 3 && icmp->code == 4;
+  f->scratch->asked = (struct inquiry){.local = {ip->saddr},
+                                       .remote = {ip->daddr},
+                                       .ports = ports_of(s->ports.source, s->ports.dest),
+                                       .proto = ip->protocol,
+                                       .link = f->link,
+                                       .flags = flags_of(f)};
+  if (ip->protocol == IPPROTO_UDP && !is_too_big) f->scratch->asked.flags |= INQUIRY_EXACT_ONLY;
+  return find_seldom(f->ctx, &f->scratch->asked) != NO_RULE;
+}
+
+/* RFC 4443 §2.1: types below 128 are errors; 1 to 4 are assigned, 2 is Packet Too Big. */
+static __always_inline int is_quoted6_carried(const struct frame* f, const struct ipv6hdr* outer,
+                                              const void* end) {
+  const struct icmp_head* icmp = (const void*)(outer + 1);
+  const struct ipv6hdr* ip = (const void*)(icmp + 1);
+  const struct ports* p = (const void*)(ip + 1);
+  if ((const void*)(p + 1) > end) return 0;
+  if (icmp->type < 1 || icmp->type > 4 || ip->version != 6 || !is_carried(ip->nexthdr)) return 0;
+  if (__builtin_memcmp(&ip->saddr, &outer->daddr, 16) != 0) return 0;
+  f->scratch->asked = (struct inquiry){.ports = ports_of(p->source, p->dest),
+                                       .proto = ip->nexthdr,
+                                       .link = f->link,
+                                       .flags = INQUIRY_V6 | flags_of(f)};
+  if (ip->nexthdr == IPPROTO_UDP && icmp->type != 2) f->scratch->asked.flags |= INQUIRY_EXACT_ONLY;
+  put6(f->scratch->asked.local, &ip->saddr);
+  put6(f->scratch->asked.remote, &ip->daddr);
+  return find_seldom(f->ctx, &f->scratch->asked) != NO_RULE;
+}

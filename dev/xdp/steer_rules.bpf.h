@@ -1,0 +1,162 @@
+// Finds the rule of a flow: the exact one first, then that of a local address and port, then that
+// of a port alone; and whether the kernel has a connection of its own there.
+#pragma once
+
+#include "steer_frame.bpf.h"
+#include "steer_maps.bpf.h"
+
+/* Of a port in port_kinds and lone4. Who has no CAP_PERFMON may use an array at one place with the
+   same bounds only, whatever path led there: so the protocol, TCP or UDP by now, is read again, of
+   which the verifier then knows nothing. */
+static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
+  __u32 slot = STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit that 17 has and 6 has not */
+  BOUNDED(slot, STEER_PORTS - 1);
+  return slot;
+}
+
+/* What a look-up says: no rule, or the rule's tag. */
+#define NO_RULE (-1LL)
+static __always_inline __s64 tag_at(const __u32* tag) { return tag ? (__s64)*tag : NO_RULE; }
+
+/* A group's frames come to the group's station; those for a host by another way are the kernel's to
+   judge. */
+static __always_inline int may_hear4(const struct frame* f, __be32 local) {
+  return f->is_ours || (f->is_group && (local & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000));
+}
+static __always_inline int may_hear6(const struct frame* f, const struct in6_addr* local) {
+  return f->is_ours || (f->is_group && local->s6_addr[0] == 0xff);
+}
+
+static __always_inline int is_own4(const struct frame* f, __be32 a) {
+  int found = 0;
+#pragma unroll
+  for (int i = 0; i < STEER_FIRST_V4; ++i) found |= host.v4[i] == a;
+  if (found) return a != 0;
+  if (!host.more_v4) return 0;
+  __u64* const k = f->key; /* struct steer_local4 */
+  k[0] = a;
+  k[1] = 0;
+  return bpf_map_lookup_elem(&local4, k) != 0;
+}
+
+static __always_inline int is_own6(const struct frame* f, const struct in6_addr* a) {
+  __u64* const k = f->key; /* struct steer_local6 */
+  put6(k, a);
+  int found = 0;
+#pragma unroll
+  for (int i = 0; i < STEER_FIRST_V6; ++i) {
+    __u64 own[2];
+    __builtin_memcpy(own, host.v6[i], 16);
+    found |= k[0] == own[0] && k[1] == own[1];
+  }
+  if (found) return (k[0] | k[1]) != 0;
+  if (!host.more_v6) return 0;
+  k[2] = 0;
+  return bpf_map_lookup_elem(&local6, k) != 0;
+}
+
+/* A connection of its own, open, half-open or in TIME-WAIT. */
+static __always_inline int kernel_has(const struct frame* f, __u32 tuple_bytes) {
+  struct bpf_sock* sk = bpf_skc_lookup_tcp(f->ctx, (struct bpf_sock_tuple*)f->key, tuple_bytes,
+                                           BPF_F_CURRENT_NETNS, 0);
+  if (!sk) return 0;
+  const __u32 state = sk->state;
+  bpf_sk_release(sk);
+  return state != BPF_TCP_LISTEN;
+}
+
+static __always_inline int is_lone4(const struct frame* f, const struct steer_lone4* rule,
+                                    __be32 local, __be32 remote, __be16 remote_port) {
+  if (rule->remote)
+    return rule->local == local && rule->remote == remote && rule->remote_port == remote_port;
+  if (rule->link != STEER_ANY_LINK && rule->link != f->link) return 0;
+  if (!may_hear4(f, local) || f->exact_only) return 0;
+  return rule->local ? rule->local == local : is_own4(f, local);
+}
+
+/* A rule of a local end, which names this link or none: of it or of all addresses. */
+static __always_inline __s64 local_rule4(const struct frame* f, __u16 kinds, __be32 local,
+                                         __u64 proto, __be16 port) {
+  __u64* const k = f->key; /* struct steer_local4 */
+  k[0] = two(local, ports_of(port, proto));
+  if (kinds & STEER_BY_LINK) {
+    k[1] = f->link;
+    const __u32* tag = bpf_map_lookup_elem(&local4, k);
+    if (tag) return *tag;
+  }
+  k[1] = STEER_ANY_LINK;
+  return tag_at(bpf_map_lookup_elem(&local4, k));
+}
+
+/* Of the address that is in the key already. */
+static __always_inline __s64 local_rule6(const struct frame* f, __u16 kinds, __u64 proto,
+                                         __be16 port) {
+  __u64* const k = f->key; /* struct steer_local6 */
+  if (kinds & STEER_BY_LINK) {
+    k[2] = two(ports_of(port, proto), f->link);
+    const __u32* tag = bpf_map_lookup_elem(&local6, k);
+    if (tag) return *tag;
+  }
+  k[2] = two(ports_of(port, proto), STEER_ANY_LINK);
+  return tag_at(bpf_map_lookup_elem(&local6, k));
+}
+
+static __always_inline __s64 find4(const struct frame* f, const __u8* proto, __be32 local,
+                                   __be32 remote, __be16 local_port, __be16 remote_port) {
+  __s64 found = NO_RULE;
+  const __u32 slot = slot_of(proto, local_port);
+  const __u16 kinds = port_kinds[slot];
+  __u64* const k = f->key;
+  if (kinds & STEER_LONE4) {
+    if (!is_lone4(f, &lone4[slot], local, remote, remote_port)) return NO_RULE;
+    found = 0;
+    if (kinds & STEER_EXACT4) return found;
+  } else {
+    if (kinds & STEER_EXACT4) {
+      k[0] = two(local, remote); /* struct steer_exact4 */
+      k[1] = two(ports_of(local_port, remote_port), *proto);
+      const __u32* tag = bpf_map_lookup_elem(&exact4, k);
+      if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
+    }
+    if (!(kinds & (STEER_LOCAL4 | STEER_WILD4)) || f->exact_only || !may_hear4(f, local))
+      return NO_RULE;
+    if (kinds & STEER_LOCAL4) found = local_rule4(f, kinds, local, *proto, local_port);
+    if (found == NO_RULE && (kinds & STEER_WILD4) && is_own4(f, local))
+      found = local_rule4(f, kinds, 0, *proto, local_port);
+    if (found == NO_RULE) return found;
+  }
+  if (!(kinds & STEER_ASK)) return found;
+  k[0] = two(remote, local); /* struct bpf_sock_tuple */
+  k[1] = ports_of(remote_port, local_port);
+  return kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv4)) ? NO_RULE : found;
+}
+
+static __always_inline __s64 find6(const struct frame* f, const __u8* proto,
+                                   const struct in6_addr* local, const struct in6_addr* remote,
+                                   __be16 local_port, __be16 remote_port) {
+  __s64 found = NO_RULE;
+  const __u16 kinds = port_kinds[slot_of(proto, local_port)];
+  __u64* const k = f->key;
+  if (kinds & STEER_EXACT6) {
+    put6(k, local); /* struct steer_exact6 */
+    put6(k + 2, remote);
+    k[4] = two(ports_of(local_port, remote_port), *proto);
+    const __u32* tag = bpf_map_lookup_elem(&exact6, k);
+    if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
+  }
+  if (!(kinds & (STEER_LOCAL6 | STEER_WILD6)) || f->exact_only || !may_hear6(f, local))
+    return NO_RULE;
+  if (kinds & STEER_LOCAL6) {
+    put6(k, local);
+    found = local_rule6(f, kinds, *proto, local_port);
+  }
+  if (found == NO_RULE && (kinds & STEER_WILD6) && is_own6(f, local)) {
+    k[0] = k[1] = 0;
+    found = local_rule6(f, kinds, *proto, local_port);
+  }
+  if (found == NO_RULE || !(kinds & STEER_ASK)) return found;
+  put6(k, remote); /* struct bpf_sock_tuple */
+  put6(k + 2, local);
+  k[4] = ports_of(remote_port, local_port);
+  return kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv6)) ? NO_RULE : found;
+}

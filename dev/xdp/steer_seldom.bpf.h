@@ -1,0 +1,46 @@
+// Finds the rule of what seldom comes (fragments, ICMP errors), by a function that the verifier
+// checks once. Its question goes through memory. Also sends frames to our socket.
+#pragma once
+
+#include "steer_rules.bpf.h"
+
+/* To the socket of this queue; a queue nobody opened is the kernel's. */
+static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
+  if (write_tags && bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct steer_meta)) == 0) {
+    struct steer_meta* meta = (void*)(long)ctx->data_meta;
+    if ((void*)(meta + 1) <= (void*)(long)ctx->data) {
+      meta->magic = STEER_META_MAGIC;
+      meta->tag = tag;
+    }
+  }
+  return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+}
+
+static __always_inline __u64 flags_of(const struct frame* f) {
+  return (f->is_ours ? INQUIRY_IS_OURS : 0) | (f->is_group ? INQUIRY_IS_GROUP : 0);
+}
+
+static __always_inline struct frame frame_of(struct xdp_md* ctx, const struct inquiry* q,
+                                             __u64* key) {
+  return (struct frame){.ctx = ctx,
+                        .key = key,
+                        .link = q->link,
+                        .is_ours = q->flags & INQUIRY_IS_OURS,
+                        .is_group = q->flags & INQUIRY_IS_GROUP,
+                        .exact_only = q->flags & INQUIRY_EXACT_ONLY};
+}
+
+/* The rule, as find4() and find6() tell it. A function of its own, which the verifier looks at once
+   and not for each that calls it. */
+__attribute__((noinline)) __s64 find_seldom(struct xdp_md* ctx, const struct inquiry* q) {
+  if (!q) return NO_RULE;
+  __u64 key[5];
+  const struct frame f = frame_of(ctx, q, key);
+  const __u8* const proto = (const __u8*)&q->proto;
+  const __be16 local_port = q->ports & 0xffff;
+  const __be16 remote_port = q->ports >> 16 & 0xffff;
+  if (q->flags & INQUIRY_V6)
+    return find6(&f, proto, (const struct in6_addr*)q->local, (const struct in6_addr*)q->remote,
+                 local_port, remote_port);
+  return find4(&f, proto, (__be32)q->local[0], (__be32)q->remote[0], local_port, remote_port);
+}

@@ -1,0 +1,66 @@
+// Delayed ACK: when data that came in order is acknowledged.
+//
+//   at once   the first segments of a connection, with TCP_QUICKACK, and two full segments
+//   later     else: a segment of ours carries the ACK, or a timer sends it after half a round trip,
+//             1 ms at least; longer if the program's last answer took longer; delack_max at most
+//
+// What else asks for an ACK calls ack_now(). Private to stack/tcp, but for the engine's direct way.
+// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8.6.3, RFC 5681 §4.2;
+// Linux net/ipv4/tcp_input.c __tcp_ack_snd_check().
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "stack/tcp/tcb.h"
+
+namespace vireo::tcp {
+
+constexpr uint8_t kQuickAcks = 16;                  ///< segments acknowledged at once after open
+constexpr Duration kMinAckDelay = Duration::ms(1);  ///< of an ACK that may wait, but for delack_max
+constexpr unsigned kMaxPatience = 7;                ///< Tcb::ack_patience
+
+/// So long, at least, an ACK waits for the program's answer.
+inline Duration least_ack_delay(unsigned patience) {
+  return Duration::ns(kMinAckDelay.ns() << patience);
+}
+
+/// Data leaves: an answer within the time of a delayed ACK, whether or not that was still owed
+/// (Linux)? The next ACK waits for one that takes as long, if it may. But where one has left alone
+/// and the peer says more before we do, it may have waited for it: patience ends
+/// (on_delayed_ack()).
+inline void note_answer(Tcb& t, Instant now) {
+  if (t.interactive) [[likely]]
+    return;
+  const Duration took = now - t.last_received;
+  if (took >= t.config->delack_max || t.data_segs_in == 0) return;
+  t.interactive = true;
+  unsigned patience = 0;
+  while (least_ack_delay(patience) <= took) ++patience;
+  const bool may = patience <= kMaxPatience && least_ack_delay(patience) <= t.config->delack_max;
+  t.ack_patience = (may ? patience : 0) & kMaxPatience;
+}
+
+/// New data came in order: it is acknowledged now or later (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
+inline void schedule_ack(Tcb& t, Instant now) {
+  const uint64_t unacked = t.rcv_nxt - t.rcv_acked;
+  bool at_once = unacked >= 2ULL * t.rcv_mss || t.config->quickack;
+  if (t.quick_acks > 0) {
+    --t.quick_acks;
+    at_once |= !t.interactive;
+  }
+  if (at_once) {
+    if (t.acks_due == 0) t.acks_due = 1;
+    return;
+  }
+  if (t.delack_at.is_never()) {
+    const Duration half = Duration::ns(t.rtt.srtt.ns() >> 1);
+    const Duration least = least_ack_delay(t.ack_patience);
+    t.delack_at = now + std::min(std::max(half, least), t.config->delack_max.get());
+  }
+}
+
+/// The time of the delayed ACK has come: nothing was said in time to carry it.
+void on_delayed_ack(Tcb& t);
+
+}  // namespace vireo::tcp
