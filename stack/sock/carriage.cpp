@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/log.h"
-#include "stack/sock/option_table.h"
+#include "stack/sock/options/table.h"
 #include "stack/sock/sockets.h"
 #include "stack/sock/uring.h"
 
@@ -42,9 +42,9 @@ Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& 
 }
 
 Refusal refusal_of(Forced forced, const char* by) noexcept {
-  const auto options = all_options();
-  const bool is_named = forced.why == Carriage::kOption && forced.option < options.size();
-  return {forced.why, 0, is_named ? options[forced.option].text : by};
+  const SocketOption* const option =
+      forced.why == Carriage::kOption ? option_of(forced.option) : nullptr;
+  return {forced.why, 0, option != nullptr ? option->text : by};
 }
 
 void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote) {

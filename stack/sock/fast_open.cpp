@@ -28,8 +28,8 @@ Result<Endpoint> begun_peer(Handle h) {
 FastConnect fast_connect(const File& f, bool data_follows) noexcept {
   const KernelDefaults& d = f.stack->defaults();
   return {.data_follows = data_follows,
-          .without_cookie =
-              f.tcp.options->fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoClientNoCookie) != 0,
+          .without_cookie = f.tcp.options->tcp.fastopen_no_cookie != 0 ||
+                            (d.tcp_fastopen & kTfoClientNoCookie) != 0,
           .pause = d.tcp_fastopen_blackhole};
 }
 

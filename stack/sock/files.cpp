@@ -29,7 +29,8 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
       if (f.flow != nullptr) {
         switch (f.flow->kind) {
           case FlowKind::kTcp: {
-            const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
+            const bool reset =
+                f.tcp.options->socket.linger_on != 0 && f.tcp.options->socket.linger_s == 0;
             e->tcp_close(f.tcp_flow(), std::move(port_holder), reset, Clock::now());
             break;
           }

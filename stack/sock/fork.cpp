@@ -176,7 +176,8 @@ void Stack::drain_at_exit() {
       if (e == nullptr) return;
       hold.take(e);
       if (!f.is_carried() || f.flow == nullptr) return;
-      const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
+      const bool reset =
+          f.tcp.options->socket.linger_on != 0 && f.tcp.options->socket.linger_s == 0;
       // Whoever has the other lock of the options reads them: then there is no name.
       if (f.control.try_lock()) {
         leave_name(f);

@@ -29,10 +29,10 @@
 #include "stack/sock/fd_table.h"
 #include "stack/sock/libc.h"
 #include "stack/sock/mourner.h"
+#include "stack/sock/options/shared.h"
 #include "stack/sock/owner.h"
 #include "stack/sock/readiness.h"
 #include "stack/sock/rings.h"
-#include "stack/sock/shared_options.h"
 #include "stack/sock/spare_shadows.h"
 #include "stack/sock/spin_places.h"
 

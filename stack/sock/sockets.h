@@ -13,7 +13,7 @@
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/file.h"
-#include "stack/sock/options.h"
+#include "stack/sock/options/options.h"
 
 namespace vireo {
 
@@ -182,11 +182,6 @@ void look_at_filter(Stack& stack);
 void record_carried(File& f, const Endpoint& local, const Endpoint& remote);
 void record_kernel(File& f, const Refusal& why);
 void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote);
-
-/// SO_BINDTODEVICE; 0: none.
-inline IfIndex bound_interface(const SocketOptions& o) {
-  return IfIndex(static_cast<uint32_t>(o.bound_ifindex));
-}
 
 // ---- shadow.cpp
 Result<Endpoint> kernel_name(int fd);

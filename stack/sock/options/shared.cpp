@@ -1,6 +1,6 @@
-#include "stack/sock/shared_options.h"
+#include "stack/sock/options/shared.h"
 
-#include "stack/sock/options.h"
+#include "stack/sock/options/options.h"
 #include "stack/sock/process.h"
 
 namespace vireo {
