@@ -65,7 +65,7 @@ void free_sockets(File& f) {
   }
   if (f.is_tcp()) f.tcp.reset();
   // The pointer stays: a call that slept in the kernel counts itself when it wakes.
-  if (f.stats != nullptr) f.stack->put_stats(*f.stats);
+  if (f.stats != nullptr) f.stack->counters().put(*f.stats);
   if (f.epoll != nullptr) free_epoll(f);
   f.engine.store(nullptr, std::memory_order_relaxed);
 }
@@ -90,7 +90,7 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   f.rcv_timeout_ns.store(0, std::memory_order_relaxed);
   f.snd_timeout_ns.store(0, std::memory_order_relaxed);
   f.domain.store(static_cast<uint8_t>(domain), std::memory_order_relaxed);
-  f.stats = &stack.take_stats(proto_of(kind), domain, fd);
+  f.stats = &stack.counters().take(proto_of(kind), domain, fd);
   f.kind.store(kind, std::memory_order_release);
   yield_point();
   return &f;

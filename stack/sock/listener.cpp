@@ -286,9 +286,9 @@ Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
 Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   Stack& stack = *f.stack;
   const int domain = f.domain.load(std::memory_order_relaxed);
-  auto fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
+  auto fd = stack.placeholders().take_number(domain, (flags & SOCK_CLOEXEC) != 0);
   if (!fd && fd.error().code == EMFILE && e.give_up_leases(0))
-    fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
+    fd = stack.placeholders().take_number(domain, (flags & SOCK_CLOEXEC) != 0);
   if (!fd) return fd;
   // What no number could name would be the program's to lose: it stays in the queue.
   const bool has_place = fd_table().has_place(*fd);

@@ -14,6 +14,7 @@
 #include "stack/sock/calls.h"
 #include "stack/sock/file.h"
 #include "stack/sock/options/options.h"
+#include "stack/sock/packet_filter.h"
 
 namespace vireo {
 
@@ -21,36 +22,6 @@ struct Membership {
   IpAddr group;
   IfIndex ifindex{};
   IpAddr address;  ///< of the interface, where the program named it so
-};
-
-/// What a socket is to be for, as far as the host's packet filter asks.
-struct Passage {
-  IpProto proto = IpProto::kTcp;
-  Endpoint local = {};
-  Endpoint remote = {};
-  bool v6only = false;
-  IfIndex interface{};  ///< the one that it is bound to, or its route's; 0: by its address
-  bool begins_there = false, begins_here = false, is_established = false;
-  bool operator==(const Passage&) const = default;
-};
-
-/// What the packet filter said of the last destinations of a socket.
-class Verdicts {
- public:
-  /// @return whether it passes; nullopt: ask, and keep() the answer.
-  std::optional<bool> find(const Passage& p, uint32_t generation) const noexcept;
-  /// `generation`: of the rules, read before they were asked.
-  void keep(const Passage& p, uint32_t generation, bool passes);
-
- private:
-  static constexpr size_t kMost = 512;
-  struct Verdict {
-    Passage passage;
-    uint32_t generation = 0;
-    bool passes = false;
-  };
-  static size_t place_of(const Passage& p) noexcept;
-  std::vector<Verdict> kept_;  ///< by place_of(); empty: nothing was asked yet
 };
 
 struct UdpSocket {
@@ -165,19 +136,6 @@ Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& 
                         const Endpoint& remote);
 /// What that says. `by`: where it is no option's.
 Refusal refusal_of(Forced forced, const char* by) noexcept;
-// ---- filtered.cpp
-/// Is there anything to ask? Else passing costs nothing.
-bool is_filtered(Stack& stack) noexcept;
-/// Of the rules; others have another.
-uint32_t rules_generation(Stack& stack) noexcept;
-/// Refusals: kFilter. Walks through the rules: no engine's lock is held.
-Carried<void> may_pass(Stack& stack, const Passage& p);
-/// Asks once more if they are no longer of the `generation` that may_pass() found or an earlier
-/// one. In the lock of the engine that the flow is opened in: a change that comes later finds the
-/// flow.
-Carried<void> may_still_pass(Stack& stack, const Passage& p, uint32_t generation);
-/// iptables-legacy does not tell of changes. Before may_pass(), where no engine's lock is held.
-void look_at_filter(Stack& stack);
 /// Records what was decided in the socket's slot and in the process's counters.
 void record_carried(File& f, const Endpoint& local, const Endpoint& remote);
 void record_kernel(File& f, const Refusal& why);

@@ -15,7 +15,7 @@
 
 #include "dev/mem/mem_link.h"
 #include "stack/sock/calls.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 #include "tests/packetdrill/ip.h"
 #include "tests/packetdrill/time.h"
 

@@ -14,7 +14,7 @@
 
 #include "dev/mem/mem_link.h"
 #include "stack/sock/calls.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 #include "stack/wire/parse.h"
 #include "tests/scale/meters.h"
 #include "tests/scale/steps.h"

@@ -120,7 +120,7 @@ Result<void> sock::setsockopt(Handle h, int level, int name, const void* value, 
   SocketOptions o = f.is_tcp() ? *f.tcp.options : f.udp->options;
   if (f.placeholder) {
     // The placeholder judges the value: limits and errno are the kernel's.
-    const LockGuard judge(f.stack->placeholder_lock());
+    const LockGuard judge(f.stack->placeholders().lock());
     if (auto ok = set_and_keep(call, o); !ok) return ok;
   } else {
     if (auto ok = set_and_keep(call, o); !ok) return ok;

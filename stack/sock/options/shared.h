@@ -14,7 +14,7 @@
 
 namespace vireo {
 
-class Stack;               // stack/sock/process.h
+class Stack;               // stack/sock/stack.h
 struct SocketOptions;      // stack/sock/options/values.h
 struct OptionsWithConfig;  // stack/sock/options/options.h
 using OptionsTable = SharedValues<OptionsWithConfig, SocketOptions>;
