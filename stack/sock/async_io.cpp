@@ -8,7 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "stack/sock/sockets.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/options/values.h"
 
 namespace vireo::sock {
 namespace {

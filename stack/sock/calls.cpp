@@ -6,8 +6,17 @@
 
 #include "core/log.h"
 #include "stack/sock/async_io.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/cmsg.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/listener.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
+#include "stack/sock/urgent.h"
 
 namespace vireo::sock {
 namespace {

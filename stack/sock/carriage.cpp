@@ -1,11 +1,14 @@
 // Carried or not: what is decided before a device is asked, and how a decision is told.
+#include "stack/sock/carriage.h"
+
 #include "core/carriage.h"
 
 #include <algorithm>
 #include <cstring>
 
+#include "stack/sock/calls.h"
 #include "stack/sock/options/table.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
 #include "stack/sock/uring.h"
 
 namespace vireo {

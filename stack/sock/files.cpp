@@ -1,10 +1,17 @@
 // Open descriptions and their numbers: socket, dup, close.
+#include "stack/sock/files.h"
+
 #include <new>
 
 #include "core/yield_point.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
 #include "stack/sock/uring.h"
 
 namespace vireo {

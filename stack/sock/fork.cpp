@@ -29,9 +29,13 @@
 #include "core/own_thread.h"
 #include "core/sleep.h"
 #include "stack/sock/async_io.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/multiplex_wait.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 #include "stack/tcp/shared_config.h"
 
 namespace vireo {

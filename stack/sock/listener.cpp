@@ -1,8 +1,19 @@
 // Listening sockets: our queue first, the kernel's (loopback, interfaces that are not carried) when
 // its socket has something. The kernel's listener is made non-blocking, so that a thread that was
 // told of a connection another thread took does not hang in it.
+#include "stack/sock/listener.h"
+
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/cancel.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/files.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
 
 namespace vireo::listener {
 namespace {

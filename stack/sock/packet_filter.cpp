@@ -9,8 +9,10 @@
 
 #include "core/log.h"
 #include "stack/filter/filter.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 namespace {

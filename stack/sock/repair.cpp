@@ -9,7 +9,9 @@
 
 #include "core/checksum.h"
 #include "stack/sock/async_io.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/shadow.h"
 #include "stack/wire/ipv4.h"
 #include "stack/wire/ipv6.h"
 #include "stack/wire/tcp.h"

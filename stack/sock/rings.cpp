@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 namespace {

@@ -7,8 +7,11 @@
 
 #include "core/log.h"
 #include "stack/filter/filter.h"
+#include "stack/sock/listener.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 namespace {

@@ -6,7 +6,15 @@
 #include <cstring>
 
 #include "stack/engine/direct.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/iov.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/urgent.h"
 #include "stack/tcp/held.h"
 
 namespace vireo::tcp_socket {

@@ -1,10 +1,20 @@
 // A carried TCP connection as the program sees it: connect, shutdown, errors, readiness.
 // Behaviour is Linux's (net/ipv4/af_inet.c inet_stream_connect, inet_shutdown; net/ipv4/tcp.c
 // tcp_poll); data is in tcp_data.cpp.
+#include "stack/sock/tcp_socket.h"
+
 #include <netinet/tcp.h>
 
+#include "stack/sock/blocking.h"
 #include "stack/sock/cancel.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/listener.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/urgent.h"
 
 namespace vireo::tcp_socket {
 namespace {

@@ -3,9 +3,15 @@
 #include <netinet/in.h>
 
 #include "stack/engine/direct.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/cmsg.h"
+#include "stack/sock/iov.h"
 #include "stack/sock/multiplex.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 #include "stack/wire/parse.h"
 #include "stack/wire/plain.h"
 

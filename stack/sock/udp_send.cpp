@@ -6,7 +6,14 @@
 
 #include "core/sleep.h"
 #include "stack/engine/direct.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/iov.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo::udp_socket {
 namespace {

@@ -1,9 +1,16 @@
 // A UDP socket: which flow it has, and how bind, connect, groups and options change it. The
 // kernel's socket beneath does every call too: it owns the port, the membership and the error
 // queue, and it receives what is not steered to us (loopback, other interfaces).
+#include "stack/sock/udp_socket.h"
+
 #include <algorithm>
 
-#include "stack/sock/sockets.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::udp_socket {
 namespace {

@@ -1,12 +1,17 @@
 // Urgent data as the program sees it: recv(MSG_OOB), the mark at which reads stop, SIGURG. Results
 // and errno are Linux's (net/ipv4/tcp.c tcp_recv_urg; tcp(7), recv(2), sockatmark(3), fcntl(2)).
+#include "stack/sock/urgent.h"
+
 #include <csignal>
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "stack/sock/async_io.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/iov.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/tcp_socket.h"
 
 namespace vireo::tcp_socket {
 

@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "stack/sock/options/options.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 namespace {

@@ -1,10 +1,12 @@
 // Rows of ip(7).
 #include <netinet/in.h>
 
+#include "stack/sock/blocking.h"
 #include "stack/sock/options/call.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/options/rows.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/udp_socket.h"
 
 #ifndef IP_LOCAL_PORT_RANGE  // Linux 6.3
 #define IP_LOCAL_PORT_RANGE 51

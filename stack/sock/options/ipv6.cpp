@@ -5,9 +5,10 @@
 
 #include <cerrno>
 
+#include "stack/sock/blocking.h"
 #include "stack/sock/options/call.h"
 #include "stack/sock/options/rows.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/values.h"
 
 #ifndef IPV6_USE_MIN_MTU  // in the header, but not in Linux
 #define IPV6_USE_MIN_MTU 63

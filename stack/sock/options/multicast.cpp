@@ -3,7 +3,9 @@
 #include <netinet/in.h>
 
 #include "stack/sock/options/call.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 namespace {

@@ -4,9 +4,14 @@
 
 #include <algorithm>
 
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/hand_over.h"
+#include "stack/sock/listener.h"
 #include "stack/sock/options/call.h"
 #include "stack/sock/options/options.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 namespace {

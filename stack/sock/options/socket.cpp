@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "stack/sock/blocking.h"
 #include "stack/sock/options/call.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/options/rows.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
 
 // Newer than the headers of Debian 12.
 #define SO_RCVPRIORITY 82

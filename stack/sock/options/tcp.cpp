@@ -4,10 +4,11 @@
 #include <cerrno>
 #include <string_view>
 
+#include "stack/sock/blocking.h"
 #include "stack/sock/options/call.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/options/rows.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
 #include "stack/tcp/linux_info.h"
 
 // Newer than the headers of Debian 12.
