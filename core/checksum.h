@@ -231,4 +231,7 @@ inline Sum pseudo(const IpAddr& src, const IpAddr& dst, IpProto proto, uint32_t 
   return pseudo_v6(src.bytes().data(), dst.bytes().data(), proto, l4_bytes);
 }
 
+/// Which vectors large sums use: "avx512", "avx2" or "portable".
+const char* kernel_name() noexcept;
+
 }  // namespace vireo::checksum

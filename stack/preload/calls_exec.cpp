@@ -35,7 +35,7 @@ void before_exec() noexcept {
 }
 
 int exec_failed() noexcept {
-  if (Stack* const s = own_stack(); s != nullptr) s->forget_stats_written();
+  if (Stack* const s = own_stack(); s != nullptr) s->counters().forget_file();
   return -1;
 }
 

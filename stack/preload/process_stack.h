@@ -2,7 +2,7 @@
 // other programs nothing. Owner: process, never destroyed. Thread: any.
 #pragma once
 
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::preload {
 

@@ -14,7 +14,7 @@
 #include "stack/preload/actions.h"
 #include "stack/preload/faults.h"
 #include "stack/preload/real.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::preload {
 namespace {

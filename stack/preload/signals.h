@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::preload {
 

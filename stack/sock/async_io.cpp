@@ -8,7 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "stack/sock/sockets.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/options/values.h"
 
 namespace vireo::sock {
 namespace {
@@ -21,13 +22,6 @@ struct AsyncWatcher {
   /// socket's options. Guarded by g_lock.
   f_owner_ex owner{};
 };
-
-f_owner_ex owner_in(const SocketOptions& o) {
-  return {o.owner_is_thread ? F_OWNER_TID
-          : o.owner < 0     ? F_OWNER_PGRP
-                            : F_OWNER_PID,
-          std::abs(o.owner)};
-}
 
 /// Few sockets have one. A ReadySource's lock may be held when this one is taken, never the other
 /// way round.
@@ -89,6 +83,10 @@ void notify(Watcher& watcher, ReadyBits happened) noexcept {
 
 }  // namespace
 
+f_owner_ex owner_in(const SignalOwner& o) {
+  return {o.is_thread ? F_OWNER_TID : o.pid < 0 ? F_OWNER_PGRP : F_OWNER_PID, std::abs(o.pid)};
+}
+
 void set_async(Handle h, bool on) noexcept {
   File& f = *h.file;
   if (on == is_async(f)) return;
@@ -102,7 +100,7 @@ void set_async(Handle h, bool on) noexcept {
   w.file = &f;
   w.fd = h.fd;
   w.watcher.notify = notify;
-  if (f.is_tcp()) w.owner = owner_in(*f.tcp.options);
+  if (f.is_tcp()) w.owner = owner_in(f.tcp.options->owner);
   {
     const LockGuard guard(g_lock);
     g_all.push_back(std::move(made));
@@ -110,7 +108,7 @@ void set_async(Handle h, bool on) noexcept {
   f.ready.add(w.watcher);
 }
 
-void set_async_owner(const File& f, const SocketOptions& o) noexcept {
+void set_async_owner(const File& f, const SignalOwner& o) noexcept {
   const LockGuard guard(g_lock);
   for (const auto& w : g_all)
     if (w->file == &f) w->owner = owner_in(o);

@@ -144,7 +144,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
   bool spins_in_place = false;
   const auto finish = [&](Result<Woken> result) {
     if (spins_in_place) places.leave();
-    if (waiter != nullptr) stack.put_waiter(*waiter);
+    if (waiter != nullptr) stack.waiters().put(*waiter);
     return result;
   };
   int64_t polls = 0;
@@ -181,7 +181,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       if (spun_enough && std::exchange(spins_in_place, false)) places.leave();
       idle.pause();
       if (waiter == nullptr) {
-        if (auto w = stack.take_waiter()) waiter = *w;
+        if (auto w = stack.waiters().take()) waiter = *w;
       }
       if (waiter != nullptr) {
         if (sleep)

@@ -11,7 +11,7 @@
 #include "core/result.h"
 #include "stack/engine/engine.h"
 #include "stack/sock/file.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 

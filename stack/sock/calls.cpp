@@ -6,8 +6,17 @@
 
 #include "core/log.h"
 #include "stack/sock/async_io.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/cmsg.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/listener.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
+#include "stack/sock/urgent.h"
 
 namespace vireo::sock {
 namespace {
@@ -65,8 +74,10 @@ namespace {
 /// Control lock held.
 bool is_in_use(const File& f, const Endpoint& local) {
   const SocketOptions& o = *f.tcp.options;
-  if (o.bound_ifindex != 0) return false;  // it shares addresses with other interfaces' sockets
-  const BindWish wish{local, o.v6only != 0, o.reuse_addr != 0, o.reuse_port != 0};
+  if (o.socket.bound_ifindex != 0)
+    return false;  // it shares addresses with other interfaces' sockets
+  const BindWish wish{local, o.ipv6.v6only != 0, o.socket.reuse_addr != 0,
+                      o.socket.reuse_port != 0};
   bool is_used = false;
   f.stack->for_each_engine([&](Engine& e) {
     const EngineGuard guard(e);
@@ -112,7 +123,7 @@ Result<void> listen(Handle h, int backlog) {
 namespace {
 bool is_v6only(Handle h) {
   const LockGuard control(h->control);
-  return h.is_alive() && h->tcp.options->v6only != 0;
+  return h.is_alive() && h->tcp.options->ipv6.v6only != 0;
 }
 }  // namespace
 
@@ -284,7 +295,7 @@ inline int message_error(const msghdr& m) noexcept {
     }
   }
   put_times(o, 0, out);
-  if (o.inq != 0) out.put(IPPROTO_TCP, TCP_CM_INQ, left);
+  if (o.tcp.inq != 0) out.put(IPPROTO_TCP, TCP_CM_INQ, left);
 }
 }  // namespace
 
@@ -535,7 +546,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
         if (tcp::recv_queue(t).empty()) e.poll_to_return(Clock::now());
         // Up to the mark, where a read stops.
         uint64_t bytes = tcp::recv_queue(t).bytes();
-        if (tcp::urgent(t) != tcp::Urgent::kNone && f.tcp.options->oobinline == 0)
+        if (tcp::urgent(t) != tcp::Urgent::kNone && f.tcp.options->socket.oobinline == 0)
           bytes = std::min(bytes, tcp::bytes_to_mark(t));
         return give(bytes);
       }

@@ -21,7 +21,7 @@
 #include "core/result.h"
 #include "core/user_memory.h"
 #include "stack/sock/fd_table.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 

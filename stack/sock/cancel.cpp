@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 

@@ -1,25 +1,17 @@
 // Carried or not: what is decided before a device is asked, and how a decision is told.
+#include "stack/sock/carriage.h"
+
 #include "core/carriage.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "core/log.h"
-#include "stack/sock/option_table.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/options/table.h"
+#include "stack/sock/stack.h"
 #include "stack/sock/uring.h"
 
 namespace vireo {
-namespace {
-
-/// Reasons that an operator can cure; the others are how things should be.
-bool is_curable(const Refusal& r) {
-  if (r.why == Carriage::kDevice) return r.err != ENETDOWN;  // it was told when the device was lost
-  return r.why == Carriage::kRights || r.why == Carriage::kDeviceBusy || r.why == Carriage::kMemory;
-}
-
-}  // namespace
-
 Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& local,
                         const Endpoint& remote) {
   const Settings& s = stack.settings();
@@ -42,9 +34,9 @@ Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& 
 }
 
 Refusal refusal_of(Forced forced, const char* by) noexcept {
-  const auto options = all_options();
-  const bool is_named = forced.why == Carriage::kOption && forced.option < options.size();
-  return {forced.why, 0, is_named ? options[forced.option].text : by};
+  const SocketOption* const option =
+      forced.why == Carriage::kOption ? option_of(forced.option) : nullptr;
+  return {forced.why, 0, option != nullptr ? option->text : by};
 }
 
 void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote) {
@@ -79,39 +71,13 @@ void record(SocketStats& s, const Refusal& r, const Engine* e = nullptr) {
 void record_carried(File& f, const Endpoint& local, const Endpoint& remote) {
   record(*f.stats, {Carriage::kCarried, 0, ""}, f.engine.load(std::memory_order_relaxed));
   record_address(*f.stats, local, remote);
-  f.stack->count_carried();
+  f.stack->host_filter().say_if_unread();
+  f.stack->counters().count_carried();
 }
 
 void record_kernel(File& f, const Refusal& why) {
   record(*f.stats, why);
-  f.stack->count_decision(why);
-}
-
-void Stack::count_carried() {
-  if (is_filter_unread_.load(std::memory_order_relaxed)) [[unlikely]]
-    say_unread();
-  StatsLayout& all = stats();  // the child of a fork has none until it asks
-  const LockGuard guard(stats_lock_);
-  all.sockets_carried.add();
-}
-
-void Stack::count_decision(const Refusal& why) {
-  {
-    StatsLayout& all = stats();
-    const LockGuard guard(stats_lock_);
-    all.sockets_kernel.add();
-    all.refused[static_cast<size_t>(why.why)].add();
-  }
-  if (!is_curable(why)) {
-    log<LogLevel::kDebug>("stays on the kernel: {} ({})", carriage_name(why.why), why.where);
-    return;
-  }
-  if (warned_.exchange(true, std::memory_order_relaxed)) return;
-  if (why.err != 0)
-    log<LogLevel::kWarn>("sockets stay on the kernel: {} ({}: {})", carriage_text(why.why),
-                         why.where, std::strerror(why.err));
-  else
-    log<LogLevel::kWarn>("sockets stay on the kernel: {} ({})", carriage_text(why.why), why.where);
+  f.stack->counters().count_kernel(why);
 }
 
 }  // namespace vireo

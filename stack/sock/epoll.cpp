@@ -487,7 +487,7 @@ Result<int> epoll_create(Stack& stack, int flags) {
   }
   f.stack = &stack;
   f.flow = nullptr;
-  f.stats = &stack.orphan_stats();
+  f.stats = &stack.counters().unlisted();
   f.placeholder = false;
   f.engine.store(nullptr, std::memory_order_relaxed);
   f.mode.store(Mode::kKernel, std::memory_order_relaxed);

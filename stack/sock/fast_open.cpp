@@ -1,9 +1,15 @@
 // TCP Fast Open as a program asks for it: sendmsg(2) with MSG_FASTOPEN is a connect(2) whose SYN
 // waits for the data, and the send of that data. Order of checks as net/ipv4/tcp.c
 // tcp_sendmsg_fastopen(). And the keys of a listener.
+#include "stack/sock/fast_open.h"
+
 #include <netinet/tcp.h>
 
-#include "stack/sock/sockets.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
 
 namespace vireo::tcp_socket {
 namespace {
@@ -28,8 +34,8 @@ Result<Endpoint> begun_peer(Handle h) {
 FastConnect fast_connect(const File& f, bool data_follows) noexcept {
   const KernelDefaults& d = f.stack->defaults();
   return {.data_follows = data_follows,
-          .without_cookie =
-              f.tcp.options->fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoClientNoCookie) != 0,
+          .without_cookie = f.tcp.options->tcp.fastopen_no_cookie != 0 ||
+                            (d.tcp_fastopen & kTfoClientNoCookie) != 0,
           .pause = d.tcp_fastopen_blackhole};
 }
 

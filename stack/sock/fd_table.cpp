@@ -7,7 +7,8 @@
 #include <cstddef>
 #include <new>
 
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 

@@ -19,8 +19,9 @@
 #include "core/lock.h"
 #include "core/stats_layout.h"
 #include "stack/engine/engine.h"
+#include "stack/sock/options/shared.h"
+#include "stack/sock/options/table.h"
 #include "stack/sock/readiness.h"
-#include "stack/sock/shared_options.h"
 
 namespace vireo {
 
@@ -94,8 +95,7 @@ struct TcpSocket {
 /// Why a socket stays on the kernel, whatever comes. None: it need not.
 struct Forced {
   Carriage why = Carriage::kUndecided;
-  uint16_t option = kNoOption;  ///< of kOption: its place in all_options()
-  static constexpr uint16_t kNoOption = 0xffff;
+  OptionId option = kNoOption;  ///< of kOption
 };
 
 /// Two cache lines: what a call on a carried connection looks at; who waits, and the rest.

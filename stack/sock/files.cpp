@@ -1,10 +1,17 @@
 // Open descriptions and their numbers: socket, dup, close.
+#include "stack/sock/files.h"
+
 #include <new>
 
 #include "core/yield_point.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
 #include "stack/sock/uring.h"
 
 namespace vireo {
@@ -29,7 +36,8 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
       if (f.flow != nullptr) {
         switch (f.flow->kind) {
           case FlowKind::kTcp: {
-            const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
+            const bool reset =
+                f.tcp.options->socket.linger_on != 0 && f.tcp.options->socket.linger_s == 0;
             e->tcp().close(f.tcp_flow(), std::move(port_holder), reset, Clock::now());
             break;
           }
@@ -64,7 +72,7 @@ void free_sockets(File& f) {
   }
   if (f.is_tcp()) f.tcp.reset();
   // The pointer stays: a call that slept in the kernel counts itself when it wakes.
-  if (f.stats != nullptr) f.stack->put_stats(*f.stats);
+  if (f.stats != nullptr) f.stack->counters().put(*f.stats);
   if (f.epoll != nullptr) free_epoll(f);
   f.engine.store(nullptr, std::memory_order_relaxed);
 }
@@ -89,7 +97,7 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   f.rcv_timeout_ns.store(0, std::memory_order_relaxed);
   f.snd_timeout_ns.store(0, std::memory_order_relaxed);
   f.domain.store(static_cast<uint8_t>(domain), std::memory_order_relaxed);
-  f.stats = &stack.take_stats(proto_of(kind), domain, fd);
+  f.stats = &stack.counters().take(proto_of(kind), domain, fd);
   f.kind.store(kind, std::memory_order_release);
   yield_point();
   return &f;

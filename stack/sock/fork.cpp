@@ -29,9 +29,13 @@
 #include "core/own_thread.h"
 #include "core/sleep.h"
 #include "stack/sock/async_io.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/multiplex_wait.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 #include "stack/tcp/shared_config.h"
 
 namespace vireo {
@@ -58,19 +62,21 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
     fd_table().show_to_child(true);
   }
   fd_table().for_each_file([](File& f) { f.touch(); });
-  rules_lock_.lock();
-  place_lock_.lock();
+  rules_.fork_prepare();
+  host_filter_.fork_prepare();
+  placeholders_.fork_prepare();
   options_table_.lock().lock();
-  stats_lock_.lock();
-  waiter_lock_.lock();
+  counters_.fork_prepare();
+  waiters_.fork_prepare();
 }
 
 void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
-  waiter_lock_.unlock();
+  waiters_.fork_parent();
+  counters_.fork_parent();
   options_table_.lock().unlock();
-  stats_lock_.unlock();
-  place_lock_.unlock();
-  rules_lock_.unlock();
+  placeholders_.fork_parent();
+  host_filter_.fork_parent();
+  rules_.fork_parent();
   if (--g_forking == 0) {
     fd_table().show_to_child(false);
     tcp::SharedConfig::lock().unlock();
@@ -84,12 +90,14 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
 void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   const int saved = errno;
   owner_.move_here();
-  waiter_lock_.reset_after_fork();
+  // Each lets go of what is the parent's.
+  waiters_.fork_child();
+  counters_.fork_child();
   options_table_.lock().reset_after_fork();
   spin_places_.reset_after_fork();
-  stats_lock_.reset_after_fork();
-  place_lock_.reset_after_fork();
-  rules_lock_.reset_after_fork();
+  placeholders_.fork_child();
+  host_filter_.fork_child();
+  rules_.fork_child();
   life_lock_.reset_after_fork();
   spare_shadows_.fork_child();
   if (--g_forking == 0) {
@@ -106,23 +114,15 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   for (auto& e : engines_) (void)e.release();
   (void)mirror_.release();
   (void)mourner_.release();
-  (void)filter_.release();
   engine_ptr_.store(nullptr, std::memory_order_release);
   engine_count_.store(0, std::memory_order_release);
   rings_.forget();
   homes_.clear();
   secret_ = {};
   engine_refusal_.reset();
-  free_waiters_ = nullptr;
   // Our copies of its descriptors: while they are open, the devices would outlive the parent.
-  (void)placeholder4_.release();
-  (void)placeholder6_.release();
   LogSink::fd.store(2, std::memory_order_relaxed);  // its file is among them
   close_own_fds();
-  if (stats_fd_ >= 0) stats_fd_ = -1;
-  // The counters in shared memory are the parent's: the child counts for itself.
-  stats_ = nullptr;
-  stats_ptr_.store(nullptr, std::memory_order_relaxed);
 
   fd_table().for_each_file([&](File& f) {
     if (f.stack != this) return;
@@ -132,7 +132,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     f.flow = nullptr;
     f.engine.store(nullptr, std::memory_order_relaxed);
     if (f.is_udp()) f.udp->home = nullptr;
-    f.stats = &spare_stats_;
+    f.stats = &counters_.unlisted();
     const bool tcp = f.is_tcp();
     switch (f.mode.load(std::memory_order_relaxed)) {
       case Mode::kCarried:
@@ -176,7 +176,8 @@ void Stack::drain_at_exit() {
       if (e == nullptr) return;
       hold.take(e);
       if (!f.is_carried() || f.flow == nullptr) return;
-      const bool reset = f.tcp.options->linger_on != 0 && f.tcp.options->linger_s == 0;
+      const bool reset =
+          f.tcp.options->socket.linger_on != 0 && f.tcp.options->socket.linger_s == 0;
       // Whoever has the other lock of the options reads them: then there is no name.
       if (f.control.try_lock()) {
         leave_name(f);
@@ -202,7 +203,7 @@ void Stack::drain_orphans() {
   constexpr uint64_t kLeastTaken = 536;  // the least segment that who reads has room for, RFC 9293
   constexpr int kMostTimes = 12;         // of the patience, whatever peers take
   constexpr timespec kNap{0, 100'000};
-  const Duration patience = settings_.exit_linger;
+  const Duration patience = parts_.settings.exit_linger;
   const Instant start = Clock::now();
   Instant last_frame = start;
   Instant last_taken = start;

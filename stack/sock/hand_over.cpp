@@ -2,6 +2,8 @@
 // SCM_RIGHTS (unix(7)), or inherited by the child of a fork or the next program; or libc's streams
 // are to use it. A connection goes on in a kernel socket (repair.h), which takes over all numbers
 // of the File.
+#include "stack/sock/hand_over.h"
+
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
@@ -11,8 +13,13 @@
 
 #include "core/log.h"
 #include "stack/sock/async_io.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/listener.h"
 #include "stack/sock/repair.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 namespace {

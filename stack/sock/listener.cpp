@@ -1,8 +1,19 @@
 // Listening sockets: our queue first, the kernel's (loopback, interfaces that are not carried) when
 // its socket has something. The kernel's listener is made non-blocking, so that a thread that was
 // told of a connection another thread took does not hang in it.
+#include "stack/sock/listener.h"
+
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/cancel.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/files.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
 
 namespace vireo::listener {
 namespace {
@@ -37,15 +48,15 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   if (!may) return std::unexpected(may.error());
   Engine* const own = f.engine.load(std::memory_order_relaxed);
   const auto engine =
-      own != nullptr
-          ? Carried<Engine*>(own)
-          : f.stack->engine_for({.local = *name, .shares_port = f.tcp.options->reuse_port != 0});
+      own != nullptr ? Carried<Engine*>(own)
+                     : f.stack->engine_for(
+                           {.local = *name, .shares_port = f.tcp.options->socket.reuse_port != 0});
   if (!engine) return std::unexpected(engine.error());
   Engine& e = **engine;
   look_at_filter(*f.stack);
   const uint32_t rules = rules_generation(*f.stack);
   const Passage passage{.local = *name,
-                        .v6only = f.tcp.options->v6only != 0,
+                        .v6only = f.tcp.options->ipv6.v6only != 0,
                         .interface = bound_interface(*f.tcp.options),
                         .begins_there = true};
   auto pass = may_pass(*f.stack, passage);
@@ -54,8 +65,8 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   const EngineGuard guard(e);
   pass = may_still_pass(*f.stack, passage, rules);
   if (!pass) return std::unexpected(pass.error());
-  auto l = e.listeners().listen(*name, f.tcp.options->v6only != 0, backlog, f.tcp.options.config(),
-                                &f, *f.stats, options);
+  auto l = e.listeners().listen(*name, f.tcp.options->ipv6.v6only != 0, backlog,
+                                f.tcp.options.config(), &f, *f.stats, options);
   if (!l) return std::unexpected(l.error());
   f.flow = *l;
   f.engine.store(&e, std::memory_order_release);
@@ -81,8 +92,9 @@ constexpr int kTfoEveryListener = 0x400;
 /// fastopen_queue_tune).
 uint32_t fast_opens(const KernelDefaults& d, const SocketOptions& o) {
   if ((d.tcp_fastopen & kTfoServer) == 0) return 0;
-  const int asked =
-      o.fastopen == 0 && (d.tcp_fastopen & kTfoEveryListener) != 0 ? d.somaxconn : o.fastopen;
+  const int asked = o.tcp.fastopen == 0 && (d.tcp_fastopen & kTfoEveryListener) != 0
+                        ? d.somaxconn
+                        : o.tcp.fastopen;
   return static_cast<uint32_t>(std::clamp(asked, 0, d.somaxconn));
 }
 
@@ -95,17 +107,17 @@ ListenOptions listen_options(const File& f, int fd) {
   const uint32_t fast = fast_opens(d, o);
   IpSettings ip = ip_settings(o, v6);
   ip.priority = 0;  // which accept(2) does not hand on
-  return {.reuse_addr = o.reuse_addr != 0,
-          .reuse_port = o.reuse_port != 0,
-          .defer_accept = timeouts_in(o.defer_accept),
+  return {.reuse_addr = o.socket.reuse_addr != 0,
+          .reuse_port = o.socket.reuse_port != 0,
+          .defer_accept = timeouts_in(o.tcp.defer_accept),
           .syncookies = static_cast<uint8_t>(d.tcp_syncookies),
           .abort_on_overflow = d.tcp_abort_on_overflow,
           .fast_open = fast,
           .fast_open_without_cookie =
-              o.fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoServerNoCookie) != 0,
+              o.tcp.fastopen_no_cookie != 0 || (d.tcp_fastopen & kTfoServerNoCookie) != 0,
           .fast_open_keys = fast == 0 ? tcp::FastOpenKeys() : tcp_socket::fast_open_keys(fd),
           .ip = ip,
-          .device = IfIndex(static_cast<uint32_t>(o.bound_ifindex))};
+          .device = IfIndex(static_cast<uint32_t>(o.socket.bound_ifindex))};
 }
 
 namespace {
@@ -195,11 +207,10 @@ namespace {
 /// What accept(2) hands on: not SO_PRIORITY, nor the owner. Control or engine's lock held.
 SharedOptions inherited(const File& listener) {
   const SocketOptions& its = *listener.tcp.options;
-  if (its.priority == 0 && its.owner == 0) return listener.tcp.options;
+  if (its.socket.priority == 0 && its.owner.pid == 0) return listener.tcp.options;
   SocketOptions o = its;
-  o.priority = 0;
-  o.owner = 0;
-  o.owner_is_thread = false;
+  o.socket.priority = 0;
+  o.owner = {};
   return SharedOptions::share(*listener.stack, o).value_or(listener.tcp.options);
 }
 
@@ -286,9 +297,9 @@ Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
 Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   Stack& stack = *f.stack;
   const int domain = f.domain.load(std::memory_order_relaxed);
-  auto fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
+  auto fd = stack.placeholders().take_number(domain, (flags & SOCK_CLOEXEC) != 0);
   if (!fd && fd.error().code == EMFILE && e.tcp().give_up_leases(0))
-    fd = stack.place_number(domain, (flags & SOCK_CLOEXEC) != 0);
+    fd = stack.placeholders().take_number(domain, (flags & SOCK_CLOEXEC) != 0);
   if (!fd) return fd;
   // What no number could name would be the program's to lose: it stays in the queue.
   const bool has_place = fd_table().has_place(*fd);

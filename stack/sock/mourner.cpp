@@ -21,7 +21,7 @@
 #include <string_view>
 
 #include "core/log.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 // Where the companion is installed, from the library's folder (CMakeLists.txt).
 #ifndef VIREO_LIBEXEC

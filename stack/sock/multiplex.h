@@ -17,7 +17,7 @@
 
 #include "core/result.h"
 #include "stack/sock/fd_table.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::sock {
 

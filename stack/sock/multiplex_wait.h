@@ -15,14 +15,14 @@
 #include "core/result.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/cancel.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::sock {
 
 /// The engines behind a set of descriptors. A process has as many as it has rings; a test has some
 /// per host.
 struct EngineSet {
-  static constexpr unsigned kMax = Rings::kMost;
+  static constexpr unsigned kMax = Rings::kMax;
   Engine* at[kMax];  ///< the first `n`
   unsigned n = 0;
 
@@ -106,12 +106,12 @@ class WaiterLoan {
   WaiterLoan(const WaiterLoan&) = delete;
   WaiterLoan& operator=(const WaiterLoan&) = delete;
   ~WaiterLoan() {
-    if (waiter_ != nullptr) stack_.put_waiter(*waiter_);
+    if (waiter_ != nullptr) stack_.waiters().put(*waiter_);
   }
   /// Null: no descriptor is to be had.
   EventFd* event() noexcept {
     if (waiter_ == nullptr) {
-      if (auto w = stack_.take_waiter()) waiter_ = *w;
+      if (auto w = stack_.waiters().take()) waiter_ = *w;
     }
     return waiter_ == nullptr ? nullptr : &waiter_->event;
   }

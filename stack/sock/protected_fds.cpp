@@ -1,6 +1,6 @@
-// Our own descriptors stand at high numbers, out of the way of programs that count theirs.
+#include "stack/sock/protected_fds.h"
+
 #include "core/high_fd.h"
-#include "stack/sock/process.h"
 
 namespace vireo {
 

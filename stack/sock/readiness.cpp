@@ -1,6 +1,9 @@
 #include "stack/sock/readiness.h"
 
-#include "stack/sock/sockets.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 

@@ -9,7 +9,9 @@
 
 #include "core/checksum.h"
 #include "stack/sock/async_io.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/shadow.h"
 #include "stack/wire/ipv4.h"
 #include "stack/wire/ipv6.h"
 #include "stack/wire/tcp.h"
@@ -77,13 +79,13 @@ void make_room(int fd, int ask, int force, size_t bytes) {
 /// themselves again.
 void settle_buffers(int fd, const SocketOptions& o) {
   const int free_ones =
-      (o.sndbuf_set ? SOCK_SNDBUF_LOCK : 0) | (o.rcvbuf_set ? SOCK_RCVBUF_LOCK : 0);
+      (o.socket.sndbuf_set ? SOCK_SNDBUF_LOCK : 0) | (o.socket.rcvbuf_set ? SOCK_RCVBUF_LOCK : 0);
   const auto again = [&](int name, bool is_set, int doubled) {
     const int value = doubled / 2;
     if (is_set) (void)set(fd, SOL_SOCKET, name, &value, sizeof value);
   };
-  again(SO_SNDBUF, o.sndbuf_set, o.sndbuf);
-  again(SO_RCVBUF, o.rcvbuf_set, o.rcvbuf);
+  again(SO_SNDBUF, o.socket.sndbuf_set, o.socket.sndbuf);
+  again(SO_RCVBUF, o.socket.rcvbuf_set, o.socket.rcvbuf);
   (void)set(fd, SOL_SOCKET, SO_BUF_LOCK, &free_ones, sizeof free_ones);
 }
 
@@ -166,8 +168,7 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
   if (!made && errno == EMFILE && e.tcp().give_up_leases(0)) made.reset(open());
   const int fd = made.get();
   if (fd < 0) return fail_errno("socket");
-  give_options(*f.tcp.options, domain, fd);
-  give_timeouts(f, fd);
+  give_options(f, fd);
   // The peer may send all that its window allows.
   make_room(fd, SO_SNDBUF, SO_SNDBUFFORCE, c.to_send.size() + kSpareRoom);
   make_room(fd, SO_RCVBUF, SO_RCVBUFFORCE, c.unread.size() + c.rcv_wnd);
@@ -223,8 +224,8 @@ void end_repair(const File& f, int fd, const tcp::HandOver& c) {
   if (is_fin_due) (void)libc().shutdown(fd, SHUT_WR);
   settle_buffers(fd, o);
   // Repair has taken it away, and without it nobody can listen at the port anew.
-  if (o.reuse_addr != 0)
-    (void)set(fd, SOL_SOCKET, SO_REUSEADDR, &o.reuse_addr, sizeof o.reuse_addr);
+  if (o.socket.reuse_addr != 0)
+    (void)set(fd, SOL_SOCKET, SO_REUSEADDR, &o.socket.reuse_addr, sizeof o.socket.reuse_addr);
   if ((f.tcp.shut & kShutRead) != 0) (void)libc().shutdown(fd, SHUT_RD);
   if (sock::is_async(f)) {
     const int flags = libc().fcntl(fd, F_GETFL);

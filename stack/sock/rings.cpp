@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 namespace {
@@ -29,7 +29,7 @@ unsigned most_of(const Settings& s) {
       break;
   }
   const auto limit = static_cast<unsigned>(s.ring_limit_per_interface);
-  return limit == 0 ? Rings::kMost : std::min(limit, Rings::kMost);
+  return limit == 0 ? Rings::kMax : std::min(limit, Rings::kMax);
 }
 
 /// The processor to which the calling thread was attached, -1: none.
@@ -44,7 +44,7 @@ Rings::Rings(const Settings& s) : logic_(s.ring_allocation_logic_rx), most_(most
 size_t Rings::arena_bytes(const Settings& s) const {
   const size_t all = s.arena_bytes;
   const size_t part = all / most_ / Arena::kHugePageBytes * Arena::kHugePageBytes;
-  return std::max(part, std::min(all, kLeastArena));
+  return std::max(part, std::min(all, kMinArena));
 }
 
 std::optional<uint64_t> Rings::key_of_caller(const IpAddr& source) {

@@ -32,10 +32,10 @@ struct Placing {
 
 class Rings {
  public:
-  static constexpr unsigned kMost = kStatsEngines;
+  static constexpr unsigned kMax = kStatsEngines;
   /// A ring that was chosen is not another's so soon, though no socket may be in it yet.
   static constexpr Duration kUnsettled = Duration::s(1);
-  static constexpr size_t kLeastArena = size_t{4} << 20;
+  static constexpr size_t kMinArena = size_t{4} << 20;
 
   explicit Rings(const Settings& s);
 
@@ -77,14 +77,14 @@ class Rings {
  private:
   static constexpr Instant kNever = Instant::from_ns(INT64_MIN / 2);
   /// Keys that are remembered; a thread that is forgotten chooses anew for its next sockets.
-  static constexpr size_t kMostKeys = 4096;
+  static constexpr size_t kMaxKeys = 4096;
 
   unsigned take(unsigned ring, Instant now) {
     taken_[ring] = now;
     return ring;
   }
   unsigned take_for(std::optional<uint64_t> key, unsigned ring, Instant now) {
-    if (ring_of_.size() >= kMostKeys) ring_of_.clear();
+    if (ring_of_.size() >= kMaxKeys) ring_of_.clear();
     if (key) ring_of_[*key] = ring;
     return take(ring, now);
   }
@@ -93,9 +93,9 @@ class Rings {
   RingLogic logic_;
   unsigned most_;
   std::unordered_map<uint64_t, unsigned> ring_of_;
-  std::array<Instant, kMost> taken_;  ///< when a socket was last sent there
-  unsigned next_ = 0;                 ///< whose turn it is to be shared
-  std::vector<unsigned> attached_;    ///< threads, by processor
+  std::array<Instant, kMax> taken_;  ///< when a socket was last sent there
+  unsigned next_ = 0;                ///< whose turn it is to be shared
+  std::vector<unsigned> attached_;   ///< threads, by processor
 };
 
 }  // namespace vireo

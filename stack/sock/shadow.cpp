@@ -1,6 +1,9 @@
 // The kernel's socket beneath: its names, its port, and the calls that it serves.
+#include "stack/sock/shadow.h"
+
+#include "stack/sock/blocking.h"
 #include "stack/sock/cancel.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 

@@ -11,7 +11,7 @@
 #include "core/high_fd.h"
 #include "stack/sock/libc.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/log.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 namespace {

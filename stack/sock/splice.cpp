@@ -9,9 +9,11 @@
 
 #include <algorithm>
 
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/cancel.h"
 #include "stack/sock/multiplex.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::sock {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/fd.h"
 #include "core/log.h"
 #include "core/stats_json.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 #include "stack/tcp/tcp.h"
 
 namespace vireo {
@@ -33,11 +33,11 @@ Result<void> append_line(const std::string& path, std::string_view line) {
 }
 
 void Stack::write_stats_at_exit() {
-  const StatsLayout* all = stats_ptr_.load(std::memory_order_acquire);
-  if (all == nullptr || settings_.stats_file.empty() || !is_owner()) return;
+  const StatsLayout* all = counters_.if_any();
+  if (all == nullptr || parts_.settings.stats_file.empty() || !is_owner()) return;
   const pid_t self = ::getpid();
   // exit() may be followed by _exit().
-  if (stats_written_.exchange(self, std::memory_order_relaxed) == self) return;
+  if (!counters_.begin_file(self)) return;
   const int saved = errno;
   // The last second's losses; whoever holds the lock for ever has left the counters as they are.
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS {
@@ -46,7 +46,7 @@ void Stack::write_stats_at_exit() {
     e.unlock();
   });
   const ProcessReading now = read_stats(*all);
-  const std::string path = with_pid(settings_.stats_file, self);
+  const std::string path = with_pid(parts_.settings.stats_file, self);
   if (const auto done = append_line(path, processes_json({&now, 1})); !done)
     log<LogLevel::kWarn>("VMA_STATS_FILE={}: cannot be written ({})", path,
                          std::strerror(done.error().code));

@@ -6,7 +6,15 @@
 #include <cstring>
 
 #include "stack/engine/direct.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/iov.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/urgent.h"
 #include "stack/tcp/held.h"
 
 namespace vireo::tcp_socket {
@@ -69,7 +77,7 @@ constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
 /// May what comes go to the program at once? Nothing is queued.
 bool may_read_directly(const File& f) noexcept {
-  return f.tcp_flow().tcb.lone_out && f.tcp.options->rcvlowat <= 1;
+  return f.tcp_flow().tcb.lone_out && f.tcp.options->socket.rcvlowat <= 1;
 }
 
 /// What nearly every read is: one piece, that takes all that is there, or that comes with the next
@@ -97,7 +105,7 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
   if (queue.buffers() != 1 || tcp::urgent(t) != tcp::Urgent::kNone) return 0;
   const PacketBuf* p = queue.front();
   const size_t n = p->length;
-  if (n > v.iov_len || n < static_cast<size_t>(f.tcp.options->rcvlowat) ||
+  if (n > v.iov_len || n < static_cast<size_t>(f.tcp.options->socket.rcvlowat) ||
       !is_writable(v.iov_base, n)) [[unlikely]]
     return 0;
   copy_message(v.iov_base, p->data(), n);
@@ -179,8 +187,8 @@ class Rest {
   const size_t want = iov_bytes(iov);
   const size_t least = (flags & MSG_WAITALL) != 0
                            ? std::max<size_t>(want, 1)
-                           : std::clamp<size_t>(static_cast<size_t>(f.tcp.options->rcvlowat), 1,
-                                                std::max<size_t>(want, 1));
+                           : std::clamp<size_t>(static_cast<size_t>(f.tcp.options->socket.rcvlowat),
+                                                1, std::max<size_t>(want, 1));
   const bool peeks = (flags & MSG_PEEK) != 0;
   const bool is_plain = (flags & ~(MSG_DONTWAIT | MSG_WAITALL | MSG_NOSIGNAL)) == 0;
   IovCursor to(iov);
@@ -295,7 +303,7 @@ void push(Handle h) {
   if (engine == nullptr) return;
   Engine& e = *engine;
   const EngineGuard guard(e);
-  if (!h.is_alive() || f.flow == nullptr || f.tcp.options->cork != 0) return;
+  if (!h.is_alive() || f.flow == nullptr || f.tcp.options->tcp.cork != 0) return;
   // Taking a cork off pushes (tcp(7)), whether it was on or not.
   tcp::set_cork(f.tcp_flow().tcb, false, Clock::now());
   e.tcp().progress(f.tcp_flow(), Clock::now());

@@ -1,10 +1,20 @@
 // A carried TCP connection as the program sees it: connect, shutdown, errors, readiness.
 // Behaviour is Linux's (net/ipv4/af_inet.c inet_stream_connect, inet_shutdown; net/ipv4/tcp.c
 // tcp_poll); data is in tcp_data.cpp.
+#include "stack/sock/tcp_socket.h"
+
 #include <netinet/tcp.h>
 
+#include "stack/sock/blocking.h"
 #include "stack/sock/cancel.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/listener.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/urgent.h"
 
 namespace vireo::tcp_socket {
 namespace {
@@ -58,11 +68,11 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
   if (dead || (read_shut && write_shut)) bits |= EPOLLHUP;
   if (read_shut) bits |= kReadyIn | EPOLLRDHUP;
   if (!tcp::is_opening(t)) {
-    auto least = static_cast<uint32_t>(std::max(s.options->rcvlowat, 1));
+    auto least = static_cast<uint32_t>(std::max(s.options->socket.rcvlowat, 1));
     if (const tcp::Urgent u = tcp::urgent(t); u != tcp::Urgent::kNone) [[unlikely]] {
       if (u == tcp::Urgent::kThere) bits |= EPOLLPRI;
       // The marked byte alone is nothing to read.
-      if (s.options->oobinline == 0 && tcp::bytes_to_mark(t) == 0) ++least;
+      if (s.options->socket.oobinline == 0 && tcp::bytes_to_mark(t) == 0) ++least;
     }
     if (tcp::has_readable(t, least)) bits |= kReadyIn;
     if ((asked & kReadyOut) != 0 && (write_shut || tcp::is_writable(t))) bits |= kReadyOut;
@@ -77,7 +87,7 @@ namespace {
 
 /// May the kernel's choice of a port for this socket be another's later? Not if it may share it.
 bool is_exclusive(const SocketOptions& o) {
-  return o.reuse_addr == 0 && o.reuse_port == 0 && o.bound_ifindex == 0;
+  return o.socket.reuse_addr == 0 && o.socket.reuse_port == 0 && o.socket.bound_ifindex == 0;
 }
 
 uint32_t scope_of(const IpAddr& a, IfIndex link) {
@@ -98,7 +108,7 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src, IfIndex link) {
     const Endpoint want =
         is_any ? Endpoint{src, 0, scope_of(src, link)} : Endpoint{name->addr, 0, name->scope};
     const auto set_no_port = [&](int on) {
-      if (s.options->bind_no_port != 0)
+      if (s.options->ip.bind_no_port != 0)
         (void)libc().setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     };
     set_no_port(0);
@@ -123,14 +133,14 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
                         const FastConnect* fast) {
   TcpSocket& s = f.tcp;
   const IpSettings ip = ip_settings(*s.options, !to.addr.is_v4());
-  const RouteRequest way{
-      .dst = to.addr,
-      .src = local.addr,
-      .oif = IfIndex(s.options->bound_ifindex != 0 ? static_cast<uint32_t>(s.options->bound_ifindex)
-                                                   : to.scope),
-      .tos = ip.tos,
-      .mark = ip.mark,
-      .hears = true};
+  const RouteRequest way{.dst = to.addr,
+                         .src = local.addr,
+                         .oif = IfIndex(s.options->socket.bound_ifindex != 0
+                                            ? static_cast<uint32_t>(s.options->socket.bound_ifindex)
+                                            : to.scope),
+                         .tos = ip.tos,
+                         .mark = ip.mark,
+                         .hears = true};
   Engine* const own = f.engine.load(std::memory_order_relaxed);
   const auto engine =
       own != nullptr ? Carried<Engine*>(own) : f.stack->engine_for({.local = local, .way = &way});
@@ -149,7 +159,8 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
     e.acquire();
   }
   std::optional<PortLease> lease;
-  if (route && pass && local.port == 0 && local.addr.is_unspecified() && s.options->port_range == 0)
+  if (route && pass && local.port == 0 && local.addr.is_unspecified() &&
+      s.options->ip.port_range == 0)
     lease = e.tcp().lease_port(*route, Clock::now());
   e.unlock();
   if (!route) return std::unexpected(route.error());
@@ -170,9 +181,9 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
                                     fast, std::move(lease), s.port);
   if (!flow) return std::unexpected(flow.error());
   (*flow)->port_origin = s.port;
-  (*flow)->reuse_addr = s.options->reuse_addr != 0;
-  (*flow)->reuse_port = s.options->reuse_port != 0;
-  if (s.options->quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
+  (*flow)->reuse_addr = s.options->socket.reuse_addr != 0;
+  (*flow)->reuse_port = s.options->socket.reuse_port != 0;
+  if (s.options->tcp.quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
   f.flow = *flow;
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.engine.store(&e, std::memory_order_release);
@@ -257,7 +268,7 @@ void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
   File& f = *h.file;
   f.touch();
   // What it was not told while it was carried (setsockopt()).
-  const int nodelay = f.tcp.options->nodelay;
+  const int nodelay = f.tcp.options->tcp.nodelay;
   (void)libc().setsockopt(h.fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
   e.tcp().close(f.tcp_flow(), std::move(holder), reset, Clock::now());
   f.flow = nullptr;
@@ -307,7 +318,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
         carried = std::unexpected(may.error());
       } else {
         const FastConnect wish = fast_connect(f, how.for_data);
-        const bool fast = how.for_data || f.tcp.options->fastopen_connect != 0;
+        const bool fast = how.for_data || f.tcp.options->tcp.fastopen_connect != 0;
         carried = carry(f, h.fd, local, to, fast ? &wish : nullptr);
       }
       // Neither the kernel may, whose socket beneath knows nothing of the other one.
@@ -425,14 +436,16 @@ void linger(Handle h) {
   EngineGuard guard(e);
   if (!h.is_alive() || f.flow == nullptr || !f.is_carried()) return;
   const SocketOptions& o = *f.tcp.options;
-  if (o.linger_on == 0 || o.linger_s == 0 || f.refs.load(std::memory_order_relaxed) != 1) return;
+  if (o.socket.linger_on == 0 || o.socket.linger_s == 0 ||
+      f.refs.load(std::memory_order_relaxed) != 1)
+    return;
   tcp::Tcb& t = f.tcp_flow().tcb;
   // Unread data: the close will be a reset, there is nothing to wait for.
   if (!tcp::recv_queue(t).empty() || tcp::is_opening(t)) return;
   tcp::shutdown_write(t, Clock::now());
   e.tcp().progress(f.tcp_flow(), Clock::now());
   pin.pin(f);
-  const WaitFor what{h, Deadline::after_ns(Duration::s(o.linger_s).ns())};
+  const WaitFor what{h, Deadline::after_ns(Duration::s(o.socket.linger_s).ns())};
   // Whatever ends the wait (time, a signal), the socket closes.
   (void)wait_until(e, what, signals, [&] {
     const State s = tcp::state(t);

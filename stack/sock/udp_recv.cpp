@@ -3,9 +3,15 @@
 #include <netinet/in.h>
 
 #include "stack/engine/direct.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/cmsg.h"
+#include "stack/sock/iov.h"
 #include "stack/sock/multiplex.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 #include "stack/wire/parse.h"
 #include "stack/wire/plain.h"
 
@@ -28,13 +34,14 @@ template <class By>
 void put_control(const File& f, const wire::ParsedFrame& p, By&& by, int64_t hw_time, msghdr& msg) {
   const SocketOptions& o = f.udp->options;
   CmsgWriter out(msg);
-  if ((o.timestamp | o.timestamp_ns | o.timestamping) != 0) put_times(o, hw_time, out);
+  if ((o.socket.timestamp | o.socket.timestamp_ns | o.socket.timestamping) != 0)
+    put_times(o, hw_time, out);
   if (const auto lost = static_cast<uint32_t>(f.stats->rx_drops.get());
-      lost != 0 && o.rxq_ovfl != 0)
+      lost != 0 && o.socket.rxq_ovfl != 0)
     out.put(SOL_SOCKET, SO_RXQ_OVFL, lost);
   if (!p) return;
   if (!p.is_v6) {
-    if (o.ip_pktinfo != 0) {
+    if (o.ip.pktinfo != 0) {
       in_pktinfo info{};
       info.ipi_ifindex = static_cast<int>(by().value());
       const uint32_t dst = p.dst().as_v4().raw();
@@ -42,19 +49,19 @@ void put_control(const File& f, const wire::ParsedFrame& p, By&& by, int64_t hw_
       info.ipi_spec_dst.s_addr = p.dst().is_multicast() ? 0 : dst;
       out.put(IPPROTO_IP, IP_PKTINFO, info);
     }
-    if (o.ip_recvttl != 0) out.put(IPPROTO_IP, IP_TTL, static_cast<int>(p.ttl));
-    if (o.ip_recvtos != 0) out.put(IPPROTO_IP, IP_TOS, p.tos);
+    if (o.ip.recvttl != 0) out.put(IPPROTO_IP, IP_TTL, static_cast<int>(p.ttl));
+    if (o.ip.recvtos != 0) out.put(IPPROTO_IP, IP_TOS, p.tos);
   }
   if (f.domain.load(std::memory_order_relaxed) == AF_INET6) {
-    if (o.v6_pktinfo != 0) {
+    if (o.ipv6.pktinfo != 0) {
       in6_pktinfo info{};
       std::memcpy(&info.ipi6_addr, p.dst().bytes().data(), 16);
       info.ipi6_ifindex = by().value();
       out.put(IPPROTO_IPV6, IPV6_PKTINFO, info);
     }
-    if (p.is_v6 && o.v6_recvhops != 0)
+    if (p.is_v6 && o.ipv6.recvhops != 0)
       out.put(IPPROTO_IPV6, IPV6_HOPLIMIT, static_cast<int>(p.ttl));
-    if (p.is_v6 && o.v6_recvtclass != 0)
+    if (p.is_v6 && o.ipv6.recvtclass != 0)
       out.put(IPPROTO_IPV6, IPV6_TCLASS, static_cast<int>(p.tos));
   }
 }

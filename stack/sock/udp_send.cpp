@@ -6,7 +6,14 @@
 
 #include "core/sleep.h"
 #include "stack/engine/direct.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/iov.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo::udp_socket {
 namespace {
@@ -38,7 +45,8 @@ bool crosses_families(const File& f, const Endpoint& to) {
   if (f.domain.load(std::memory_order_relaxed) != AF_INET6) return false;
   const UdpSocket& s = *f.udp;
   const bool v4 = to.addr.is_v4();
-  return (v4 && s.options.v6only != 0) || (s.local.addr != IpAddr() && s.local.addr.is_v4() != v4);
+  return (v4 && s.options.ipv6.v6only != 0) ||
+         (s.local.addr != IpAddr() && s.local.addr.is_v4() != v4);
 }
 
 bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& to) {
@@ -46,8 +54,8 @@ bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& 
   if (to.addr.is_limited_broadcast() || crosses_families(f, to)) return true;
   // The kernel loops a copy to members on this host; ours goes to the wire alone.
   const SocketOptions& o = f.udp->options;
-  const bool loops =
-      f.domain.load(std::memory_order_relaxed) == AF_INET6 ? o.v6_mc_loop != 0 : o.ip_mc_loop != 0;
+  const bool loops = f.domain.load(std::memory_order_relaxed) == AF_INET6 ? o.ipv6.mc_loop != 0
+                                                                          : o.ip.mc_loop != 0;
   return to.addr.is_multicast() && loops && f.stack->has_members();
 }
 
@@ -154,11 +162,11 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
       return refuse();
     const SocketOptions& o = s.options;
     const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
-    uint32_t oif = to.scope != 0 ? to.scope : static_cast<uint32_t>(o.bound_ifindex);
+    uint32_t oif = to.scope != 0 ? to.scope : static_cast<uint32_t>(o.socket.bound_ifindex);
     if (oif == 0 && to.addr.is_multicast())
-      oif = static_cast<uint32_t>(v6 ? o.v6_mc_ifindex : o.ip_mc_ifindex);
+      oif = static_cast<uint32_t>(v6 ? o.ipv6.mc_ifindex : o.ip.mc_ifindex);
     IpAddr from = s.local.addr;
-    if (from.is_unspecified() && to.addr.is_multicast() && !v6) from = o.ip_mc_address;
+    if (from.is_unspecified() && to.addr.is_multicast() && !v6) from = o.ip.mc_address;
     const auto route = e.next_hops().route({.dst = to.addr,
                                             .src = from,
                                             .oif = IfIndex(oif),

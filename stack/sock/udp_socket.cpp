@@ -1,21 +1,28 @@
 // A UDP socket: which flow it has, and how bind, connect, groups and options change it. The
 // kernel's socket beneath does every call too: it owns the port, the membership and the error
 // queue, and it receives what is not steered to us (loopback, other interfaces).
+#include "stack/sock/udp_socket.h"
+
 #include <algorithm>
 
-#include "stack/sock/sockets.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/carriage.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/shadow.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::udp_socket {
 namespace {
 
 void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
-  const int rcvbuf = o.rcvbuf_set ? o.rcvbuf : stack.defaults().rmem_default;
+  const int rcvbuf = o.socket.rcvbuf_set ? o.socket.rcvbuf : stack.defaults().rmem_default;
   u.rcv_buf = std::max(static_cast<uint32_t>(std::max(rcvbuf, 0)),
                        static_cast<uint32_t>(stack.settings().rx_bytes_min.value()));
-  u.reuse_port = o.reuse_port != 0;
+  u.reuse_port = o.socket.reuse_port != 0;
   u.ip = ip_settings(o, v6);
-  u.fragment_bytes = static_cast<uint32_t>(o.v6_fragment);
-  u.multicast_ttl = static_cast<uint8_t>(v6 ? o.v6_mc_hops : o.ip_mc_ttl);
+  u.fragment_bytes = static_cast<uint32_t>(o.ipv6.fragment);
+  u.multicast_ttl = static_cast<uint8_t>(v6 ? o.ipv6.mc_hops : o.ip.mc_ttl);
   u.go_to({});  // the header's template is made anew
   u.egress.generation = 0;
 }
@@ -47,11 +54,12 @@ Carried<Engine*> engine_of(File& f, const Endpoint& local, const RouteRequest* w
   if (Engine* const own = f.engine.load(std::memory_order_relaxed)) return own;
   UdpSocket& s = *f.udp;
   if (s.home != nullptr) return s.home;
-  const auto chosen = f.stack->engine_for(
-      {.proto = IpProto::kUdp,
-       .local = local,
-       .shares_port = local.port != 0 && (s.options.reuse_addr != 0 || s.options.reuse_port != 0),
-       .way = way});
+  const auto chosen =
+      f.stack->engine_for({.proto = IpProto::kUdp,
+                           .local = local,
+                           .shares_port = local.port != 0 && (s.options.socket.reuse_addr != 0 ||
+                                                              s.options.socket.reuse_port != 0),
+                           .way = way});
   if (chosen) s.home = *chosen;
   return chosen;
 }
@@ -69,7 +77,7 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
   const Passage passage{.proto = IpProto::kUdp,
                         .local = local,
                         .remote = remote,
-                        .v6only = s.options.v6only != 0,
+                        .v6only = s.options.ipv6.v6only != 0,
                         .interface = bound_interface(s.options),
                         .begins_there = !is_asked_first,
                         .begins_here = remote.port != 0};
@@ -79,8 +87,8 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
   pass = may_still_pass(*f.stack, passage, rules);
   if (!pass) return pass;
   if (wants_device_time(s.options) && !e.ports().stamp_frames()) return std::unexpected(kNoClock);
-  auto made = e.udp().open(local, remote, s.options.v6only != 0, &f, *f.stats,
-                           IfIndex(static_cast<uint32_t>(s.options.bound_ifindex)));
+  auto made = e.udp().open(local, remote, s.options.ipv6.v6only != 0, &f, *f.stats,
+                           IfIndex(static_cast<uint32_t>(s.options.socket.bound_ifindex)));
   if (!made) return std::unexpected(made.error());
   UdpFlow& u = **made;
   if (f.flow != nullptr) {
@@ -162,9 +170,10 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
     const RouteRequest way{
         .dst = s.remote.addr,
         .src = s.local.addr,
-        .oif = IfIndex(s.options.bound_ifindex != 0 ? static_cast<uint32_t>(s.options.bound_ifindex)
-                                                    : s.remote.scope),
-        .tos = static_cast<uint8_t>(s.options.ip_tos),
+        .oif = IfIndex(s.options.socket.bound_ifindex != 0
+                           ? static_cast<uint32_t>(s.options.socket.bound_ifindex)
+                           : s.remote.scope),
+        .tos = static_cast<uint8_t>(s.options.ip.tos),
         .proto = IpProto::kUdp};
     const auto engine = engine_of(f, s.local, &way);
     if (!engine) {
@@ -204,7 +213,7 @@ void apply_options(File& f) {
     const EngineGuard guard(e);
     if (f.flow == nullptr) return;
     const SocketOptions& o = f.udp->options;
-    heard = e.udp().hear_by(f.udp_flow(), IfIndex(static_cast<uint32_t>(o.bound_ifindex)));
+    heard = e.udp().hear_by(f.udp_flow(), IfIndex(static_cast<uint32_t>(o.socket.bound_ifindex)));
     apply(f.udp_flow(), o, *f.stack, is_v6(f));
     if (heard && (!wants_device_time(o) || e.ports().stamp_frames())) return;
   }

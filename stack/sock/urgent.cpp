@@ -1,12 +1,17 @@
 // Urgent data as the program sees it: recv(MSG_OOB), the mark at which reads stop, SIGURG. Results
 // and errno are Linux's (net/ipv4/tcp.c tcp_recv_urg; tcp(7), recv(2), sockatmark(3), fcntl(2)).
+#include "stack/sock/urgent.h"
+
 #include <csignal>
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "stack/sock/async_io.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/iov.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/tcp_socket.h"
 
 namespace vireo::tcp_socket {
 
@@ -15,7 +20,7 @@ using tcp::Urgent;
 Result<ssize_t> recv_urgent(File& f, std::span<const iovec> iov, int flags) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
   const Urgent u = tcp::urgent(t);
-  if (f.tcp.options->oobinline != 0 || u == Urgent::kNone || u == Urgent::kTaken)
+  if (f.tcp.options->socket.oobinline != 0 || u == Urgent::kNone || u == Urgent::kTaken)
     return fail(EINVAL, "recv");
   if (u == Urgent::kThere) {
     const std::byte b = tcp::take_urgent(t, (flags & MSG_PEEK) != 0);
@@ -34,17 +39,17 @@ MarkStop stop_at_mark(File& f, size_t done) noexcept {
   const uint64_t before = tcp::bytes_to_mark(t);
   if (before != 0) return {.most = before};
   if (done != 0) return {.ends = true};
-  if (f.tcp.options->oobinline != 0) return {};
+  if (f.tcp.options->socket.oobinline != 0) return {};
   return {.skip = 1};
 }
 
 void send_sigurg(const File& f) noexcept {
-  const SocketOptions& s = *f.tcp.options;
-  if (s.owner == 0) return;
-  if (s.owner_is_thread)
-    ::syscall(SYS_tgkill, ::getpid(), s.owner, SIGURG);
+  const SignalOwner& to = f.tcp.options->owner;
+  if (to.pid == 0) return;
+  if (to.is_thread)
+    ::syscall(SYS_tgkill, ::getpid(), to.pid, SIGURG);
   else
-    ::kill(s.owner, SIGURG);  // a group is a negative number, as F_SETOWN has it
+    ::kill(to.pid, SIGURG);  // a group is a negative number, as F_SETOWN has it
 }
 
 std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument) noexcept {
@@ -58,20 +63,19 @@ std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument)
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "fcntl");
   SocketOptions s = *f.tcp.options;
-  if (command == F_GETOWN) return s.owner_is_thread ? 0 : static_cast<int>(s.owner);
+  if (command == F_GETOWN) return s.owner.is_thread ? 0 : static_cast<int>(s.owner.pid);
   if (command == F_GETOWN_EX) {
-    ex->type = s.owner_is_thread ? F_OWNER_TID : s.owner < 0 ? F_OWNER_PGRP : F_OWNER_PID;
-    ex->pid = s.owner < 0 ? -s.owner : s.owner;
+    *ex = sock::owner_in(s.owner);
     return 0;
   }
   // The kernel judges; where the socket beneath is its own, it needs to know too.
   if (libc().fcntl(h.fd, command, argument) != 0) return fail_errno("fcntl");
   const bool plain = command == F_SETOWN;
   const pid_t id = plain ? static_cast<pid_t>(argument) : ex->pid;
-  s.owner = !plain && ex->type == F_OWNER_PGRP ? -id : id;
-  s.owner_is_thread = !plain && ex->type == F_OWNER_TID;
+  s.owner = {.is_thread = !plain && ex->type == F_OWNER_TID,
+             .pid = !plain && ex->type == F_OWNER_PGRP ? -id : id};
   if (auto ok = replace_options(f, s); !ok) return std::unexpected(ok.error());
-  sock::set_async_owner(f, s);
+  sock::set_async_owner(f, s.owner);
   return 0;
 }
 

@@ -4,7 +4,7 @@
 // Owner: process. Thread: any.
 #pragma once
 
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::sock {
 

@@ -1,15 +1,20 @@
-// Eventfds for sleeping threads, lent for one sleep and kept for the next.
-#include <new>
+#include "stack/sock/waiters.h"
 
-#include "stack/sock/process.h"
+#include <cerrno>
+#include <new>
+#include <utility>
 
 namespace vireo {
 
-Result<Waiter*> Stack::take_waiter() {
+Waiters::~Waiters() {
+  while (free_ != nullptr) delete std::exchange(free_, free_->next);
+}
+
+Result<Waiter*> Waiters::take() {
   {
-    const LockGuard guard(waiter_lock_);
-    if (Waiter* w = free_waiters_; w != nullptr) {
-      free_waiters_ = w->next;
+    const LockGuard guard(lock_);
+    if (Waiter* w = free_; w != nullptr) {
+      free_ = w->next;
       return w;
     }
   }
@@ -25,11 +30,11 @@ Result<Waiter*> Stack::take_waiter() {
   return w;
 }
 
-void Stack::put_waiter(Waiter& w) {
+void Waiters::put(Waiter& w) {
   w.event.drain();
-  const LockGuard guard(waiter_lock_);
-  w.next = free_waiters_;
-  free_waiters_ = &w;
+  const LockGuard guard(lock_);
+  w.next = free_;
+  free_ = &w;
 }
 
 }  // namespace vireo

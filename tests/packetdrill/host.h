@@ -14,7 +14,7 @@
 #include <set>
 
 #include "stack/sock/calls.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 #include "tests/apparatus/mem/mem_link.h"
 #include "tests/packetdrill/ip.h"
 #include "tests/packetdrill/time.h"

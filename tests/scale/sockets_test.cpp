@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "stack/sock/calls.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 #include "stack/wire/parse.h"
 #include "tests/apparatus/mem/mem_link.h"
 #include "tests/scale/meters.h"

@@ -1,5 +1,5 @@
 // Every option there is, by the manual's pages, the kernel's headers and the kernel itself: each
-// has a class (stack/sock/option_table.h), and on a carried socket it is what that says. What
+// has a class (stack/sock/options/table.h), and on a carried socket it is what that says. What
 // setsockopt and getsockopt answer is compared with the kernel's own sockets in the same run.
 #include <linux/in6.h>
 #include <linux/tcp.h>
@@ -11,15 +11,24 @@
 #include <cctype>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 #include <sstream>
+#include <vector>
 
-#include "stack/sock/option_table.h"
+#include "stack/sock/options/table.h"
 #include "tests/unit/sock/two_hosts.h"
 
 namespace vireo::test {
 namespace {
+
+std::vector<std::reference_wrapper<const SocketOption>> all_options() {
+  std::vector<std::reference_wrapper<const SocketOption>> all;
+  for (const OptionLevel* level : option_levels())
+    all.insert(all.end(), level->rows.begin(), level->rows.end());
+  return all;
+}
 
 constexpr int kLevels[] = {SOL_SOCKET, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPPROTO_UDP};
 
@@ -36,7 +45,7 @@ bool is_no_option(std::string_view name) {
   return false;
 }
 
-std::map<std::string, int> options_of(const char* header,
+std::map<std::string, int> options_in(const char* header,
                                       std::initializer_list<const char*> begins) {
   std::map<std::string, int> found;
   std::ifstream in(header);
@@ -68,7 +77,7 @@ TEST(OptionWalk, EveryOptionOfTheHeadersIsClassed) {
               {"/usr/include/linux/tcp.h", {"TCP_"}, {IPPROTO_TCP}, 35},
               {"/usr/include/linux/udp.h", {"UDP_"}, {IPPROTO_UDP}, 6}};
   for (const auto& r : rows) {
-    const auto found = options_of(r.header, r.begins);
+    const auto found = options_in(r.header, r.begins);
     EXPECT_GE(found.size(), r.least) << r.header;
     for (const auto& [name, number] : found)
       for (const int level : r.levels) {
@@ -337,7 +346,7 @@ TEST_P(OptionCases, WhatIsSetIsOfItsClass) {
           EXPECT_STREQ(h->stats->detail, o.text);
         } else {
           EXPECT_EQ(h->forced.why, Carriage::kOption);
-          EXPECT_STREQ(all_options()[h->forced.option].text, o.text);
+          EXPECT_STREQ(option_of(h->forced.option)->text, o.text);
         }
         ++left;
       }

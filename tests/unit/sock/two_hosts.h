@@ -10,7 +10,7 @@
 #include <string>
 
 #include "stack/sock/calls.h"
-#include "stack/sock/process.h"
+#include "stack/sock/stack.h"
 
 namespace vireo::test {
 

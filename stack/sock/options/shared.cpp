@@ -1,7 +1,7 @@
-#include "stack/sock/shared_options.h"
+#include "stack/sock/options/shared.h"
 
-#include "stack/sock/options.h"
-#include "stack/sock/process.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 namespace {

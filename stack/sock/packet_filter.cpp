@@ -1,20 +1,23 @@
-// Carried or not, by the host's packet filter: a socket that it would keep packets from stays with
-// the kernel, which asks it. What is judged is the socket as it is when it binds or connects; if
-// the rules change, listeners and UDP sockets are judged again. Fragments, of which a rule may see
-// each by itself, are carried where there are no rules at all.
+// What is judged is the socket as it is when it binds or connects; if the rules change, listeners
+// and UDP sockets are judged again. Fragments, of which a rule may see each by itself, are carried
+// where there are no rules at all.
+#include "stack/sock/packet_filter.h"
+
 #include <algorithm>
 #include <functional>
 #include <string_view>
 
 #include "core/log.h"
 #include "stack/filter/filter.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/sockets.h"
+#include "stack/sock/stack.h"
 
 namespace vireo {
 namespace {
 
-constexpr size_t kMostKept = 1024;
+constexpr size_t kMaxDetails = 1024;
 
 bool is_candidate(const Settings& s, const net::Link& l) {
   if (!l.is_up() || l.is_loopback()) return false;
@@ -101,17 +104,19 @@ std::optional<Passage> passage_of(Handle h) {
 }  // namespace
 
 bool is_filtered(Stack& stack) noexcept {
-  return stack.filter() != nullptr && !stack.filter()->is_empty();
+  const filter::Filter* const filter = stack.host_filter().get();
+  return filter != nullptr && !filter->is_empty();
 }
 
 uint32_t rules_generation(Stack& stack) noexcept {
-  return stack.filter() != nullptr ? stack.filter()->generation() : 0;
+  const filter::Filter* const filter = stack.host_filter().get();
+  return filter != nullptr ? filter->generation() : 0;
 }
 
 size_t Verdicts::place_of(const Passage& p) noexcept {
   const auto& a = p.remote.addr.bytes();
   const std::string_view bytes(reinterpret_cast<const char*>(a.data()), a.size());
-  return (std::hash<std::string_view>()(bytes) ^ p.remote.port) % kMost;
+  return (std::hash<std::string_view>()(bytes) ^ p.remote.port) % kMax;
 }
 
 std::optional<bool> Verdicts::find(const Passage& p, uint32_t generation) const noexcept {
@@ -122,17 +127,17 @@ std::optional<bool> Verdicts::find(const Passage& p, uint32_t generation) const 
 }
 
 void Verdicts::keep(const Passage& p, uint32_t generation, bool passes) {
-  if (kept_.empty()) kept_.resize(kMost);
+  if (kept_.empty()) kept_.resize(kMax);
   kept_[place_of(p)] = {p, generation, passes};
 }
 
 Carried<void> may_pass(Stack& stack, const Passage& p) {
   if (!is_filtered(stack)) return {};
-  const auto rules = stack.filter()->rules();
+  const auto rules = stack.host_filter().get()->rules();
   net::SnapshotStore::Reader reader(stack.mirror()->store());
   const auto by = obstacle(*rules, p, interfaces_of(stack.settings(), reader.snapshot(), p));
   if (!by) return {};
-  return std::unexpected(Refusal{Carriage::kFilter, 0, stack.keep(*by)});
+  return std::unexpected(Refusal{Carriage::kFilter, 0, stack.host_filter().keep(*by)});
 }
 
 Carried<void> may_still_pass(Stack& stack, const Passage& p, uint32_t generation) {
@@ -142,22 +147,39 @@ Carried<void> may_still_pass(Stack& stack, const Passage& p, uint32_t generation
 }
 
 void look_at_filter(Stack& stack) {
-  if (stack.filter() != nullptr && stack.filter()->is_legacy_due(Clock::now()) &&
-      net_namespace::is_thread_home())
-    stack.filter()->look_at_legacy(Clock::now());
+  filter::Filter* const filter = stack.host_filter().get();
+  if (filter != nullptr && filter->is_legacy_due(Clock::now()) && net_namespace::is_thread_home())
+    filter->look_at_legacy(Clock::now());
 }
 
-const char* Stack::keep(const std::string& detail) {
-  const LockGuard guard(rules_lock_);
-  if (kept_.size() >= kMostKept && !kept_.contains(detail)) return "packet filter";
-  return kept_.insert(detail).first->c_str();
+HostFilter::HostFilter() noexcept = default;
+HostFilter::~HostFilter() = default;
+
+void HostFilter::open() {
+  filter_ = std::make_unique<filter::Filter>();
+  is_unread_ = filter_->rules()->unreadable != 0;
 }
 
-void Stack::say_unread() {
-  if (!is_filter_unread_.exchange(false, std::memory_order_relaxed)) return;
+void HostFilter::close() noexcept { filter_.reset(); }
+
+const char* HostFilter::keep(const std::string& detail) {
+  const LockGuard guard(lock_);
+  if (details_.size() >= kMaxDetails && !details_.contains(detail)) return "packet filter";
+  return details_.insert(detail).first->c_str();
+}
+
+void HostFilter::say_unread() noexcept {
+  if (!is_unread_.exchange(false, std::memory_order_relaxed)) return;
   log<LogLevel::kWarn>(
       "the rules of the host's packet filter cannot be read (CAP_NET_ADMIN is needed): sockets are "
       "carried whatever they say; VIREO_RESPECT_FILTER=0 says the same, without this line");
+}
+
+void HostFilter::say_if_unread_again() noexcept {
+  if (filter_->rules()->unreadable != 0 && !said_unread_again_.exchange(true))
+    log<LogLevel::kWarn>(
+        "the host's packet filter has changed, but its rules cannot be read any more "
+        "(CAP_NET_ADMIN is needed): those that were read before are respected");
 }
 
 void Stack::tell_of_filter(Engine& e) {
@@ -166,12 +188,8 @@ void Stack::tell_of_filter(Engine& e) {
 }
 
 void Stack::judge_again() {
-  if (!filter_->process()) return;
-  if (filter_->rules()->unreadable != 0 && !said_unread_again_.exchange(true))
-    log<LogLevel::kWarn>(
-        "the host's packet filter has changed, but its rules cannot be read any more "
-        "(CAP_NET_ADMIN "
-        "is needed): those that were read before are respected");
+  if (!host_filter_.get()->process()) return;
+  host_filter_.say_if_unread_again();
   for (unsigned i = 0; i < engine_count(); ++i) tell_of_filter(*engines_[i]);
   unsigned given = 0;
   unsigned kept = 0;

@@ -14,9 +14,9 @@
 
 namespace vireo {
 
-class Stack;               // stack/sock/process.h
-struct SocketOptions;      // stack/sock/options.h
-struct OptionsWithConfig;  // stack/sock/options.h
+class Stack;               // stack/sock/stack.h
+struct SocketOptions;      // stack/sock/options/values.h
+struct OptionsWithConfig;  // stack/sock/options/options.h
 using OptionsTable = SharedValues<OptionsWithConfig, SocketOptions>;
 namespace tcp {
 struct Config;

@@ -1,0 +1,28 @@
+// A listening socket: ours and the kernel's at a time. Owner: none (functions). Thread: any; locks
+// are named at each.
+#pragma once
+
+#include <sys/socket.h>
+
+#include "core/carriage.h"
+#include "core/result.h"
+#include "stack/engine/flow.h"
+#include "stack/sock/file.h"
+
+namespace vireo {
+
+namespace listener {
+Result<void> listen(Handle h, int backlog);
+Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags);
+/// Up-call of the engine.
+void on_accept(Listener& l);
+/// What the socket's options ask of its listener; the keys of Fast Open are told by `fd`, its
+/// kernel's socket.
+ListenOptions listen_options(const File& f, int fd);
+/// shutdown(SHUT_RD) and close: ends our side. Control lock held, engine's not.
+void stop(File& f, Mode then = Mode::kUndecided);
+/// It is the kernel's alone from now on. Control lock held, engine's not.
+void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced);
+}  // namespace listener
+
+}  // namespace vireo

@@ -1,0 +1,120 @@
+// A call of setsockopt(2) or getsockopt(2), as the rows of the table see it. Used within
+// stack/sock/options only.
+// Owner: the call. Thread: its own.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "core/user_memory.h"
+#include "stack/sock/file.h"
+#include "stack/sock/libc.h"
+#include "stack/sock/options/table.h"
+#include "stack/sock/options/values.h"
+
+namespace vireo {
+
+struct SetCall {
+  const Handle& h;
+  const SocketOption* row;  ///< null: Vireo knows of none such
+  int level;
+  int name;
+  const void* value;
+  socklen_t len;
+
+  File& file() const { return *h.file; }
+  /// As the kernel reads it: whole, or where it takes less, one byte.
+  int as_int() const {
+    int v = 0;
+    const size_t n = len < sizeof v ? std::min<size_t>(len, 1) : sizeof v;
+    if (n != 0 && is_readable(value, n)) std::memcpy(&v, value, n);
+    return v;
+  }
+  /// By the kernel's socket beneath, or another one.
+  Result<void> by_kernel() const { return by_kernel(h.fd); }
+  Result<void> by_kernel(int fd) const {
+    if (libc().setsockopt(fd, level, name, value, len) != 0) return fail_errno("setsockopt");
+    return {};
+  }
+  /// What the kernel's socket beneath has now under `as`. @return false: it does not tell.
+  bool read_back(int as, int& v) const {
+    int read = 0;
+    socklen_t n = sizeof read;
+    if (libc().getsockopt(h.fd, level, as, &read, &n) != 0) return false;
+    v = read;
+    return true;
+  }
+};
+
+struct GetCall {
+  const Handle& h;
+  const SocketOption& row;
+  void* value;
+  socklen_t* len;
+
+  File& file() const { return *h.file; }
+  /// Copies a value as the kernel's getsockopt does: what fits.
+  template <class T>
+  Result<void> give(const T& v) const {
+    if (!is_writable(len)) return fail(EFAULT, "getsockopt");
+    if (static_cast<int>(*len) < 0) return fail(EINVAL, "getsockopt");
+    const socklen_t n = std::min<socklen_t>(*len, sizeof v);
+    if (n != 0 && !is_writable(value, n)) return fail(EFAULT, "getsockopt");
+    std::memcpy(value, &v, n);
+    *len = n;
+    return {};
+  }
+};
+
+/// A connection that has to follow its options. Its engine's lock is held.
+struct LiveConnection {
+  File& f;
+  TcpFlow& flow;
+  const SocketOptions& o;
+  const tcp::Config& config;  ///< of them
+  Instant now;
+
+  tcp::Tcb& tcb() const { return flow.tcb; }
+};
+
+/// OptionHandling::tell of the answers that the live flow has. nullopt: it is not carried.
+template <std::optional<Result<void>> (*kTell)(const GetCall&, Engine&)>
+std::optional<Result<void>> of_flow(const GetCall& c) {
+  if (!c.file().is_carried()) return std::nullopt;
+  Engine* const engine = c.file().engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "getsockopt");  // closed by another thread
+  return kTell(c, *engine);
+}
+
+// ---- setsockopt.cpp
+/// The kernel's socket has the option: it is the kernel's alone from now on.
+void leave_to_kernel(const SetCall& c);
+/// Makes a live connection or listener follow what was set.
+void apply_to_tcp(const SetCall& c);
+
+// ---- give.cpp
+template <class T>
+void give_to(int fd, int level, int name, const T& value) {
+  (void)libc().setsockopt(fd, level, name, &value, sizeof value);
+}
+
+// ---- socket.cpp
+/// OptionHandling::apply of what the engine asks of IP: the route, and what its headers have.
+void apply_ip(LiveConnection& c);
+/// The same of an interface that the socket is bound to.
+void apply_device(LiveConnection& c);
+
+// ---- ip.cpp, tcp.cpp
+/// IP_MTU and IPV6_MTU.
+std::optional<Result<void>> tell_mtu(const GetCall& c, Engine& e);
+/// SO_KEEPALIVE and TCP_KEEP*.
+void apply_keepalive(LiveConnection& c);
+
+// ---- multicast.cpp
+bool change_groups(const SetCall& c);
+/// IP_MULTICAST_IF.
+void keep_multicast_if(const SetCall& c, SocketOptions& o);
+
+}  // namespace vireo

@@ -1,0 +1,44 @@
+// getsockopt(2): the live flow tells, or what is kept, or the kernel's socket beneath.
+#include "stack/sock/calls.h"
+#include "stack/sock/options/call.h"
+
+namespace vireo::sock {
+namespace {
+
+/// What an accepted connection was given, for it has no kernel's socket that could tell. nullopt:
+/// it is not kept. Control lock held.
+std::optional<Result<void>> read_kept(const GetCall& c) {
+  const OptionHandling& how = c.row.how;
+  if (how.read != nullptr)
+    if (auto r = how.read(c)) return r;
+  const bool is_v6 = c.file().domain.load(std::memory_order_relaxed) == AF_INET6;
+  if (how.kept == nullptr || (c.row.level == IPPROTO_IPV6 && !is_v6)) return std::nullopt;
+  SocketOptions o = *c.file().tcp.options;
+  return c.give(how.kept(o));
+}
+
+}  // namespace
+
+Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* len) {
+  File& f = *h.file;
+  const SocketOption* const row = find_option(level, name);
+  if (row != nullptr && f.mode.load(std::memory_order_acquire) != Mode::kKernel) {
+    const GetCall call{h, *row, value, len};
+    if (row->how.tell != nullptr)
+      if (auto r = row->how.tell(call)) return *r;
+    if (f.is_carried() && f.placeholder) {
+      const LockGuard control(f.control);
+      if (!h.is_alive()) return fail(EBADF, "getsockopt");
+      if (auto r = read_kept(call)) return *r;
+    }
+  }
+  if (libc().getsockopt(h.fd, level, name, value, len) != 0) return fail_errno("getsockopt");
+  return {};
+}
+
+bool has_timeout(Handle h, bool sending) {
+  const auto& t = sending ? h->snd_timeout_ns : h->rcv_timeout_ns;
+  return t.load(std::memory_order_relaxed) != 0;
+}
+
+}  // namespace vireo::sock

@@ -1,0 +1,135 @@
+// Rows of ip(7).
+#include <netinet/in.h>
+
+#include "stack/sock/blocking.h"
+#include "stack/sock/options/call.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/options/rows.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/udp_socket.h"
+
+#ifndef IP_LOCAL_PORT_RANGE  // Linux 6.3
+#define IP_LOCAL_PORT_RANGE 51
+#define IP_PROTOCOL 52
+#endif
+
+// Of headers that do not go together with libc's. Each is of the same number as one that sets.
+#define IPT_SO_GET_INFO 64
+#define IPT_SO_GET_ENTRIES 65
+#define IPT_SO_GET_REVISION_MATCH 66
+#define IPT_SO_GET_REVISION_TARGET 67
+#define SO_ORIGINAL_DST 80
+#define SO_IP_SET 83
+#define ARPT_SO_GET_INFO 96
+#define ARPT_SO_GET_ENTRIES 97
+#define ARPT_SO_GET_REVISION_MATCH 98
+#define ARPT_SO_GET_REVISION_TARGET 99
+
+namespace vireo {
+
+std::optional<Result<void>> tell_mtu(const GetCall& c, Engine& e) {
+  File& f = c.file();
+  const EngineGuard guard(e);
+  if (f.flow == nullptr || (f.is_udp() && !f.udp->connected)) return std::nullopt;
+  const uint32_t mtu = f.is_tcp() ? f.tcp_flow().egress.mtu : f.udp_flow().path_mtu;
+  if (mtu == 0) return std::nullopt;  // nothing was sent yet
+  return c.give(static_cast<int>(mtu));
+}
+
+namespace {
+
+template <int IpOptions::* kMember>
+int& kept(SocketOptions& o) {
+  return o.ip.*kMember;
+}
+
+/// SO_PRIORITY, as IP_TOS sets it (Linux rt_tos2priority).
+int priority_of(int tos) {
+  constexpr int kPriorities[] = {0, 2, 6, 4};  // TC_PRIO_*
+  return kPriorities[tos >> 3 & 3];
+}
+void keep_tos(const SetCall& c, SocketOptions& o) {
+  const int before = o.ip.tos;
+  if (c.read_back(IP_TOS, o.ip.tos) && o.ip.tos != before)
+    o.socket.priority = priority_of(o.ip.tos);
+}
+/// It sets SO_PRIORITY, too, to what the program has changed perhaps.
+void give_tos(const File& f, int fd) {
+  const SocketOptions& o = *f.tcp.options;
+  if (o.ip.tos == 0) return;
+  give_to(fd, IPPROTO_IP, IP_TOS, o.ip.tos);
+  give_to(fd, SOL_SOCKET, SO_PRIORITY, o.socket.priority);
+}
+
+using namespace rows;
+#define IP(name) IPPROTO_IP, name, #name
+
+constexpr SocketOption kRows[] = {
+    ours(IP(IP_TOS),
+         {.kept = kept<&IpOptions::tos>, .keep = keep_tos, .apply = apply_ip, .give = give_tos}),
+    ours(IP(IP_TTL), {.kept = kept<&IpOptions::ttl>, .apply = apply_ip}),
+    kernels(IP(IP_HDRINCL)),  // of raw sockets
+    leaves(IP(IP_OPTIONS), kNotEmpty),
+    kernels(IP(IP_ROUTER_ALERT)),  // of raw sockets
+    leaves(IP(IP_RECVOPTS)),
+    leaves(IP(IP_RETOPTS)),
+    ours(IP(IP_PKTINFO), {.kept = kept<&IpOptions::pktinfo>}),
+    kernels(IP(IP_PKTOPTIONS)),
+    ours(IP(IP_MTU_DISCOVER), {.kept = kept<&IpOptions::mtu_discover>, .apply = apply_ip}),
+    leaves(IP(IP_RECVERR)),
+    ours(IP(IP_RECVTTL), {.kept = kept<&IpOptions::recvttl>}),
+    ours(IP(IP_RECVTOS), {.kept = kept<&IpOptions::recvtos>}),
+    ours(IP(IP_MTU), {.tell = of_flow<tell_mtu>}),
+    kernels(IP(IP_FREEBIND)),  // of bind(2)
+    leaves(IP(IP_IPSEC_POLICY), kSet),
+    leaves(IP(IP_XFRM_POLICY), kSet),
+    leaves_udp(IP(IP_PASSSEC)),
+    leaves(IP(IP_TRANSPARENT)),
+    leaves_udp(IP(IP_ORIGDSTADDR)),
+    leaves(IP(IP_MINTTL)),
+    kernels(IP(IP_NODEFRAG)),  // of raw sockets
+    leaves_udp(IP(IP_CHECKSUM)),
+    ours(IP(IP_BIND_ADDRESS_NO_PORT), {.kept = kept<&IpOptions::bind_no_port>}),
+    leaves_udp(IP(IP_RECVFRAGSIZE)),
+    leaves(IP(IP_RECVERR_RFC4884)),
+    ours(IP(IP_MULTICAST_IF), {.keep = keep_multicast_if}),
+    ours(IP(IP_MULTICAST_TTL), {.kept = kept<&IpOptions::mc_ttl>}),
+    ours(IP(IP_MULTICAST_LOOP), {.kept = kept<&IpOptions::mc_loop>}),
+    ours(IP(IP_ADD_MEMBERSHIP), {.change_groups = change_groups}),
+    ours(IP(IP_DROP_MEMBERSHIP), {.change_groups = change_groups}),
+    kernels(IP(IP_UNBLOCK_SOURCE)),  // it was left to the kernel by IP_BLOCK_SOURCE
+    leaves(IP(IP_BLOCK_SOURCE), kSet),
+    leaves(IP(IP_ADD_SOURCE_MEMBERSHIP), kSet),
+    kernels(IP(IP_DROP_SOURCE_MEMBERSHIP)),
+    leaves(IP(IP_MSFILTER), kSet),
+    ours(IP(MCAST_JOIN_GROUP), {.change_groups = change_groups}),
+    leaves(IP(MCAST_BLOCK_SOURCE), kSet),
+    kernels(IP(MCAST_UNBLOCK_SOURCE)),
+    ours(IP(MCAST_LEAVE_GROUP), {.change_groups = change_groups}),
+    leaves(IP(MCAST_JOIN_SOURCE_GROUP), kSet),
+    kernels(IP(MCAST_LEAVE_SOURCE_GROUP)),
+    leaves(IP(MCAST_MSFILTER), kSet),
+    kernels(IP(IP_MULTICAST_ALL)),  // what is carried hears its own groups alone
+    leaves_udp(IP(IP_UNICAST_IF)),
+    ours(IP(IP_LOCAL_PORT_RANGE), {.kept = kept<&IpOptions::port_range>}),
+    kernels(IP(IP_PROTOCOL)),
+    // Of the packet filter, not of the socket by which they are called.
+    kernels(IP(IPT_SO_GET_INFO)),
+    kernels(IP(IPT_SO_GET_ENTRIES)),
+    kernels(IP(IPT_SO_GET_REVISION_MATCH)),
+    kernels(IP(IPT_SO_GET_REVISION_TARGET)),
+    kernels(IP(SO_ORIGINAL_DST)),  // of a connection that it has redirected: ours are none
+    kernels(IP(SO_IP_SET)),
+    kernels(IP(ARPT_SO_GET_INFO)),
+    kernels(IP(ARPT_SO_GET_ENTRIES)),
+    kernels(IP(ARPT_SO_GET_REVISION_MATCH)),
+    kernels(IP(ARPT_SO_GET_REVISION_TARGET)),
+};
+
+#undef IP
+
+}  // namespace
+
+constinit const OptionLevel kIpLevel(kRows);
+
+}  // namespace vireo

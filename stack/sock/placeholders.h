@@ -1,0 +1,35 @@
+// The kernel's sockets beneath accepted connections: one for all of a family, unconnected, of which
+// each connection has a dup that holds its number. It also judges the values of their options.
+// Owner: Stack. Thread: any. Guard: lock(), a leaf.
+#pragma once
+
+#include "core/fd.h"
+#include "core/lock.h"
+#include "core/result.h"
+
+namespace vireo {
+
+class Placeholders {
+ public:
+  /// A new descriptor that holds a number. Errors: EMFILE and those of socket(2).
+  Result<int> take_number(int family, bool cloexec);
+
+  /// Held while an option is set on one and read back.
+  Lock& lock() noexcept { return lock_; }
+
+  void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
+  void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
+  /// Their descriptors are closed with all that are Vireo's own.
+  void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS {
+    lock_.reset_after_fork();
+    (void)v4_.release();
+    (void)v6_.release();
+  }
+
+ private:
+  Lock lock_;
+  UniqueFd v4_ VIREO_GUARDED_BY(lock_);
+  UniqueFd v6_ VIREO_GUARDED_BY(lock_);
+};
+
+}  // namespace vireo

@@ -1,0 +1,48 @@
+// Signals: a call that polls must return EINTR, as one that sleeps in the kernel would.
+// Owner: each thread has its own. Thread: its own; note_signal() is async-signal-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "core/sleep.h"
+
+namespace vireo {
+
+/// Counts the handlers that ran on this thread. Preload's wrapper calls note_signal() after the
+/// program's handler.
+struct SignalState {
+  volatile uint32_t count = 0;
+  const EventFd* volatile sleeping_on = nullptr;  ///< this thread is about to sleep: wake it
+  volatile uint32_t in_kernel =
+      0;  ///< waits in the kernel's own call, no lock held: handlers may run
+  volatile uint32_t deferred = 0;  ///< handlers put off to the end of the call (preload)
+};
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit SignalState t_signals;
+
+inline void note_signal() noexcept {
+  t_signals.count = t_signals.count + 1;
+  const EventFd* e = t_signals.sleeping_on;
+  if (e != nullptr) const_cast<EventFd*>(e)->signal();  // write(2) is async-signal-safe
+}
+
+/// Taken at the start of a call: has a handler run since?
+class SignalMark {
+ public:
+  SignalMark() noexcept : at_(t_signals.count) {}
+  bool pending() const noexcept { return t_signals.count != at_ || t_signals.deferred != 0; }
+
+ private:
+  uint32_t at_;
+};
+
+/// Around a call of libc that may block in the kernel: handlers run at once there, so that
+/// SA_RESTART means what it says. No lock may be held.
+class KernelWait {
+ public:
+  KernelWait() noexcept { t_signals.in_kernel = t_signals.in_kernel + 1; }
+  KernelWait(const KernelWait&) = delete;
+  KernelWait& operator=(const KernelWait&) = delete;
+  ~KernelWait() { t_signals.in_kernel = t_signals.in_kernel - 1; }
+};
+
+}  // namespace vireo

@@ -1,0 +1,164 @@
+#include "stack/sock/stack.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "stack/filter/filter.h"
+#include "stack/sock/listener.h"
+#include "stack/sock/net_namespace.h"
+#include "stack/sock/options/options.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
+
+namespace vireo {
+namespace {
+
+constinit std::atomic<Stack*> g_stack{nullptr};
+
+EngineEvents socket_events() {
+  return {
+      .tcp = tcp_socket::on_effects, .accept = listener::on_accept, .udp = udp_socket::on_datagram};
+}
+
+/// A kept port costs a descriptor: at most one of 16 that the program may have.
+uint32_t port_leases(const Settings& s) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<uint32_t>(
+      std::min<rlim_t>(static_cast<rlim_t>(s.port_leases), limit.rlim_cur / 16));
+}
+
+constexpr Refusal kElsewhere{Carriage::kNamespace, 0, "interfaces"};
+
+}  // namespace
+
+Stack* process_stack() noexcept { return g_stack.load(std::memory_order_acquire); }
+void install_stack(Stack* s) noexcept { g_stack.store(s, std::memory_order_release); }
+
+Stack::Stack(Parts parts)
+    : parts_(std::move(parts)),
+      defaults_(KernelDefaults::read()),
+      program_(program_invocation_short_name),
+      rings_(parts_.settings),
+      counters_(parts_.settings, program_) {
+  // One is opened by whoever needs it first, and a number of an interface is of a namespace.
+  parts_.opener = [open = std::move(parts_.opener)](
+                      const net::Link& link, Arena& arena) -> Carried<std::unique_ptr<Device>> {
+    if (!net_namespace::is_thread_home()) return std::unexpected(kElsewhere);
+    return open(link, arena);
+  };
+  // On the shared-memory wire the kernel, through which both speak, does not know the way.
+  const bool is_shm = parts_.settings.device == DeviceChoice::kShm;
+  parts_.want_mourner = parts_.want_mourner && parts_.settings.mourner && !is_shm;
+  parts_.want_filter = parts_.want_filter && parts_.settings.respect_filter && !is_shm;
+  (void)fd_table().init();
+  first_options_ = vireo::first_options(*this);
+  // Before the helper is started. Where the kernel cannot, locks cost what they always did.
+  (void)BiasedLock::allow();
+}
+
+Stack::~Stack() {
+  fd_table().reclaim();
+  helper_.reset();
+  engine_ptr_.store(nullptr, std::memory_order_release);
+  for (auto& e : engines_) e.reset();
+  mirror_.reset();
+  host_filter_.close();
+  mourner_.reset();
+  first_options_ = SharedOptions();
+  options_table_.clear();
+}
+
+Carried<Engine*> Stack::engine() {
+  if (Engine* e = engine_ptr_.load(std::memory_order_acquire)) return e;
+  const LockGuard guard(life_lock_);
+  if (Engine* e = engine_ptr_.load(std::memory_order_relaxed)) return e;
+  if (engine_refusal_) return std::unexpected(*engine_refusal_);
+  if (!net_namespace::is_thread_home()) [[unlikely]]
+    return std::unexpected(kElsewhere);
+  auto made = make_engine();
+  if (!made) engine_refusal_ = made.error();
+  return made;
+}
+
+namespace {
+
+std::unexpected<Refusal> refuse(const Err& e) {
+  const Carriage why = e.code == ENOMEM                      ? Carriage::kMemory
+                       : e.code == EPERM || e.code == EACCES ? Carriage::kRights
+                                                             : Carriage::kDevice;
+  return std::unexpected(Refusal{why, e.code, e.where});
+}
+
+}  // namespace
+
+/// Number `id` of them, by the mirror that there is.
+Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
+  EngineConfig config;
+  config.arena_bytes = parts_.settings.arena_bytes;
+  if (parts_.may_have_rings) config.arena_bytes = rings_.arena_bytes(parts_.settings);
+  config.huge_pages = parts_.settings.mem_alloc_type == MemAlloc::kHuge;
+  config.time_wait = parts_.settings.tcp_timewait;
+  config.helper_grace = parts_.settings.helper_grace;
+  config.autocork = parts_.settings.autocork;
+  config.max_orphans = static_cast<uint32_t>(defaults_.tcp_max_orphans);
+  config.port_leases = port_leases(parts_.settings) / rings_.most();
+  // An interface is told of once, by the first engine, which opens what another does.
+  if (id == 0) config.port_stats = stats().ports;
+  if (mourner_) config.will = &mourner_->will();
+  config.engines = rings_.most();
+  if (id == 0 &&
+      parts_.settings.ring_allocation_logic_tx != parts_.settings.ring_allocation_logic_rx)
+    log<LogLevel::kInfo>(
+        "VMA_RING_ALLOCATION_LOGIC_TX differs from ..._RX, which decides: a socket has one ring");
+  if (rings_.most() != 1) {
+    // A peer's connection may come back in another: sequence numbers go on (RFC 6528).
+    if (secret_.k0 == 0) secret_ = tcp::IsnSecret::random();
+    config.secret = secret_;
+  }
+  auto engine = Engine::create(EngineId(static_cast<uint16_t>(id)), config, parts_.opener, *mirror_,
+                               socket_events(), stats().engines[id]);
+  if (!engine) return refuse(engine.error());
+  return std::move(*engine);
+}
+
+Carried<Engine*> Stack::make_engine() {
+  auto mirror = net::Mirror::open();
+  if (!mirror) return refuse(mirror.error());
+  mirror_ = std::move(*mirror);
+  if (parts_.want_mourner) mourner_ = Mourner::create();
+  if (parts_.want_filter) host_filter_.open();
+  auto engine = create_engine(0);
+  if (!engine) {
+    host_filter_.close();
+    mirror_.reset();
+    return std::unexpected(engine.error());
+  }
+  if (parts_.want_helper) {
+    const filter::Filter* const filter = host_filter_.get();
+    auto helper =
+        Helper::start(**engine, *mirror_,
+                      {.grace = parts_.settings.helper_grace,
+                       .cpus = parts_.settings.helper_affinity.cpus,
+                       .errand = {.fd = filter != nullptr ? filter->fd() : -1,
+                                  .ready = [](void* s) { static_cast<Stack*>(s)->judge_again(); },
+                                  .self = this}});
+    if (!helper) {
+      engine->reset();
+      host_filter_.close();
+      mirror_.reset();
+      return refuse(helper.error());
+    }
+    helper_ = std::move(*helper);
+  }
+  engines_[0] = std::move(*engine);
+  engine_count_.store(1, std::memory_order_release);  // pairs with engine_count()
+  tell_of_filter(*engines_[0]);
+  engine_ptr_.store(engines_[0].get(), std::memory_order_release);
+  return engines_[0].get();
+}
+
+}  // namespace vireo

@@ -1,0 +1,191 @@
+// What all sockets of a process share: settings, rules, the engines, the mirror of the kernel's
+// network state, counters, waiters. Made when the first socket asks, so that preloading `ls` costs
+// nothing. A class and not globals, so that a test can have two hosts in one process; a program has
+// one, installed by preload.
+// Owner: process (or a test). Thread: any, unless said otherwise. Guards: each part has its own
+// lock; life_lock_ is for what is made with the engines. Lock order: core/lock.h.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/kernel_defaults.h"
+#include "config/settings.h"
+#include "core/lock.h"
+#include "stack/engine/engine.h"
+#include "stack/engine/helper.h"
+#include "stack/net/netlink.h"
+#include "stack/sock/counters.h"
+#include "stack/sock/fd_table.h"
+#include "stack/sock/libc.h"
+#include "stack/sock/mourner.h"
+#include "stack/sock/options/shared.h"
+#include "stack/sock/owner.h"
+#include "stack/sock/packet_filter.h"
+#include "stack/sock/placeholders.h"
+#include "stack/sock/protected_fds.h"
+#include "stack/sock/readiness.h"
+#include "stack/sock/rings.h"
+#include "stack/sock/rules_file.h"
+#include "stack/sock/signal_mark.h"
+#include "stack/sock/spare_shadows.h"
+#include "stack/sock/spin_places.h"
+#include "stack/sock/waiters.h"
+
+namespace vireo {
+
+class Stack {
+ public:
+  struct Parts {
+    Settings settings;
+    DeviceOpener opener;
+    bool want_helper = true;    ///< false: the test polls the engine itself
+    bool want_mourner = false;  ///< true: a program that may be killed (and VIREO_MOURNER)
+    bool want_filter = false;   ///< true: the host's packet filter has a say
+    /// Some device can be opened once more by each ring: they share the packet memory.
+    bool may_have_rings = false;
+  };
+  explicit Stack(Parts parts);
+  ~Stack();  ///< tests only: every socket is closed
+  Stack(const Stack&) = delete;
+  Stack& operator=(const Stack&) = delete;
+
+  const Settings& settings() const { return parts_.settings; }
+  /// The parsed rules file; reads it at the first call.
+  const Rules& rules() { return rules_.rules(parts_.settings); }
+  const KernelDefaults& defaults() const { return defaults_; }
+  const std::string& program() const { return program_; }
+
+  /// The first engine; makes it, the mirror, the counters and the helper at the first call.
+  /// Refusals: kDisabled, kMemory. Order 3.
+  Carried<Engine*> engine();
+  /// As above if it exists already, else null.
+  Engine* engine_if_any() const { return engine_ptr_.load(std::memory_order_acquire); }
+  /// The one that serves a socket that is to be bound or connected, see rings.h. A socket has one
+  /// for life: who has one does not ask. No engine's lock held.
+  Carried<Engine*> engine_for(const Placing& p) {
+    if (rings_.most() == 1) [[likely]]
+      return engine();
+    return place(p);
+  }
+  const Rings& rings() const { return rings_; }
+  /// How many engines there are. In the order of their ids, which is that of their locks.
+  unsigned engine_count() const { return engine_count_.load(std::memory_order_acquire); }
+  template <class F>
+  void for_each_engine(F&& fn) const {
+    const unsigned n = engine_count();
+    for (unsigned i = 0; i < n; ++i) fn(*engines_[i]);
+  }
+  net::Mirror* mirror() { return mirror_.get(); }
+
+  // ---- parts, each with a lock of its own
+  Counters& counters() { return counters_; }
+  StatsLayout& stats() { return counters_.all(); }
+  Waiters& waiters() { return waiters_; }
+  SpinPlaces& spin_places() { return spin_places_; }
+  Placeholders& placeholders() { return placeholders_; }
+  SpareShadows& spare_shadows() { return spare_shadows_; }
+  HostFilter& host_filter() { return host_filter_; }
+  OptionsTable& options_table() { return options_table_; }
+  const SharedOptions& first_options() const { return first_options_; }  ///< a TCP socket's
+
+  /// A TCP connection or listener is carried from now on: who will tell the peers if we are killed?
+  void watch_over_tcp() {
+    if (mourner_) mourner_->start();
+  }
+
+  // ---- multicast
+  void count_membership(int n) { members_.fetch_add(n, std::memory_order_relaxed); }
+  /// A socket of this process is a member of some group: multicast must loop (a hint).
+  bool has_members() const { return members_.load(std::memory_order_relaxed) > 0; }
+
+  // ---- process life
+  /// False in a vfork child and in children that no handler told us of: touch nothing, use the
+  /// kernel.
+  bool is_owner() const { return owner_.is_here(); }
+  /// pthread_atfork's three (fork(2)): prepare takes all locks in order, parent lets go; child
+  /// marks the engine void. After it, in the child: carried TCP connections are kVoid (ENOTCONN on
+  /// use, closing them is silent), listeners, UDP and undecided sockets are the kernel's, and new
+  /// sockets get a new engine.
+  void fork_prepare();
+  void fork_parent();
+  void fork_child();
+  /// exit(3): waits up to VIREO_EXIT_LINGER for data of closed connections, then resets what is
+  /// left.
+  void drain_at_exit();
+  /// The second half of it, before an exec: what connections that are closed owe their peers.
+  void drain_orphans();
+  /// Another thread is in drain_at_exit(): this one, whose sockets went away under it, would be
+  /// dead already if the kernel had carried them.
+  bool ends_elsewhere() const noexcept;
+  /// VMA_STATS_FILE: appends the counters, once a process. After drain_at_exit(). stats_file.cpp
+  void write_stats_at_exit();
+
+ private:
+  struct Home {
+    IpProto proto;
+    uint16_t port;
+    Instant at;
+    Engine* engine;
+  };
+  Carried<Engine*> make_engine();
+  Carried<std::unique_ptr<Engine>> create_engine(unsigned id);
+  // rings.cpp
+  Carried<Engine*> place(const Placing& p);
+  Engine* home_of(const Placing& p) VIREO_REQUIRES(life_lock_);
+  bool make_ring(const Placing& p, const Reach& wanted) VIREO_REQUIRES(life_lock_);
+  void say_one_ring(const char* why) VIREO_REQUIRES(life_lock_);
+  // packet_filter.cpp
+  /// The rules changed: who is carried against them? Thread: the helper.
+  void judge_again();
+  /// Whether it is to take fragments. Behind engine_count_, by which judge_again() finds it.
+  void tell_of_filter(Engine& e);
+
+  Parts parts_;  ///< constant
+  KernelDefaults defaults_;
+  std::string program_;
+  Owner owner_;
+  std::atomic<pid_t> ending_thread_{0};  ///< in drain_at_exit()
+
+  Lock life_lock_;  ///< order 3: making engines, choosing one
+  // ---- made with the first engine, constant from then on
+  std::unique_ptr<net::Mirror> mirror_;
+  HostFilter host_filter_;
+  std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the will
+  std::unique_ptr<Helper> helper_;
+  tcp::IsnSecret secret_;  ///< of all engines, where there may be several
+  // ---- written under life_lock_, read anywhere
+  std::array<std::unique_ptr<Engine>, Rings::kMax> engines_;  ///< never freed: Files point at them
+  std::atomic<unsigned> engine_count_{0};
+  std::atomic<Engine*> engine_ptr_{nullptr};  ///< the first
+  // ---- guarded by life_lock_
+  Rings rings_;
+  std::vector<Home> homes_ VIREO_GUARDED_BY(life_lock_);  ///< ports that were asked for just now
+  bool said_one_ring_ VIREO_GUARDED_BY(life_lock_) = false;
+  std::optional<Refusal> engine_refusal_ VIREO_GUARDED_BY(life_lock_);
+
+  // ---- parts with locks of their own
+  RulesFile rules_;
+  Counters counters_;
+  Waiters waiters_;
+  SpinPlaces spin_places_;
+  Placeholders placeholders_;
+  SpareShadows spare_shadows_;
+  OptionsTable options_table_;
+  SharedOptions first_options_;  ///< constant
+
+  std::atomic<int> members_{0};  ///< memberships of groups
+};
+
+/// The program's stack; null before install_stack() and in programs where it was refused.
+Stack* process_stack() noexcept;
+void install_stack(Stack* s) noexcept;
+
+}  // namespace vireo
