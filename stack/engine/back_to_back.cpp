@@ -9,7 +9,7 @@
 #include "core/assert.h"
 #include "core/user_memory.h"
 #include "stack/engine/hub.h"
-#include "stack/tcp/held.h"
+#include "stack/tcp/fast_path/nagle.h"
 
 namespace vireo {
 namespace {
@@ -92,10 +92,10 @@ bool DoorbellPolicy::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
 /// A further write of the one that waits. @return false: its time is over, a segment is full,
 /// or this is no small one.
 bool DoorbellPolicy::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
-  if (now >= uncork_at_ || !is_small(f.tcb, data.iov_len) || !tcp::may_hold(f.tcb, data.iov_len) ||
-      !is_readable(data.iov_base, data.iov_len))
+  if (now >= uncork_at_ || !is_small(f.tcb, data.iov_len) ||
+      !tcp::may_append_nagled(f.tcb, data.iov_len) || !is_readable(data.iov_base, data.iov_len))
     return false;
-  tcp::append_held(f.tcb, data.iov_base, data.iov_len);
+  tcp::append_nagled(f.tcb, data.iov_base, data.iov_len);
   return true;
 }
 

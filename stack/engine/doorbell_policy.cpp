@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "stack/engine/hub.h"
-#include "stack/tcp/held.h"
+#include "stack/tcp/fast_path/nagle.h"
 
 namespace vireo {
 namespace {

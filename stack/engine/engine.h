@@ -65,7 +65,7 @@ class Engine {
   PolledFor poll_for(TcpFlow& f, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
   /// The same of a datagram of the connected `u`, which has no error to tell. Nothing is deferred.
   PolledFor poll_for(UdpFlow& u, const iovec& to, Instant now) noexcept VIREO_REQUIRES(lock_);
-  /// The same as a part of the caller, by stack/engine/direct.h.
+  /// The same as a part of the caller, by fast_path/receive_awaited.h.
   template <class F>
   PolledFor poll_for_here(F& f, const iovec& to, Instant now, PollOf of = PollOf::kCall) noexcept
       VIREO_REQUIRES(lock_);

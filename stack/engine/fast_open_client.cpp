@@ -69,12 +69,12 @@ void TcpFlows::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
 /// A timer of a connection by Fast Open fired: after the third timeout in a row, or the end, all
 /// others do without for a while.
 void TcpFlows::watch_fast_open(TcpFlow& f, tcp::Effects e, Instant now) noexcept {
-  tcp::Tcb& t = f.tcb;
+  const tcp::Tcb& t = f.tcb;
   if (t.rtx_timer == tcp::RtxTimer::kPersist) return;
   const bool expired = has(e, tcp::Effects::kError) && tcp::error(t) == ETIMEDOUT;
   if (t.retransmits != 3 && !(expired && t.retransmits < 3)) return;
   fast_open_client_->pause(now);
-  t.fast_asked = false;
+  tcp::end_fast_open(f.tcb);
 }
 
 }  // namespace vireo

@@ -20,7 +20,7 @@ namespace vireo {
 struct Hub;
 
 namespace tcp {
-struct PlainSegment;  // stack/tcp/predicted.h
+struct PlainSegment;  // stack/tcp/fast_path/predicted.h
 }
 
 class Receive {
@@ -97,7 +97,7 @@ class Receive {
   void take_by_device(UdpBinding* binding, const net::Link& link, const wire::ParsedFrame& f,
                       PacketChain packet) noexcept;
 
-  // plain.cpp
+  // fast_path/receive_predicted.cpp
   bool take_plain(RxDesc& desc, bool alone, Instant now) noexcept;
   bool take_plain6(RxDesc& desc, bool alone, Instant now) noexcept;
   template <bool kV6>
@@ -107,7 +107,7 @@ class Receive {
   template <bool kV6>
   bool take_expected(RxDesc& desc, wire::PlainTcp<kV6> s, TcpFlow& f, bool alone,
                      Instant now) noexcept;
-  template <bool kAnswersLone, bool kV6>
+  template <bool kAnswersSingle, bool kV6>
   bool take_predicted(RxDesc& desc, const wire::PlainTcp<kV6>& s, TcpFlow& f,
                       const tcp::PlainSegment& segment, bool alone, Instant now) noexcept;
   template <bool kV6>

@@ -66,17 +66,17 @@ class TcpFlows {
   /// its own beneath. Looks at all.
   bool is_in_use(const BindWish& wish) noexcept;
 
-  // ---- send (tcp_send.cpp; the short ways: direct.cpp)
+  // ---- send (tcp_send.cpp; the short ways: fast_path/send_small.cpp)
   /// Copies into send buffers and sends what may go. @return bytes taken; 0 = no room: wait for
   /// Effects::kWritable.
   size_t send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
   /// One piece that leaves at once as a segment, the only one in flight. @return false: nothing was
   /// done, ask send(). Deferred work of receiving may be left.
-  bool send_lone(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool send_single(TcpFlow& f, const iovec& data, Instant now) noexcept;
   /// The same behind others in flight (TCP_NODELAY), where no work of receiving is deferred.
-  bool send_next(TcpFlow& f, const iovec& data, Instant now) noexcept;
-  /// One piece that joins what Nagle's algorithm holds back. As send_lone().
-  bool hold(TcpFlow& f, const iovec& data) noexcept;
+  bool send_nodelay(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  /// One piece that joins what Nagle's algorithm holds back. As send_single().
+  bool append_nagled(TcpFlow& f, const iovec& data) noexcept;
   /// What `f` holds is nearly a segment.
   static void expect_segment(const TcpFlow& f) noexcept;
   /// send() by none of these three.
@@ -166,11 +166,11 @@ class TcpFlows {
                     Instant now) noexcept;
   void progress(TcpFlow& f, SendBy by, Instant now) noexcept;
 
-  // direct.cpp
-  bool may_send_next(TcpFlow& f, const iovec& data) noexcept;
-  bool emit_next(TcpFlow& f, const iovec& data, Doorbell bell, Instant now) noexcept;
-  bool send_next_or_wait(TcpFlow& f, const iovec& data, Instant now) noexcept;
-  bool emit_lone(TcpFlow& f, PacketBuf* b, uint64_t sum, Doorbell bell, Instant now) noexcept;
+  // fast_path/send_small.cpp
+  bool may_send_nodelay(TcpFlow& f, const iovec& data) noexcept;
+  bool emit_nodelay(TcpFlow& f, const iovec& data, Doorbell bell, Instant now) noexcept;
+  bool send_nodelay_or_wait(TcpFlow& f, const iovec& data, Instant now) noexcept;
+  bool emit_single(TcpFlow& f, PacketBuf* b, uint64_t sum, Doorbell bell, Instant now) noexcept;
 
   // tcp_flows.cpp
   void end_surplus(TcpFlow& f) noexcept;

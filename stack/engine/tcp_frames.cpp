@@ -152,8 +152,8 @@ bool TcpOutput::emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& 
 
 /// All of it as one segment, whose frame the device gathers, with its books. @return 0: the ring is
 /// full.
-unsigned TcpOutput::send_joined(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
-                                Doorbell bell, Instant now) noexcept {
+unsigned TcpOutput::send_jumbo(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
+                               Doorbell bell, Instant now) noexcept {
   alignas(16) Room head;
   wire::HeaderTemplate::TcpFields what = fields(f, plan);
   what.flags = static_cast<uint8_t>(burst.flags(plan));
@@ -164,7 +164,7 @@ unsigned TcpOutput::send_joined(TcpFlow& f, const tcp::Plan& plan, const tcp::Bu
   if (!f.egress.port->queue().tx(frame, bell)) return 0;
   if (f.ip.mtu_discover == IP_PMTUDISC_DONT) ++f.next_ip_id;
   count_sent(f, 1, n, burst.bytes);
-  tcp::sent_joined(f.tcb, plan, burst, now);
+  tcp::sent_jumbo(f.tcb, plan, burst, now);
   return 1;
 }
 

@@ -58,7 +58,7 @@ bool may_burst(TcpFlow& f, const tcp::Plan& plan, unsigned most, tcp::Burst& b) 
 void TcpOutput::want(TcpFlow& f) noexcept {
   hub().turn.note_work();  // whoever sleeps or helps must know that something waits
   if (f.pending_hook.is_linked()) {
-    if (!f.is_ack_delayed || tcp::may_ride(f.tcb)) return;
+    if (!f.is_ack_delayed || tcp::may_delay_ack(f.tcb)) return;
     f.pending_hook.unlink();  // it has more to say now
   }
   f.is_ack_delayed = false;
@@ -92,14 +92,14 @@ bool TcpOutput::transmit(TcpFlow& f, SendBy by, Instant now) noexcept {
     // Behind a SYN nothing leaves in the same call.
     bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length || has(plan.flags, tcp::SegFlags::kSyn);
     tcp::Burst burst;
-    const bool is_joined = !is_last && f.egress.port->joins && may_join(f, plan, now, burst);
-    const bool is_burst = is_joined || (!is_last && may_burst(f, plan, kSendBurst - n, burst));
+    const bool is_jumbo = !is_last && f.egress.port->joins && may_join(f, plan, now, burst);
+    const bool is_burst = is_jumbo || (!is_last && may_burst(f, plan, kSendBurst - n, burst));
     if (is_burst) is_last = tcp::unsent_bytes(f.tcb) <= burst.bytes;
-    const unsigned all = is_burst && !is_joined ? burst.segments : 1;
+    const unsigned all = is_burst && !is_jumbo ? burst.segments : 1;
     if (is_last && may_share) [[unlikely]]
       last_bell = hub().doorbells.bell_of_call(f, by, n + all, now);
     const Doorbell bell = is_last ? last_bell : Doorbell::kLater;
-    const unsigned left = is_joined  ? send_joined(f, plan, burst, bell, now)
+    const unsigned left = is_jumbo   ? send_jumbo(f, plan, burst, bell, now)
                           : is_burst ? send_burst(f, plan, burst, bell, now)
                                      : static_cast<unsigned>(emit(f, plan, bell));
     n += left;
@@ -173,7 +173,7 @@ void TcpOutput::flush_to_return(Instant now) noexcept {
   while (!pending_.empty()) {
     TcpFlow& f = pending_.front();
     pending_.pop_front();
-    f.is_ack_delayed = !f.is_stalled && tcp::may_ride(f.tcb);
+    f.is_ack_delayed = !f.is_stalled && tcp::may_delay_ack(f.tcb);
     f.ack_delayed_at = ack_clock_;
     (f.is_ack_delayed ? delayed_acks_ : turn).push_back(f);
   }

@@ -50,8 +50,8 @@ class TcpOutput {
   void stall(TcpFlow& f, const tcp::Plan& plan, const Err& why, Instant now) noexcept;
 
   // tcp_frames.cpp
-  unsigned send_joined(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
-                       Instant now) noexcept;
+  unsigned send_jumbo(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
+                      Instant now) noexcept;
   unsigned send_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
                       Instant now) noexcept;
   bool emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,

@@ -1,8 +1,9 @@
-// The program's bytes on their way into the send buffer and out; the short ways are direct.cpp's.
+// The program's bytes on their way into the send buffer and out; the short ways are
+// fast_path/send_small.cpp's.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
-#include "stack/tcp/held.h"
+#include "stack/tcp/fast_path/nagle.h"
 
 namespace vireo {
 namespace {
@@ -16,11 +17,11 @@ constexpr size_t kPiece = size_t{64} * 1460;
 size_t TcpFlows::send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
   if (data.size() == 1 && !more) [[likely]] {
     const iovec& v = data[0];
-    if (send_lone(f, v, now)) [[likely]]
+    if (send_single(f, v, now)) [[likely]]
       return v.iov_len;
     hub().deferred.finish_if_left();
-    if (send_next(f, v, now)) return v.iov_len;
-    if (hold(f, v)) return v.iov_len;
+    if (send_nodelay(f, v, now)) return v.iov_len;
+    if (append_nagled(f, v)) return v.iov_len;
   }
   return queue(f, data, more, now);
 }
@@ -83,7 +84,7 @@ size_t TcpFlows::send_piece(TcpFlow& f, std::span<const iovec> data, bool more, 
 }
 
 void TcpFlows::progress(TcpFlow& f, SendBy by, Instant now) noexcept {
-  if (f.pending_hook.is_linked() && tcp::may_ride(f.tcb)) return;  // its turn comes
+  if (f.pending_hook.is_linked() && tcp::may_delay_ack(f.tcb)) return;  // its turn comes
   if (!hub().output.transmit(f, by, now)) hub().output.want(f);
 }
 

@@ -32,9 +32,9 @@ inline bool Turn::is_quiet(Instant now) const noexcept {
   hub().doorbells.ring_if_due(now);
   unsigned frames = 0;
   size_t done = 0;
-  if (const Ports::Polled from = hub().ports.only(); from.queue != nullptr) [[likely]] {
-    frames = hub().receive.take(*from.port, *from.queue,
-                                from.queue->rx_burst(hub().receive.burst()), now);
+  if (Queue* const queue = hub().ports.only().queue; queue != nullptr) [[likely]] {
+    const unsigned n = queue->rx_burst(hub().receive.burst());
+    frames = hub().receive.take(*hub().ports.only().port, *queue, n, now);
     done = 1;
   }
   if (hub().ports.only().queue == nullptr) [[unlikely]]

@@ -50,7 +50,7 @@ class Turn {
   /// All else of poll_to_return() whose one frame was taken.
   bool finish_to_return(Instant now, PollOf of) noexcept;
   /// A turn has taken one frame, and counts it. @return true: there is something else to be done,
-  /// by finish_to_return(). As a part of the caller, by stack/engine/direct.h.
+  /// by finish_to_return(). As a part of the caller, by fast_path/receive_awaited.h.
   bool must_finish(Instant now) noexcept;
 
   PollOf of() const noexcept { return of_; }

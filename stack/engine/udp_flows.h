@@ -33,7 +33,7 @@ class UdpFlows {
   /// SO_BINDTODEVICE anew: as PassiveOpen::hear_by().
   Carried<void> hear_by(UdpFlow& u, IfIndex device);
 
-  // ---- send (udp_send.cpp; the short ways: plain.cpp, direct.h)
+  // ---- send (udp_send.cpp; with plain headers: fast_path/send_plain.h)
   /// Sends one datagram from `src` by `route`. Errors: EMSGSIZE above the path MTU, EAGAIN ring
   /// full, ENOBUFS pool empty, EHOSTUNREACH no way of ours, or the neighbour is not known yet: the
   /// kernel knows one, or says why not. It keeps datagrams until the neighbour answers (arp(7)),
@@ -47,7 +47,7 @@ class UdpFlows {
   /// One piece that fits a frame, to f.egress_to. @return false: nothing was done, ask
   /// send_cached().
   bool send_datagram(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
-  /// As a part of the caller, by stack/engine/direct.h, where the headers are plain.
+  /// As a part of the caller, by fast_path/send_plain.h, where the headers are plain.
   bool send_datagram_here(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
 
   // ---- receive (udp_flows.cpp)

@@ -1,4 +1,5 @@
-// Datagrams on their way out; those with plain headers have a shorter way in direct.h.
+// Datagrams on their way out; those with plain headers have a shorter way in
+// fast_path/send_plain.h.
 #include <algorithm>
 
 #include "core/checksum.h"

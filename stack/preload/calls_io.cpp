@@ -22,15 +22,16 @@ ssize_t do_recv(Handle h, void* buf, size_t n, int flags) {
 }
 
 /// No errno is written on that way, and no event is waited for.
-[[gnu::noinline]] bool do_send_held(Handle h, const void* buf, size_t n, int flags) {
+[[gnu::noinline]] bool do_send_nagled(Handle h, const void* buf, size_t n, int flags) {
   go_in();
-  const bool is_held = sock::send_held(h, buf, n, flags);
+  const bool is_held = sock::send_nagled(h, buf, n, flags);
   go_out();
   return is_held;
 }
 
 ssize_t do_send(Handle h, const void* buf, size_t n, int flags) {
-  if (sock::may_join_held(h) && do_send_held(h, buf, n, flags)) return static_cast<ssize_t>(n);
+  if (sock::may_append_nagled_here(h) && do_send_nagled(h, buf, n, flags))
+    return static_cast<ssize_t>(n);
   const iovec v{const_cast<void*>(buf), n};
   return call(Restart::kSending, h, [&] { return sock::send(h, {&v, 1}, flags); });
 }

@@ -74,12 +74,12 @@ Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockad
 Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags);
 Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const timespec* timeout);
 /// send() of one small piece that joins others, for who has just sent such a one to it:
-/// may_join_held(). The short way of the streams that Nagle's algorithm makes segments of.
+/// may_append_nagled_here(). The short way of the streams that Nagle's algorithm makes segments of.
 /// @return false: nothing was done, ask send().
-bool send_held(Handle h, const void* data, size_t n, int flags) noexcept;
+bool send_nagled(Handle h, const void* data, size_t n, int flags) noexcept;
 /// The socket to which the thread's latest send() was held back; a hint.
-[[gnu::tls_model("initial-exec")]] inline thread_local constinit const File* t_held = nullptr;
-inline bool may_join_held(Handle h) noexcept { return t_held == h.file; }
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit const File* t_nagled = nullptr;
+inline bool may_append_nagled_here(Handle h) noexcept { return t_nagled == h.file; }
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
 Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const sockaddr* addr,
                        socklen_t len);

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "stack/engine/direct.h"
+#include "stack/engine/fast_path/receive_awaited.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/fast_open.h"
@@ -15,7 +15,7 @@
 #include "stack/sock/stack.h"
 #include "stack/sock/tcp_socket.h"
 #include "stack/sock/urgent.h"
-#include "stack/tcp/held.h"
+#include "stack/tcp/fast_path/nagle.h"
 
 namespace vireo::tcp_socket {
 namespace {
@@ -77,7 +77,7 @@ constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
 /// May what comes go to the program at once? Nothing is queued.
 bool may_read_directly(const File& f) noexcept {
-  return f.tcp_flow().tcb.lone_out && f.tcp.options->socket.rcvlowat <= 1;
+  return f.tcp_flow().tcb.single_out && f.tcp.options->socket.rcvlowat <= 1;
 }
 
 /// What nearly every read is: one piece, that takes all that is there, or that comes with the next
@@ -457,16 +457,16 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
       !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
     // Where a lone segment may leave or a held one grow, so may data: tcp::can_send().
     TcpFlow& flow = f.tcp_flow();
-    if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp().hold(flow, iov[0])) {
+    if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp().append_nagled(flow, iov[0])) {
       e.unlock();
-      sock::t_held = &f;
+      sock::t_nagled = &f;
       return static_cast<ssize_t>(iov[0].iov_len);
     }
     const Instant now = Clock::now();
-    bool is_sent = e.tcp().send_lone(flow, iov[0], now);
+    bool is_sent = e.tcp().send_single(flow, iov[0], now);
     if (!is_sent) {
       e.finish_deferred();
-      is_sent = flow.tcb.nodelay && e.tcp().send_next(flow, iov[0], now);
+      is_sent = flow.tcb.nodelay && e.tcp().send_nodelay(flow, iov[0], now);
       if (!is_sent && tcp::can_send(flow.tcb)) {
         done = e.tcp().queue(flow, iov, false, now);
         is_sent = done != 0 && done == iov[0].iov_len;
@@ -486,11 +486,11 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
 
 namespace vireo {
 
-[[gnu::hot]] bool sock::send_held(Handle h, const void* data, size_t n,
-                                  int flags) noexcept VIREO_NO_THREAD_ANALYSIS {
+[[gnu::hot]] bool sock::send_nagled(Handle h, const void* data, size_t n,
+                                    int flags) noexcept VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
   Engine* const e = f.engine.load(std::memory_order_acquire);
-  t_held = nullptr;
+  t_nagled = nullptr;
   if (e == nullptr || (flags & ~tcp_socket::kPlainFlags) != 0) [[unlikely]]
     return false;
   e->take_lock();
@@ -498,10 +498,10 @@ namespace vireo {
   // Even the description that the thread remembers may be another by now.
   if (h.is_alive() && f.is_tcp() && f.is_carried() && f.flow != nullptr) [[likely]] {
     tcp::Tcb& t = f.tcp_flow().tcb;
-    is_held = !t.autocork && tcp::fits_held(t, n) && is_readable(data, n);
+    is_held = !t.autocork && tcp::fits_nagled(t, n) && is_readable(data, n);
     if (is_held) [[likely]] {
-      tcp::append_held(t, data, n);
-      t_held = &f;
+      tcp::append_nagled(t, data, n);
+      t_nagled = &f;
       if (tcp::is_nearly_full(t, n)) [[unlikely]]
         e->tcp().expect_segment(f.tcp_flow());
     }

@@ -2,7 +2,7 @@
 // multiplexer saw it readable, and before sleeping. Semantics as net/ipv4/udp.c udp_recvmsg.
 #include <netinet/in.h>
 
-#include "stack/engine/direct.h"
+#include "stack/engine/fast_path/receive_awaited.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/cmsg.h"

@@ -5,7 +5,7 @@
 #include <sched.h>
 
 #include "core/sleep.h"
-#include "stack/engine/direct.h"
+#include "stack/engine/fast_path/send_plain.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/carriage.h"
 #include "stack/sock/iov.h"

@@ -87,7 +87,7 @@ Plan Burst::plan(const Plan& first, const Segment& s) const {
 }
 
 void sent_burst(Tcb& t, const Plan& plan, const Burst& b, unsigned segments, Instant now) {
-  forget_lone(t);
+  forget_single(t);
   const bool is_all = segments == b.segments;
   const uint32_t bytes = is_all ? b.bytes : segments * plan.length;
   StreamOffset end = plan.offset;

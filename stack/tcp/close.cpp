@@ -22,7 +22,7 @@ void drop_work(Tcb& t) {
   t.acks_due = 0;
   t.sacked_out = t.lost_out = t.retrans_out = t.rtx_due = 0;
   t.predictable = t.terse = false;
-  forget_lone(t);
+  forget_single(t);
 }
 
 }  // namespace

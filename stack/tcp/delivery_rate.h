@@ -39,7 +39,7 @@ class DeliveryRate {
   }
   /// on_ack() of a segment that was alone in flight, and small: where a rate is known it tells
   /// nothing of it.
-  void on_lone_ack(DeliveryRound& r, StreamOffset snd_una, Instant now) {
+  void on_single_ack(DeliveryRound& r, StreamOffset snd_una, Instant now) {
     if (rate_ != 0) [[likely]]
       r.limited = true;
     else

@@ -97,4 +97,6 @@ void take_back_syn_data(Tcb& t) {
   t.snd_nxt = t.snd_max = from;
 }
 
+void end_fast_open(Tcb& t) { t.fast_asked = false; }
+
 }  // namespace vireo::tcp

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "stack/tcp/predicted.h"
+#include "stack/tcp/fast_path/predicted.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 

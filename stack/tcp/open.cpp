@@ -141,14 +141,14 @@ uint16_t largest_segment(const Tcb& t) {
   return static_cast<uint16_t>(text / ((text + frame - 1) / frame) + options);
 }
 
-uint32_t joined_mss(const Tcb& t) { return std::min(t.peer_mss, t.path_mss) - plain_options(t); }
+uint32_t full_mss(const Tcb& t) { return std::min(t.peer_mss, t.path_mss) - plain_options(t); }
 
 void update_mss(Tcb& t) {
   uint16_t most = largest_segment(t);
   if (t.searches_mtu) most = std::min(most, t.mtu_search->search_low);
   t.mss = static_cast<uint16_t>(std::max(most - plain_options(t), int{kMinMss}));
   t.cc.cwnd = std::max<uint32_t>(t.cc.cwnd, t.mss);  // never less than a segment (RFC 5681 §3.1)
-  forget_lone(t);
+  forget_single(t);
 }
 
 void set_mss(Tcb& t, uint16_t mss) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/user_memory.h"
-#include "stack/tcp/lone.h"
+#include "stack/tcp/fast_path/single_segment.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/reframe.h"
 #include "stack/tcp/unsent.h"
@@ -299,7 +299,7 @@ bool next_segment(Tcb& t, Instant now, Plan& p) {
 }
 
 void sent(Tcb& t, const Plan& p, Instant now) {
-  forget_lone(t);
+  forget_single(t);
   ++t.segs_out;
   if (t.paced && p.length > 0) [[unlikely]]
     t.queue.board().pacer.spend(p.length, t.config->max_pacing_rate, now);
@@ -335,7 +335,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       if (data && has(p.flags, SegFlags::kFin)) mark_retransmitted(t, index + 1, end, now);
       note_retransmission(t, p.offset, p.length, now);
       if (t.queue.board().joined.end != 0 && !t.tlp_due) [[unlikely]]
-        joined_lost(t, p.offset, now);
+        jumbo_lost(t, p.offset, now);
       if (data) {
         ++t.data_segs_out;
         t.bytes_sent += p.length;
@@ -399,19 +399,20 @@ void sent(Tcb& t, const Plan& p, Instant now) {
   }
 }
 
-bool prepare_lone(Tcb& t) {
-  t.lone_send = t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() && t.backoff == 0 &&
-                t.mss <= t.cc.cwnd && t.mss <= t.snd_buf &&
-                t.mss <= t.pool->frame_bytes() - PacketPool::kHeadroom && t.queue.want_ring();
-  t.lone_ack = t.lone_send && t.snd_una != 0 && t.is_orderly() && !t.ecn_on && !t.write_blocked &&
-               t.cc.kind != CcKind::kDctcp && 2U * t.mss <= t.cc.cwnd && 2U * t.mss <= t.snd_buf &&
-               2ULL * t.cc.cwnd <= t.snd_buf && t.dupacks == 0 && t.retransmits == 0 &&
-               !t.partial_acked && !t.probe_due && !t.keep_due && !t.reset_reply;
-  return t.lone_send;
+bool prepare_single(Tcb& t) {
+  t.single_send = t.terse && !t.ack_bare && !t.tlp_due && t.queue.empty() && t.backoff == 0 &&
+                  t.mss <= t.cc.cwnd && t.mss <= t.snd_buf &&
+                  t.mss <= t.pool->frame_bytes() - PacketPool::kHeadroom && t.queue.want_ring();
+  t.single_ack = t.single_send && t.snd_una != 0 && t.is_orderly() && !t.ecn_on &&
+                 !t.write_blocked && t.cc.kind != CcKind::kDctcp && 2U * t.mss <= t.cc.cwnd &&
+                 2U * t.mss <= t.snd_buf && 2ULL * t.cc.cwnd <= t.snd_buf && t.dupacks == 0 &&
+                 t.retransmits == 0 && !t.partial_acked && !t.probe_due && !t.keep_due &&
+                 !t.reset_reply;
+  return t.single_send;
 }
 
 size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
-  forget_lone(t);
+  forget_single(t);
   // RFC 5681 §4.1: the ACK clock stopped, start again from the initial window.
   if (t.snd_nxt == t.snd_una && now - t.last_sent > t.rtt.rto) [[unlikely]]
     cc_on_idle(t.cc, t.mss, now - t.last_sent, t.rtt.rto);

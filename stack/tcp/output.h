@@ -137,7 +137,7 @@ void data_sent_timer(Tcb& t, Instant now);
 
 /// All of it, and what is sent ends at `end` now.
 inline void sent_up_to(Tcb& t, StreamOffset end, const Plan& p) {
-  t.hold_room = 0;
+  t.nagle_room = 0;
   t.snd_nxt = end;
   t.snd_max = std::max(t.snd_max, end);
   if (end >= t.snd_end) t.push = false;

@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-#include "stack/tcp/lone.h"
+#include "stack/tcp/fast_path/single_segment.h"
 #include "stack/tcp/prr.h"
 
 namespace vireo::tcp {
@@ -272,13 +272,13 @@ Effects writable(Tcb& t, uint32_t room_before) {
 }  // namespace
 
 Effects on_ack(Tcb& t, const AckEvent& a) {
-  if (!a.duplicate && a.sack.empty() && is_lone(t, a.ack)) {
+  if (!a.duplicate && a.sack.empty() && is_single_in_flight(t, a.ack)) {
     t.backoff = t.dupacks = t.retransmits = 0;
     t.probe_due = t.tlp_due = t.partial_acked = false;
-    take_lone(t, a.now);
+    take_single_ack(t, a.now);
     return Effects::kNone;
   }
-  forget_lone(t);
+  forget_single(t);
   const bool syn = t.snd_una == 0;
   const bool advanced = a.ack > t.snd_una;
   const StreamOffset una_before = t.snd_una;

@@ -165,7 +165,7 @@ void advance(Tcb& t, const AckEvent& a, Delivered& d) {
   d.bytes += static_cast<uint32_t>(una - t.snd_una);
   if (t.sack_on) d.bytes -= sacked_before - t.sacked_out;
   t.snd_una = una;
-  t.hold_room = 0;
+  t.nagle_room = 0;
   if (una > t.snd_nxt) {  // a probe beyond the window was taken
     t.snd_nxt = una;
     while (t.queue.has_next() && t.queue.next().end() <= una) t.queue.pass_next();

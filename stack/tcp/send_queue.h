@@ -33,7 +33,7 @@
 #include "core/packet.h"
 #include "core/seq.h"
 #include "stack/tcp/delivery_rate.h"
-#include "stack/tcp/joined.h"
+#include "stack/tcp/fast_path/jumbo.h"
 #include "stack/tcp/pacing.h"
 #include "stack/wire/expected.h"
 
@@ -108,7 +108,7 @@ struct Scoreboard {
 
   bool frto = false;  ///< RFC 5682: the timeout may have been spurious
 
-  JoinWatch joined;
+  JumboWatch joined;
 
   // PRR (RFC 9937 §6).
   uint32_t prr_delivered = 0;
@@ -141,7 +141,7 @@ struct Scoreboard {
   Run runs[4];
   uint8_t next_run = 0;
 
-  // Tcb::lone_out.
+  // Tcb::single_out.
   uint32_t answer_most = 0;  ///< payload of what may go straight to the program, see book_answer()
   wire::ExpectedTcp answer;  ///< what it looks like; if it is not set, only its numbers
 };
@@ -204,7 +204,7 @@ class SendQueue {
   }
   // ---- of a queue that has a ring and nothing in it, or the one frame pushed so
   /// push_back() of all of `p`, whose offset and length are set.
-  void push_lone(PacketBuf* p) {
+  void push_single(PacketBuf* p) {
     VIREO_DEBUG_ASSERT(has_ring() && empty());
     front() = SendDesc{.offset = p->offset,
                        .packet = p,
@@ -215,12 +215,12 @@ class SendQueue {
     board_->count = 1;
   }
   /// All of it was sent.
-  void pass_lone(Instant now) {
+  void pass_single(Instant now) {
     front().sent_at = now;
     pass_next();
   }
-  /// pop_front(), after pass_lone().
-  void pop_lone() {
+  /// pop_front(), after pass_single().
+  void pop_single() {
     VIREO_DEBUG_ASSERT(board_->count == 1 && board_->next == board_->head + 1);
     PacketPool::drop(front().packet);
     ++board_->head;

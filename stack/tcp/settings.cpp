@@ -67,7 +67,7 @@ uint16_t effective_mss(const Tcb& t) { return t.mss; }
 
 void set_nodelay(Tcb& t, bool on, Instant) {
   t.nodelay = on;
-  forget_lone(t);
+  forget_single(t);
   if (on && t.snd_nxt < t.snd_end) t.push = true;  // what Nagle held goes, cork or not, as on Linux
 }
 void set_cork(Tcb& t, bool on, Instant now) {
@@ -77,7 +77,7 @@ void set_cork(Tcb& t, bool on, Instant now) {
   refresh_prediction(t);
   if (on) {
     if (t.autocork) t.push = true;  // what was written before goes
-    t.hold_room = 0;
+    t.nagle_room = 0;
     // Before the SYN has left, snd_nxt < snd_end without any data.
     if (!t.queue.has_ring() || t.snd_nxt >= t.snd_end) return;
     Scoreboard& b = t.queue.board();
@@ -110,7 +110,7 @@ void set_rcv_buf(Tcb& t, uint32_t bytes) {
 }
 void set_snd_buf(Tcb& t, uint32_t bytes) {
   t.snd_buf = bytes;
-  forget_lone(t);
+  forget_single(t);
   t.config.change([&](Config& c) { c.snd_buf_max = bytes; });
 }
 void set_max_pacing_rate(Tcb& t, uint64_t bytes_per_second) {

@@ -1,5 +1,6 @@
 // The control block of one connection, by cache line: receive, send, round trip and timers, then
-// the cold tail. Private to stack/tcp (its owner needs sizeof and a place to keep it).
+// the cold tail. stack/tcp alone writes it. What others are to ask is in tcp.h; the engine's fast
+// path (stack/engine/fast_path) and the counters read fields, for a call costs more than they do.
 // Owner: the engine of the flow. Thread: holder of that engine's lock.
 //
 // All positions are 64-bit stream offsets: the SYN is 0, the first byte 1, FIN follows the last
@@ -70,11 +71,11 @@ struct Tcb {
   uint32_t ts_recent = 0;
   State state = State::kClosed;
   bool predictable : 1 = false;    ///< nothing unusual goes on: header prediction may be tried
-  bool terse : 1 = false;          ///< nor with what we say: may_send_lone() may be asked
+  bool terse : 1 = false;          ///< nor with what we say: may_send_single() may be asked
   bool ecn_on : 1 = false;         ///< agreed upon
   bool ecn_expect_ce : 1 = false;  ///< DCTCP: the latest data came marked
-  /// A lone segment left (lone_ack, below) and nothing came since: Scoreboard::answer.
-  bool lone_out : 1 = false;
+  /// A lone segment left (single_ack, below) and nothing came since: Scoreboard::answer.
+  bool single_out : 1 = false;
   bool partial_acked : 1 = false;  ///< RFC 6582: the first partial ACK restarted the timer
   uint8_t snd_wscale = 0;          ///< shift of windows we receive
   uint8_t rcv_wscale = 0;          ///< shift of windows we send
@@ -144,9 +145,9 @@ struct Tcb {
   bool new_first : 1 =
       false;  ///< F-RTO: unsent data before retransmissions (RFC 5682 §2.1 step 2b)
   bool searches_mtu : 1 = false;  ///< there is an mtu_search
-  // What lone.h found out, until forget_lone(): nothing but lone segments and their ACKs since.
-  bool lone_send : 1 = false;  ///< up to a full segment may leave at once if nothing is in flight
-  bool lone_ack : 1 = false;   ///< the ACK of a smaller one says no more than that it arrived
+  // What lone.h found out, until forget_single(): nothing but lone segments and their ACKs since.
+  bool single_send : 1 = false;  ///< up to a full segment may leave at once if nothing is in flight
+  bool single_ack : 1 = false;   ///< the ACK of a smaller one says no more than that it arrived
 
   bool autocork : 1 = false;  ///< as cork, but the engine's for a moment: held.h
   Recovery recovery : 2 = Recovery::kOpen;
@@ -158,7 +159,7 @@ struct Tcb {
   uint8_t keep_probes = 0;
   uint8_t reo_wnd_mult = 1;  ///< quarters of min_rtt that reordering may take (RFC 8985 §6.2)
   uint16_t reordering = 3;   ///< largest distance seen, in segments; at least DupThresh
-  uint16_t hold_room = 0;    ///< held.h: so many bytes at least join those that wait
+  uint16_t nagle_room = 0;   ///< held.h: so many bytes at least join those that wait
   uint32_t data_segs_out = 0, segs_out = 0, segs_in = 0, data_segs_in = 0;
   uint32_t ts_recent_s = 0;  ///< when ts_recent was taken, whole seconds
   uint64_t bytes_sent = 0;
@@ -287,7 +288,7 @@ inline bool has_output(const Tcb& t) {
 
 /// All that is to be said is an ACK, and it may wait for what the program says next: of less than
 /// two full segments, of the handshake, or of the peer's FIN (RFC 9293 §3.8.6.3).
-inline bool may_ride(const Tcb& t) {
+inline bool may_delay_ack(const Tcb& t) {
   return t.acks_due == 1 && !t.ack_bare && t.snd_nxt == t.snd_end && !t.orphan &&
          (t.state == State::kEstablished || t.state == State::kCloseWait) && t.rtx_due == 0 &&
          !(t.tlp_due || t.keep_due || t.probe_due || t.reset_reply || t.reset_due) &&
@@ -298,7 +299,7 @@ inline bool may_ride(const Tcb& t) {
 // ---- shared by the .cpp files of this folder
 
 /// An answer to a lone segment that its program has, and whose books are not done.
-struct LoneAnswer {
+struct AwaitedAnswer {
   Instant at;
   uint32_t bytes = 0;
   uint32_t ts_echo = 0;
@@ -309,9 +310,9 @@ constexpr Duration kTimeWaitLength = Duration::s(60);  ///< 2 MSL, as Linux
 /// Recomputes Tcb::predictable and Tcb::terse after anything rare happened.
 void refresh_prediction(Tcb& t);
 /// What is neither a lone segment nor the ACK of one changes what both look at: asked anew then.
-inline void forget_lone(Tcb& t) {
-  t.lone_send = t.lone_ack = t.lone_out = false;
-  t.hold_room = 0;
+inline void forget_single(Tcb& t) {
+  t.single_send = t.single_ack = t.single_out = false;
+  t.nagle_room = 0;
 }
 /// Keeps the one of {retransmission timer, persist timer, nothing outstanding} that is true.
 void sync_timer(Tcb& t, Instant now);
@@ -333,7 +334,7 @@ void update_mss(Tcb& t);
 /// What update_mss() has if nothing is searched for: payload and options, as Config::mss.
 uint16_t largest_segment(const Tcb& t);
 /// Payload of the largest that may be on the wire, whatever a frame of ours holds.
-uint32_t joined_mss(const Tcb& t);
+uint32_t full_mss(const Tcb& t);
 /// Bytes of options on every segment.
 inline uint16_t plain_options(const Tcb& t) { return t.ts_on ? 12 : 0; }
 constexpr uint16_t kMinMss = 48;  ///< payload after options (Linux tcp_min_snd_mss)

@@ -208,6 +208,8 @@ struct SynData {
 /// SYN; what its answer does not acknowledge of the data is sent at once.
 /// @return how much of the data is taken: what fits in one segment, 0 without a cookie.
 size_t begin_fast_open(Tcb& t, const SynData& d, Instant now);
+/// Its SYN goes on as any other: neither cookie nor data is asked of it any more.
+void end_fast_open(Tcb& t);
 /// Frees every buffer that the Tcb holds; the Tcb is kClosed and may be reused.
 void release(Tcb& t);
 

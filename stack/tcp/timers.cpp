@@ -142,7 +142,7 @@ void refresh_prediction(Tcb& t) {
                   t.is_orderly() && !t.fin_seen && !t.reset_due && t.urgent == Urgent::kNone;
   t.terse = t.predictable && t.sack_on && t.config->tlp && t.config->notsent_lowat != 0 &&
             !t.fin_queued && !t.paced && !t.cork && !t.ecn_on && !t.ecn_ect_all && !t.urgent_mode;
-  forget_lone(t);
+  forget_single(t);
 }
 
 void challenge_ack(Tcb& t, Instant now) {
@@ -236,7 +236,7 @@ void on_queue_deadline(Tcb& t, Instant now) {
 
 Effects on_deadline(Tcb& t, Instant now) {
   Effects e = Effects::kNone;
-  forget_lone(t);
+  forget_single(t);
   if (t.life_at <= now && (t.orphan || t.state == State::kTimeWait)) return finish(t, 0);
   if (t.delack_at <= now) on_delayed_ack(t);
   if (t.queue.has_ring()) on_queue_deadline(t, now);

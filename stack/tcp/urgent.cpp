@@ -65,7 +65,7 @@ void mark_urgent(Tcb& t) {
   t.queue.board().snd_up = t.snd_end;
   t.urgent_mode = true;
   t.terse = false;
-  forget_lone(t);
+  forget_single(t);
 }
 
 uint64_t bytes_to_mark(const Tcb& t) { return marked(t) - read_offset(t); }

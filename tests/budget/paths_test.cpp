@@ -143,7 +143,7 @@ class Paths : public testing::Test {
   /// The way of send() that stack/preload/calls_io.cpp tries first.
   bool joins_held(int fd, size_t n) {
     const Handle h = fd_table().find(fd);
-    return sock::may_join_held(h) && sock::send_held(h, bytes_, n, 0);
+    return sock::may_append_nagled_here(h) && sock::send_nagled(h, bytes_, n, 0);
   }
   void recv(Api& by, int fd, size_t n) {
     ASSERT_EQ(by.recv(fd, bytes_, sizeof bytes_, 0), static_cast<ssize_t>(n));

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "stack/tcp/held.h"
+#include "stack/tcp/fast_path/nagle.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 #include "tests/fuzz/tcp/bytes.h"
@@ -177,8 +177,8 @@ class Run {
     std::vector<std::byte> data(bytes);
     for (uint32_t i = 0; i < bytes; ++i) data[i] = stream_byte(side, h.written + i);
     const iovec v{data.data(), bytes};
-    if (!more && may_hold(h.t, bytes)) {
-      append_held(h.t, data.data(), bytes);
+    if (!more && may_append_nagled(h.t, bytes)) {
+      append_nagled(h.t, data.data(), bytes);
       h.written += bytes;
     } else {
       h.written += append(h.t, {&v, 1}, more, now_);

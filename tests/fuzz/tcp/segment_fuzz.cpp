@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "stack/tcp/burst.h"
-#include "stack/tcp/held.h"
+#include "stack/tcp/fast_path/nagle.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 #include "tests/fuzz/tcp/bytes.h"
@@ -189,9 +189,9 @@ class Run {
     std::vector<std::byte> data(bytes);
     for (uint32_t i = 0; i < bytes; ++i) data[i] = stream_byte(0, at + i);
     const uint32_t room = send_room(t_);
-    if (!more && may_hold(t_, bytes)) {
-      require(bytes <= room, "append_held() takes more than there is");
-      append_held(t_, data.data(), bytes);
+    if (!more && may_append_nagled(t_, bytes)) {
+      require(bytes <= room, "append_nagled() takes more than there is");
+      append_nagled(t_, data.data(), bytes);
       Plan p;
       require(!next_segment(t_, now_, p), "what was held may leave");
       return;

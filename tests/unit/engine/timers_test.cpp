@@ -39,14 +39,14 @@ class Timers : public Accepted {
 TEST_F(Timers, OneThatFiresInVainChangesNothing) {
   exchange();
   exchange();
-  ASSERT_TRUE(c->tcb().lone_ack);
+  ASSERT_TRUE(c->tcb().single_ack);
   const Instant was = armed();
   exchange();
   acknowledge();
-  ASSERT_TRUE(c->tcb().lone_ack);
+  ASSERT_TRUE(c->tcb().single_ack);
   h.pass(was - h.now() + Duration::ms(1));
   EXPECT_NE(armed(), was);
-  EXPECT_TRUE(c->tcb().lone_ack) << "what is known of the connection still is";
+  EXPECT_TRUE(c->tcb().single_ack) << "what is known of the connection still is";
   EXPECT_TRUE(peer.hear_all().empty());
 }
 

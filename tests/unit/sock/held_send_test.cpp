@@ -11,9 +11,9 @@ class HeldSend : public testing::Test {
   static Handle handle(int fd) { return fd_table().find(fd); }
   /// As if the thread's latest send() had been held back there.
   static bool held(Handle h, const void* data, size_t n, int flags = 0) {
-    sock::t_held = h.file;
-    EXPECT_TRUE(sock::may_join_held(h));
-    return sock::send_held(h, data, n, flags);
+    sock::t_nagled = h.file;
+    EXPECT_TRUE(sock::may_append_nagled_here(h));
+    return sock::send_nagled(h, data, n, flags);
   }
   static bool held(int fd, const std::string& bytes, int flags = 0) {
     return held(handle(fd), bytes.data(), bytes.size(), flags);
@@ -30,7 +30,7 @@ class HeldSend : public testing::Test {
     EXPECT_TRUE(a.is_carried(c) && b.is_carried(s));
     return {c, s};
   }
-  void TearDown() override { sock::t_held = nullptr; }
+  void TearDown() override { sock::t_nagled = nullptr; }
   Api a{hosts().a, Side::kVireo}, b{hosts().b, Side::kVireo};
 };
 
@@ -42,9 +42,9 @@ TEST_F(HeldSend, AStreamOfSmallWritesArrivesInOrder) {
   for (int i = 0; i < 3000; ++i) {
     const std::string piece = std::to_string(i) + ",";
     all += piece;
-    const bool may = sock::may_join_held(handle(c));
+    const bool may = sock::may_append_nagled_here(handle(c));
     offered += may;
-    if (may && sock::send_held(handle(c), piece.data(), piece.size(), 0)) {
+    if (may && sock::send_nagled(handle(c), piece.data(), piece.size(), 0)) {
       ++short_ways;
     } else {
       ASSERT_EQ(a.send(c, piece), ssize_t(piece.size()));
@@ -65,7 +65,7 @@ TEST_F(HeldSend, AStreamOfSmallWritesArrivesInOrder) {
 TEST_F(HeldSend, NothingToJoinIsAskedOfSend) {
   const auto [c, s] = connection();
   EXPECT_FALSE(held(c, "nothing waits"));
-  EXPECT_FALSE(sock::may_join_held(handle(c))) << "and not asked for again";
+  EXPECT_FALSE(sock::may_append_nagled_here(handle(c))) << "and not asked for again";
   EXPECT_EQ(a.setsockopt(c, IPPROTO_TCP, TCP_NODELAY, 1), 0);
   EXPECT_EQ(a.send(c, "left"), 4);
   EXPECT_FALSE(held(c, "at once"));

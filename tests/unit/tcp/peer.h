@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/packet.h"
-#include "stack/tcp/held.h"
+#include "stack/tcp/fast_path/nagle.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 
@@ -148,8 +148,8 @@ class Peer {
   std::vector<Out> after(Duration d) { return until(now + d); }
 
   size_t write(const std::string& s, bool more = false) {
-    if (!more && may_hold(t, s.size())) {
-      append_held(t, s.data(), s.size());
+    if (!more && may_append_nagled(t, s.size())) {
+      append_nagled(t, s.data(), s.size());
       Plan p;
       EXPECT_FALSE(next_segment(t, now, p)) << "what was held may leave";
       return s.size();

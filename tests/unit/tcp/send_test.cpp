@@ -2,7 +2,7 @@
 #include <cerrno>
 #include <set>
 
-#include "stack/tcp/lone.h"
+#include "stack/tcp/fast_path/single_segment.h"
 #include "tests/unit/tcp/peer.h"
 
 namespace vireo::tcp {
@@ -59,24 +59,24 @@ TEST_P(Send, SmallWritesJoinWhatNagleHolds) {
     return all.substr(std::exchange(at, at + n), n);
   };
   const auto write = [&](const std::string& s) { EXPECT_EQ(p.write(s), s.size()); };
-  EXPECT_FALSE(may_hold(p.t, 1)) << "nothing is in flight";
+  EXPECT_FALSE(may_append_nagled(p.t, 1)) << "nothing is in flight";
   write(piece(7));
   EXPECT_EQ(p.out().size(), 1u);
-  EXPECT_FALSE(may_hold(p.t, 1)) << "nothing waits yet";
+  EXPECT_FALSE(may_append_nagled(p.t, 1)) << "nothing waits yet";
   write(piece(101));
   EXPECT_TRUE(p.out().empty());
   for (unsigned held = 101; held + 101 < 1460; held += 101) {
-    ASSERT_TRUE(may_hold(p.t, 101));
+    ASSERT_TRUE(may_append_nagled(p.t, 101));
     write(piece(101));  // asks whether anything may leave
   }
-  EXPECT_FALSE(may_hold(p.t, 46 + 1)) << "a full segment does not wait";
+  EXPECT_FALSE(may_append_nagled(p.t, 46 + 1)) << "a full segment does not wait";
   set_cork(p.t, true, p.now);
-  EXPECT_FALSE(may_hold(p.t, 1)) << "the cork has a timer";
+  EXPECT_FALSE(may_append_nagled(p.t, 1)) << "the cork has a timer";
   p.t.cork = false;
   refresh_prediction(p.t);
-  ASSERT_TRUE(may_hold(p.t, 1));
+  ASSERT_TRUE(may_append_nagled(p.t, 1));
   p.in(kAck, 1, 1, "an answer");
-  EXPECT_EQ(p.t.acks_due != 0, !may_hold(p.t, 1)) << "an ACK that is due goes";
+  EXPECT_EQ(p.t.acks_due != 0, !may_append_nagled(p.t, 1)) << "an ACK that is due goes";
   p.out();
   write(piece(100));
   const auto o = p.out();
@@ -100,8 +100,8 @@ TEST_P(Send, WhatIsHeldIsNearlyFullOnce) {
     p.write("b");
     unsigned times = 0;
     size_t held = 1;
-    while (may_hold(p.t, each)) {
-      append_held(p.t, text(each).data(), each);
+    while (may_append_nagled(p.t, each)) {
+      append_nagled(p.t, text(each).data(), each);
       held += each;
       if (!is_nearly_full(p.t, each)) continue;
       ++times;
@@ -120,14 +120,14 @@ TEST_P(Send, NothingJoinsWhatHasToGo) {
     p.write("a");
     p.out();
     p.write("b");
-    ASSERT_TRUE(may_hold(p.t, 1));
+    ASSERT_TRUE(may_append_nagled(p.t, 1));
     if (by_nodelay) {
       set_nodelay(p.t, true, p.now);
     } else {
       set_cork(p.t, true, p.now);
       set_cork(p.t, false, p.now);
     }
-    EXPECT_FALSE(may_hold(p.t, 1));
+    EXPECT_FALSE(may_append_nagled(p.t, 1));
     EXPECT_EQ(p.out().size(), 1u);
   }
 }
@@ -168,9 +168,10 @@ TEST_P(Send, ALoneSegmentThatCouldNotLeaveIsNotHeldByAnEarlierMsgMore) {
   EXPECT_EQ(p.out().size(), 1u);
   p.now = p.now + Duration::ms(1);
   p.in(kAck, 1, 1461);
-  ASSERT_TRUE(may_send_lone(p.t, 1, p.now));
+  ASSERT_TRUE(may_send_single(p.t, 1, p.now));
   PacketBuf* const b = p.pool.take();
-  queue_lone(p.t, b, fill_lone(p.t, b, "x", 1));  // the device's ring is full: no sent_lone()
+  queue_single(p.t, b,
+               fill_segment(p.t, b, "x", 1));  // the device's ring is full: no sent_single()
   const auto o = p.out();
   ASSERT_EQ(o.size(), 1u);
   EXPECT_EQ(o[0].data, "x");

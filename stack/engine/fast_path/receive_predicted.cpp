@@ -1,11 +1,10 @@
-// The short ways of a plain TCP segment and a plain datagram: in, from the frame to the receive
-// queue; out, from the program's bytes to the doorbell. Whatever is not as it nearly always is goes
-// the full way, in receive.cpp, transmit.cpp and udp_flows.cpp, and nothing here has happened to
-// it. For what nearly every request and answer are there is a shorter way yet, direct.h.
-#include "stack/wire/plain.h"
+// A TCP segment or datagram in one buffer, with plain headers, of a known flow: from the frame to
+// the receive queue. Whatever is not as it nearly always is goes the full way (receive.cpp), and
+// nothing here has happened to it.
 #include "core/user_memory.h"
 #include "stack/engine/hub.h"
-#include "stack/tcp/predicted.h"
+#include "stack/tcp/fast_path/predicted.h"
+#include "stack/wire/plain.h"
 
 namespace vireo {
 namespace {
@@ -60,7 +59,7 @@ template <bool kV6>
 }
 
 /// Takes a segment that is expected, if its sums are right and there is room.
-template <bool kAnswersLone, bool kV6>
+template <bool kAnswersSingle, bool kV6>
 [[gnu::always_inline]] inline bool Receive::take_predicted(RxDesc& d, const wire::PlainTcp<kV6>& s,
                                                            TcpFlow& f,
                                                            const tcp::PlainSegment& segment,
@@ -82,13 +81,13 @@ template <bool kAnswersLone, bool kV6>
   else
     d.packet.reset();
   const tcp::Effects e =
-      tcp::take_predicted<kAnswersLone>(f.tcb, segment, std::move(d.packet), now);
+      tcp::take_predicted<kAnswersSingle>(f.tcb, segment, std::move(d.packet), now);
   if (e == tcp::Effects::kReadable && alone && !f.notify_hook.is_linked()) [[likely]]
     hub().events.tcp(f, e);  // there is nothing to gather
   else
     hub().notifications.note(f, e);
   const Instant armed = f.deadline();  // arm_timer_by() the first of three
-  if (f.tcb.delack_at < armed || (!kAnswersLone && f.tcb.rtx_at < armed) ||
+  if (f.tcb.delack_at < armed || (!kAnswersSingle && f.tcb.rtx_at < armed) ||
       now + tcp::kIdle < armed) [[unlikely]]
     hub().timers.arm(f);
   return true;
@@ -123,7 +122,7 @@ template <bool kV6>
     if (f == nullptr) return false;
   }
   // What a program waits for that has asked. Whose connection it is has an owner.
-  if (s.has_timestamps() && tcp::answers_lone(f->tcb, s.numbers(), s.payload_bytes(), s.ts_val()))
+  if (s.has_timestamps() && tcp::answers_single(f->tcb, s.numbers(), s.payload_bytes(), s.ts_val()))
       [[likely]]
     return take_predicted<true>(d, s, *f,
                                 {.seq = s.seq(),

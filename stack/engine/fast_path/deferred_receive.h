@@ -1,12 +1,12 @@
 // Work of receiving that a call left to whoever takes the engine's lock next: an answer went
-// straight to the program (direct.h), and its connection is as it is afterwards but for what nobody
-// looks at who sends on it: the acknowledged segment is still in the queue.
+// straight to the program (receive_awaited.h), and its connection is as it is afterwards but for
+// what nobody looks at who sends on it: the acknowledged segment is still in the queue.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
 
 #include "stack/engine/flow.h"
-#include "stack/tcp/lone.h"
+#include "stack/tcp/fast_path/single_segment.h"
 
 namespace vireo {
 
@@ -16,7 +16,7 @@ class DeferredReceive {
  public:
   bool is_left() const noexcept { return flow_ != nullptr; }
   bool is_left_of(const TcpFlow& f) const noexcept { return flow_ == &f; }
-  void leave(TcpFlow& f, const tcp::LoneAnswer& answer) noexcept {
+  void leave(TcpFlow& f, const tcp::AwaitedAnswer& answer) noexcept {
     flow_ = &f;
     answer_ = answer;
   }
@@ -36,7 +36,7 @@ class DeferredReceive {
  private:
   Hub& hub() const noexcept;
   TcpFlow* flow_ = nullptr;
-  tcp::LoneAnswer answer_;
+  tcp::AwaitedAnswer answer_;
 };
 
 }  // namespace vireo

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "stack/tcp/delayed_ack.h"
-#include "stack/tcp/lone.h"
+#include "stack/tcp/fast_path/single_segment.h"
 #include "stack/tcp/recovery.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
@@ -55,12 +55,12 @@ inline void queue_text(Tcb& t, PacketChain&& text) {
     queue_text(t, PacketChain(std::move(text)));
 }
 
-/// Takes `s`, which is_predicted(), and with kAnswersLone answers_lone(). `payload`, a PacketChain
-/// or a PacketRef, is all of its `length`.
-template <bool kAnswersLone = false, class Payload>
+/// Takes `s`, which is_predicted(), and with kAnswersSingle answers_single(). `payload`, a
+/// PacketChain or a PacketRef, is all of its `length`.
+template <bool kAnswersSingle = false, class Payload>
 [[gnu::always_inline]] inline Effects take_predicted(Tcb& t, const PlainSegment& s,
                                                      Payload&& payload, Instant now) {
-  if (kAnswersLone ||
+  if (kAnswersSingle ||
       (t.ts_on && t.rcv_nxt == t.rcv_acked)) {  // RFC 7323 §4.3: SEG.SEQ <= Last.ACK.sent
     t.ts_recent = s.ts_val;
     t.ts_recent_s = seconds(now);
@@ -69,15 +69,15 @@ template <bool kAnswersLone = false, class Payload>
   t.last_ack = now;
   t.keep_probes = 0;
   Effects e = Effects::kNone;
-  if constexpr (kAnswersLone) {
-    take_lone(t, now);
+  if constexpr (kAnswersSingle) {
+    take_single_ack(t, now);
   } else {
-    t.lone_out = false;
-    t.hold_room = 0;  // of another window
+    t.single_out = false;
+    t.nagle_room = 0;  // of another window
     const auto acked = static_cast<uint32_t>(s.ack - t.snd_seq(t.snd_una));
     if (acked != 0) {
-      if (is_lone_acked(t, acked)) [[likely]]
-        take_lone(t, now);
+      if (is_single_acked(t, acked)) [[likely]]
+        take_single_ack(t, now);
       else
         e = on_ack(t, {.ack = t.snd_una + acked,
                        .sack = {},
@@ -103,23 +103,23 @@ template <bool kAnswersLone = false, class Payload>
     schedule_ack(t, now);
     e |= Effects::kReadable;
   }
-  if constexpr (kAnswersLone) {
+  if constexpr (kAnswersSingle) {
     if (t.acks_due == 0) [[likely]]
       return e;
   }
   if (t.snd_nxt == t.snd_una && (t.snd_end > t.snd_nxt || t.rtx_timer != RtxTimer::kNone))
     sync_timer(t, now);  // the window may have opened or shut
-  if (t.lone_ack && t.acks_due == 0 && t.snd_nxt == t.snd_end) [[likely]]
-    return e;  // nothing else can wait to be said, see prepare_lone()
+  if (t.single_ack && t.acks_due == 0 && t.snd_nxt == t.snd_end) [[likely]]
+    return e;  // nothing else can wait to be said, see prepare_single()
   return e | transmit_wish(t);
 }
 
 /// Takes an answer to the lone segment, whose bytes go to the program without being queued, as far
-/// as who answers it must know: book_answer() does the rest. Requires answers_lone(), at most
+/// as who answers it must know: book_answer() does the rest. Requires answers_single(), at most
 /// Scoreboard::answer_most bytes, and that nothing is queued.
 [[gnu::always_inline]] inline void take_answer(Tcb& t, uint32_t bytes, uint32_t ts_val,
                                                uint16_t window) {
-  t.lone_out = false;
+  t.single_out = false;
   t.ts_recent = ts_val;
   t.rcv_nxt += bytes;
   t.snd_una = t.snd_end;
@@ -129,9 +129,9 @@ template <bool kAnswersLone = false, class Payload>
 /// All that take_predicted() comes to for an answer to the lone segment, and consumed() for its
 /// bytes, which the program has, but for take_answer() and schedule_ack(). Requires that nothing
 /// happened since the former; a segment may have left that is not queued yet.
-inline void book_answer(Tcb& t, const LoneAnswer& a) {
+inline void book_answer(Tcb& t, const AwaitedAnswer& a) {
   VIREO_DEBUG_ASSERT(t.snd_una == t.snd_end && t.recv_queue.empty() && a.bytes <= t.rcv_mss);
-  take_lone(t, a.at);
+  take_single_ack(t, a.at);
   t.ts_recent_s = seconds(a.at);
   ++t.segs_in;
   t.last_ack = a.at;

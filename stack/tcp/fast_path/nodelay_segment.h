@@ -14,7 +14,7 @@ namespace vireo::tcp {
 
 /// True if `n` bytes would leave at once as one segment, there are others in flight, and nothing
 /// else waits to be said but an ACK, which rides on it.
-inline bool may_send_next(Tcb& t, size_t n) {
+inline bool may_send_nodelay(Tcb& t, size_t n) {
   if (!t.nodelay || !t.terse || t.snd_nxt != t.snd_end || t.queue.empty()) return false;
   const Scoreboard& b = t.queue.board();
   const uint64_t used = t.snd_end - t.snd_una + n;
@@ -26,18 +26,18 @@ inline bool may_send_next(Tcb& t, size_t n) {
          !(t.searches_mtu || t.write_blocked) && t.pool->may_send(false);
 }
 
-/// Queues a buffer of fill_lone(). Requires may_send_next(). Then either sent_next(), or nothing:
-/// it waits as append() would have left it.
-inline void queue_next(Tcb& t, PacketBuf* b, uint64_t sum) {
+/// Queues a buffer of fill_segment(). Requires may_send_nodelay(). Then either sent_nodelay(), or
+/// nothing: it waits as append() would have left it.
+inline void queue_nodelay(Tcb& t, PacketBuf* b, uint64_t sum) {
   b->sum = checksum::fold(sum);
   t.queue.push_back(b->offset, b);  // there is room
   t.snd_end += b->length;
   t.more = false;
-  forget_lone(t);
+  forget_single(t);
 }
 
 /// The segment of `n` bytes left, with this window field: all that sent() comes to for it.
-[[gnu::always_inline]] inline void sent_next(Tcb& t, uint16_t window, uint32_t n, Instant now) {
+[[gnu::always_inline]] inline void sent_nodelay(Tcb& t, uint16_t window, uint32_t n, Instant now) {
   t.queue.next().sent_at = now;
   t.queue.pass_next();
   book_last(t, window, n, now);

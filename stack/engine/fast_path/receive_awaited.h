@@ -1,25 +1,22 @@
-// The way of a request and its answer, to be part of the calls that make it: from the frame that a
-// receiving call waits for straight to the program, and from the program's bytes to the doorbell.
-// What nobody waits for is done behind the doorbell, or by whoever takes the engine's lock next,
-// and whatever is not as it nearly always is goes the ways of plain.cpp and receive.cpp, and
-// nothing here has happened to it.
+// What a blocked call waits for, to be part of that call: from the frame straight to the program's
+// buffer. What nobody waits for is done by whoever takes the engine's lock next
+// (deferred_receive.h). Whatever is not as it nearly always is goes the next way of the ladder
+// (README.md), and nothing here has happened to it.
 // Who has a part of it is [[gnu::hot]]: what lies behind so many conditions seems rare to GCC,
-// which then saves bytes by `div` and `rep movs`, each tens of cycles. Owner: Engine. Thread:
-// holder of its lock.
+// which then saves bytes by `div` and `rep movs`, each tens of cycles.
+// Owner: Engine. Thread: holder of its lock.
 #pragma once
 
 #include "core/checksum.h"
 #include "core/copy.h"
 #include "core/user_memory.h"
 #include "stack/engine/engine.h"
-#include "stack/tcp/predicted.h"
+#include "stack/tcp/fast_path/predicted.h"
 #include "stack/wire/expected.h"
 
 namespace vireo {
 
-// ---- in
-
-namespace direct {
+namespace awaited {
 
 /// Copies and, where the device has not, verifies. @return false: it is harmed, and nothing was
 /// done but what may be done to a buffer before recv() returns.
@@ -37,7 +34,7 @@ template <class IsGood>
                                                      const iovec& to, Instant now) noexcept {
   constexpr unsigned kHeaders = wire::HeaderTemplate::kPlainTcp;
   tcp::Tcb& t = f.tcb;
-  if (!t.lone_out) return 0;
+  if (!t.single_out) return 0;
   const tcp::Scoreboard& board = t.queue.board();
   const PacketBuf& p = *d.packet;
   const std::byte* const frame = p.data();
@@ -61,7 +58,7 @@ template <class IsGood>
   return n;
 }
 
-/// Is it one of the peer's, whose headers are not those of the one before? (direct.cpp)
+/// Is it one of the peer's, whose headers are not those of the one before? (receive_awaited.cpp)
 bool begins_row(UdpFlow& u, const std::byte* frame) noexcept;
 
 /// A datagram of the peer. As above.
@@ -84,7 +81,7 @@ bool begins_row(UdpFlow& u, const std::byte* frame) noexcept;
   return static_cast<uint32_t>(n);
 }
 
-}  // namespace direct
+}  // namespace awaited
 
 inline bool Turn::must_finish(Instant now) noexcept {
   if (hub().wakeups.is_due(now) || is_deadline_moved_ || hub().doorbells.has_open_answers() ||
@@ -110,7 +107,7 @@ template <class F>
   const unsigned n = queue->rx_burst(burst);
   RxDesc& first = burst[0];
   if (n == 1 && is_single(first.flags)) [[likely]] {
-    if (const uint32_t bytes = direct::take_expected(hub_, first, f, to, now); bytes != 0)
+    if (const uint32_t bytes = awaited::take_expected(hub_, first, f, to, now); bytes != 0)
         [[likely]] {
       first.packet.reset();
       if (hub_.turn.must_finish(now)) [[unlikely]]  // the pool is as it was
@@ -119,58 +116,6 @@ template <class F>
     }
   }
   return {0, hub_.turn.go_on_to_return(now, of, n)};
-}
-
-// ---- out
-
-/// A segment that says no more than its text and an ACK, right before that text, where the device
-/// may leave it. Requires a plain header. @return false: the ring is full.
-[[gnu::always_inline]] inline bool emit_plain(TcpFlow& f, PacketBuf* b, uint64_t sum,
-                                              uint16_t window, Doorbell bell,
-                                              Instant now) noexcept {
-  using Header = wire::HeaderTemplate;
-  const tcp::Tcb& t = f.tcb;
-  std::byte* const head = b->data() - Header::kPlainTcp;
-  f.egress.header.emit_plain_tcp(
-      head, {.seq = t.snd_seq(t.snd_end).value(),
-             .ack = t.rcv_seq(t.rcv_nxt).value(),
-             .flags = static_cast<uint8_t>(wire::TcpFlags::kAck | wire::TcpFlags::kPsh),
-             .window = window,
-             .ts_val = tcp::timestamp(t, now),
-             .ts_echo = t.ts_recent,
-             .payload_bytes = b->length,
-             .payload_sum = sum});
-  const PacketSlice slice{b, b->data_at, b->length};
-  return f.egress.port->queue().tx({{head, Header::kPlainTcp}, {&slice, 1}, 0}, bell);
-}
-inline bool has_plain_header(const TcpFlow& f) noexcept {
-  return f.tcb.ts_on && f.egress.header.is_plain_tcp() && f.ip.mtu_discover != IP_PMTUDISC_DONT;
-}
-
-/// send_datagram() as a part of its caller.
-[[gnu::always_inline]] inline bool UdpFlows::send_datagram_here(UdpFlow& u, const iovec& data,
-                                                                Doorbell bell) noexcept {
-  using Header = wire::HeaderTemplate;
-  const Egress& way = u.egress;
-  const size_t n = data.iov_len;
-  if (!hub().is_current(way) || n == 0 || n >= u.plain_room || !is_readable(data.iov_base, n))
-      [[unlikely]]
-    return false;
-  const PacketRef p(hub().pool.take());
-  if (!p) [[unlikely]]
-    return false;
-  p->length = static_cast<uint16_t>(n);
-  const uint64_t sum = checksum::copy_and_sum_here(p->data(), data.iov_base, n);
-  // Right before the payload, where the device may leave it.
-  std::byte* const head = p->data() - Header::kPlainUdp;
-  way.header.emit_plain_udp(head, static_cast<uint32_t>(n), sum);
-  const PacketSlice slice{p.get(), p->data_at, p->length};
-  if (!way.port->queue().tx({{head, Header::kPlainUdp}, {&slice, 1}, 0}, bell)) [[unlikely]]
-    return false;
-  hub()
-      .turn.end_idling();  // what the device has read is reaped in the next turn that finds nothing
-  count_sent(u, Header::kPlainUdp, n);
-  return true;
 }
 
 }  // namespace vireo

@@ -1,5 +1,5 @@
 // Segments that leave as one where the path takes more than a frame of ours holds
-// (stack/tcp/joined.h).
+// (stack/tcp/fast_path/jumbo.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -19,7 +19,7 @@ constexpr Duration kIdle = Duration::s(5);  ///< of silence, and the send ring i
 
 /// An ACK of `ack`, without SACK blocks, covers the only segment in flight, that is a small one,
 /// and nothing else waits.
-inline bool is_lone(Tcb& t, StreamOffset ack) {
+inline bool is_single_in_flight(Tcb& t, StreamOffset ack) {
   const uint64_t flight = t.outstanding();
   const SendDesc& d = t.queue.front();
   return t.queue.count() == 1 && ack == t.snd_end && t.snd_nxt == t.snd_end && t.snd_una != 0 &&
@@ -28,51 +28,52 @@ inline bool is_lone(Tcb& t, StreamOffset ack) {
          2 * flight < t.cc.cwnd && 2 * flight < t.snd_buf && 2ULL * t.cc.cwnd <= t.snd_buf;
 }
 
-/// All that on_ack() comes to for it, but for what is zero since prepare_lone().
-[[gnu::always_inline]] inline void take_lone(Tcb& t, Instant now) {
+/// All that on_ack() comes to for it, but for what is zero since prepare_single().
+[[gnu::always_inline]] inline void take_single_ack(Tcb& t, Instant now) {
   Scoreboard& b = t.queue.board();
   const Instant sent_at = t.queue.front().sent_at;
-  t.queue.pop_lone();
+  t.queue.pop_single();
   t.snd_una = t.snd_end;
   t.rtt.sample(now - sent_at, t.config->rto_min, t.config->rto_max);
-  t.delivery.on_lone_ack(b.delivery, t.snd_una, now);
-  t.lone_out = false;
+  t.delivery.on_single_ack(b.delivery, t.snd_una, now);
+  t.single_out = false;
   t.rtx_timer = RtxTimer::kNone;
   t.rtx_at = t.rto_at = Instant::never();
   b.idle_at = now + kIdle;
 }
 
-/// Looks whether the short ways are open, where nothing is in flight: sets Tcb::lone_send and
-/// lone_ack, which hold until forget_lone(). The first segment of all finds its ring here. @return
-/// lone_send.
-bool prepare_lone(Tcb& t);
+/// Looks whether the short ways are open, where nothing is in flight: sets Tcb::single_send and
+/// single_ack, which hold until forget_single(). The first segment of all finds its ring here.
+/// @return single_send.
+bool prepare_single(Tcb& t);
 
 /// True if `n` bytes would leave at once as one segment, the only one in flight, and nothing else
 /// waits to be said but an ACK, which rides on it.
-inline bool may_send_lone(Tcb& t, size_t n, Instant now) {
-  if (t.snd_una != t.snd_end || n - 1 >= t.mss || !(t.lone_send || prepare_lone(t))) return false;
+inline bool may_send_single(Tcb& t, size_t n, Instant now) {
+  if (t.snd_una != t.snd_end || n - 1 >= t.mss || !(t.single_send || prepare_single(t)))
+    return false;
   VIREO_DEBUG_ASSERT(t.terse && !t.ack_bare && !t.tlp_due && t.queue.has_ring() && t.backoff == 0 &&
                      t.mss <= t.cc.cwnd && t.mss <= t.snd_buf);
   return t.snd_nxt + n <= t.snd_edge && now - t.last_sent <= t.rtt.rto && t.pool->may_send(true);
 }
 
 /// True if an ACK of `acked` bytes, not none, is that of the lone segment in flight.
-inline bool is_lone_acked(Tcb& t, uint32_t acked) {
-  if (!t.lone_ack || acked >= t.mss || t.snd_una + acked != t.snd_end) return false;
-  VIREO_DEBUG_ASSERT(is_lone(t, t.snd_end) && t.backoff == 0 && t.dupacks == 0 &&
+inline bool is_single_acked(Tcb& t, uint32_t acked) {
+  if (!t.single_ack || acked >= t.mss || t.snd_una + acked != t.snd_end) return false;
+  VIREO_DEBUG_ASSERT(is_single_in_flight(t, t.snd_end) && t.backoff == 0 && t.dupacks == 0 &&
                      t.retransmits == 0 && !t.probe_due && !t.tlp_due && !t.partial_acked);
   return true;
 }
 
 /// True if a segment with these wire::segment_numbers() and nothing but timestamps for options is
 /// the answer to the lone segment in flight, or its ACK: next in order, fits our window, and
-/// acknowledges all. What is_predicted() and is_lone_acked() would say of it, too.
-inline bool answers_lone(Tcb& t, uint64_t numbers, uint32_t length, uint32_t ts_val) {
-  if (!t.lone_out || t.queue.board().answer.numbers() != numbers ||
+/// acknowledges all. What is_predicted() and is_single_acked() would say of it, too.
+inline bool answers_single(Tcb& t, uint64_t numbers, uint32_t length, uint32_t ts_val) {
+  if (!t.single_out || t.queue.board().answer.numbers() != numbers ||
       length > t.rcv_adv - t.rcv_nxt || static_cast<int32_t>(ts_val - t.ts_recent) < 0)
     return false;
-  VIREO_DEBUG_ASSERT(is_lone(t, t.snd_end) && t.predictable && t.ts_on && !t.ecn_expect_ce &&
-                     t.rcv_acked == t.rcv_nxt &&
+  VIREO_DEBUG_ASSERT(is_single_in_flight(t, t.snd_end) && t.predictable && t.ts_on &&
+                     !t.ecn_expect_ce && t.rcv_acked == t.rcv_nxt &&
                      numbers == wire::segment_numbers(t.rcv_seq(t.rcv_nxt), t.snd_seq(t.snd_end)));
   return true;
 }
@@ -81,42 +82,47 @@ inline bool answers_lone(Tcb& t, uint64_t numbers, uint32_t length, uint32_t ts_
 // it.
 
 /// Puts `n` bytes to send into a buffer that was taken. @return their sum, not folded. Requires
-/// may_send_lone().
-[[gnu::always_inline]] inline uint64_t fill_lone(const Tcb& t, PacketBuf* b, const void* data,
-                                                 size_t n) {
+/// may_send_single().
+[[gnu::always_inline]] inline uint64_t fill_segment(const Tcb& t, PacketBuf* b, const void* data,
+                                                    size_t n) {
   b->offset = t.snd_end;
   b->length = static_cast<uint16_t>(n);
   return checksum::copy_and_sum_here(b->data(), data, n);
 }
 
-/// Queues it. Then either sent_lone(), or nothing: it waits as append() would have left it.
-[[gnu::always_inline]] inline void queue_lone(Tcb& t, PacketBuf* b, uint64_t sum) {
+/// Queues it. Then either sent_single(), or nothing: it waits as append() would have left it.
+[[gnu::always_inline]] inline void queue_single(Tcb& t, PacketBuf* b, uint64_t sum) {
   b->sum = checksum::fold(sum);
-  t.queue.push_lone(b);
+  t.queue.push_single(b);
   t.snd_end += b->length;
   t.more = false;
 }
 
+/// Whence its answer comes: known once for the life of the connection.
+inline void know_answers_path(Tcb& t, const wire::PlainPath<false>& path) {
+  t.queue.board().answer.set(path);
+}
+
 /// How it leaves.
-inline void plan_lone(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
+inline void plan_single(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
   plan_plain(t, now, b->offset, p);
   p.flags |= SegFlags::kPsh;
   attach(b, 0, b->length, p);
 }
 
 /// The segment of `n` bytes left, with this window field: all that sent() comes to for it.
-[[gnu::always_inline]] inline void sent_lone(Tcb& t, uint16_t window, uint32_t n, Instant now) {
-  t.queue.pass_lone(now);
+[[gnu::always_inline]] inline void sent_single(Tcb& t, uint16_t window, uint32_t n, Instant now) {
+  t.queue.pass_single(now);
   book_last(t, window, n, now);
   t.probe_due = t.keep_due = false;
   t.rto_at = now + std::min(t.rtt.rto, t.config->rto_max.get());
   t.rtx_timer = RtxTimer::kProbe;
   t.rtx_at = std::min(now + tlp_timeout(t, now), t.rto_at);
-  t.lone_out = t.lone_ack && t.ts_on && n < t.mss;
+  t.single_out = t.single_ack && t.ts_on && n < t.mss;
   Scoreboard& b = t.queue.board();
   b.answer.expect(wire::segment_numbers(t.rcv_seq(t.rcv_nxt), t.snd_seq(t.snd_end)));
   b.answer_most = 0;
-  if (t.lone_out && b.answer.is_set() && t.quick_acks == 0 && !t.config->quickack &&
+  if (t.single_out && b.answer.is_set() && t.quick_acks == 0 && !t.config->quickack &&
       t.config->delack_max >= kMinAckDelay) [[likely]]
     b.answer_most = std::min<uint32_t>(t.rcv_mss, static_cast<uint32_t>(t.rcv_adv - t.rcv_nxt));
 }

@@ -19,7 +19,7 @@ struct Tcb;
 struct Plan;
 struct Burst;
 
-struct JoinWatch {
+struct JumboWatch {
   StreamOffset begin = 0;  ///< the frame that is watched
   StreamOffset end = 0;    ///< 0: none
   unsigned lost = 0;       ///< on end
@@ -29,8 +29,8 @@ struct JoinWatch {
 /// Payload that may leave in one frame now; no more than Tcb::mss: nothing is joined.
 uint32_t may_join(Tcb& t, Instant now);
 /// As sent_burst(), for a burst that left as one segment.
-void sent_joined(Tcb& t, const Plan& plan, const Burst& b, Instant now);
+void sent_jumbo(Tcb& t, const Plan& plan, const Burst& b, Instant now);
 /// What begins at `offset` is sent again because it was lost.
-void joined_lost(Tcb& t, StreamOffset offset, Instant now);
+void jumbo_lost(Tcb& t, StreamOffset offset, Instant now);
 
 }  // namespace vireo::tcp

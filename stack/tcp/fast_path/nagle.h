@@ -19,7 +19,7 @@ inline bool is_nagled(const Tcb& t) { return !t.nodelay && t.queue.board().snd_s
 
 /// Bytes that fit behind the only unsent ones while those stay less than a segment, wait for an ACK
 /// (or for the engine) and for nothing else.
-inline uint16_t find_hold_room(Tcb& t) {
+inline uint16_t find_nagle_room(Tcb& t) {
   if (t.snd_nxt >= t.snd_end || !t.terse || !(t.autocork || is_nagled(t))) return 0;
   const SendDesc& d = t.queue.back();
   if (d.packet == nullptr || d.offset != t.snd_max || d.packet->refs != 1) return 0;
@@ -35,16 +35,16 @@ inline uint16_t find_hold_room(Tcb& t) {
 
 /// True if it is known that `n` bytes are to join those, and no ACK is due that a look at what may
 /// be sent would send.
-inline bool fits_held(Tcb& t, size_t n) {
-  if (n - 1 >= t.hold_room) return false;  // none at all is too many
-  VIREO_DEBUG_ASSERT(t.hold_room <= find_hold_room(t));
+inline bool fits_nagled(Tcb& t, size_t n) {
+  if (n - 1 >= t.nagle_room) return false;  // none at all is too many
+  VIREO_DEBUG_ASSERT(t.nagle_room <= find_nagle_room(t));
   return t.acks_due == 0;
 }
-/// As fits_held(), after a look where it is not known.
-inline bool may_hold(Tcb& t, size_t n) {
-  if (n - 1 >= t.hold_room) [[unlikely]]
-    t.hold_room = find_hold_room(t);
-  return fits_held(t, n);
+/// As fits_nagled(), after a look where it is not known.
+inline bool may_append_nagled(Tcb& t, size_t n) {
+  if (n - 1 >= t.nagle_room) [[unlikely]]
+    t.nagle_room = find_nagle_room(t);
+  return fits_nagled(t, n);
 }
 
 /// The rest of what was written is less than a segment, and waits.
@@ -53,20 +53,20 @@ inline bool is_held_back(const Tcb& t) {
          t.recovery == Recovery::kOpen && t.rtx_due == 0;
 }
 
-/// Appends them. Requires may_hold(); no output, no timer follows from it.
-inline void append_held(Tcb& t, const void* data, size_t n) {
+/// Appends them. Requires may_append_nagled(); no output, no timer follows from it.
+inline void append_nagled(Tcb& t, const void* data, size_t n) {
   SendDesc& d = t.queue.back();
   PacketBuf& b = *d.packet;
   add_text(b, data, static_cast<uint32_t>(n));
   d.length = b.length;
   t.snd_end += n;
-  t.hold_room = static_cast<uint16_t>(t.hold_room - n);
+  t.nagle_room = static_cast<uint16_t>(t.nagle_room - n);
 }
 
 /// The `n` bytes appended last are those that made it nearly a segment: it leaves in a moment.
 inline bool is_nearly_full(const Tcb& t, size_t n) {
   constexpr size_t kNearly = 128;  // tried on shm: 256 and 512 are less good
-  return t.hold_room < kNearly && t.hold_room + n >= kNearly;
+  return t.nagle_room < kNearly && t.nagle_room + n >= kNearly;
 }
 
 /// Two writes of so many bytes share a segment.
@@ -76,7 +76,7 @@ inline bool is_small(const Tcb& t, size_t bytes) { return 2 * bytes <= t.mss; }
 /// says (stack/engine/back_to_back.cpp).
 inline void set_autocork(Tcb& t, bool on) {
   t.autocork = on;
-  t.hold_room = 0;
+  t.nagle_room = 0;
 }
 
 }  // namespace vireo::tcp

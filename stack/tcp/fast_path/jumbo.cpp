@@ -1,4 +1,4 @@
-#include "stack/tcp/joined.h"
+#include "stack/tcp/fast_path/jumbo.h"
 
 #include "stack/tcp/burst.h"
 #include "stack/tcp/output.h"
@@ -7,17 +7,17 @@ namespace vireo::tcp {
 namespace {
 
 constexpr unsigned kMaxLost = 3;
-constexpr Duration kJoinedOff = Duration::s(60);
+constexpr Duration kJumboOff = Duration::s(60);
 
 }  // namespace
 
 uint32_t may_join(Tcb& t, Instant now) {
   if (t.searches_mtu || now < t.queue.board().joined.off_until) return 0;
-  return joined_mss(t);
+  return full_mss(t);
 }
 
-void sent_joined(Tcb& t, const Plan& plan, const Burst& b, Instant now) {
-  JoinWatch& watch = t.queue.board().joined;
+void sent_jumbo(Tcb& t, const Plan& plan, const Burst& b, Instant now) {
+  JumboWatch& watch = t.queue.board().joined;
   if (watch.end != 0 && t.snd_una >= watch.end) watch = {};
   if (watch.end == 0) {
     watch.begin = plan.offset;
@@ -28,13 +28,13 @@ void sent_joined(Tcb& t, const Plan& plan, const Burst& b, Instant now) {
   t.data_segs_out -= b.segments - 1U;
 }
 
-void joined_lost(Tcb& t, StreamOffset offset, Instant now) {
-  JoinWatch& watch = t.queue.board().joined;
+void jumbo_lost(Tcb& t, StreamOffset offset, Instant now) {
+  JumboWatch& watch = t.queue.board().joined;
   if (offset < watch.begin || offset >= watch.end) return;
   watch.begin = watch.end = 0;
   if (++watch.lost < kMaxLost) return;
   watch.lost = 0;
-  watch.off_until = now + kJoinedOff;
+  watch.off_until = now + kJumboOff;
 }
 
 }  // namespace vireo::tcp

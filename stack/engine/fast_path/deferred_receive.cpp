@@ -1,12 +1,12 @@
 // Finishing what a receiving call left.
 #include "stack/engine/hub.h"
-#include "stack/tcp/predicted.h"
+#include "stack/tcp/fast_path/predicted.h"
 
 namespace vireo {
 
 void DeferredReceive::finish_answered(TcpFlow& f) noexcept {
   flow_ = nullptr;
-  const tcp::LoneAnswer& a = answer_;
+  const tcp::AwaitedAnswer& a = answer_;
   hub().stats.rx_packets.add();
   hub().stats.rx_bytes.add(a.bytes + wire::HeaderTemplate::kPlainTcp);
   f.stats->rx_packets.add();

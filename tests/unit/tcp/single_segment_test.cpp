@@ -2,9 +2,9 @@
 // connections do and hear the same, one by the short ways wherever they are open.
 #include <random>
 
-#include "stack/tcp/lone.h"
-#include "stack/tcp/next.h"
-#include "stack/tcp/predicted.h"
+#include "stack/tcp/fast_path/nodelay_segment.h"
+#include "stack/tcp/fast_path/predicted.h"
+#include "stack/tcp/fast_path/single_segment.h"
 #include "tests/unit/tcp/peer.h"
 
 namespace vireo::tcp {
@@ -39,27 +39,27 @@ class Lone : public TcpTest {
     p.config.rcv_buf_max = 1 << 20;
     p.establish_active();
   }
-  /// As TcpFlows::send_lone() and send_next(). @return what left; nothing: the short ways are
+  /// As TcpFlows::send_single() and send_nodelay(). @return what left; nothing: the short ways are
   /// not open.
   std::vector<Out> send_short(Peer& p, const std::string& s) {
-    const bool is_lone = may_send_lone(p.t, s.size(), p.now);
-    if (!is_lone && !may_send_next(p.t, s.size())) return {};
+    const bool is_single_in_flight = may_send_single(p.t, s.size(), p.now);
+    if (!is_single_in_flight && !may_send_nodelay(p.t, s.size())) return {};
     const StreamOffset at = p.t.snd_end;
     PacketBuf* const b = p.pool.take();
-    const uint64_t sum = fill_lone(p.t, b, s.data(), s.size());
+    const uint64_t sum = fill_segment(p.t, b, s.data(), s.size());
     const uint16_t window = window_field(p.t);
     Out o;
     o.seq = static_cast<uint32_t>(at);
     o.ack = static_cast<uint32_t>(p.t.rcv_nxt);
     o.window = window;
     o.data = s;
-    if (is_lone) {
-      queue_lone(p.t, b, sum);
-      sent_lone(p.t, window, static_cast<uint32_t>(s.size()), p.now);
+    if (is_single_in_flight) {
+      queue_single(p.t, b, sum);
+      sent_single(p.t, window, static_cast<uint32_t>(s.size()), p.now);
       ++sends_;
     } else {
-      queue_next(p.t, b, sum);
-      sent_next(p.t, window, static_cast<uint32_t>(s.size()), p.now);
+      queue_nodelay(p.t, b, sum);
+      sent_nodelay(p.t, window, static_cast<uint32_t>(s.size()), p.now);
       ++next_;
     }
     return {o};
@@ -72,7 +72,7 @@ class Lone : public TcpTest {
                        s, options);
     const auto length = static_cast<uint32_t>(s.size());
     if (!p.config.timestamps ||
-        !answers_lone(p.t, wire::segment_numbers(g.seq, g.ack), length, p.ts_val)) {
+        !answers_single(p.t, wire::segment_numbers(g.seq, g.ack), length, p.ts_val)) {
       input(p.t, std::move(g), p.now);
       return;
     }
@@ -120,7 +120,7 @@ TEST_P(Lone, WaysComeToTheSame) {
         b = by_full.out();
       } else if (act < 20) {  // all is acknowledged, perhaps with an answer
         const bool answers = random() % 4 != 0;
-        if (by_short.t.lone_ack && by_short.t.snd_una != by_short.t.snd_end) ++acks_;
+        if (by_short.t.single_ack && by_short.t.snd_una != by_short.t.snd_end) ++acks_;
         const std::string s =
             answers ? text(static_cast<uint32_t>(std::min<uint64_t>(size, 1400))) : "";
         both([&](Peer& p) {
@@ -184,11 +184,11 @@ TEST_P(Lone, FirstSegmentIsOne) {
   p.config.sack = p.config.tlp = true;
   p.establish_active();
   ASSERT_FALSE(p.t.queue.has_ring());
-  EXPECT_FALSE(may_send_lone(p.t, 0, p.now) || may_send_lone(p.t, p.t.mss + 1U, p.now));
+  EXPECT_FALSE(may_send_single(p.t, 0, p.now) || may_send_single(p.t, p.t.mss + 1U, p.now));
   EXPECT_FALSE(p.t.queue.has_ring()) << "for what does not leave so";
   for (const char* const what : {"first", "given back"}) {
-    ASSERT_TRUE(may_send_lone(p.t, 1, p.now)) << what;
-    EXPECT_TRUE(p.t.queue.has_ring() && p.t.lone_send && p.t.lone_ack) << what;
+    ASSERT_TRUE(may_send_single(p.t, 1, p.now)) << what;
+    EXPECT_TRUE(p.t.queue.has_ring() && p.t.single_send && p.t.single_ack) << what;
     ASSERT_EQ(send_short(p, "x").size(), 1U) << what;
     p.in(kAck, static_cast<uint32_t>(p.t.rcv_nxt), static_cast<uint32_t>(p.t.snd_max));
     ASSERT_TRUE(p.t.queue.empty() && p.t.queue.has_ring()) << what;
@@ -204,8 +204,8 @@ TEST_P(Lone, IsForgottenWhenAnythingElseHappens) {
   const auto ready = [](Peer& p) {
     p.in(kAck, static_cast<uint32_t>(p.t.rcv_nxt), static_cast<uint32_t>(p.t.snd_max));
     p.out();
-    ASSERT_TRUE(may_send_lone(p.t, 1, p.now));
-    ASSERT_TRUE(p.t.lone_send && p.t.lone_ack);
+    ASSERT_TRUE(may_send_single(p.t, 1, p.now));
+    ASSERT_TRUE(p.t.single_send && p.t.single_ack);
   };
   const auto forgets = [&](const char* what, auto&& f) {
     Peer p(ours(), theirs());
@@ -215,7 +215,7 @@ TEST_P(Lone, IsForgottenWhenAnythingElseHappens) {
     p.out();
     ready(p);
     f(p);
-    EXPECT_FALSE(p.t.lone_send || p.t.lone_ack || p.t.lone_out) << what;
+    EXPECT_FALSE(p.t.single_send || p.t.single_ack || p.t.single_out) << what;
   };
   forgets("send buffer", [](Peer& p) { set_snd_buf(p.t, 1'000); });
   forgets("cork", [](Peer& p) { set_cork(p.t, true, p.now); });
