@@ -1,6 +1,6 @@
 // A carried TCP connection as the program sees it: connect, shutdown, errors, readiness.
 // Behaviour is Linux's (net/ipv4/af_inet.c inet_stream_connect, inet_shutdown; net/ipv4/tcp.c
-// tcp_poll); data is in tcp_data.cpp.
+// tcp_poll); bytes are in tcp_recv.cpp and tcp_send.cpp.
 #include "stack/sock/tcp_socket.h"
 
 #include <netinet/tcp.h>
@@ -76,9 +76,9 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
     }
     if (tcp::has_readable(t, least)) bits |= kReadyIn;
     if ((asked & kReadyOut) != 0 && (write_shut || tcp::is_writable(t))) bits |= kReadyOut;
-  }
-  if (tcp::is_syn_deferred(t)) [[unlikely]]
+  } else if (tcp::is_syn_deferred(t)) {
     bits |= kReadyOut;  // the SYN waits for what is written (tcp(7) TCP_FASTOPEN_CONNECT)
+  }
   if (!s.error_taken && tcp::error(t) != 0) bits |= EPOLLERR;
   return bits;
 }

@@ -16,6 +16,9 @@
 namespace vireo {
 
 namespace tcp_socket {
+/// Calls without a flag that changes what they do.
+inline constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+
 /// Why a connection begins, and whether its end is waited for.
 struct Opening {
   bool for_data = false;  ///< sendmsg(MSG_FASTOPEN): the SYN goes with what send() is given next; a

@@ -212,60 +212,91 @@ enum class Progress : uint8_t {
   kPolled,       ///< what came was not for it
 };
 
-/// All of recv() on a carried socket, the engine's lock held, which it lets go. `of_bytes`: in one
-/// piece, with no flag that changes what it does, and nothing else is asked for.
+/// A call that is not served by what is queued. `of_bytes`: in one piece, with no flag that changes
+/// what it does, and nothing else is asked for.
+struct RecvCall {
+  const Handle h;
+  Engine& e;
+  msghdr& msg;
+  const int flags;
+  const bool of_bytes;
+  File& f = *h.file;
+  const socklen_t name_room = msg.msg_namelen;
+  const size_t control_room = msg.msg_controllen;
+  bool has_waited = false;
+  Deadline deadline = Deadline::never();  ///< begins with the first wait
+
+  /// The message as the program gave it.
+  void give_room() const noexcept {
+    msg.msg_namelen = name_room;
+    msg.msg_controllen = control_room;
+  }
+};
+
+/// What the kernel's queue has. nullopt: nothing.
+std::optional<Result<ssize_t>> look_at_kernel(RecvCall& c, EngineGuard& guard,
+                                              FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  pin.pin(c.f);
+  guard.unlock();
+  c.give_room();
+  auto n = kernel_recvmsg(c.h, c.msg, c.flags | MSG_DONTWAIT);
+  if (n || n.error().code != EAGAIN) return n;
+  c.give_room();
+  c.f.kernel_hint.store(false, std::memory_order_relaxed);
+  guard.lock();
+  return std::nullopt;
+}
+
+/// Waits for a datagram. nullopt: look again; `is_kernels`: at the kernel's queue, too.
+std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& signals,
+                                                 FilePin& pin,
+                                                 bool& is_kernels) VIREO_NO_THREAD_ANALYSIS {
+  File& f = c.f;
+  pin.pin(f);
+  if (!std::exchange(c.has_waited, true))
+    c.deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
+  DirectRead direct{f.udp_flow(), c.of_bytes ? *c.msg.msg_iov : iovec{}};
+  WaitFor what{c.h, c.deadline, POLLIN, f.stack->settings().rx_udp_poll_os_ratio};
+  if (c.of_bytes) what.direct = &direct;
+  const auto woken = wait_until(c.e, what, signals, [&] {
+    return f.flow == nullptr || !f.udp_flow().queue.empty() || f.udp_flow().soft_error != 0 ||
+           (f.udp->shut & kShutRead) != 0;
+  });
+  if (direct.taken != 0) return static_cast<ssize_t>(direct.taken);
+  if (!woken) return std::unexpected(woken.error());
+  is_kernels = *woken == Woken::kKernel;
+  return std::nullopt;
+}
+
+/// All of recv() on a carried socket, the engine's lock held, which it lets go.
 [[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, Progress before, msghdr& msg,
                                            int flags,
                                            bool of_bytes = false) VIREO_NO_THREAD_ANALYSIS {
   const SignalMark signals;
-  File& f = *h.file;
-  bool look = before == Progress::kKernelsTurn;
-  bool polled = before == Progress::kPolled;
   FilePin pin;
   EngineGuard guard(e, std::adopt_lock);
+  RecvCall call{h, e, msg, flags, of_bytes};
+  File& f = call.f;
+  bool look = before == Progress::kKernelsTurn;
+  bool polled = before == Progress::kPolled;
   const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
-  const auto ratio = static_cast<uint32_t>(f.stack->settings().rx_udp_poll_os_ratio);
-  std::optional<Deadline> deadline;
-  const socklen_t name_room = msg.msg_namelen;
-  const size_t control_room = msg.msg_controllen;
   for (;;) {
     if (!h.is_alive()) return fail(EBADF, "recv");
     if (f.flow == nullptr) {
       guard.unlock();
       return kernel_recvmsg(h, msg, flags);
     }
-    UdpFlow& u = f.udp_flow();
-    if (look) {
-      look = false;
-      pin.pin(f);
-      guard.unlock();
-      msg.msg_namelen = name_room;
-      msg.msg_controllen = control_room;
-      auto n = kernel_recvmsg(h, msg, flags | MSG_DONTWAIT);
-      if (n || n.error().code != EAGAIN) return n;
-      msg.msg_namelen = name_room;
-      msg.msg_controllen = control_room;
-      f.kernel_hint.store(false, std::memory_order_relaxed);
-      guard.lock();
+    if (std::exchange(look, false)) {
+      if (auto got = look_at_kernel(call, guard, pin)) return *got;
       continue;
     }
+    const UdpFlow& u = f.udp_flow();
     if (u.queue.empty() && !std::exchange(polled, false)) e.poll_to_return(Clock::now());
     if (const int error = take_error(f); error != 0) return fail(error, "recv");
     if (!u.queue.empty()) return deliver(f, e, msg, flags);
     if (nonblock) return fail(EAGAIN, "recv");
     if ((f.udp->shut & kShutRead) != 0) return 0;
-    pin.pin(f);
-    if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
-    DirectRead direct{u, of_bytes ? *msg.msg_iov : iovec{}};
-    WaitFor what{h, *deadline, POLLIN, static_cast<int>(ratio)};
-    if (of_bytes) what.direct = &direct;
-    const auto woken = wait_until(e, what, signals, [&] {
-      return f.flow == nullptr || !f.udp_flow().queue.empty() || f.udp_flow().soft_error != 0 ||
-             (f.udp->shut & kShutRead) != 0;
-    });
-    if (direct.taken != 0) return static_cast<ssize_t>(direct.taken);
-    if (!woken) return std::unexpected(woken.error());
-    look = *woken == Woken::kKernel;
+    if (auto end = wait_for_datagram(call, signals, pin, look)) return *end;
   }
 }
 

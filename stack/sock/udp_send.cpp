@@ -19,7 +19,7 @@ namespace vireo::udp_socket {
 namespace {
 
 constexpr size_t kMaxDatagram = 65'507;
-constexpr socklen_t kMostName = sizeof(sockaddr_storage);  // the rest is cut off
+constexpr socklen_t kMaxName = sizeof(sockaddr_storage);  // the rest is cut off
 /// How long a destination that was refused is not asked for again.
 constexpr Duration kRefusalLife = Duration::s(1);
 
@@ -192,27 +192,43 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   return {.sent = sent};
 }
 
-/// All of send().
-[[gnu::noinline]] Result<ssize_t> send_any(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+/// Asks the packet filter of a new destination, with no lock held.
+[[gnu::cold, gnu::noinline]] void ask_filter(Handle h, const Passage& p, EngineGuard& guard,
+                                             FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
-  const Mode mode = f.mode.load(std::memory_order_acquire);
-  if (mode != Mode::kCarried && mode != Mode::kUndecided) return kernel_sendmsg(h, msg, flags);
-  if (msg.msg_name != nullptr)
-    if (const int error = address_error(static_cast<const sockaddr*>(msg.msg_name),
-                                        std::min<socklen_t>(msg.msg_namelen, kMostName)))
-      return fail(error, "send");
-  const auto to = destination(f, msg);
-  if (!to || is_for_kernel(f, msg, flags, *to)) return kernel_sendmsg(h, msg, flags);
-  if (mode == Mode::kUndecided && !first_send(h, *to)) return kernel_sendmsg(h, msg, flags);
-  const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
-  const size_t bytes = iov_bytes(iov);
-  if (bytes > kMaxDatagram) return kernel_sendmsg(h, msg, flags);  // EMSGSIZE
-  if (!is_readable(iov)) return fail(EFAULT, "send");
+  pin.pin(f);
+  guard.unlock();
+  const uint32_t generation = rules_generation(*f.stack);
+  const bool passes = may_pass(*f.stack, p).has_value();
+  guard.lock();
+  if (h.is_alive()) f.udp->verdicts.keep(p, generation, passes);
+}
 
-  Engine* const engine = f.engine.load(std::memory_order_acquire);
-  if (engine == nullptr) [[unlikely]]
-    return fail(EBADF, "send");  // closed by another thread
-  Engine& e = *engine;
+/// The ring or the pool is full: what has left frees it. @return errno, if the call waits no
+/// longer; 0: try again.
+[[gnu::cold, gnu::noinline]] int wait_for_room(File& f, Engine& e, bool nonblock,
+                                               std::optional<Deadline>& deadline,
+                                               const SignalMark& signals, EngineGuard& guard,
+                                               FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  e.ports().flush();
+  const Instant now = Clock::now();
+  e.poll(now);
+  if (nonblock) return EAGAIN;
+  if (signals.pending()) return EINTR;
+  if (!deadline) deadline = Deadline::after_ns(f.snd_timeout_ns.load(std::memory_order_relaxed));
+  if (deadline->passed(now)) return EAGAIN;
+  pin.pin(f);
+  guard.unlock();
+  ::sched_yield();
+  guard.lock();
+  return 0;
+}
+
+/// A socket that is carried: until the engine has taken it, or the kernel's socket is to have it.
+Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msghdr& msg, int flags,
+                             Doorbell bell) {
+  File& f = *h.file;
+  const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
   const SignalMark signals;
   FilePin pin;
   EngineGuard guard(e);
@@ -226,39 +242,45 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
     }
     if ((f.udp->shut & kShutWrite) != 0) return fail(EPIPE, "send");  // without SIGPIPE, as Linux
     if (const int error = take_error(f); error != 0) return fail(error, "send");
-    const Attempt a = try_send(f, e, *to, iov, bell);
+    const Attempt a = try_send(f, e, to, iov, bell);
     if (a.unjudged) [[unlikely]] {
-      pin.pin(f);
-      guard.unlock();
-      const uint32_t generation = rules_generation(*f.stack);
-      const bool passes = may_pass(*f.stack, *a.unjudged).has_value();
-      guard.lock();
-      if (h.is_alive()) f.udp->verdicts.keep(*a.unjudged, generation, passes);
+      ask_filter(h, *a.unjudged, guard, pin);
       continue;
     }
     if (a.by_kernel) {
       if (f.udp->cut_at != 0) [[unlikely]]
-        let_kernel_cut(h, *to);
+        let_kernel_cut(h, to);
       guard.unlock();
       return kernel_sendmsg(h, msg, flags);
     }
     if (a.sent) [[likely]]
-      return static_cast<ssize_t>(bytes);
+      return static_cast<ssize_t>(iov_bytes(iov));
     if (a.sent.error().code != EAGAIN && a.sent.error().code != ENOBUFS)
       return std::unexpected(a.sent.error());
-    // The ring or the pool is full: what has left frees it.
-    e.ports().flush();
-    const Instant now = Clock::now();
-    e.poll(now);
-    if (nonblock) return fail(EAGAIN, "send");
-    if (signals.pending()) return fail(EINTR, "send");
-    if (!deadline) deadline = Deadline::after_ns(f.snd_timeout_ns.load(std::memory_order_relaxed));
-    if (deadline->passed(now)) return fail(EAGAIN, "send");
-    pin.pin(f);
-    guard.unlock();
-    ::sched_yield();
-    guard.lock();
+    if (const int error = wait_for_room(f, e, nonblock, deadline, signals, guard, pin); error != 0)
+      return fail(error, "send");
   }
+}
+
+/// All of send().
+[[gnu::noinline]] Result<ssize_t> send_any(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+  File& f = *h.file;
+  const Mode mode = f.mode.load(std::memory_order_acquire);
+  if (mode != Mode::kCarried && mode != Mode::kUndecided) return kernel_sendmsg(h, msg, flags);
+  if (msg.msg_name != nullptr)
+    if (const int error = address_error(static_cast<const sockaddr*>(msg.msg_name),
+                                        std::min<socklen_t>(msg.msg_namelen, kMaxName)))
+      return fail(error, "send");
+  const auto to = destination(f, msg);
+  if (!to || is_for_kernel(f, msg, flags, *to)) return kernel_sendmsg(h, msg, flags);
+  if (mode == Mode::kUndecided && !first_send(h, *to)) return kernel_sendmsg(h, msg, flags);
+  const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
+  if (iov_bytes(iov) > kMaxDatagram) return kernel_sendmsg(h, msg, flags);  // EMSGSIZE
+  if (!is_readable(iov)) return fail(EFAULT, "send");
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "send");  // closed by another thread
+  return send_carried(h, *engine, *to, msg, flags, bell);
 }
 
 // Apart: the short way shall pay nothing for the message header.

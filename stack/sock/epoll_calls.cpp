@@ -1,0 +1,152 @@
+// epoll_create(2), epoll_ctl(2), epoll_wait(2).
+#include <climits>
+#include <new>
+
+#include "core/user_memory.h"
+#include "stack/sock/blocking.h"
+#include "stack/sock/epoll.h"
+#include "stack/sock/multiplex.h"
+#include "stack/sock/multiplex_wait.h"
+
+namespace vireo::sock {
+namespace {
+
+/// A wait on one epoll.
+class EpollCall {
+ public:
+  EpollCall(Handle h, std::span<epoll_event> out) noexcept : h_(h), out_(out) {}
+  EpollCall(const EpollCall&) = delete;
+  EpollCall& operator=(const EpollCall&) = delete;
+
+  EngineSet engines;
+
+  /// Before anything is waited for. Errors: EBADF.
+  Result<void> begin() noexcept {
+    const LockGuard guard(h_->control);
+    if (!h_.is_alive()) return fail(EBADF, "epoll_wait");
+    pin_.pin(*h_.file);
+    refresh();
+    return {};
+  }
+  bool poll(Instant now, size_t& taken) noexcept {
+    if (engines.n != 1) return poll_all(engines, now);
+    return h_->epoll->poll_and_take(*engines.at[0], out_, now, taken);
+  }
+  bool pending() const noexcept { return is_doubtful_ || h_->epoll->pending(); }
+  int at_end() const noexcept { return 0; }
+  Result<int> harvest(Look look, Instant now) noexcept {
+    const LockGuard guard(h_->control);
+    auto n = h_->epoll->harvest(fd_, out_, look, now);
+    if (!n || *n != 0) return n;
+    if (!is_writable(out_.data())) [[unlikely]]
+      n = judge_place();
+    if (n && *n == 0) refresh();  // it goes on waiting
+    return n;
+  }
+  void begin_wait() noexcept { is_doubtful_ = !is_writable(out_.data()); }
+  SleepList& sleep_list() noexcept {
+    list_.at = fds_;
+    list_.n = 0;
+    if (hybrid_ >= 0) fds_[list_.n++] = {hybrid_, POLLIN, 0};
+    fds_[list_.n++] = {fd_, POLLIN, 0};  // ignored if negative
+    return list_;
+  }
+  bool arm(EventFd& event) noexcept { return !is_doubtful_ && h_->epoll->arm(sleeper_, event); }
+  void disarm() noexcept { h_->epoll->disarm(sleeper_); }
+  bool woken_by_kernel() const noexcept {
+    for (nfds_t i = 0; i < list_.n; ++i)
+      if (fds_[i].revents != 0) return true;
+    return false;
+  }
+  void end() noexcept { h_->epoll->pass_on(); }
+
+ private:
+  /// Nothing can be written where the program wants its events. As Linux: that matters once there
+  /// is one; but of an address that is no program's the kernel says so at once.
+  Result<int> judge_place() noexcept {
+    is_doubtful_ = false;
+    if (h_->epoll->is_ready(fd_)) return fail(EFAULT, "epoll_wait");
+    if (fd_ < 0) return 0;
+    const int n = kernel::epoll_now(fd_, out_.data(), static_cast<int>(out_.size()));
+    if (n < 0) return fail_errno("epoll_wait");
+    return n;
+  }
+  void refresh() noexcept {
+    engines.n = 0;
+    h_->epoll->collect_engines(engines);
+    hybrid_ = h_->epoll->hybrid_fd_if_any();
+    fd_ = Epoll::name_of(h_);  // another thread may have closed the number: it waits on
+  }
+
+  Handle h_;
+  std::span<epoll_event> out_;
+  FilePin pin_;
+  Epoll::Sleeper sleeper_;
+  bool is_doubtful_ = false;  ///< judge_place() is to be asked
+  int hybrid_ = -1;
+  int fd_ = -1;
+  SleepList list_;
+  pollfd fds_[2 + SleepList::kExtra];
+};
+
+}  // namespace
+
+Result<int> epoll_create(Stack& stack, int flags) {
+  const int fd = libc().epoll_create1(flags);
+  if (fd < 0) return fail_errno("epoll_create1");
+  if (!stack.is_owner()) return fd;
+  // No memory or no room in the table: the kernel's epoll serves what is the kernel's.
+  auto made = fd_table().allocate();
+  if (!made) return fd;
+  File& f = **made;
+  f.epoll = new (std::nothrow) Epoll(f);
+  if (f.epoll == nullptr) {
+    fd_table().free(f);
+    return fd;
+  }
+  f.stack = &stack;
+  f.flow = nullptr;
+  f.stats = &stack.counters().unlisted();
+  f.placeholder = false;
+  f.engine.store(nullptr, std::memory_order_relaxed);
+  f.mode.store(Mode::kKernel, std::memory_order_relaxed);
+  f.nonblock.store(false, std::memory_order_relaxed);
+  f.kind.store(FileKind::kEpoll, std::memory_order_release);
+  forget(fd);  // the number was closed behind our back
+  if (!fd_table().install(fd, f)) {
+    free_epoll(f);
+    fd_table().free(f);
+  }
+  return fd;
+}
+
+Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
+  if (op != EPOLL_CTL_DEL && !is_readable(event)) return fail(EFAULT, "epoll_ctl");
+  if (epoll->kind.load(std::memory_order_acquire) != FileKind::kEpoll || is_protected_fd(fd)) {
+    // The kernel says it in its own words.
+    if (is_protected_fd(fd)) fd = -1;
+    if (libc().epoll_ctl(epoll.fd, op, fd, const_cast<epoll_event*>(event)) != 0)
+      return fail_errno("epoll_ctl");
+    return {};
+  }
+  const LockGuard guard(epoll->control);
+  if (!epoll.is_alive()) return fail(EBADF, "epoll_ctl");
+  const Handle target = fd_table().find(fd);
+  if (!target) return epoll->epoll->ctl_raw(epoll.fd, op, fd, event);
+  return epoll->epoll->ctl(epoll.fd, op, target, op == EPOLL_CTL_DEL ? epoll_event{} : *event);
+}
+
+Result<int> epoll_wait(Handle epoll, std::span<epoll_event> events, const timespec* timeout,
+                       const sigset_t* mask) {
+  if (epoll->kind.load(std::memory_order_acquire) != FileKind::kEpoll)
+    return fail(EINVAL, "epoll_wait");
+  if (events.empty() || events.size() > INT_MAX / sizeof(epoll_event))
+    return fail(EINVAL, "epoll_wait");
+  EpollCall call(epoll, events);
+  if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
+  const auto n = wait_multiplexed(*epoll->stack, call, timeout, mask);
+  call.end();
+  return n;
+}
+
+}  // namespace vireo::sock

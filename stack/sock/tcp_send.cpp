@@ -1,0 +1,287 @@
+// Bytes to a carried TCP connection. The hot path: no allocation, no system call, one engine lock.
+// Order of checks as net/ipv4/tcp.c tcp_sendmsg_locked.
+#include <sched.h>
+#include <sys/uio.h>
+
+#include <cstring>
+
+#include "stack/sock/blocking.h"
+#include "stack/sock/calls.h"
+#include "stack/sock/fast_open.h"
+#include "stack/sock/iov.h"
+#include "stack/sock/options/values.h"
+#include "stack/sock/stack.h"
+#include "stack/sock/tcp_kernel.h"
+#include "stack/sock/tcp_socket.h"
+#include "stack/tcp/fast_path/nagle.h"
+
+namespace vireo::tcp_socket {
+namespace {
+
+using tcp::State;
+
+bool in_handshake(State s) { return s == State::kSynSent || s == State::kSynReceived; }
+
+Result<ssize_t> broken(File& f, int flags) noexcept {
+  const int error = take_error(f);
+  if (error != 0 && error != EPIPE) return fail(error, "send");
+  return fail(EPIPE, (flags & MSG_NOSIGNAL) != 0 ? "send" : kSigpipe);
+}
+
+/// Is what Linux would copy at once there, of which it takes all or nothing? append() looks again,
+/// and stops where the memory ends.
+bool is_next_readable(IovCursor from) noexcept {
+  size_t left = 32768;  // net/core/sock.c SKB_FRAG_PAGE_ORDER
+  while (left != 0 && !from.done()) {
+    const size_t n = std::min(from.piece().size(), left);
+    if (!is_readable(from.piece().data(), n)) return false;
+    from.advance(n);
+    left -= n;
+  }
+  return true;
+}
+
+/// Appends and sends. @return bytes taken.
+size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags) noexcept
+    VIREO_REQUIRES(e.lock()) {
+  const Instant now = Clock::now();
+  const bool more = (flags & MSG_MORE) != 0;
+  if ((flags & MSG_OOB) == 0) [[likely]]
+    return e.tcp().send(flow, iov, more, now);
+  const size_t n = tcp::append(flow.tcb, iov, more, now);
+  if (n == 0) return 0;
+  tcp::mark_urgent(flow.tcb);
+  e.tcp().progress(flow, now);
+  return n;
+}
+
+/// A call whose bytes could not all be queued at once.
+struct SendCall {
+  SendCall(Handle handle, Engine& engine, std::span<const iovec> vector, int its_flags,
+           size_t queued) noexcept
+      : h(handle), e(engine), iov(vector), flags(its_flags), from(vector), done(queued) {
+    from.advance(queued);
+  }
+
+  const Handle h;
+  Engine& e;
+  const std::span<const iovec> iov;
+  const int flags;
+  File& f = *h.file;
+  TcpFlow& flow = f.tcp_flow();
+  const bool nonblock = (flags & MSG_DONTWAIT) != 0 || f.nonblock.load(std::memory_order_relaxed);
+  const size_t want = iov_bytes(iov);
+  IovCursor from;
+  size_t done;
+  bool polled = false;
+  std::optional<Deadline> deadline;
+  const SignalMark signals;
+
+  void took(size_t n) noexcept {
+    done += n;
+    from.advance(n);
+  }
+  bool is_complete() const noexcept { return done == want; }
+  /// What is queued.
+  Result<ssize_t> end() const VIREO_NO_THREAD_ANALYSIS {
+    if (f.stack->settings().rx_poll_on_tx_tcp) [[unlikely]]
+      e.poll(Clock::now());
+    return static_cast<ssize_t>(done);
+  }
+};
+
+/// The flow has gone while the call waited: it goes on in the kernel, or another thread has
+/// disconnected the socket.
+[[gnu::cold, gnu::noinline]] Result<ssize_t> send_elsewhere(SendCall& c, EngineGuard& guard)
+    VIREO_NO_THREAD_ANALYSIS {
+  if (!is_kernels(c.f)) return fail(EPIPE, "send");
+  guard.unlock();
+  return send_to_kernel(c.h, c.from, c.done, c.flags);
+}
+
+/// Queues what there is room for: the vector as it stands the first time, its rest after a part was
+/// taken. @return bytes.
+size_t queue_some(SendCall& c) noexcept VIREO_NO_THREAD_ANALYSIS {
+  size_t n = 0;
+  if (c.done == 0) {
+    n = send_some(c.e, c.flow, c.iov, c.flags);
+  } else {
+    iovec rest[16];
+    n = send_some(c.e, c.flow, {rest, c.from.rest(rest)}, c.flags);
+  }
+  c.took(n);
+  return n;
+}
+
+/// The SYN goes with the first bytes. nullopt: the connection is there, go on.
+std::optional<Result<ssize_t>> send_with_syn(SendCall& c, FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  const size_t n = c.e.tcp().send_syn(c.flow, fast_connect(c.f, true), c.iov, Clock::now());
+  const auto opened = finish_connect(c.h, c.e, c.signals, true, c.nonblock, pin);
+  if (!opened) {
+    // What went with the SYN is sent, unless it is known that the connection failed.
+    const bool failed = c.f.flow != &c.flow || tcp::state(c.flow.tcb) == State::kClosed;
+    if (n != 0 && (!failed || opened.error().code == EINPROGRESS)) return static_cast<ssize_t>(n);
+    return std::unexpected(opened.error());
+  }
+  c.took(n);
+  if (c.is_complete()) return c.end();
+  return std::nullopt;
+}
+
+/// There is room, but no frame is to be had, and nobody says when one is. nullopt: go on.
+[[gnu::cold, gnu::noinline]] std::optional<Result<ssize_t>> yield_for_frame(
+    SendCall& c, EngineGuard& guard, FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  pin.pin(c.f);
+  guard.unlock();
+  ::sched_yield();
+  guard.lock();
+  if (c.f.flow != &c.flow) return send_elsewhere(c, guard);
+  const bool over = c.deadline && c.deadline->passed(Clock::now());
+  if (!over && !c.signals.pending()) return std::nullopt;
+  if (c.done != 0) return c.end();
+  return fail(over ? EAGAIN : EINTR, "send");
+}
+
+/// nullopt: there is room, or the connection has ended.
+std::optional<Result<ssize_t>> wait_for_room(SendCall& c, EngineGuard& guard,
+                                             FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  File& f = c.f;
+  TcpFlow& flow = c.flow;
+  const tcp::Tcb& t = flow.tcb;
+  pin.pin(f);
+  if (!c.deadline)
+    c.deadline = Deadline::after_ns(f.snd_timeout_ns.load(std::memory_order_relaxed));
+  const auto woken = wait_until(c.e, {c.h, *c.deadline}, c.signals, [&] {
+    if (in_handshake(tcp::state(t))) return f.flow != &flow;
+    return !tcp::can_send(t) || tcp::send_room(t) != 0 || f.flow != &flow;
+  });
+  if (f.flow != &flow) return send_elsewhere(c, guard);
+  if (!woken) {
+    if (c.done != 0) return c.end();
+    return std::unexpected(woken.error());
+  }
+  c.e.tcp().waited(flow);
+  return std::nullopt;
+}
+
+/// All of send(), of which `done` bytes are queued, the engine's lock held, which it lets go.
+[[gnu::noinline]] Result<ssize_t> send_any(Handle h, Engine& e, std::span<const iovec> iov,
+                                           int flags, size_t done) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  FilePin pin;
+  EngineGuard guard(e, std::adopt_lock);
+  if (!h.is_alive() || f.flow == nullptr) [[unlikely]] {
+    if (!h.is_alive()) return fail(EBADF, "send");
+    if (!is_kernels(f)) return broken(f, flags);
+    pin.pin(f);
+    guard.unlock();
+    return send_to_kernel(h, IovCursor(iov), 0, flags);
+  }
+  SendCall call(h, e, iov, flags, done);
+  const tcp::Tcb& t = call.flow.tcb;
+  for (;;) {
+    if (call.done != 0 && call.is_complete()) return call.end();
+    if ((tcp::can_send(t) || tcp::is_syn_deferred(t)) && !is_next_readable(call.from)) [[unlikely]]
+      return call.done != 0 ? call.end() : fail(EFAULT, "send");
+    if (tcp::can_send(t)) [[likely]] {
+      const size_t n = queue_some(call);
+      if (call.is_complete()) return call.end();
+      // A part of the vector, or TCP_NOTSENT_LOWAT and some of it has left meanwhile.
+      if (n != 0 && tcp::send_room(t) != 0) continue;
+      if (n == 0 && call.polled && !call.nonblock && tcp::send_room(t) != 0) [[unlikely]]
+        if (const auto end = yield_for_frame(call, guard, pin)) return *end;
+    } else if (!in_handshake(tcp::state(t))) {
+      return call.done != 0 ? call.end() : broken(f, flags);
+    } else if (tcp::is_syn_deferred(t)) {
+      if (const auto end = send_with_syn(call, pin)) return *end;
+      continue;
+    }
+    if (!call.polled) {
+      call.polled = true;
+      if (e.poll(Clock::now())) continue;
+    }
+    if (call.nonblock) return call.done != 0 ? call.end() : fail(EAGAIN, "send");
+    if (const auto end = wait_for_room(call, guard, pin)) return *end;
+  }
+}
+
+}  // namespace
+
+void push(Handle h) {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) return;
+  Engine& e = *engine;
+  const EngineGuard guard(e);
+  if (!h.is_alive() || f.flow == nullptr || f.tcp.options->tcp.cork != 0) return;
+  // Taking a cork off pushes (tcp(7)), whether it was on or not.
+  tcp::set_cork(f.tcp_flow().tcb, false, Clock::now());
+  e.tcp().progress(f.tcp_flow(), Clock::now());
+}
+
+Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  Engine* const engine = f.engine.load(std::memory_order_acquire);
+  if (engine == nullptr) [[unlikely]]
+    return fail(EBADF, "send");  // closed by another thread
+  Engine& e = *engine;
+  size_t done = 0;
+  e.take_lock();  // and no acquire(): the answer first
+  if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
+      !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
+    // Where a lone segment may leave or a held one grow, so may data: tcp::can_send().
+    TcpFlow& flow = f.tcp_flow();
+    if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp().append_nagled(flow, iov[0])) {
+      e.unlock();
+      sock::t_nagled = &f;
+      return static_cast<ssize_t>(iov[0].iov_len);
+    }
+    const Instant now = Clock::now();
+    bool is_sent = e.tcp().send_single(flow, iov[0], now);
+    if (!is_sent) {
+      e.finish_deferred();
+      is_sent = flow.tcb.nodelay && e.tcp().send_nodelay(flow, iov[0], now);
+      if (!is_sent && tcp::can_send(flow.tcb)) {
+        done = e.tcp().queue(flow, iov, false, now);
+        is_sent = done != 0 && done == iov[0].iov_len;
+      }
+    }
+    if (is_sent) [[likely]] {
+      e.unlock();
+      return static_cast<ssize_t>(iov[0].iov_len);
+    }
+  } else {
+    e.finish_deferred();
+  }
+  return send_any(h, e, iov, flags, done);
+}
+
+}  // namespace vireo::tcp_socket
+
+namespace vireo {
+
+[[gnu::hot]] bool sock::send_nagled(Handle h, const void* data, size_t n,
+                                    int flags) noexcept VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  Engine* const e = f.engine.load(std::memory_order_acquire);
+  t_nagled = nullptr;
+  if (e == nullptr || (flags & ~tcp_socket::kPlainFlags) != 0) [[unlikely]]
+    return false;
+  e->take_lock();
+  bool is_held = false;
+  // Even the description that the thread remembers may be another by now.
+  if (h.is_alive() && f.is_tcp() && f.is_carried() && f.flow != nullptr) [[likely]] {
+    tcp::Tcb& t = f.tcp_flow().tcb;
+    is_held = !t.autocork && tcp::fits_nagled(t, n) && is_readable(data, n);
+    if (is_held) [[likely]] {
+      tcp::append_nagled(t, data, n);
+      t_nagled = &f;
+      if (tcp::is_nearly_full(t, n)) [[unlikely]]
+        e->tcp().expect_segment(f.tcp_flow());
+    }
+  }
+  e->unlock();
+  return is_held;
+}
+
+}  // namespace vireo
