@@ -1,6 +1,7 @@
 // Receiving: sequence checks, RFC 5961, PAWS, reassembly, SACK, acknowledgement policy, windows.
 #include <cerrno>
 
+#include "stack/tcp/delayed_ack.h"
 #include "tests/unit/tcp/peer.h"
 
 namespace vireo::tcp {
