@@ -165,9 +165,4 @@ namespace {
 
 }  // namespace detail
 
-const char* kernel_name() noexcept {
-  if (detail::sum_large == sum_avx512) return "avx512";
-  return detail::sum_large == sum_avx2 ? "avx2" : "portable";
-}
-
 }  // namespace vireo::checksum

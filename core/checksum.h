@@ -231,7 +231,4 @@ inline Sum pseudo(const IpAddr& src, const IpAddr& dst, IpProto proto, uint32_t 
   return pseudo_v6(src.bytes().data(), dst.bytes().data(), proto, l4_bytes);
 }
 
-/// Which vectors large sums use: "avx512", "avx2" or "portable".
-const char* kernel_name() noexcept;
-
 }  // namespace vireo::checksum
