@@ -13,26 +13,8 @@
 
 namespace vireo {
 
-struct KernelDefaults {
-  /// Buffer sizes in bytes: the least, that of a new socket, and the most it grows to by itself.
-  struct BufferSizes {
-    int least;
-    int initial;
-    int most;
-  };
-  struct PortRange {
-    uint16_t first;
-    uint16_t last;
-  };
-
-  BufferSizes tcp_rmem{4096, 131'072, 6'291'456};
-  BufferSizes tcp_wmem{4096, 16'384, 4'194'304};
-  int rmem_default = 212'992;  ///< SO_RCVBUF of a UDP socket
-  int rmem_max = 212'992;      ///< most that SO_RCVBUF may ask for (the kernel doubles it)
-  int wmem_default = 212'992;
-  int wmem_max = 212'992;
-  int somaxconn = 4096;
-
+/// Of TCP (tcp(7), Documentation/networking/ip-sysctl).
+struct TcpDefaults {
   std::string tcp_congestion_control = "cubic";
   Duration tcp_keepalive_time = Duration::s(7200);
   Duration tcp_keepalive_intvl = Duration::s(75);
@@ -59,6 +41,27 @@ struct KernelDefaults {
   /// listener
   int tcp_fastopen = 1;
   Duration tcp_fastopen_blackhole{};  ///< tcp_fastopen_blackhole_timeout_sec
+};
+
+struct KernelDefaults : TcpDefaults {
+  /// Buffer sizes in bytes: the least, that of a new socket, and the most it grows to by itself.
+  struct BufferSizes {
+    int least;
+    int initial;
+    int most;
+  };
+  struct PortRange {
+    uint16_t first;
+    uint16_t last;
+  };
+
+  BufferSizes tcp_rmem{4096, 131'072, 6'291'456};
+  BufferSizes tcp_wmem{4096, 16'384, 4'194'304};
+  int rmem_default = 212'992;  ///< SO_RCVBUF of a UDP socket
+  int rmem_max = 212'992;      ///< most that SO_RCVBUF may ask for (the kernel doubles it)
+  int wmem_default = 212'992;
+  int wmem_max = 212'992;
+  int somaxconn = 4096;
   PortRange ip_local_port_range{32'768, 60'999};
 
   /// Reads the files under `root`, which is /proc/sys but in tests.

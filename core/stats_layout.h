@@ -71,16 +71,24 @@ struct ClosedStats : SocketCounters {
   Counter sockets;
 };
 
-struct EngineStats {
+/// Turns of an engine, and what came and left in them.
+struct PacketStats {
   Counter polls, empty_polls, rx_packets, rx_bytes, tx_packets, tx_bytes;
   Counter rx_unknown_flow, rx_bad_checksum, rx_malformed, tx_ring_full, pool_empty;
   Counter helper_polls, sleeps;
+};
+
+/// Flows of an engine, and how what they sent was sent.
+struct FlowStats {
   Counter active_opens;  ///< connections that the program began (RFC 4022, tcpActiveOpens)
   Counter accepted, udp_flows, time_waits;
   Counter corks;             ///< times that small writes waited for company
   Counter shared_doorbells;  ///< frames that left by the doorbell of a later one
   Counter leased_ports;      ///< connections whose local port was another's before
   Counter pool_free, pool_size, resets_sent, retransmits;
+};
+
+struct EngineStats : PacketStats, FlowStats {
   // As the devices counted them (dev/device.h, QueueLosses), looked up once a second.
   Counter rx_lost_ring_full, rx_lost_no_frame, rx_starved, rx_refused, tx_refused, queue_restarts;
   Counter listen_overflows, syn_cookies_sent, syn_cookies_received, syn_cookies_failed;

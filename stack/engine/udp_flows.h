@@ -26,12 +26,14 @@ class UdpFlows {
   void close_all() {
     flows_.for_each([&](UdpFlow& u) { close(u); });
   }
+  /// SO_BINDTODEVICE anew: as PassiveOpen::hear_by().
+  Carried<void> hear_by(UdpFlow& u, IfIndex device);
+
+  // ---- groups (udp_membership.cpp)
   /// Further local keys for a flow: a multicast group.
   Carried<void> join(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
   /// `ifindex`: as it was joined by. Other memberships of the same group stay.
   void leave(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
-  /// SO_BINDTODEVICE anew: as PassiveOpen::hear_by().
-  Carried<void> hear_by(UdpFlow& u, IfIndex device);
 
   // ---- send (udp_send.cpp; with plain headers: fast_path/send_plain.h)
   /// Sends one datagram from `src` by `route`. Errors: EMSGSIZE above the path MTU, EAGAIN ring

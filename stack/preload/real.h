@@ -15,19 +15,11 @@
 
 namespace vireo::preload {
 
-/// Beyond sock/libc.h.
-struct Real {
-  decltype(&::sigaction) sigaction = nullptr;
-  decltype(&::pthread_sigmask) pthread_sigmask = nullptr;
-  int (*close_range)(unsigned, unsigned, int) = nullptr;
-  decltype(&::splice) splice = nullptr;
-  decltype(&::preadv2) preadv2 = nullptr;
-  decltype(&::pwritev2) pwritev2 = nullptr;
-  int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*) = nullptr;
+/// A process: its image, its identity, its threads' end.
+struct RealProcess {
   void (*exit_now)(int) = nullptr;  ///< _exit
   void (*pthread_exit)(void*) = nullptr;
   void (*thrd_exit)(int) = nullptr;
-  decltype(&::pthread_setcanceltype) pthread_setcanceltype = nullptr;
   pid_t (*vfork)() = nullptr;
   int (*clone)(int (*)(void*), void*, int, void*, ...) = nullptr;
   int (*setns)(int, int) = nullptr;
@@ -37,8 +29,6 @@ struct Real {
   int (*setreuid)(uid_t, uid_t) = nullptr;
   int (*setresuid)(uid_t, uid_t, uid_t) = nullptr;
   int (*setfsuid)(uid_t) = nullptr;
-  int (*fclose)(FILE*) = nullptr;
-  decltype(&::fdopen) fdopen = nullptr;
   decltype(&::execve) execve = nullptr;
   decltype(&::execvp) execvp = nullptr;
   decltype(&::execvpe) execvpe = nullptr;
@@ -46,6 +36,20 @@ struct Real {
   int (*execveat)(int, const char*, char* const*, char* const*, int) = nullptr;
   decltype(&::posix_spawn) posix_spawn = nullptr;
   decltype(&::posix_spawnp) posix_spawnp = nullptr;
+};
+
+/// libc's functions beyond sock/libc.h.
+struct Real : RealProcess {
+  decltype(&::sigaction) sigaction = nullptr;
+  decltype(&::pthread_sigmask) pthread_sigmask = nullptr;
+  int (*close_range)(unsigned, unsigned, int) = nullptr;
+  decltype(&::splice) splice = nullptr;
+  decltype(&::preadv2) preadv2 = nullptr;
+  decltype(&::pwritev2) pwritev2 = nullptr;
+  int (*epoll_pwait2)(int, epoll_event*, int, const timespec*, const sigset_t*) = nullptr;
+  decltype(&::pthread_setcanceltype) pthread_setcanceltype = nullptr;
+  int (*fclose)(FILE*) = nullptr;
+  decltype(&::fdopen) fdopen = nullptr;
   // liburing's, where the program has it
   int (*io_uring_setup)(unsigned, void*) = nullptr;
   int (*io_uring_queue_init)(unsigned, void*, unsigned) = nullptr;

@@ -130,7 +130,8 @@ enum class EcnMode : uint8_t {
 };
 
 /// Settings of one connection, in force from open; those with a setter may change later.
-struct Config {
+/// Of what a connection is made with, what is asked with each segment.
+struct SegmentConfig {
   uint64_t max_pacing_rate = UINT64_MAX;  ///< payload bytes a second (SO_MAX_PACING_RATE)
   uint32_t rcv_buf = 131072;              ///< payload bytes we are ready to hold
   uint32_t snd_buf = 131072;  ///< payload bytes append() accepts before it is acknowledged
@@ -153,6 +154,10 @@ struct Config {
   bool keepalive : 1 = false;
   bool oob_inline : 1 = false;  ///< SO_OOBINLINE: the urgent byte is read in its place
   MtuProbing mtu_probing : 2 = MtuProbing::kOff;
+
+  bool operator==(const SegmentConfig&) const = default;
+};
+struct Config : SegmentConfig {
   Micros rto_min = Duration::ms(200);
   Micros rto_max = Duration::s(120);
   Micros rto_initial = Duration::s(1);
@@ -330,23 +335,29 @@ void set_oob_inline(Tcb& t, bool on);
 bool is_quick(const Tcb& t);
 
 /// Plain-data picture of a connection, for getsockopt(TCP_INFO), counters and handing over.
-struct Info {
-  State state;
-  uint8_t snd_wscale, rcv_wscale;
-  bool timestamps, sack, wscale, ecn, ecn_seen, syn_data;
-  /// unacked, snd_cwnd, snd_ssthresh: segments, as TCP_INFO has them; rcv_space and windows: bytes
-  uint32_t snd_mss, rcv_mss, unacked, retransmits, total_retrans, snd_cwnd, snd_ssthresh, rcv_space,
-      snd_wnd, rcv_wnd;
+/// Sums since the connection was opened.
+struct InfoSums {
+  uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
+  uint32_t segs_out, segs_in, data_segs_out, data_segs_in, reord_seen, rcv_ooopack, dsack_dups;
+  uint32_t retransmits, total_retrans, tlp_probes, undos;
+};
+/// What is known of the path.
+struct InfoPath {
   Duration rto, srtt, rttvar, min_rtt, rcv_rtt;
   uint64_t pacing_rate;      ///< what the window lets leave in a second, within max_pacing_rate
   uint64_t max_pacing_rate;  ///< UINT64_MAX: no bound
   uint64_t delivery_rate;    ///< bytes a second
   bool delivery_rate_app_limited;
+};
+struct Info : InfoSums, InfoPath {
+  State state;
+  uint8_t snd_wscale, rcv_wscale;
+  bool timestamps, sack, wscale, ecn, ecn_seen, syn_data;
+  /// unacked, snd_cwnd, snd_ssthresh: segments, as TCP_INFO has them; rcv_space and windows: bytes
+  uint32_t snd_mss, rcv_mss, unacked, snd_cwnd, snd_ssthresh, rcv_space, snd_wnd, rcv_wnd;
   uint32_t cwnd, ssthresh;  ///< bytes
-  uint64_t bytes_acked, bytes_received, bytes_sent, bytes_retrans;
-  uint32_t segs_out, segs_in, data_segs_out, data_segs_in, reord_seen, rcv_ooopack, dsack_dups;
   // Segments by what is believed of them, and what recovery has learned.
-  uint32_t sacked, lost, retrans, reordering, reo_wnd_quarters, tlp_probes, undos;
+  uint32_t sacked, lost, retrans, reordering, reo_wnd_quarters;
   uint32_t notsent_bytes;
   Instant last_data_sent, last_data_recv, last_ack_recv;
 };

@@ -45,7 +45,7 @@ struct Flying {
 struct Host {
   explicit Host(std::vector<std::byte>& memory) : pool(memory, kFrameBytes) {}
   PacketPool pool;
-  Config config{.oob_inline = true};  // every byte in its place
+  Config config{{.oob_inline = true}};  // every byte in its place
   Tcb t;
   Watch watch;
   Seq32 iss;

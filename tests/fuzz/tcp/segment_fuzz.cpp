@@ -505,7 +505,7 @@ class Run {
   Bytes in_;
   std::vector<std::byte> memory_;
   PacketPool pool_{memory_, kFrameBytes};
-  Config config_{.oob_inline = true};  // every byte in its place
+  Config config_{{.oob_inline = true}};  // every byte in its place
   Tcb t_;
   Watch watch_;
   Seq32 iss_, irs_;
