@@ -1,14 +1,14 @@
 // Who the program is to the kernel: the user and the network namespace, which a socket has from
-// whoever makes it. Those of before are lent to nobody after a change (stack/sock/spare_shadows.h),
-// and another namespace is the kernel's (stack/sock/net_namespace.h). The same by syscall(2):
-// calls_syscall.cpp.
+// whoever makes it. After a change, no kernel socket of before is lent
+// (stack/sock/shadow_reserve.h), and another namespace is the kernel's
+// (stack/sock/net_namespace.h). The same by syscall(2): calls_syscall.cpp.
 #include <sched.h>
 #include <sys/fsuid.h>
 #include <unistd.h>
 
 #include "stack/preload/real.h"
 #include "stack/sock/net_namespace.h"
-#include "stack/sock/spare_shadows.h"
+#include "stack/sock/shadow_reserve.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
 using namespace vireo::preload;  // NOLINT
@@ -34,19 +34,19 @@ VIREO_EXPORT int unshare(int flags) noexcept {
 }
 
 VIREO_EXPORT int setuid(uid_t user) noexcept {
-  return then(real().setuid(user), SpareShadows::user_changed);
+  return then(real().setuid(user), ShadowReserve::user_changed);
 }
 VIREO_EXPORT int seteuid(uid_t user) noexcept {
-  return then(real().seteuid(user), SpareShadows::user_changed);
+  return then(real().seteuid(user), ShadowReserve::user_changed);
 }
 VIREO_EXPORT int setreuid(uid_t user, uid_t effective) noexcept {
-  return then(real().setreuid(user, effective), SpareShadows::user_changed);
+  return then(real().setreuid(user, effective), ShadowReserve::user_changed);
 }
 VIREO_EXPORT int setresuid(uid_t user, uid_t effective, uid_t kept) noexcept {
-  return then(real().setresuid(user, effective, kept), SpareShadows::user_changed);
+  return then(real().setresuid(user, effective, kept), ShadowReserve::user_changed);
 }
 VIREO_EXPORT int setfsuid(uid_t user) noexcept {
-  return then(real().setfsuid(user), SpareShadows::users_differ);  // this thread's
+  return then(real().setfsuid(user), ShadowReserve::users_differ);  // this thread's
 }
 
 }  // extern "C"

@@ -35,7 +35,7 @@
 #include "stack/sock/multiplex.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/owner.h"
-#include "stack/sock/spare_shadows.h"
+#include "stack/sock/shadow_reserve.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
 using namespace vireo::preload;  // NOLINT
@@ -69,8 +69,8 @@ long call_kernel(long number, long a, long b, long c, long d, long e, long f) no
 #else
 #error "syscall(2) is not written for this processor"
 #endif
-  constexpr long kMostErrors = 4095;
-  if (r < 0 && r >= -kMostErrors) {
+  constexpr long kMaxErrno = 4095;
+  if (r < 0 && r >= -kMaxErrno) {
     errno = static_cast<int>(-r);
     return -1;
   }
@@ -427,7 +427,7 @@ VIREO_EXPORT long syscall(long number, ...) noexcept {
   const long r = may_leave ? net_namespace::leave_by(make) : make();
   if (number == SYS_setuid || number == SYS_setreuid || number == SYS_setresuid ||
       number == SYS_setfsuid)
-    SpareShadows::users_differ();  // the kernel's calls are of a thread
+    ShadowReserve::users_differ();  // the kernel's calls are of a thread
   return number == SYS_io_uring_setup ? note_ring(r) : r;
 }
 

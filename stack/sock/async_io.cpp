@@ -1,3 +1,4 @@
+// The watchers of sockets with O_ASYNC, and the signals that they send.
 #include "stack/sock/async_io.h"
 
 #include <sys/syscall.h>

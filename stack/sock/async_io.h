@@ -1,6 +1,6 @@
-// O_ASYNC (fcntl(2), socket(7)): a signal when something may be read or written. The kernel signals
-// for its side of a socket; for ours a watcher does, which a socket has from the F_SETFL that asks
-// for it to its end. Others pay nothing.
+// O_ASYNC (fcntl(2), socket(7)): a signal when a socket may be read or written. The kernel signals
+// for its side of a socket. For our side a watcher does: F_SETFL with O_ASYNC makes it, and it
+// lives as long as the socket. Sockets without O_ASYNC pay nothing.
 // Owner: process. Thread: any. Source: Linux fs/fcntl.c send_sigio_to_task.
 #pragma once
 

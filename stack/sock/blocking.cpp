@@ -1,3 +1,4 @@
+// wait_until(): polls, then sleeps, until a call's condition holds.
 #include "stack/sock/blocking.h"
 
 #include <sched.h>
@@ -162,7 +163,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       return finish(fail(EAGAIN, "timeout"));
     }
     ++polls;
-    const bool tried = polls > SpinPlaces::kLeastPolls;
+    const bool tried = polls > SpinPlaces::kMinPolls;
     const bool shared = tried && places.is_shared(now);
     const bool contended = shared && places.is_contended(now);
     const bool needs_place = contended || polls > kFreePolls;

@@ -1,6 +1,6 @@
-// Waiting inside a call: spin as VMA_RX_POLL says, then sleep until the device, the kernel's
-// socket, another thread's poll or a signal wakes us. Owner: the calling thread's stack. Thread:
-// each its own.
+// How a call waits: it polls for as long as VMA_RX_POLL says, then sleeps until the device, the
+// kernel's socket, another thread's poll or a signal wakes it.
+// Owner: the calling thread's stack. Thread: its own.
 #pragma once
 
 #include <poll.h>

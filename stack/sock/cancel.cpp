@@ -1,3 +1,4 @@
+// Cancellation of a wait: it ends early, and the thread ends where nothing is held.
 #include "stack/sock/cancel.h"
 
 #include <pthread.h>

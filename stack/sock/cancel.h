@@ -1,8 +1,8 @@
-// pthread_cancel(3) and our waits. A call that waits is a cancellation point, as its namesake of
-// libc is (pthreads(7)); but libc would unwind our frames with what they hold: locks, a place to
-// spin, a reference to a File. So a wait that is cancelled only ends early, as by a signal; all is
-// given back on the way out; and at the boundary, where nothing is held, the thread ends. Within a
-// call of ours libc's own cancellation points are used in run_cancelable() alone.
+// pthread_cancel(3) and the waits of our calls. A call that waits is a cancellation point, as in
+// libc (pthreads(7)). But libc would unwind our frames, which hold locks, a place to spin, a
+// reference to a File. So cancellation only ends a wait early, as a signal does; the call gives all
+// back on its way out, and the thread ends at the boundary, where nothing is held. libc's own
+// cancellation points are used in run_cancelable() alone.
 // Owner: none. Thread: each its own.
 #pragma once
 

@@ -40,7 +40,8 @@ Refusal refusal_of(Forced forced, const char* by) noexcept {
 }
 
 void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote) {
-  // Odd while it changes: see stats_layout.h. The spare slot (generation 0) is nobody's to read.
+  // Odd while it changes: see stats_layout.h. The slot of those without one (generation 0) is
+  // nobody's to read.
   const uint32_t g = s.generation.load(std::memory_order_relaxed);
   if (g == 0) return;
   s.generation.store(g + 1, std::memory_order_relaxed);

@@ -1,3 +1,4 @@
+// Counters in shared memory: slots for sockets, sums of closed ones, decisions.
 #include "stack/sock/counters.h"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// The array of Files and the numbers under which they are found.
 #include "stack/sock/fd_table.h"
 
 #include <sys/mman.h>

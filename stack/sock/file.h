@@ -104,7 +104,7 @@ struct alignas(64) File {
   /// locks; acquire/release with fd_table.cpp.
   std::atomic<uint32_t> generation{0};
   /// Of a free File: the next one's (FdTable). Of an open one: that of the kernel's socket beneath
-  /// in SpareShadows, which has lent it and has a second number for it; 0: it has not.
+  /// in ShadowReserve, which has lent it and has a second number for it; 0: it has not.
   std::atomic<uint32_t> place{0};
   /// Descriptors and sleeping calls. Changed by any thread while it holds one.
   std::atomic<uint32_t> refs{0};
@@ -127,8 +127,8 @@ struct alignas(64) File {
   std::atomic<bool> kernel_hint{false};
   std::atomic<uint8_t> domain{0};  ///< AF_INET, AF_INET6
   /// The kernel's socket beneath is as socket(2) made it, but for O_NONBLOCK and, with kNoDelay,
-  /// TCP_NODELAY, and has this number alone in the program: the SpareShadows::age() it was made in,
-  /// else 0. Whoever does to it what the kernel remembers says so (touch()).
+  /// TCP_NODELAY, and has this number alone in the program: the ShadowReserve::age() it was made
+  /// in, else 0. Whoever does to it what the kernel remembers says so (touch()).
   std::atomic<uint8_t> made_in{0};
   static constexpr uint8_t kNoDelay = 0x80;
   LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, reused by the next life
@@ -157,7 +157,7 @@ struct alignas(64) File {
   Listener& listener() const { return *static_cast<Listener*>(flow); }
 
  private:
-  void end_loan() noexcept;  // spare_shadows.cpp
+  void end_loan() noexcept;  // shadow_reserve.cpp
 };
 
 static_assert(sizeof(File) == 128);  // of the 1 KiB that an idle connection may take

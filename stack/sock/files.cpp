@@ -121,13 +121,13 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   const bool tcp = inet && kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
   const bool udp = inet && kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
   int fd = -1;
-  SpareShadows& spares = stack.spare_shadows();
+  ShadowReserve& reserve = stack.shadow_reserve();
   const bool ours = stack.is_owner();
   // A ring's calls would come by what the kernel is told of late.
-  const uint8_t age = tcp && ours && !has_ring() ? spares.age() : 0;
-  SpareShadows::Loan loan;
+  const uint8_t age = tcp && ours && !has_ring() ? reserve.age() : 0;
+  ShadowReserve::Loan loan;
   if (age != 0)
-    loan = spares.lend(age, domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
+    loan = reserve.lend(age, domain, (type & SOCK_NONBLOCK) != 0, (type & SOCK_CLOEXEC) != 0);
   fd = loan.number;
   if (fd < 0) fd = libc().socket(domain, type, protocol);
   if (fd < 0 && errno == EMFILE && give_up_leases(stack, 0))
@@ -137,14 +137,14 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   // No memory or no room in the table: the kernel's socket is as good as before.
   auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
   if (!f) {
-    if (loan.place != 0) spares.end_loan(age, loan);
+    if (loan.place != 0) reserve.end_loan(age, loan);
     return fd;
   }
   init_options(**f);
   if (net_namespace::has_anyone_left() && !net_namespace::is_of_home(fd)) [[unlikely]]
     (*f)->forced.why = Carriage::kNamespace;
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
-  if (age != 0) spares.set_pristine(**f, age, loan);
+  if (age != 0) reserve.set_pristine(**f, age, loan);
   forget(fd);  // the number was closed behind our back
   if (!fd_table().install(fd, **f)) {
     (*f)->touch();
@@ -172,7 +172,7 @@ bool in_owner(Handle h) { return h->stack->is_owner(); }
 /// Only where it was a carried connection's: any other may have been given away (SCM_RIGHTS).
 int close_shadow(Handle h) {
   if (h->is_pristine() && h->is_carried() && h->tcp.port == PortOrigin::kLeased &&
-      h->refs.load(std::memory_order_relaxed) == 1 && h->stack->spare_shadows().put(h))
+      h->refs.load(std::memory_order_relaxed) == 1 && h->stack->shadow_reserve().put(h))
     return 0;
   return kernel::close(h.fd);
 }

@@ -55,7 +55,7 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
     e.acquire();
     if (is_ours) e.doorbells().release_held(Clock::now());
   });
-  spare_shadows_.fork_prepare();  // an engine's holder may touch a File
+  shadow_reserve_.fork_prepare();  // an engine's holder may touch a File
   if (g_forking++ == 0) {
     fd_table().lock().lock();
     tcp::SharedConfig::lock().lock();
@@ -84,7 +84,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   }
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.unlock(); });
   life_lock_.unlock();
-  spare_shadows_.fork_parent();
+  shadow_reserve_.fork_parent();
 }
 
 void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
@@ -99,7 +99,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   host_filter_.fork_child();
   rules_.fork_child();
   life_lock_.reset_after_fork();
-  spare_shadows_.fork_child();
+  shadow_reserve_.fork_child();
   if (--g_forking == 0) {
     fd_table().show_to_child(false);
     tcp::SharedConfig::lock().reset_after_fork();
@@ -200,15 +200,15 @@ void Stack::drain_orphans() {
   // the longer.
   constexpr Duration kPeerCloses = Duration::ms(50);
   constexpr Duration kQuiet = Duration::ms(1);
-  constexpr uint64_t kLeastTaken = 536;  // the least segment that who reads has room for, RFC 9293
-  constexpr int kMostTimes = 12;         // of the patience, whatever peers take
+  constexpr uint64_t kMinTaken = 536;  // the least segment that who reads has room for, RFC 9293
+  constexpr int kMaxTimes = 12;        // of the patience, whatever peers take
   constexpr timespec kNap{0, 100'000};
   const Duration patience = parts_.settings.exit_linger;
   const Instant start = Clock::now();
   Instant last_frame = start;
   Instant last_taken = start;
   Instant settled = start;
-  uint64_t least_owed = UINT64_MAX - kLeastTaken;
+  uint64_t least_owed = UINT64_MAX - kMinTaken;
   for (;;) {
     Instant now;
     bool has_orphans = false;
@@ -221,13 +221,13 @@ void Stack::drain_orphans() {
       owed += e.tcp().orphans_owe();
     });
     // A byte that answers a probe of a closed window is no sign that somebody reads.
-    if (owed + kLeastTaken <= least_owed || owed == 0) {
+    if (owed + kMinTaken <= least_owed || owed == 0) {
       last_taken = now;
       least_owed = owed;
     }
     if (owed != 0) {
       settled = now;
-      if (now - last_taken >= patience || now - start >= patience * kMostTimes) break;
+      if (now - last_taken >= patience || now - start >= patience * kMaxTimes) break;
     } else {
       const Duration quiet =
           has_orphans ? kPeerCloses : std::clamp(settled - start, kQuiet, kPeerCloses);

@@ -1,7 +1,6 @@
-// A socket of ours becomes the kernel's, for another process is to have it too: passed by
-// SCM_RIGHTS (unix(7)), or inherited by the child of a fork or the next program; or libc's streams
-// are to use it. A connection goes on in a kernel socket (repair.h), which takes over all numbers
-// of the File.
+// A socket of ours becomes the kernel's, because another process is to have it too (SCM_RIGHTS, a
+// child of fork, the next program), or because libc's streams are to use it. A connection goes on
+// in a kernel socket (repair.h), which takes over all numbers of the File.
 #include "stack/sock/hand_over.h"
 
 #include <linux/inet_diag.h>
@@ -67,13 +66,13 @@ bool is_kernels(const FlowKey& k, IfIndex by) {
     inet_diag_msg said;
     char rest[1024];
   } answer{};
-  constexpr long kLeast = sizeof answer.head + sizeof answer.said;
+  constexpr long kMinBytes = sizeof answer.head + sizeof answer.said;
   if (!fd || ::syscall(SYS_write, fd.get(), &m, sizeof m) < 0) return true;
   const long n = ::syscall(SYS_read, fd.get(), &answer, sizeof answer);
   if (n < static_cast<long>(sizeof answer.head)) return true;
   if (answer.head.nlmsg_type == NLMSG_ERROR) return false;
   // Where there is none it tells of the listener that the next one would go to.
-  return n < kLeast || answer.said.id.idiag_dport == m.ask.id.idiag_dport;
+  return n < kMinBytes || answer.said.id.idiag_dport == m.ask.id.idiag_dport;
 }
 
 Result<void> hand_over_tcp(File& f) {

@@ -1,5 +1,5 @@
-// A carried connection goes on in the kernel, with all that it has queued. The calls for it are in
-// calls.h. Owner: none (functions).
+// Handing a carried connection over to the kernel, with all that it has queued. The calls that ask
+// for it are in calls.h. Owner: none (functions).
 #pragma once
 
 #include "core/carriage.h"

@@ -1,6 +1,6 @@
-// The kernel's calls, as pointers to libc's own functions. The socket layer never calls a libc
-// name that the preload layer interposes: it would come back to us. Preload fills the table by
-// dlsym(RTLD_NEXT), tests with the plain functions.
+// libc's own functions, as pointers. The socket layer calls no libc name that the preload layer
+// interposes: that would call us again. Preload fills the table by dlsym(RTLD_NEXT), tests with the
+// plain functions.
 // Owner: process. Thread: written once before any call, then constant.
 #pragma once
 

@@ -1,6 +1,7 @@
-// Listening sockets: our queue first, the kernel's (loopback, interfaces that are not carried) when
-// its socket has something. The kernel's listener is made non-blocking, so that a thread that was
-// told of a connection another thread took does not hang in it.
+// A listening socket looks into our queue first, and into the kernel's (loopback, interfaces that
+// are not carried) when its socket has something. The kernel's listener is made non-blocking: a
+// thread is told of a connection, another thread takes it, and the first must not hang in
+// accept(2).
 #include "stack/sock/listener.h"
 
 #include "stack/sock/blocking.h"

@@ -1,5 +1,5 @@
-// A listening socket: ours and the kernel's at a time. Owner: none (functions). Thread: any; locks
-// are named at each.
+// A listening socket. Vireo's listener and the kernel's listen at the same time.
+// Owner: none (functions). Thread: any; locks are named at each.
 #pragma once
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// Starts the companion and shares the will with it.
 #include "stack/sock/mourner.h"
 
 #include <dlfcn.h>

@@ -1,14 +1,14 @@
-// When a program is killed, the kernel closes its own connections with FIN or RST. It does not know
-// ours: a peer that sends gets a reset, for its segments fall to the kernel, but one that only
-// waits would wait for ever. So a process with carried TCP connections has a small companion,
-// vireo-mourner, that sleeps until the process is gone, reads which connections were open
-// (core/last_will.h), and makes the kernel reset them.
+// A companion process that resets the carried connections of a program that is killed. The kernel
+// closes its own connections with FIN or RST, but it does not know ours. A peer that sends gets a
+// reset, for its segments reach the kernel; a peer that only waits would wait for ever. So a
+// process with carried TCP connections starts vireo-mourner, which sleeps until the process is
+// gone, reads which connections were open (core/last_will.h), and makes the kernel reset them.
 //
-// The companion holds nothing of the program: it has another address space and session, the root
-// directory, and no descriptor but its own four. It is no child of ours (its parent ended at once),
-// takes no signal but SIGKILL, and ends by itself. It learns of our end by a pipe whose other end
-// only we have; unlike a pidfd that tells of exec(3) too, and every kernel has it. Beyond its
-// reach: whatever kills it as well (the end of a PID namespace, a whole control group).
+// The companion has an address space and a session of its own, the root directory, and four
+// descriptors. It is no child of the program (its parent has ended), takes no signal but SIGKILL,
+// and ends by itself. It learns of the program's end by a pipe whose other end only the program
+// has; unlike a pidfd, that tells of exec(3) too, and every kernel has it. It cannot help if it is
+// killed with the program (the end of a PID namespace, of a whole control group).
 //
 // Owner: Stack. Thread: create() and destruction as the Stack; start() any.
 #pragma once

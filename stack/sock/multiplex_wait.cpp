@@ -1,3 +1,4 @@
+// What waits of poll, select and epoll_wait share: deadlines, sleep, one engine's poll.
 #include "stack/sock/multiplex_wait.h"
 
 #include "stack/sock/cancel.h"

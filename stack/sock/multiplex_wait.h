@@ -177,7 +177,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     if (taken != 0) [[unlikely]]
       return tell(call.engines, static_cast<int>(taken));
     const bool expired = now >= *deadline;
-    const bool shared = polls > SpinPlaces::kLeastPolls &&
+    const bool shared = polls > SpinPlaces::kMinPolls &&
                         (never_sleeps ? places.is_crowded(now) : places.is_shared(now));
     const bool may_spin = call.engines.n != 0 && now < spin_until && !shared;
     Look look = expired ? Look::kTimely : Look::kOurs;

@@ -1,3 +1,4 @@
+// Follows which threads have left the home namespace.
 #include "stack/sock/net_namespace.h"
 
 #include <sys/socket.h>

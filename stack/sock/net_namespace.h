@@ -1,6 +1,6 @@
-// Network namespaces. A thread may enter another (setns(2), unshare(2)), and the sockets that it
-// makes there belong there, wherever it is when it uses them. Vireo has the interfaces of one:
-// home, where the process was before any thread of it left. All other sockets are the kernel's.
+// Network namespaces. A thread may enter another one (setns(2), unshare(2)); the sockets that it
+// makes there belong there, wherever it uses them. Vireo carries sockets of one namespace only:
+// home, where the process was before any of its threads left. All other sockets are the kernel's.
 // Owner: process. Thread: any.
 #pragma once
 

@@ -1,3 +1,4 @@
+// The page that no child inherits.
 #include "stack/sock/owner.h"
 
 #include <sys/mman.h>

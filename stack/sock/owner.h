@@ -1,8 +1,8 @@
-// Whose memory this is. A stack belongs to the process that made it, and every call that makes,
-// opens or closes something of it asks: a child of fork(2) has a copy of which nobody told it, a
-// child of vfork(2) the very same. getpid(2) knows, but an exchange over shared memory costs less
-// than asking it. So a page that no child inherits (madvise(2), MADV_WIPEONFORK) says it, and it is
-// asked only where memory may be shared with a child.
+// Which process this memory belongs to. A Stack belongs to the process that made it. A child of
+// fork(2) has a copy, though perhaps nobody told it; a child of vfork(2) has the same memory. So
+// every call that makes, opens or closes something of the Stack asks. getpid(2) would know, but a
+// system call is dear: a page that no child inherits (madvise(2), MADV_WIPEONFORK) says it, and
+// getpid(2) is called only where memory may be shared with a child.
 // Owner: Stack. Thread: any.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What is judged is the socket as it is when it binds or connects; if the rules change, listeners
-// and UDP sockets are judged again. Fragments, of which a rule may see each by itself, are carried
+// A socket is judged as it is when it binds or connects. If the rules change, listeners and UDP
+// sockets are judged again. A rule may see each fragment by itself; so fragments are carried only
 // where there are no rules at all.
 #include "stack/sock/packet_filter.h"
 

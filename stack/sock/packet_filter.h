@@ -1,5 +1,5 @@
-// The host's packet filter has a say in what is carried: a socket that it would keep packets from
-// stays with the kernel, which asks it.
+// The host's packet filter: a socket is not carried if the rules would keep packets from it. It
+// stays with the kernel, which applies them.
 // Owner: HostFilter is the Stack's, Verdicts a UDP socket's. Guards: named at each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// Makes a placeholder when the first connection of its family is accepted.
 #include "stack/sock/placeholders.h"
 
 #include <fcntl.h>

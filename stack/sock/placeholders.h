@@ -1,5 +1,5 @@
-// The kernel's sockets beneath accepted connections: one for all of a family, unconnected, of which
-// each connection has a dup that holds its number. It also judges the values of their options.
+// The kernel's sockets beneath accepted connections. There is one for each family, unconnected, and
+// each connection has a dup of it, which holds its number. Option values are tried on it.
 // Owner: Stack. Thread: any. Guard: lock(), a leaf.
 #pragma once
 

@@ -1,3 +1,4 @@
+// Numbers of Vireo's own descriptors (core/high_fd.h).
 #include "stack/sock/protected_fds.h"
 
 #include "core/high_fd.h"

@@ -1,3 +1,4 @@
+// Readiness by who serves the socket, and the notification of watchers.
 #include "stack/sock/readiness.h"
 
 #include "stack/sock/blocking.h"

@@ -1,3 +1,4 @@
+// TCP_REPAIR step by step: state, queues, options, and the ends that the kernel has to learn of.
 #include "stack/sock/repair.h"
 
 #include <linux/tcp.h>
@@ -37,8 +38,8 @@ Result<void> set_int(int fd, int name, int value) {
 enum : uint32_t { kMss = 2, kWindowScale, kSackPermitted, kTimestamps = 8 };  // kinds of options
 enum : int { kNoWindowProbe = -1, kOff, kOn };                                // of TCP_REPAIR
 enum : uint8_t { kFinWait2 = 5, kCloseWait = 8 };  // of tcp_info (Linux net/tcp_states.h)
-constexpr size_t kSpareRoom = 64 << 10;            // in a buffer, beside what is put there
-constexpr int kMostLooks = 1000;
+constexpr size_t kExtraRoom = 64 << 10;            // in a buffer, beside what is put there
+constexpr int kMaxLooks = 1000;
 
 Result<void> name_ends(int fd, int domain, const FlowKey& key) {
   sockaddr_storage sa{};
@@ -148,7 +149,7 @@ Result<void> tell_of_ends(int fd, const FlowKey& key, const tcp::HandOver& c) {
   if (c.peer_fin) flags |= wire::TcpFlags::kFin;
   if (auto ok = say_as_peer(key, c.rcv_nxt, ack, window, flags); !ok) return ok;
   const uint8_t due = c.peer_fin ? kCloseWait : kFinWait2;
-  for (int looks = 0; looks < kMostLooks; ++looks) {
+  for (int looks = 0; looks < kMaxLooks; ++looks) {
     tcp_info info{};
     socklen_t n = sizeof info;
     if (libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) break;
@@ -170,7 +171,7 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
   if (fd < 0) return fail_errno("socket");
   give_options(f, fd);
   // The peer may send all that its window allows.
-  make_room(fd, SO_SNDBUF, SO_SNDBUFFORCE, c.to_send.size() + kSpareRoom);
+  make_room(fd, SO_SNDBUF, SO_SNDBUFFORCE, c.to_send.size() + kExtraRoom);
   make_room(fd, SO_RCVBUF, SO_RCVBUFFORCE, c.unread.size() + c.rcv_wnd);
   if (f.nonblock.load(std::memory_order_relaxed)) (void)libc().fcntl(fd, F_SETFL, O_NONBLOCK);
   const auto unread = static_cast<uint32_t>(c.unread.size());

@@ -1,5 +1,5 @@
-// A connection of ours goes on in a kernel socket that is made for it: TCP_REPAIR (Linux
-// net/ipv4/tcp.c; CAP_NET_ADMIN). Its peer sees nothing but perhaps a segment that was lost.
+// A kernel socket that continues a connection of ours, made with TCP_REPAIR (Linux net/ipv4/tcp.c;
+// CAP_NET_ADMIN). The peer notices nothing, or that a segment was lost.
 // Owner: the caller. Thread: holder of the File's control lock and the engine's lock.
 #pragma once
 

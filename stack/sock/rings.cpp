@@ -1,3 +1,4 @@
+// Chooses an engine for a socket, and makes one more where the interfaces have queues for it.
 #include "stack/sock/rings.h"
 
 #include <sched.h>

@@ -1,12 +1,13 @@
 // Which ring a socket gets: VMA_RING_ALLOCATION_LOGIC_RX and VMA_RING_LIMIT_PER_INTERFACE. A ring
-// is an engine: a queue of its own on each interface that it uses, with packets, flows, timers and
-// a lock of its own, so that threads with a ring each share nothing. Ring 0 is the engine that
-// every process has, and the only one where the settings ask for no more.
+// is an engine: it has a queue on each interface that it uses, and packets, flows, timers and a
+// lock of its own, so that threads with a ring each share nothing. Ring 0 is the engine that every
+// process has; there are others only if the settings ask for them.
 //
-// A ring is the key's that had it first (a thread, a processor, an address) for as long as sockets
-// are in it; then the next new key takes it over. None is closed before the process ends: who made
-// many threads makes them again. Beyond the limit the rings are shared, each in turn.
-// Owner: Stack. Thread: holder of its life_lock_; most() any.
+// A ring belongs to a key: a thread, a processor or an address. It keeps the key for as long as
+// sockets are in it; then the next new key takes it over. No ring is closed before the process
+// ends, for a program that made many threads makes them again. Beyond the limit, new keys share the
+// rings in turn.
+// Owner: Stack. Thread: holder of its life_lock_; most() and is_for_each_socket() any.
 #pragma once
 
 #include <array>

@@ -1,3 +1,4 @@
+// Reads the rules file once.
 #include "stack/sock/rules_file.h"
 
 #include "core/log.h"

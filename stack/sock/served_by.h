@@ -1,5 +1,5 @@
-// By whom a call is served, as its first look at the socket says; who is served looks again under a
-// lock. Owner: none (functions). Thread: any.
+// Who serves a call: TCP, UDP or the kernel, by a first look at the socket. Whoever serves it looks
+// again under a lock. Owner: none (functions). Thread: any.
 #pragma once
 
 #include "core/result.h"

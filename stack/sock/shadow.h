@@ -1,4 +1,4 @@
-// The kernel's socket beneath one of ours, the shadow: its names, its port, and the calls that it
+// The shadow: the kernel's socket beneath one of ours. Its names, its port, and the calls that it
 // serves. Owner: none (functions). Thread: any; locks are named at each.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Signals: a call that polls must return EINTR, as one that sleeps in the kernel would.
+// Whether a signal handler ran during a call: a call that polls must return EINTR, as one that
+// sleeps in the kernel does.
 // Owner: each thread has its own. Thread: its own; note_signal() is async-signal-safe.
 #pragma once
 

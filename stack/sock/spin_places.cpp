@@ -1,3 +1,4 @@
+// Places, followers, and how a spinner learns that it is preempted.
 #include "stack/sock/spin_places.h"
 
 #include <sched.h>
@@ -14,8 +15,8 @@ constexpr Duration kWithin = Duration::s(1);
 constexpr Duration kMoment = Duration::s(2);
 /// For so long nobody spins for long before it is tried again: longer each time it turns out to be
 /// as before.
-constexpr Duration kFirst = Duration::s(2);
-constexpr Duration kLongest = Duration::s(8);
+constexpr Duration kFirstPause = Duration::s(2);
+constexpr Duration kMaxPause = Duration::s(8);
 
 int processors() {
   cpu_set_t set;
@@ -76,7 +77,7 @@ bool LostTime::note(Instant now, Duration lost) noexcept {
   const bool again = now - until < kMoment;
   if (in_all < (again ? bounds_.lost_again : bounds_.lost)) return false;
   const auto last = Duration::ns(for_ns_.load(std::memory_order_relaxed));
-  const Duration next = again ? std::min(last + last, kLongest) : kFirst;
+  const Duration next = again ? std::min(last + last, kMaxPause) : kFirstPause;
   for_ns_.store(next.ns(), std::memory_order_relaxed);
   until_.store((now + next).ns(), std::memory_order_relaxed);
   return true;

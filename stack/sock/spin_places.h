@@ -1,13 +1,15 @@
-// Who may spin. A thread that polls for ever needs a processor of its own; beyond as many as the
-// process has, spinning threads only take turns at being scheduled. So there are places: whoever
-// spins for longer than a round trip takes one, and who finds none follows: it sleeps on its
-// eventfd, is woken by those who poll when its socket is ready, and takes over when a place becomes
-// free. And where others run on the processors too, a spinner only burns the time that they need,
-// among them perhaps the peer or whatever lies between. Preempted again and again it sleeps
-// on the device: always if it may spin for a bounded time only, and with VMA_RX_POLL=-1
-// while there are followers, which need the processor once they are woken (it keeps its place),
-// or once a tenth of the time is lost: then a turn of the scheduler, milliseconds, lies between a
-// packet and the spinner, and a sleeper is woken at once.
+// Which threads may spin. A thread that polls for ever needs a processor; if more threads spin than
+// the process has processors, they only take turns at being scheduled. So there are places, as many
+// as processors. A thread that spins for longer than a round trip takes a place. A thread that
+// finds none is a follower: it sleeps on its eventfd, those who poll wake it when its socket is
+// ready, and it takes the place that becomes free.
+//
+// Other programs need the processors, too: a spinner takes time from them, perhaps from the peer. A
+// spinner that is preempted again and again sleeps on the device. It does so always if it may spin
+// for a bounded time only. With VMA_RX_POLL=-1 it does so while there are followers, which need the
+// processor once they are woken (it keeps its place), or once it has lost a tenth of the time: from
+// then on a scheduler's turn, milliseconds, lies between a packet and the spinner, and a sleeper is
+// woken at once.
 // Owner: Stack. Thread: any. No system call, no atomic operation for waits that end soon.
 #pragma once
 
@@ -56,7 +58,7 @@ class SpinPlaces {
   bool follow(Waiter& w) noexcept;
   void forget_follower(Waiter& w) noexcept;
   /// So many polls are worth it even where the processor is shared.
-  static constexpr int64_t kLeastPolls = 4;
+  static constexpr int64_t kMinPolls = 4;
 
   /// A thread that polled lost its processor for `lost` between two polls.
   void note_preempted(Instant now, Duration lost) noexcept;

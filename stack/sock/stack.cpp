@@ -1,3 +1,4 @@
+// Makes the first engine and what comes with it: mirror, mourner, packet filter, helper.
 #include "stack/sock/stack.h"
 
 #include <errno.h>

@@ -34,8 +34,8 @@
 #include "stack/sock/readiness.h"
 #include "stack/sock/rings.h"
 #include "stack/sock/rules_file.h"
+#include "stack/sock/shadow_reserve.h"
 #include "stack/sock/signal_mark.h"
-#include "stack/sock/spare_shadows.h"
 #include "stack/sock/spin_places.h"
 #include "stack/sock/waiters.h"
 
@@ -91,7 +91,7 @@ class Stack {
   Waiters& waiters() { return waiters_; }
   SpinPlaces& spin_places() { return spin_places_; }
   Placeholders& placeholders() { return placeholders_; }
-  SpareShadows& spare_shadows() { return spare_shadows_; }
+  ShadowReserve& shadow_reserve() { return shadow_reserve_; }
   HostFilter& host_filter() { return host_filter_; }
   OptionsTable& options_table() { return options_table_; }
   const SharedOptions& first_options() const { return first_options_; }  ///< a TCP socket's
@@ -177,7 +177,7 @@ class Stack {
   Waiters waiters_;
   SpinPlaces spin_places_;
   Placeholders placeholders_;
-  SpareShadows spare_shadows_;
+  ShadowReserve shadow_reserve_;
   OptionsTable options_table_;
   SharedOptions first_options_;  ///< constant
 

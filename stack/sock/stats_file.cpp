@@ -1,3 +1,4 @@
+// Writes the line of VMA_STATS_FILE at the end of the process.
 #include "stack/sock/stats_file.h"
 
 #include <fcntl.h>

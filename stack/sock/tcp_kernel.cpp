@@ -1,3 +1,4 @@
+// The rest of a vector, by the kernel's recvmsg(2) and sendmsg(2).
 #include "stack/sock/tcp_kernel.h"
 
 #include <sys/uio.h>

@@ -1,6 +1,6 @@
-// A call on a connection that was handed over to the kernel while it waited (hand_over.cpp): it
-// goes on there. Owner: none (functions). Thread: any; the File is pinned, the engine's lock not
-// held.
+// The rest of a call on a connection that was handed over to the kernel (hand_over.cpp) while the
+// call waited.
+// Owner: none (functions). Thread: any; the File is pinned, the engine's lock not held.
 #pragma once
 
 #include <sys/types.h>

@@ -1,3 +1,4 @@
+// Lends eventfds, and keeps those that come back.
 #include "stack/sock/waiters.h"
 
 #include <cerrno>

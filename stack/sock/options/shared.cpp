@@ -1,3 +1,4 @@
+// A reference to shared options: held, dropped, found or made.
 #include "stack/sock/options/shared.h"
 
 #include "stack/sock/options/options.h"

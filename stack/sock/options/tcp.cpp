@@ -71,7 +71,7 @@ std::optional<Result<void>> set_nodelay(const SetCall& c) {
   // It may become the kernel's.
   if (f.place.load(std::memory_order_relaxed) != 0) {
     if (auto ok = keep_nodelay(c); !ok) return ok;
-    if (f.stack->spare_shadows().set_nodelay(f, c.as_int() != 0)) return Result<void>();
+    if (f.stack->shadow_reserve().set_nodelay(f, c.as_int() != 0)) return Result<void>();
   }
   if (auto ok = c.by_kernel(); !ok) return ok;
   f.made_in.fetch_or(File::kNoDelay, std::memory_order_relaxed);
@@ -86,7 +86,7 @@ std::optional<Result<void>> tell_nodelay(const GetCall& c) {
     if (!c.h.is_alive()) return fail(EBADF, "getsockopt");
     return c.give(f.tcp.options->tcp.nodelay);
   }
-  const auto on = f.stack->spare_shadows().nodelay(f);
+  const auto on = f.stack->shadow_reserve().nodelay(f);
   if (!on) return std::nullopt;
   return c.give(*on ? 1 : 0);
 }

@@ -1,12 +1,17 @@
-// Kernel sockets that lay beneath closed connections, for those to come: to make one and to end it
-// costs more than all that Vireo does for a short connection. Each is as socket(2) made it (File::
-// made_in), so that nobody can tell it from a new one; what the kernel looks at in its maker is the
-// same (the user, the network namespace; a child of fork(2) has none of them).
-// One that is lent keeps the high number it had here beside the program's, which so comes and goes
-// by a call each, and the kernel is not told of TCP_NODELAY: both until the kernel is to remember
-// something of it (File::touch()), from when on it is the program's alone. (Who is given one that
-// was never used by exec, posix_spawn or vfork finds TCP_NODELAY as the kernel had it.)
-// Owner: Stack. Thread: any; the lock may be taken under an engine's, and takes none.
+// Kernel sockets kept ready for the next socket(2). To make one and to end it costs more than all
+// that Vireo does for a short connection, so one that lay beneath a closed connection is kept and
+// lent to the next socket.
+//
+// A kept socket is as socket(2) made it (File::made_in): nobody can tell it from a new one. What
+// the kernel remembers of its maker is the same, too: the user and the network namespace. A child
+// of fork(2) has none of them.
+//
+// A lent socket keeps its high number here, and the program has a dup of it, which is made and
+// closed by one call each. The kernel is not told of TCP_NODELAY. Both end as soon as the kernel is
+// to remember something of the socket (File::touch()): it is the program's alone from then on. A
+// program that inherits an unused one by exec, posix_spawn or vfork finds TCP_NODELAY as the kernel
+// had it.
+// Owner: Stack. Thread: any. Guard: its own lock, a leaf, which may be taken under an engine's.
 #pragma once
 
 #include <array>
@@ -20,11 +25,11 @@
 
 namespace vireo {
 
-class SpareShadows {
+class ShadowReserve {
  public:
   /// TCP sockets of both families, lent or not, or a sixteenth of RLIMIT_NOFILE. More are closed as
   /// ever.
-  static constexpr unsigned kMost = 64;
+  static constexpr unsigned kMax = 64;
 
   /// One that was lent to a program, under `number`.
   struct Loan {
@@ -46,7 +51,7 @@ class SpareShadows {
 
   // A child has all numbers of its parent: what lies beneath is not one process's any more. Nor is
   // it one user's, who may change: with either a new age begins.
-  /// Before a socket is made: the age it is of, 1 to kLastAge; 0: it can be no spare.
+  /// Before a socket is made: the age it is of, 1 to kLastAge; 0: it cannot be kept.
   uint8_t age() noexcept;
   /// When its File is in the table: it is pristine, if that is the age still. `loan`: it was lent.
   void set_pristine(File& f, uint8_t age, const Loan& loan) noexcept;
@@ -65,7 +70,7 @@ class SpareShadows {
   void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.reset_after_fork(); }
 
  private:
-  struct Spare {
+  struct Shadow {
     UniqueFd fd;              ///< none: the place is empty
     File* lent_to = nullptr;  ///< null: to nobody, or its File is still made
     int family = 0;
@@ -76,25 +81,25 @@ class SpareShadows {
   };
 
   void begin_age() noexcept VIREO_REQUIRES(lock_);
-  void end(Spare& s) noexcept VIREO_REQUIRES(lock_);
-  Spare* of(const File& f) noexcept VIREO_REQUIRES(lock_) {
+  void end(Shadow& s) noexcept VIREO_REQUIRES(lock_);
+  Shadow* of(const File& f) noexcept VIREO_REQUIRES(lock_) {
     // Of a File that another thread has closed meanwhile it is FdTable's.
     const uint32_t place = f.place.load(std::memory_order_relaxed) - 1;
-    return place < kMost && spares_[place].lent_to == &f ? &spares_[place] : nullptr;
+    return place < kMax && shadows_[place].lent_to == &f ? &shadows_[place] : nullptr;
   }
 
   inline static constinit std::atomic<uint32_t> g_users{0};  ///< how often there was another
   inline static constinit std::atomic<bool> g_users_differ{false};
 
   Lock lock_;
-  std::array<Spare, kMost> spares_ VIREO_GUARDED_BY(lock_);
+  std::array<Shadow, kMax> shadows_ VIREO_GUARDED_BY(lock_);
   static constexpr uint8_t kLastAge = File::kNoDelay - 1;  ///< after it the first comes again
 
   uint8_t age_ VIREO_GUARDED_BY(lock_) = 1;
   unsigned last_ VIREO_GUARDED_BY(lock_) = 0;  ///< place of the one that came back last
-  unsigned most_ VIREO_GUARDED_BY(lock_) = 0;
-  uint32_t users_ VIREO_GUARDED_BY(lock_) = 0;  ///< g_users of this age
-  int least_ VIREO_GUARDED_BY(lock_) = -1;      ///< number of the first ever kept
+  unsigned limit_ VIREO_GUARDED_BY(lock_) = 0;
+  uint32_t users_ VIREO_GUARDED_BY(lock_) = 0;     ///< g_users of this age
+  int first_number_ VIREO_GUARDED_BY(lock_) = -1;  ///< number of the first ever kept
 };
 
 }  // namespace vireo

@@ -1,4 +1,4 @@
-// Kernel sockets that outlive their connection (stack/sock/spare_shadows.h): the next socket has
+// Kernel sockets that outlive their connection (stack/sock/shadow_reserve.h): the next socket has
 // one, and nobody can tell but by its inode.
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -18,15 +18,15 @@
 namespace vireo::test {
 namespace {
 
-class SpareShadowsTest : public BothSides {
+class ShadowReserveTest : public BothSides {
  protected:
   void SetUp() override {
     listener_ = b.socket(AF_INET, SOCK_STREAM);
     ASSERT_EQ(b.bind(listener_, 0), 0);
-    ASSERT_EQ(b.listen(listener_, 2 * int{SpareShadows::kMost}), 0);
+    ASSERT_EQ(b.listen(listener_, 2 * int{ShadowReserve::kMax}), 0);
     to_ = address(b.host(), port_of(b.getsockname(listener_)));
-    a.host().stack().spare_shadows().fork_prepare();
-    a.host().stack().spare_shadows().fork_parent();
+    a.host().stack().shadow_reserve().fork_prepare();
+    a.host().stack().shadow_reserve().fork_parent();
     for (int i = 0; i < 3; ++i) {  // ports are leased from the second on
       end(connected());
       ::usleep(10'000);
@@ -125,10 +125,10 @@ class SpareShadowsTest : public BothSides {
   int listener_ = -1;
   sockaddr_storage to_{};
 };
-INSTANTIATE_TEST_SUITE_P(Sides, SpareShadowsTest, testing::Values(Side::kVireo),
+INSTANTIATE_TEST_SUITE_P(Sides, ShadowReserveTest, testing::Values(Side::kVireo),
                          [](const auto&) { return "vireo"; });
 
-TEST_P(SpareShadowsTest, TheNextSocketHasIt) {
+TEST_P(ShadowReserveTest, TheNextSocketHasIt) {
   EXPECT_TRUE(is_reused({}, {}));
   EXPECT_TRUE(is_reused({}, [&](int c) {  // the kernel is not told of it
     const int on = 1;
@@ -136,7 +136,7 @@ TEST_P(SpareShadowsTest, TheNextSocketHasIt) {
   }));
 }
 
-TEST_P(SpareShadowsTest, TcpNodelayIsTakenOff) {
+TEST_P(ShadowReserveTest, TcpNodelayIsTakenOff) {
   const auto set = [&](int c, int on) { set_nodelay(c, on); };
   EXPECT_TRUE(is_reused(
       [&](int c) {
@@ -153,7 +153,7 @@ TEST_P(SpareShadowsTest, TcpNodelayIsTakenOff) {
       [&](int c) { set(c, 1); }));
 }
 
-TEST_P(SpareShadowsTest, TheKernelIsToldOfTcpNodelayWhenItIsToHaveTheSocket) {
+TEST_P(ShadowReserveTest, TheKernelIsToldOfTcpNodelayWhenItIsToHaveTheSocket) {
   for (const int told : {1, 0}) {
     for (const int wanted : {1, 0, -1}) {
       int c = -1;
@@ -181,7 +181,7 @@ TEST_P(SpareShadowsTest, TheKernelIsToldOfTcpNodelayWhenItIsToHaveTheSocket) {
   }
 }
 
-TEST_P(SpareShadowsTest, ALoanEnds) {
+TEST_P(ShadowReserveTest, ALoanEnds) {
   const auto lent = [&] {
     end(connected_by_lease());
     const int c = a.socket(AF_INET, SOCK_STREAM);
@@ -218,9 +218,9 @@ TEST_P(SpareShadowsTest, ALoanEnds) {
   EXPECT_EQ(own(), before) << "it is a spare again";
 }
 
-TEST_P(SpareShadowsTest, WhoseFileIsClosedHasNone) {
+TEST_P(ShadowReserveTest, WhoseFileIsClosedHasNone) {
   std::vector<int> open;
-  for (unsigned i = 0; i < 2 * SpareShadows::kMost; ++i)
+  for (unsigned i = 0; i < 2 * ShadowReserve::kMax; ++i)
     open.push_back(a.socket(AF_INET, SOCK_STREAM));
   std::vector<File*> files;
   for (const int fd : open) files.push_back(fd_table().find(fd).file);
@@ -235,12 +235,12 @@ TEST_P(SpareShadowsTest, WhoseFileIsClosedHasNone) {
   a.close(c);
 }
 
-TEST_P(SpareShadowsTest, WhoHoldsOneForLongKeepsNoPlace) {
+TEST_P(ShadowReserveTest, WhoHoldsOneForLongKeepsNoPlace) {
   std::vector<int> fresh;
   std::vector<int> lent;
-  for (unsigned i = 0; i < SpareShadows::kMost; ++i) fresh.push_back(connected());
+  for (unsigned i = 0; i < ShadowReserve::kMax; ++i) fresh.push_back(connected());
   for (const int c : fresh) end(c);
-  for (unsigned i = 0; i < SpareShadows::kMost; ++i) lent.push_back(a.socket(AF_INET, SOCK_STREAM));
+  for (unsigned i = 0; i < ShadowReserve::kMax; ++i) lent.push_back(a.socket(AF_INET, SOCK_STREAM));
   ::usleep(20'000);
   const int most = own();
   EXPECT_TRUE(is_reused({}, {})) << "one of 64 gave its place up";
@@ -248,7 +248,7 @@ TEST_P(SpareShadowsTest, WhoHoldsOneForLongKeepsNoPlace) {
   for (const int fd : lent) a.close(fd);
 }
 
-TEST_P(SpareShadowsTest, AsSocket2MakesIt) {
+TEST_P(ShadowReserveTest, AsSocket2MakesIt) {
   int c = connected_by_lease();
   const int number = c;
   for (const int type :
@@ -269,7 +269,7 @@ TEST_P(SpareShadowsTest, AsSocket2MakesIt) {
   end(c);
 }
 
-TEST_P(SpareShadowsTest, NotIfTheKernelRemembers) {
+TEST_P(ShadowReserveTest, NotIfTheKernelRemembers) {
   const int on = 1;
   EXPECT_FALSE(is_reused(
       [&](int c) { EXPECT_EQ(a.setsockopt(c, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on), 0); }, {}));
@@ -282,7 +282,7 @@ TEST_P(SpareShadowsTest, NotIfTheKernelRemembers) {
   EXPECT_TRUE(is_reused({}, {})) << "what was before has left nothing behind";
 }
 
-TEST_P(SpareShadowsTest, NotIfItHasAnotherNumber) {
+TEST_P(ShadowReserveTest, NotIfItHasAnotherNumber) {
   int other = -1;
   EXPECT_FALSE(is_reused({}, [&](int c) {
     const auto d = sock::dup(fd_table().find(c));
@@ -297,7 +297,7 @@ TEST_P(SpareShadowsTest, NotIfItHasAnotherNumber) {
   })) << "who knows what became of the copy";
 }
 
-TEST_P(SpareShadowsTest, NotIfAnEpollHoldsIt) {
+TEST_P(ShadowReserveTest, NotIfAnEpollHoldsIt) {
   const auto ep = sock::epoll_create(a.host().stack(), 0);
   ASSERT_TRUE(ep);
   EXPECT_FALSE(is_reused(
@@ -313,7 +313,7 @@ TEST_P(SpareShadowsTest, NotIfAnEpollHoldsIt) {
   a.close(*ep);
 }
 
-TEST_P(SpareShadowsTest, NotAcrossAFork) {
+TEST_P(ShadowReserveTest, NotAcrossAFork) {
   Stack& stack = a.host().stack();
   EXPECT_FALSE(is_reused({}, [&](int) {
     stack.fork_prepare();
@@ -329,11 +329,11 @@ TEST_P(SpareShadowsTest, NotAcrossAFork) {
   a.close(next);
 }
 
-TEST_P(SpareShadowsTest, NotAcrossUsers) {
+TEST_P(ShadowReserveTest, NotAcrossUsers) {
   const uid_t us = ::geteuid();
   const auto become = [](uid_t user) {
     EXPECT_EQ(::seteuid(user), 0);
-    SpareShadows::user_changed();  // as preload's does
+    ShadowReserve::user_changed();  // as preload's does
   };
   /// @return what lies beneath a socket of another user.
   const auto of_another = [&] {
@@ -359,7 +359,7 @@ TEST_P(SpareShadowsTest, NotAcrossUsers) {
   EXPECT_TRUE(is_reused({}, {}));
 }
 
-TEST_P(SpareShadowsTest, EachFamilyHasItsOwn) {
+TEST_P(ShadowReserveTest, EachFamilyHasItsOwn) {
   const int c = connected_by_lease();
   const ino_t its = inode(c);
   end(c);
@@ -372,18 +372,18 @@ TEST_P(SpareShadowsTest, EachFamilyHasItsOwn) {
   a.close(six);
 }
 
-TEST_P(SpareShadowsTest, NoMoreThanSomeAreKept) {
+TEST_P(ShadowReserveTest, NoMoreThanSomeAreKept) {
   std::vector<int> open;
-  for (unsigned i = 0; i < SpareShadows::kMost + 8; ++i) open.push_back(connected());
+  for (unsigned i = 0; i < ShadowReserve::kMax + 8; ++i) open.push_back(connected());
   for (const int c : open) end(c);
   std::set<ino_t> kept;
   std::set<int> numbers;
-  for (unsigned i = 0; i < SpareShadows::kMost + 8; ++i) {
+  for (unsigned i = 0; i < ShadowReserve::kMax + 8; ++i) {
     const int fd = a.socket(AF_INET, SOCK_STREAM);
     kept.insert(inode(fd));
     numbers.insert(fd);
   }
-  EXPECT_EQ(kept.size(), SpareShadows::kMost + 8) << "none is given twice";
+  EXPECT_EQ(kept.size(), ShadowReserve::kMax + 8) << "none is given twice";
   for (const int fd : numbers) a.close(fd);
 }
 
