@@ -30,7 +30,6 @@ namespace vireo::wire {
 enum class L4Sum : uint8_t {
   kFull,    ///< we do
   kPseudo,  ///< the device, from the pseudo-header's sum that we leave in the field
-  kZero,    ///< the device alone, or nobody: the field is zero (UDP over IPv4: "none")
 };
 
 class HeaderTemplate {
@@ -177,7 +176,7 @@ class HeaderTemplate {
     be16 v;
     if (mode == L4Sum::kFull)
       v = udp ? checksum::finish_udp(sum) : checksum::finish(sum);
-    else if (mode == L4Sum::kPseudo)
+    else
       v = std::bit_cast<be16>(static_cast<uint16_t>(checksum::fold(sum)));
     std::memcpy(field, &v, 2);
   }

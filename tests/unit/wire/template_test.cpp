@@ -118,13 +118,10 @@ TEST(HeaderTemplate, ChecksumsLeftToTheDevice) {
       s.proto = proto;
       s.payload = {1, 2, 3};
       const size_t at = 14U + (v6 ? 40 : 20) + (proto == 6 ? 16 : 6);
-      s.l4_checksum = 0;
-      EXPECT_EQ(emit(s, L4Sum::kZero), make_frame(s));
       // What a device does: sums from the transport header on, field included, and complements.
       Bytes b = emit(s, L4Sum::kPseudo);
       const uint16_t sum = naive_checksum(b, 14U + (v6 ? 40 : 20));
       set16(b, at, sum);
-      s.l4_checksum.reset();
       EXPECT_EQ(b, make_frame(s));
     }
   }
