@@ -37,10 +37,8 @@ struct DeviceCaps {
   bool stamps = false;            ///< Queue::stamp() makes RX frames bear their time
   bool multi_frame = false;       ///< an RX packet may span frames (RxFlags::kMore)
   bool doorbell_is_call = false;  ///< ringing is a system call: dear
-  bool reopens = false;      ///< the interface may be opened again beside this one, also by this
-                             ///< process: each opening has queues and rules of its own
-  uint8_t rss_key[40] = {};  ///< Toeplitz key; all zero = unknown
-  bool rss_known = false;
+  bool reopens = false;  ///< the interface may be opened again beside this one, also by this
+                         ///< process: each opening has queues and rules of its own
   /// VLAN tags come beside the frames, which look as if they had none. For people: the remedy.
   const char* hides_tags = nullptr;
 };

@@ -1,6 +1,5 @@
 #include "dev/xdp/device.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -64,10 +63,6 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
   caps_.link_rules = true;
   caps_.hides_tags = interface.hides_tags;
   caps_.asks_kernel = true;
-  if (interface.rss_key) {
-    std::copy(interface.rss_key->begin(), interface.rss_key->end(), caps_.rss_key);
-    caps_.rss_known = true;
-  }
 }
 
 XdpDevice::~XdpDevice() {

@@ -42,29 +42,6 @@ uint32_t queue_pairs(IfRequest request) {
   return std::max(1U, c.combined_count + std::min(c.rx_count, c.tx_count));
 }
 
-std::optional<std::array<uint8_t, 40>> rss_key(IfRequest request) {
-  ethtool_rxfh sizes{};
-  sizes.cmd = ETHTOOL_GRSSH;
-  if (!request.ethtool(&sizes)) return std::nullopt;
-  std::array<uint8_t, 40> key{};
-  // Other key lengths and hash functions exist; the stack computes only this one.
-  if (sizes.key_size != key.size() || (sizes.hfunc != 0 && (sizes.hfunc & 1U) == 0))
-    return std::nullopt;
-  constexpr uint32_t kMaxTable = 4096;
-  if (sizes.indir_size > kMaxTable) return std::nullopt;
-  alignas(ethtool_rxfh)
-      std::byte answer[sizeof(ethtool_rxfh) + kMaxTable * sizeof(uint32_t) + key.size()] = {};
-  ethtool_rxfh ask{};
-  ask.cmd = ETHTOOL_GRSSH;
-  ask.indir_size = sizes.indir_size;
-  ask.key_size = sizes.key_size;
-  std::memcpy(answer, &ask, sizeof ask);
-  if (!request.ethtool(answer)) return std::nullopt;
-  // The indirection table lies first, the key behind it.
-  std::memcpy(key.data(), answer + sizeof ask + sizes.indir_size * sizeof(uint32_t), key.size());
-  return key;
-}
-
 /// Empty where it does not tell.
 std::string driver(IfRequest request) {
   ethtool_drvinfo d{};
@@ -123,7 +100,6 @@ Result<Interface> describe(IfIndex ifindex) {
   if (IfRequest r(fd.get(), i.name); r.get(SIOCGIFHWADDR))
     std::memcpy(i.mac.data(), (*r).ifr_hwaddr.sa_data, i.mac.size());
   i.queues = queue_pairs(IfRequest(fd.get(), i.name));
-  i.rss_key = rss_key(IfRequest(fd.get(), i.name));
   const std::string by = driver(IfRequest(fd.get(), i.name));
   i.is_virtual = is_virtual(by);
   i.is_tap = by == "tun";

@@ -1,12 +1,11 @@
-// Reads an interface's name, driver, MTU, address, queues and RSS key, by ioctl(2), without
-// netlink. Owner: none (values). Thread: any; setup only. Source: netdevice(7), linux/ethtool.h.
+// Reads an interface's name, driver, MTU, address and queues, by ioctl(2), without netlink. Owner:
+// none (values). Thread: any; setup only. Source: netdevice(7), linux/ethtool.h.
 #pragma once
 
 #include <net/if.h>
 
 #include <array>
 #include <cstdint>
-#include <optional>
 
 #include "core/result.h"
 #include "core/types.h"
@@ -18,7 +17,6 @@ struct Interface {
   uint32_t mtu = 1500;  ///< largest IP packet
   uint32_t queues = 1;  ///< RX/TX queue pairs
   std::array<uint8_t, 6> mac{};
-  std::optional<std::array<uint8_t, 40>> rss_key;  ///< Toeplitz key, where the driver tells
   /// VLAN tags come beside the frames, where XDP does not see them: DeviceCaps::hides_tags.
   const char* hides_tags = nullptr;
   bool is_virtual = false;  ///< a peer may be on this host, with no wire between: unfinished.h
