@@ -29,7 +29,7 @@ TEST(Connect, SaysDscpAndTtlOfTheProgram) {
   Peer server(h, "11.0.0.7", 80, 40'000);
   const auto route = h.engine().next_hops().route({.dst = server.here.addr, .src = {}});
   ASSERT_TRUE(route);
-  const auto f = h.engine().tcp().connect(*route, server.there, server.here, {.mss = 1460},
+  const auto f = h.engine().tcp().connect(*route, server.there, server.here, {{.mss = 1460}},
                                           {.ttl = 7, .tos = 0x28}, &owner, owner.stats, h.now());
   ASSERT_TRUE(f);
   owner.flow = *f;
