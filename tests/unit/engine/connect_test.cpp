@@ -5,7 +5,8 @@ namespace vireo::test {
 namespace {
 
 // RFC 9293 §3.9.2 MUST-46. Broadcasts have no route here and stay the kernel's, which refuses them;
-// so do groups, before they come to the engine (stack/sock/calls.cpp), and no SYN would leave it.
+// so do groups, before they come to the engine (stack/sock/connection_calls.cpp), and no SYN would
+// leave it.
 TEST(Connect, IsToOneHost) {
   Host h;
   for (const char* to : {"255.255.255.255", "10.0.0.255"})

@@ -319,8 +319,8 @@ TEST_F(DearDoorbells, ASynIsAnAnswer) {
   ASSERT_TRUE(route);
   const auto connect = [&](unsigned i) {
     const Endpoint from{server.there.addr, static_cast<uint16_t>(50'000 + i), 0};
-    const auto f = h.engine().tcp().connect(*route, from, server.here, {{.mss = 1460}}, {}, &asks[i],
-                                            asks[i].stats, g_now);
+    const auto f = h.engine().tcp().connect(*route, from, server.here, {{.mss = 1460}}, {},
+                                            &asks[i], asks[i].stats, g_now);
     ASSERT_TRUE(f);
     asks[i].flow = *f;
   };

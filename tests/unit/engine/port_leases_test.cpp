@@ -85,7 +85,7 @@ TEST(PortLeases, AfterTimeWaitTheNumbersLieBeyond) {
   ASSERT_TRUE(route);
   Seq32 last(0);
   for (int round = 0; round < 3; ++round) {
-    const auto f = h.engine().tcp().connect(*route, server.there, server.here, {.mss = 1460}, {},
+    const auto f = h.engine().tcp().connect(*route, server.there, server.here, {{.mss = 1460}}, {},
                                             &owner, owner.stats, h.now());
     ASSERT_TRUE(f);
     owner.flow = *f;

@@ -14,7 +14,7 @@ struct Dialled {
     if (from_address != nullptr) server.there.addr = ip(from_address);
     const auto route = h.engine().next_hops().route({.dst = server.here.addr, .src = {}});
     EXPECT_TRUE(route);
-    const auto f = h.engine().tcp().connect(*route, server.there, server.here, {.mss = 1400}, {},
+    const auto f = h.engine().tcp().connect(*route, server.there, server.here, {{.mss = 1400}}, {},
                                             &owner, owner.stats, h.now());
     EXPECT_TRUE(f);
     owner.flow = *f;
