@@ -16,7 +16,7 @@ Hub::Hub(EngineId i, const EngineConfig& c, DeviceOpener opener, net::Mirror& mi
       turn(reader.generation()),
       ports(std::move(opener)),
       receive(pool.size() / 8),
-      pressure(pool, Receive::kBurst),
+      pressure(pool.size(), Receive::kBurst),
       tcp(c.port_leases),
       next_hops(mirror),
       will(id, config) {

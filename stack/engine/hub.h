@@ -122,6 +122,11 @@ inline Hub& Steering::hub() const noexcept { return hub_around(this, &Hub::steer
 
 // ---- of the parts, what is short and needs others
 
+inline bool PoolPressure::is_low() const noexcept { return hub().pool.free_count() < low_water_; }
+inline bool PoolPressure::is_at_ease() const noexcept {
+  return hub().pool.free_count() > relieve_below_;
+}
+
 inline void TcpOutput::count_sent(TcpFlow& f, uint64_t segments, size_t header,
                                   uint32_t payload) noexcept {
   hub().stats.tx_packets.add(segments);

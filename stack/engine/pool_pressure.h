@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "core/clock.h"
-#include "core/packet.h"
 #include "core/slab.h"
 #include "dev/device.h"
 
@@ -18,17 +17,16 @@ struct Hub;
 
 class PoolPressure {
  public:
-  /// `burst`: frames that a look at a queue takes.
-  PoolPressure(PacketPool& pool, unsigned burst)
-      : pool_(pool),
-        low_water_(pool.size() / 16),
+  /// `buffers`: of the pool. `burst`: frames that a look at a queue takes.
+  PoolPressure(uint32_t buffers, unsigned burst)
+      : low_water_(buffers / 16),
         short_below_(2 * low_water_ + burst),
         relieve_below_(short_below_) {}
 
   /// Queues grow no more: what is left is for what is on its way out.
-  bool is_low() const noexcept { return pool_.free_count() < low_water_; }
+  bool is_low() const noexcept;
   /// A turn has nothing to do here.
-  bool is_at_ease() const noexcept { return pool_.free_count() > relieve_below_; }
+  bool is_at_ease() const noexcept;
   /// The part of a turn that is_at_ease() spares.
   void relieve(Instant now) noexcept;
   /// More than a burst waits in a queue's ring, as `level` says.
@@ -40,7 +38,6 @@ class PoolPressure {
   void end_shut_longest(Instant now) noexcept;
 
   Hub& hub() const noexcept;
-  PacketPool& pool_;
   uint32_t low_water_;    ///< free frames below which queues grow no more
   uint32_t short_below_;  ///< free frames with which, or fewer, the pool runs short
   /// Free frames with which, or fewer, a turn calls relieve(): all while windows are shared out,

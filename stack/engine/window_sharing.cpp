@@ -31,26 +31,26 @@ void PoolPressure::watch_ring(const RxLevel& level, unsigned burst, Instant now)
 
 void PoolPressure::share_windows(uint32_t frames, Instant now) noexcept {
   const uint32_t flows = std::max(hub().wakeups.flows(), 1U);
-  pool_.set_window_share(std::max(frames / flows, kMinShare));
+  hub().pool.set_window_share(std::max(frames / flows, kMinShare));
   relieve_below_ = UINT32_MAX;
   shared_at_ = now;
 }
 
 void PoolPressure::widen_windows(Instant now) noexcept {
   if (now - shared_at_ < kCalm) return;
-  const uint32_t wider = pool_.window_share() * 2;
+  const uint32_t wider = hub().pool.window_share() * 2;
   const bool is_over = wider >= kMaxShare;
-  pool_.set_window_share(is_over ? PacketPool::kNoShare : wider);
+  hub().pool.set_window_share(is_over ? PacketPool::kNoShare : wider);
   if (is_over) relieve_below_ = short_below_;
   shared_at_ = now;
 }
 
 void PoolPressure::relieve(Instant now) noexcept {
-  if (pool_.free_count() > short_below_) return widen_windows(now);
+  if (hub().pool.free_count() > short_below_) return widen_windows(now);
   // The pool is down to what append() leaves of it.
-  if (pool_.free_count() < 2 * low_water_)
-    share_windows(pool_.free_count(), now);
-  else if (pool_.window_share() != PacketPool::kNoShare)
+  if (hub().pool.free_count() < 2 * low_water_)
+    share_windows(hub().pool.free_count(), now);
+  else if (hub().pool.window_share() != PacketPool::kNoShare)
     widen_windows(now);
   end_shut_longest(now);
 }

@@ -62,6 +62,15 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
   fd_table().free(f);
 }
 
+/// One reference less; was it the last, fn(generation) ends the File.
+template <class F>
+[[gnu::always_inline]] inline void end_reference(File& f, F&& fn) {
+  // Constant while the reference is held.
+  const uint32_t generation = f.generation.load(std::memory_order_relaxed);
+  // acq_rel: what other holders did to the File happens before its end.
+  if (f.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) fn(generation);
+}
+
 }  // namespace
 
 void free_sockets(File& f) {
@@ -104,14 +113,12 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
 }
 
 void release_file(File& f, UniqueFd port_holder) {
-  // Constant while the reference is held.
-  const uint32_t generation = f.generation.load(std::memory_order_relaxed);
-  // acq_rel: what other holders did to the File happens before its end.
-  if (f.refs.fetch_sub(1, std::memory_order_acq_rel) == 1)
-    close_file(f, generation, std::move(port_holder));
+  end_reference(f, [&](uint32_t generation) { close_file(f, generation, std::move(port_holder)); });
 }
 
-void release_pin(File& f) noexcept { release_file(f, UniqueFd()); }
+void release_pin(File& f) noexcept {
+  end_reference(f, [&](uint32_t generation) { close_file(f, generation, UniqueFd()); });
+}
 
 namespace sock {
 
