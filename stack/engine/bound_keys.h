@@ -6,12 +6,13 @@
 
 #include "core/carriage.h"
 #include "stack/engine/flow.h"
+#include "stack/engine/part.h"
 
 namespace vireo {
 
 struct Hub;
 
-class BoundKeys {
+class BoundKeys : Part {
  public:
   /// What is bound to `local` and `port`, or to every address and it; 0: nothing.
   Demux::Ref find(IpProto proto, const IpAddr& local, uint16_t port) noexcept;

@@ -17,6 +17,7 @@
 
 #include "core/clock.h"
 #include "dev/device.h"
+#include "stack/engine/part.h"
 
 namespace vireo {
 
@@ -30,7 +31,7 @@ enum class SendBy : uint8_t {
   kWrite,  ///< one that writes, and what it wrote waits for no more of it
 };
 
-class DoorbellPolicy {
+class DoorbellPolicy : Part {
  public:
   // ---- what a call of the program's sends, by a port whose doorbells are dear
   /// Whether `frames` that it sends on `f` ring.

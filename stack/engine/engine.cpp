@@ -47,7 +47,7 @@ bool Engine::look_for_helper(Instant now) noexcept {
 }
 
 Census Engine::census() const noexcept {
-  const auto listeners = hub_.passive.listeners();
+  const auto listeners = hub_.passive.all();
   return {
       .connections = hub_.tcp.size(),
       .orphans = hub_.tcp.orphans(),
@@ -61,13 +61,12 @@ Census Engine::census() const noexcept {
 
 bool Engine::is_unused() const noexcept {
   return hub_.tcp.size() == hub_.tcp.orphans() && hub_.udp.size() == 0 &&
-         std::ranges::all_of(hub_.passive.listeners(),
-                             [](const Listener* l) { return l == nullptr; });
+         std::ranges::all_of(hub_.passive.all(), [](const Listener* l) { return l == nullptr; });
 }
 
 bool Engine::has_bound(IpProto proto, uint16_t port) noexcept {
   if (proto == IpProto::kTcp)
-    return std::ranges::any_of(hub_.passive.listeners(), [&](const Listener* l) {
+    return std::ranges::any_of(hub_.passive.all(), [&](const Listener* l) {
       return l != nullptr && l->key.local.port == port;
     });
   bool any = false;

@@ -82,15 +82,16 @@ class Engine {
   /// After it, with or without the lock.
   void end_sleep() noexcept;
 
-  // ---- the parts that others call
-  TcpFlows& tcp() noexcept { return hub_.tcp; }
-  UdpFlows& udp() noexcept { return hub_.udp; }
-  PassiveOpen& listeners() noexcept { return hub_.passive; }
-  NextHops& next_hops() noexcept { return hub_.next_hops; }
+  // ---- the parts that others call. The rest of ports(), host(), doorbells() and wakeups() that
+  // needs no lock says so.
+  TcpFlows& tcp() noexcept VIREO_REQUIRES(lock_) { return hub_.tcp; }
+  UdpFlows& udp() noexcept VIREO_REQUIRES(lock_) { return hub_.udp; }
+  PassiveOpen& listeners() noexcept VIREO_REQUIRES(lock_) { return hub_.passive; }
+  NextHops& next_hops() noexcept VIREO_REQUIRES(lock_) { return hub_.next_hops; }
   Ports& ports() noexcept { return hub_.ports; }
   OwnHost& host() noexcept { return hub_.host; }
   const OwnHost& host() const noexcept { return hub_.host; }
-  Steering& steering() noexcept { return hub_.steering; }
+  Steering& steering() noexcept VIREO_REQUIRES(lock_) { return hub_.steering; }
   DoorbellPolicy& doorbells() noexcept { return hub_.doorbells; }
   Wakeups& wakeups() noexcept { return hub_.wakeups; }
 

@@ -38,7 +38,7 @@ constexpr uint16_t kNoListener = UINT16_MAX;
 struct Flow {
   FlowKind kind{};  ///< none: its life has not begun, or is over
   bool v6only = false;
-  /// In PassiveOpen::listeners(): a listener's own place; of a connection its listener's, in whose
+  /// In PassiveOpen::all(): a listener's own place; of a connection its listener's, in whose
   /// `ready` it stands until it is accepted.
   uint16_t listener = kNoListener;
   FlowTag tag{};

@@ -30,6 +30,7 @@ Hub::~Hub() {
   time_waits.drop_all();
   tcp.give_up_leases(uint16_t{0});
   receive.clear();
+  steering.forget_all_left();
   ports.close_all();  // devices and queues return their frames before the pool ends
 }
 

@@ -97,9 +97,9 @@ struct Hub {
 };
 
 /// The hub that `part` lies in, known by where: a pointer in each part would cost a load a call.
-template <class Part>
-Hub& hub_around(const Part* part, Part Hub::* place) noexcept {
-  return *bi::get_parent_from_member(const_cast<Part*>(part), place);
+template <class T>
+Hub& hub_around(const T* part, T Hub::* place) noexcept {
+  return *bi::get_parent_from_member(const_cast<T*>(part), place);
 }
 inline Hub& Turn::hub() const noexcept { return hub_around(this, &Hub::turn); }
 inline Hub& DeferredReceive::hub() const noexcept { return hub_around(this, &Hub::deferred); }

@@ -9,6 +9,7 @@
 
 #include "core/carriage.h"
 #include "stack/engine/flow.h"
+#include "stack/engine/part.h"
 #include "stack/engine/ports.h"
 #include "stack/ip/icmp_error.h"
 #include "stack/ip/pmtu.h"
@@ -34,7 +35,7 @@ struct Route {
   Port* port = nullptr;
 };
 
-class NextHops {
+class NextHops : Part {
  public:
   explicit NextHops(net::Mirror& mirror) : mirror_(mirror), pmtu_(FlowHashKey::random()) {}
 

@@ -4,12 +4,13 @@
 #pragma once
 
 #include "stack/engine/flow.h"
+#include "stack/engine/part.h"
 
 namespace vireo {
 
 struct Hub;
 
-class Notifications {
+class Notifications : Part {
  public:
   /// `e` happened to `f`: what there is to send is sent, what there is to tell is told with the
   /// turn.

@@ -56,7 +56,7 @@ void OwnHost::follow() {
   told_addrs_ = snapshot.addrs;
   for (Port* p : hub().ports.all()) {
     if (p->dead) continue;
-    for (const Listener* l : hub().passive.listeners())
+    for (const Listener* l : hub().passive.all())
       if (l != nullptr && !l->rules.empty()) hub().steering.suspect_kernel(*p, l->key.local.port);
     tell(*p);
   }

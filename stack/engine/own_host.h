@@ -14,13 +14,14 @@
 #include "core/address.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/incoming.h"
+#include "stack/engine/part.h"
 #include "stack/net/snapshot.h"
 
 namespace vireo {
 
 struct Hub;
 
-class OwnHost {
+class OwnHost : Part {
  public:
   /// Whether a packet may be for a socket here; holds while the snapshot has that generation.
   struct Verdict {

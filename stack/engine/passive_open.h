@@ -13,6 +13,7 @@
 #include "core/slab.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/incoming.h"
+#include "stack/engine/part.h"
 #include "stack/engine/reply_limit.h"
 #include "stack/engine/syn_table.h"
 #include "stack/ip/icmp_error.h"
@@ -21,7 +22,7 @@ namespace vireo {
 
 struct Hub;
 
-class PassiveOpen {
+class PassiveOpen : Part {
  public:
   // ---- the program's calls (listeners.cpp)
   /// `local` may be a wildcard; `v6only` as IPV6_V6ONLY. The kernel's own listener stays beneath
@@ -40,7 +41,7 @@ class PassiveOpen {
 
   // ---- listeners
   /// By Flow::listener; null: free.
-  std::span<Listener* const> listeners() const noexcept { return listeners_; }
+  std::span<Listener* const> all() const noexcept { return listeners_; }
   Listener& of(const TcpFlow& child) const noexcept { return *listeners_[child.listener]; }
 
   // ---- segments and errors of no connection (passive_open.cpp)

@@ -10,12 +10,13 @@
 #include "core/clock.h"
 #include "core/slab.h"
 #include "dev/device.h"
+#include "stack/engine/part.h"
 
 namespace vireo {
 
 struct Hub;
 
-class PoolPressure {
+class PoolPressure : Part {
  public:
   /// `buffers`: of the pool. `burst`: frames that a look at a queue takes.
   PoolPressure(uint32_t buffers, unsigned burst)

@@ -9,6 +9,7 @@
 
 #include "core/carriage.h"
 #include "dev/opener.h"
+#include "stack/engine/part.h"
 #include "stack/engine/port.h"
 #include "stack/net/lookup.h"
 
@@ -23,7 +24,7 @@ struct Reach {
   bool reopens = true;  ///< each of which other engines may open, too
 };
 
-class Ports {
+class Ports : Part {
  public:
   struct Polled {
     Port* port;

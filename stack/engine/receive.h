@@ -9,6 +9,7 @@
 #include "dev/device.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/incoming.h"
+#include "stack/engine/part.h"
 #include "stack/engine/port.h"
 #include "stack/ip/reassembly.h"
 #include "stack/tcp/tcp.h"
@@ -23,7 +24,7 @@ namespace tcp {
 struct PlainSegment;  // stack/tcp/fast_path/predicted.h
 }
 
-class Receive {
+class Receive : Part {
  public:
   /// Frames that a look at a queue takes.
   static constexpr unsigned kBurst = 16;
@@ -105,8 +106,8 @@ class Receive {
   template <bool kV6>
   bool take_segment(RxDesc& desc, const wire::PlainIp<kV6>& ip, bool alone, Instant now) noexcept;
   template <bool kV6>
-  bool take_expected(RxDesc& desc, wire::PlainTcp<kV6> s, TcpFlow& f, bool alone,
-                     Instant now) noexcept;
+  bool take_if_predicted(RxDesc& desc, wire::PlainTcp<kV6> s, TcpFlow& f, bool alone,
+                         Instant now) noexcept;
   template <bool kAnswersSingle, bool kV6>
   bool take_predicted(RxDesc& desc, const wire::PlainTcp<kV6>& s, TcpFlow& f,
                       const tcp::PlainSegment& segment, bool alone, Instant now) noexcept;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "stack/engine/incoming.h"
+#include "stack/engine/part.h"
 #include "stack/engine/reply_limit.h"
 #include "stack/tcp/tcp.h"
 #include "stack/wire/template.h"
@@ -12,7 +13,7 @@ namespace vireo {
 
 struct Hub;
 
-class Replies {
+class Replies : Part {
  public:
   /// Answers a frame by its own addresses turned round: needs no route and no neighbour.
   void reply(const Incoming& in, const tcp::Plan& plan) noexcept;

@@ -71,7 +71,7 @@ Carried<void> Steering::add_bound_rules(const Flow& f, IfIndex device,
 }
 
 void Steering::add_wildcards(Port& port) {
-  for (Listener* l : hub().passive.listeners())
+  for (Listener* l : hub().passive.all())
     if (l != nullptr && l->key.local.addr.is_unspecified())
       (void)add_rules(port, l->key, l->options.device, *l, l->rules);
   for (UdpFlow* u : hub().udp.bound())
@@ -102,7 +102,7 @@ void Steering::move_rules(Port& p, const Device& from) noexcept {
     if (rule) s.rule = std::move(*rule);
     return !rule;  // and so it is reset
   });
-  for (Listener* l : hub().passive.listeners())
+  for (Listener* l : hub().passive.all())
     if (l != nullptr && std::erase_if(l->rules, is_old) != 0)
       (void)add_rules(p, l->key, l->options.device, *l, l->rules);
   for (UdpFlow* u : hub().udp.bound()) {

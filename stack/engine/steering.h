@@ -10,13 +10,14 @@
 #include "core/carriage.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/kernel_connections.h"
+#include "stack/engine/part.h"
 #include "stack/engine/port.h"
 
 namespace vireo {
 
 struct Hub;
 
-class Steering {
+class Steering : Part {
  public:
   /// A rule for `key` on one port; an empty one where another rule brings the same frames.
   Carried<FlowRule> make_rule(Port& port, const FlowKey& key, FlowTag tag);
@@ -35,6 +36,8 @@ class Steering {
   /// Frames of `f` are another TCP's from here on. Errors: ENOTSUP the device cannot tell them from
   /// its listener's, ENOSPC; nothing was done.
   Result<void> leave_to_kernel(TcpFlow& f);
+  /// Before the devices end.
+  void forget_all_left() noexcept { left_.clear(); }
   /// Asks once in a while which of those connections are over. `is_there(key, interface)` may be
   /// slow.
   void forget_left(bool (*is_there)(const FlowKey&, IfIndex));

@@ -15,6 +15,7 @@
 #include "stack/engine/fast_open_client.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/next_hops.h"
+#include "stack/engine/part.h"
 #include "stack/engine/port_leases.h"
 
 namespace vireo {
@@ -36,11 +37,11 @@ struct BindWish {
   bool reuse_port = false;
 };
 
-class TcpFlows {
+class TcpFlows : Part {
  public:
   explicit TcpFlows(uint32_t port_leases) : leases_(port_leases) {}
 
-  // ---- open (tcp_connect.cpp, fast_open_client.cpp)
+  // ---- open (tcp_connect.cpp, tcp_fast_open.cpp)
   /// `stats` outlives the flow (a slot of shared memory). Errors: EADDRNOTAVAIL the 4-tuple is in
   /// use. `origin` of the port says whom a TIME-WAIT must let pass. With `fast` the SYN may wait
   /// for send_syn(): tcp::is_syn_deferred(). `lease` is of `local`; whatever comes of it, it is the
@@ -152,7 +153,7 @@ class TcpFlows {
   Carried<std::optional<tcp::TimeWait>> take_tuple(const FlowKey& key, PortOrigin origin) noexcept;
   void give_tuple_up(TcpFlow& f) noexcept;
 
-  // fast_open_client.cpp
+  // tcp_fast_open.cpp
   void begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now);
 
   /// Bytes that leave before a program that sends is taken to look for what came.

@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned kSendBurst = 64;
 /// How long an ACK may wait before it goes by itself, in ticks of TcpOutput's clock: it leaves with
 /// the next. Accept until there is none, then epoll_wait and recv, is two.
-constexpr uint8_t kMaxAckDelay = 2;
+constexpr uint8_t kMaxAckTicks = 2;
 /// A tick, of a program that does neither wait nor ask in vain.
 constexpr Duration kAckTick = Duration::ms(1);
 /// A neighbour that is there answers sooner.
@@ -166,7 +166,7 @@ void TcpOutput::flush_to_return(Instant now) noexcept {
   Waiting turn;
   while (!delayed_acks_.empty()) {
     TcpFlow& f = delayed_acks_.front();
-    if (static_cast<uint8_t>(ack_clock_ - f.ack_delayed_at) <= kMaxAckDelay) break;
+    if (static_cast<uint8_t>(ack_clock_ - f.ack_delayed_at) <= kMaxAckTicks) break;
     delayed_acks_.pop_front();
     turn.push_back(f);
   }
@@ -208,7 +208,6 @@ void TcpOutput::retry_stalled_if_due(Instant now) noexcept {
 }
 
 Instant TcpOutput::deadline(Instant now) const noexcept {
-  if (!pending_.empty()) return now;
   Instant d = Instant::never();
   if (!stalled_.empty()) d = std::min(d, stalled_retried_ + kRetryStalled);
   if (!delayed_acks_.empty()) d = std::min(d, now + hub().config.helper_grace);

@@ -6,13 +6,14 @@
 
 #include "stack/engine/doorbell_policy.h"
 #include "stack/engine/flow.h"
+#include "stack/engine/part.h"
 #include "stack/tcp/burst.h"
 
 namespace vireo {
 
 struct Hub;
 
-class TcpOutput {
+class TcpOutput : Part {
  public:
   /// `f` has something to send: with the turn.
   void want(TcpFlow& f) noexcept;
@@ -39,7 +40,7 @@ class TcpOutput {
   size_t waiting() const noexcept {
     return pending_.size() + delayed_acks_.size() + stalled_.size();
   }
-  /// When, at the latest, it has to be called again; `now`: something is pending.
+  /// When what is not pending has to be looked at again: stalled flows, delayed ACKs.
   Instant deadline(Instant now) const noexcept;
 
  private:

@@ -5,12 +5,13 @@
 
 #include "core/wheel.h"
 #include "stack/engine/flow.h"
+#include "stack/engine/part.h"
 
 namespace vireo {
 
 struct Hub;
 
-class TcpTimers {
+class TcpTimers : Part {
  public:
   TcpTimers() : wheel_(Clock::now()) {}
 

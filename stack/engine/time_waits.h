@@ -9,12 +9,13 @@
 #include "core/slab.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/incoming.h"
+#include "stack/engine/part.h"
 
 namespace vireo {
 
 struct Hub;
 
-class TimeWaits {
+class TimeWaits : Part {
  public:
   /// The connection goes, its key stays for 2MSL.
   void enter(TcpFlow& f, Instant now);

@@ -158,8 +158,8 @@ void Turn::publish_deadline(Instant now) noexcept {
   d = std::min(d, hub().time_waits.first_expiry());
   d = std::min(d, hub().passive.next_deadline());
   d = std::min(d, hub().output.deadline(now));
-  if (!hub().notifications.empty() || hub().doorbells.corked() != nullptr ||
-      hub().doorbells.has_unrung())
+  if (hub().output.has_pending() || !hub().notifications.empty() ||
+      hub().doorbells.corked() != nullptr || hub().doorbells.has_unrung())
     d = now;
   hub().wakeups.set_deadline(d);
 }

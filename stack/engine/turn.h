@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/clock.h"
+#include "stack/engine/part.h"
 
 namespace vireo {
 
@@ -23,7 +24,7 @@ enum class PollOf : uint8_t {
 /// Half-open connections, and those in TIME-WAIT, that end with one turn.
 inline constexpr unsigned kExpiriesPerTurn = 32;
 
-class Turn {
+class Turn : Part {
  public:
   /// Frames after which rings are served although no turn found nothing: where every turn finds
   /// frames, none would, and the device would run out of empty ones.

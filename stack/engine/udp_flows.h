@@ -11,12 +11,13 @@
 #include "core/slab.h"
 #include "stack/engine/flow.h"
 #include "stack/engine/next_hops.h"
+#include "stack/engine/part.h"
 
 namespace vireo {
 
 struct Hub;
 
-class UdpFlows {
+class UdpFlows : Part {
  public:
   // ---- life (udp_flows.cpp)
   /// Receives datagrams for `local` (wildcards allowed), from `remote` only if its port is set.

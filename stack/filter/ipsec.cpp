@@ -28,6 +28,10 @@ uint16_t host(uint16_t wire) { return std::bit_cast<be16>(wire); }
 }  // namespace
 
 Result<void> read_ipsec(Session& s, Ruleset& to) {
+  const auto put = [&](const IpsecPolicy& policy) {  // of the same priority, the older goes first
+    to.ipsec.insert(std::ranges::upper_bound(to.ipsec, policy.priority, {}, &IpsecPolicy::priority),
+                    policy);
+  };
   const auto take = [&](const nlmsghdr& m) {
     const auto* p = net::header_of<xfrm_userpolicy_info>(m);
     if (p == nullptr || m.nlmsg_type != XFRM_MSG_NEWPOLICY || p->dir > XFRM_POLICY_OUT) return;
@@ -48,15 +52,14 @@ Result<void> read_ipsec(Session& s, Ruleset& to) {
                        .dport_mask = host(p->sel.dport_mask),
                        .proto = p->sel.proto,
                        .ifindex = IfIndex(static_cast<uint32_t>(p->sel.ifindex))};
-    to.ipsec.push_back(policy);
+    put(policy);
     if (!any_family) return;
     policy.v6 = true;
-    to.ipsec.push_back(policy);
+    put(policy);
   };
   const auto question =
       net::Request(XFRM_MSG_GETPOLICY, NLM_F_REQUEST | NLM_F_DUMP, 1, xfrm_userpolicy_id{});
   if (auto ok = s.dump(question, take); !ok) return ok;
-  std::ranges::stable_sort(to.ipsec, {}, &IpsecPolicy::priority);
   return {};
 }
 

@@ -49,10 +49,9 @@ Verdict verdict_of(uint32_t code, std::string chain) {
   }
 }
 
-constexpr Expr kMaybe{.kind = Expr::Kind::kMaybe};
-constexpr Expr kRefuse{.kind = Expr::Kind::kVerdict, .verdict = {Verdict::Kind::kRefuse}};
-// It gives packets the address of the interface by which they leave, which ours have already.
-constexpr Expr kAccept{.kind = Expr::Kind::kVerdict, .verdict = {Verdict::Kind::kAccept}};
+Expr maybe() { return {.kind = Expr::Kind::kMaybe}; }
+Expr refuse() { return {.kind = Expr::Kind::kVerdict, .verdict = {Verdict::Kind::kRefuse}}; }
+Expr accept() { return {.kind = Expr::Kind::kVerdict, .verdict = {Verdict::Kind::kAccept}}; }
 
 Expr unknown_into(const nlattr* reg) { return {.kind = Expr::Kind::kLoad, .to = place(reg)}; }
 
@@ -180,7 +179,7 @@ Expr other(std::string_view name, const nlattr* data) {
       Loader{"numgen", NFTA_NG_DREG},     Loader{"hash", NFTA_HASH_DREG},
       Loader{"tunnel", NFTA_TUNNEL_DREG}, Loader{"xfrm", NFTA_XFRM_DREG}};
   const auto it = std::ranges::find(kLoaders, name, &Loader::name);
-  if (it == kLoaders.end()) return kMaybe;
+  if (it == kLoaders.end()) return maybe();
   const Attributes<16> a(data);
   return a[it->dreg] != nullptr ? unknown_into(a[it->dreg]) : Expr{};
 }
@@ -207,16 +206,17 @@ Expr parse_expr(const nlattr* elem, Ruleset& rules) {
   if (name == "target") return xt_target_of(data, rules);
   if (name == "notrack") rules.untracks = true;
   if (is_one_of(name, {"counter", "log", "last", "notrack", "dup"})) return {};
-  if (name == "masq") return kAccept;
+  // It gives packets the address of the interface by which they leave, which ours have already.
+  if (name == "masq") return accept();
   if (is_one_of(name, {"reject", "queue", "nat", "redir", "tproxy", "fwd", "synproxy"}))
-    return kRefuse;
+    return refuse();
   if (name == "objref") {
     const Attributes<NFTA_OBJREF_MAX> o(data);
     const uint32_t type = number(o[NFTA_OBJREF_IMM_TYPE]);
-    if (type == NFT_OBJECT_SYNPROXY) return kRefuse;
+    if (type == NFT_OBJECT_SYNPROXY) return refuse();
     return type == NFT_OBJECT_QUOTA || type == NFT_OBJECT_LIMIT || type == NFT_OBJECT_CONNLIMIT ||
                    type == NFT_OBJECT_UNSPEC
-               ? kMaybe
+               ? maybe()
                : Expr{};
   }
   return other(name, data);
@@ -258,7 +258,7 @@ void parse_exprs(const nlattr* list, std::vector<Expr>& to, Ruleset& rules) {
 }
 
 Expr xt_target(std::string_view name, Ruleset& rules) {
-  if (name == "ACCEPT" || name == "MASQUERADE") return kAccept;
+  if (name == "ACCEPT" || name == "MASQUERADE") return accept();
   if (name == "RETURN") return {.kind = Expr::Kind::kVerdict, .verdict = {Verdict::Kind::kReturn}};
   rules.sets_marks |= name == "MARK" || name == "CONNMARK" || name == "HMARK";
   rules.untracks |= name == "CT" || name == "NOTRACK";
@@ -267,7 +267,7 @@ Expr xt_target(std::string_view name, Ruleset& rules) {
                        "CT",      "NOTRACK",  "SET",         "DSCP",     "TOS",      "ECN",
                        "RATEEST", "SECMARK",  "CONNSECMARK", "TEE",      "IDLETIMER"}))
     return {};
-  return kRefuse;  // DROP, REJECT, DNAT, REDIRECT, TPROXY, NFQUEUE, ..., and what is not known
+  return refuse();  // DROP, REJECT, DNAT, REDIRECT, TPROXY, NFQUEUE, ..., and what is not known
 }
 
 }  // namespace vireo::filter

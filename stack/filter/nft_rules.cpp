@@ -188,7 +188,7 @@ void take_nft(const nlmsghdr& m, Ruleset& to) {
   if (h == nullptr || m.nlmsg_type >> 8 != NFNL_SUBSYS_NFTABLES) return;
   const auto [family, name] = family_of(h->nfgen_family);
   if (family == Family::kOther) return;
-  const auto table = [&, family = family, name = name](const nlattr* a) {
+  const auto table = [&](const nlattr* a) {
     const std::string wanted = text(a);
     const auto it = std::ranges::find_if(
         to.tables, [&](const Table& t) { return t.family == family && t.name == wanted; });

@@ -6,13 +6,14 @@
 #pragma once
 
 #include "stack/engine/flow.h"
+#include "stack/engine/part.h"
 #include "stack/tcp/fast_path/single_segment.h"
 
 namespace vireo {
 
 struct Hub;
 
-class DeferredReceive {
+class DeferredReceive : Part {
  public:
   bool is_left() const noexcept { return flow_ != nullptr; }
   bool is_left_of(const TcpFlow& f) const noexcept { return flow_ == &f; }

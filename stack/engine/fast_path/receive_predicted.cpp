@@ -95,8 +95,8 @@ template <bool kAnswersSingle, bool kV6>
 
 /// A segment on a connection that is known: the one that is expected next?
 template <bool kV6>
-[[gnu::noinline]] bool Receive::take_expected(RxDesc& d, wire::PlainTcp<kV6> s, TcpFlow& f,
-                                              bool alone, Instant now) noexcept {
+[[gnu::noinline]] bool Receive::take_if_predicted(RxDesc& d, wire::PlainTcp<kV6> s, TcpFlow& f,
+                                                  bool alone, Instant now) noexcept {
   tcp::PlainSegment segment{.seq = s.seq(),
                             .ack = s.ack(),
                             .length = s.payload_bytes(),
@@ -133,7 +133,7 @@ template <bool kV6>
                                  .window = s.window(),
                                  .has_ts = true},
                                 alone, now);
-  return take_expected(d, s, *f, alone, now);
+  return take_if_predicted(d, s, *f, alone, now);
 }
 
 /// What a datagram's socket is bound with, not necessarily with its addresses. Null: none.
