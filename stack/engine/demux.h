@@ -3,7 +3,8 @@
 // of the table and then the flow, which is needed anyway; growing touches no flow. The hash is
 // keyed, so that an attacker cannot choose tuples that collide. The table grows by doubling, never
 // while a frame of a known flow is handled. Frames come in trains: the flow found last is found
-// again without a hash. Owner: Engine. Thread: holder of the engine's lock.
+// again without a hash.
+// Owner: Engine. Thread: holder of the engine's lock.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What an engine is created with, and the counts it reports. Owner: the creator of the engine.
-// Thread: any.
+// What an engine is created with, and the counts it reports.
+// Owner: the creator of the engine. Thread: any.
 #pragma once
 
 #include <array>

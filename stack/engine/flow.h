@@ -77,11 +77,10 @@ struct TcpFlow : Flow, WheelNode {
   ListHook pending_hook;  ///< of TcpOutput: has something to send, or is stalled, if is_stalled
   Egress egress;
   tcp::Effects gathered = tcp::Effects::kNone;  ///< of the current burst
-  uint16_t next_ip_id = 0;      ///< of packets that may be fragmented (RFC 6864 §4.2)
-  uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and other limits, whatever the path MTU
-  bool is_stalled : 1 = false;  ///< waits for a neighbour
-  bool is_ack_delayed : 1 =
-      false;  ///< if `pending_hook` is linked: only for an ACK, which data may carry
+  uint16_t next_ip_id = 0;          ///< of packets that may be fragmented (RFC 6864 §4.2)
+  uint16_t mss_limit = 65'535;      ///< TCP_MAXSEG and other limits, whatever the path MTU
+  bool is_stalled : 1 = false;      ///< waits for a neighbour
+  bool is_ack_delayed : 1 = false;  ///< if `pending_hook` is linked: for an ACK only
   PortOrigin port_origin : 2 = PortOrigin::kProgram;
   bool reuse_addr : 1 = false;  ///< SO_REUSEADDR, SO_REUSEPORT: another socket may bind the port if
                                 ///< it has set the same option

@@ -1,4 +1,5 @@
-// The TCP segment size that fits a path MTU (RFC 9293 §3.7.1, RFC 6691). Owner: none. Thread: any.
+// The TCP segment size that fits a path MTU (RFC 9293 §3.7.1, RFC 6691).
+// Owner: none. Thread: any.
 #pragma once
 
 #include <algorithm>
