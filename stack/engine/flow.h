@@ -82,9 +82,8 @@ struct TcpFlow : Flow, WheelNode {
   bool is_stalled : 1 = false;      ///< waits for a neighbour
   bool is_ack_delayed : 1 = false;  ///< if `pending_hook` is linked: for an ACK only
   PortOrigin port_origin : 2 = PortOrigin::kProgram;
-  bool reuse_addr : 1 = false;  ///< SO_REUSEADDR, SO_REUSEPORT: another socket may bind the port if
-                                ///< it has set the same option
-  bool reuse_port : 1 = false;  ///< that have it, too, may
+  bool reuse_addr : 1 = false;  ///< SO_REUSEADDR: sockets with it may bind the port too
+  bool reuse_port : 1 = false;  ///< the same for SO_REUSEPORT
   uint8_t ack_delayed_at = 0;   ///< is_ack_delayed: since when, in ticks of TcpOutput's ACK clock
   IpSettings ip;
   Instant stalled_since{};  ///< since when no next hop is known; default: one is known

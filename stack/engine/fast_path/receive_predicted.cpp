@@ -86,7 +86,7 @@ template <bool kAnswersSingle, bool kV6>
     hub().events.tcp(f, e);  // there is nothing to gather
   else
     hub().notifications.note(f, e);
-  const Instant armed = f.deadline();  // arm_timer_by() the first of three
+  const Instant armed = f.deadline();  // TcpTimers::arm_by(), for the earliest of three deadlines
   if (f.tcb.delack_at < armed || (!kAnswersSingle && f.tcb.rtx_at < armed) ||
       now + tcp::kIdle < armed) [[unlikely]]
     hub().timers.arm(f);
@@ -141,7 +141,7 @@ template <bool kV6>
 [[gnu::noinline]] UdpBinding* Receive::find_binding(wire::PlainUdp<kV6> u, FlowTag tag) noexcept {
   Last<kV6>& h = last<kV6>();
   const UdpFlow* const f = flow_of<UdpFlow>(hub().udp.slab(), tag, kV6);
-  if (f != nullptr && f->exact != nullptr) {  // as hear_flow()
+  if (f != nullptr && f->exact != nullptr) {  // as in find_flow()
     const wire::PlainPath<kV6> path{f->key.local, f->key.remote};
     if (u.is_on(path)) {
       h.binding = f->exact;
