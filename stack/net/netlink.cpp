@@ -26,12 +26,10 @@ namespace {
 
 constexpr Duration kWorkBudget = Duration::ms(5);  // of one process()
 constexpr Duration kMaxPublishInterval = Duration::ms(20);
-constexpr Duration kSettleDelay = Duration::ms(10);  // by then the routes of a removed interface
-                                                     // are gone
-constexpr Duration kRetryDelay = Duration::ms(1);  // before repeating a dump that the kernel could
-                                                   // a dump fails after this time without a message
-constexpr Duration kDumpTimeout = Duration::s(2);  // for the rest of a dump after its last message
-constexpr size_t kReceiveBytes = 64 * 1024;        // dumps come in pieces of at most 32 KiB
+constexpr Duration kSettleDelay = Duration::ms(10);  // for routes of a removed interface to go
+constexpr Duration kRetryDelay = Duration::ms(1);    // before a failed dump is repeated
+constexpr Duration kDumpTimeout = Duration::s(2);    // a dump without a message fails
+constexpr size_t kReceiveBytes = 64 * 1024;          // dumps come in pieces of at most 32 KiB
 
 Instant now() {
   timespec t;
