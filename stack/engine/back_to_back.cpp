@@ -17,8 +17,8 @@ namespace {
 /// Consecutive sends, each right behind the doorbell of the one before. A short burst leaves
 /// segment by segment.
 constexpr unsigned kBackToBack = 256;
-/// A shorter pause may be an interrupt, not the program's: it reduces the count by kBackToBack. The
-/// count is limited to twice that.
+/// A pause below this may be an interrupt's, not the program's: it subtracts kBackToBack from the
+/// count, which is limited to twice that.
 constexpr Duration kInterrupted = Duration::us(100);
 /// How long written data waits for more, in doorbells.
 constexpr int64_t kCorkedDoorbells = 3;

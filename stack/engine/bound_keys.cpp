@@ -168,7 +168,7 @@ void BoundKeys::unbind(Flow& f) noexcept {
     unbind_key(DemuxKey::bound(IpProto::kUdp, g.group, f.key.local.port, false), f);
 }
 
-/// The key may have another flow now, or another way of delivery.
+/// Drops cached look-ups: a key may have another flow now, or other interfaces.
 void BoundKeys::forget() noexcept {
   last_ = {};
   hub().receive.forget_bindings();

@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kHeldDoorbells = 8;
 /// An answer within this time of the one before came without delay.
 constexpr Duration kAtOnce = Duration::us(20);
-/// Answers must wait only if so many before were followed without delay. The count is limited, and
-/// an answer that nothing followed takes three quarters of it.
+/// An answer may wait only after so many that were followed without delay. The count is limited,
+/// and an answer that nothing followed takes three quarters of it.
 constexpr uint8_t kTrusted = 64;
 constexpr uint8_t kMaxTrust = 255;
 
@@ -136,7 +136,7 @@ void DoorbellPolicy::ring_due(Instant now) noexcept {
 
 /// Full segments of a stream of small writes; Nagle's algorithm holds the rest. The peer has no
 /// complete message before the ACK of the data in flight arrives, so these need not ring each: the
-/// next poll, or a number of them, does.
+/// next poll rings, or the kMaxUnrung-th of them.
 void DoorbellPolicy::ring_unless_held(const TcpFlow& f, unsigned frames) noexcept {
   unrung_ += frames;
   if (unrung_ < kMaxUnrung && tcp::is_held_back(f.tcb)) return;

@@ -55,8 +55,8 @@ bool PassiveOpen::open_fast(Listener& l, const SynTuple& t, const Incoming& in, 
   return true;
 }
 
-/// The backup key made the cookie: the first SYN-ACK only, as on Linux, carries one of the primary
-/// key.
+/// The backup key made the cookie: the first SYN-ACK, and no other, as on Linux, carries a new
+/// cookie of the primary key.
 void PassiveOpen::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in,
                                   Instant now) noexcept {
   hub().stats.fast_opens_old_key.add();

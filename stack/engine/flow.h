@@ -174,7 +174,7 @@ struct UdpFlow : Flow {
   IpSettings ip;
   IfIndex device{};  ///< SO_BINDTODEVICE: sends and receives by no other; 0: by all
   uint8_t multicast_ttl = 1;
-  bool reuse_port = false;  ///< SO_REUSEPORT: a unicast datagram goes to one of its port's
+  bool reuse_port = false;  ///< SO_REUSEPORT: one socket of the port gets a unicast datagram
   ListHook notify_hook;     ///< of Notifications
   Egress egress;            ///< of the connected peer, or of the last destination
   Endpoint egress_to;       ///< destination of `egress`, see go_to()

@@ -48,8 +48,8 @@ class PassiveOpen {
   /// for a half-open connection.
   bool segment_arrived(const Incoming& in, tcp::Segment& s, const tcp::TimeWait* before,
                        Instant now) noexcept;
-  /// An ICMP error that quotes a segment of ours, perhaps a SYN-ACK (RFC 5927 §4.1: only that is
-  /// believed).
+  /// An ICMP error: ends a half-open connection if it quotes the sequence number of its SYN-ACK
+  /// (RFC 5927 §4.1).
   void error_arrived(const ip::IcmpError& e) noexcept;
 
   // ---- half-open connections

@@ -43,7 +43,7 @@ class Receive {
       take_frame(port, burst_[0], {}, now);
     return 1;
   }
-  /// A key may have another flow now, or another way of delivery.
+  /// Drops cached look-ups: a key may have another flow now, or other interfaces.
   void forget_bindings() noexcept {
     last4_.binding = nullptr;
     last6_.binding = nullptr;

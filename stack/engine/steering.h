@@ -35,8 +35,8 @@ class Steering {
   /// Frames of `f` belong to another TCP from here on. Errors: ENOTSUP the device cannot
   /// distinguish them from its listener's, ENOSPC; then nothing was done.
   Result<void> leave_to_kernel(TcpFlow& f);
-  /// Now and then finds out which of those connections have ended. `is_there(key, interface)` may
-  /// be slow.
+  /// Once there are many, checks which of those connections have ended. `is_there(key, interface)`
+  /// may be slow.
   void forget_left(bool (*is_there)(const FlowKey&, IfIndex));
 
   // ---- kernel connections at ports of our listeners (kernel_connections.h)

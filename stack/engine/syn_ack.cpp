@@ -25,7 +25,7 @@ uint64_t timeouts_allowed(const Listener& l) {
 
 }  // namespace
 
-/// Secret of a connection: offset of its sequence numbers and of its timestamp clock.
+/// Secret that a connection's initial sequence number and timestamp offset are derived from.
 uint64_t PassiveOpen::secret_of(const SynTuple& t) const noexcept {
   return tcp::tuple_hash(hub().secret, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
 }

@@ -4,8 +4,8 @@
 namespace vireo {
 namespace {
 
-/// A segment of a connection that another TCP has was sent to us before. A SYN is of the next one:
-/// if that TCP still had the old one, the device would have brought the SYN there.
+/// Segments of a connection that another TCP has were under way at the hand-over. A SYN is of the
+/// next connection: if that TCP still had the old one, the device would have brought the SYN there.
 tcp::TimeWaitVerdict elsewhere_input(const tcp::Segment& s) noexcept {
   using tcp::SegFlags;
   const bool is_syn = has(s.flags, SegFlags::kSyn) && !has(s.flags, SegFlags::kAck);

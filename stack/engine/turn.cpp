@@ -6,7 +6,7 @@
 namespace vireo {
 namespace {
 
-/// Of consecutive turns without frames the first does idle(), and then each of this number.
+/// Of consecutive turns without frames, the first and then every kIdleTurns-th runs idle().
 constexpr unsigned kIdleTurns = 8;
 
 }  // namespace

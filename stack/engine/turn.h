@@ -14,7 +14,7 @@ struct Hub;
 
 /// The kind of call to which a turn returns.
 enum class PollOf : uint8_t {
-  kNobody,  ///< none
+  kNobody,  ///< no such call
   kCall,    ///< recv, accept, connect: the program may still be answering earlier events
   kWait,    ///< epoll_wait, poll, select, or a blocking call: it has answered them
 };

@@ -20,7 +20,7 @@ class DeferredReceive {
     flow_ = &f;
     answer_ = answer;
   }
-  /// For an answer that `f` is just replying to.
+  /// For an answer that `f` replies to in this call.
   void finish_answered(TcpFlow& f) noexcept;
   /// For an answer without a reply so far.
   void finish() noexcept;

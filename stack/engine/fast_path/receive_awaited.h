@@ -1,7 +1,7 @@
 // Frames that a blocked call waits for, handled inside that call: from the frame straight to the
 // program's buffer. The work that nobody waits for is done by the next holder of the engine's lock
-// (deferred_receive.h). Any unusual frame takes the next path of the ladder (README.md), and
-// nothing here has changed it.
+// (deferred_receive.h). Any unusual frame takes the next path (README.md), and nothing here has
+// changed it.
 // The callers are [[gnu::hot]]: behind so many conditions GCC takes the code for rare and optimizes
 // it for size, by `div` and `rep movs`, which cost tens of cycles each.
 // Owner: Engine. Thread: holder of its lock.
