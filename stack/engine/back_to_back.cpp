@@ -1,8 +1,8 @@
-// Writes that come as fast as the doorbell lets them: where that is a system call, each costs
-// microseconds of it. Small ones with TCP_NODELAY share segments instead, for no longer than a few
-// such calls take, as Linux's net.ipv4.tcp_autocorking has it while a frame is still in the
-// driver's hands; larger ones share a call. Who pauses finds TCP_NODELAY as it ever was, and who
-// waits for what comes has all leave.
+// Writes that follow each other as fast as the doorbell allows: where it is a system call, it costs
+// each write microseconds. Small writes with TCP_NODELAY then share segments, for at most the time
+// of a few such calls, as Linux does by net.ipv4.tcp_autocorking while the driver still has a
+// frame; larger ones share a doorbell. After a pause TCP_NODELAY works as usual, and a program that
+// waits for received data sends everything first.
 #include <algorithm>
 #include <utility>
 
@@ -14,15 +14,15 @@
 namespace vireo {
 namespace {
 
-/// Sends in a row that came right behind the doorbell of the one before. A short burst leaves
+/// Consecutive sends, each right behind the doorbell of the one before. A short burst leaves
 /// segment by segment.
 constexpr unsigned kBackToBack = 256;
-/// A pause that may be none of the program's, but an interrupt: it costs so many, and twice as many
-/// are counted at most.
+/// A pause below this may be an interrupt's, not the program's: it subtracts kBackToBack from the
+/// count, which is limited to twice that.
 constexpr Duration kInterrupted = Duration::us(100);
-/// How long what is written waits for more, in doorbells.
+/// How long written data waits for more, in doorbells.
 constexpr int64_t kCorkedDoorbells = 3;
-/// How long it waits where the program comes no more: the helper looks.
+/// How long it waits if the program makes no further call: then the helper sends it.
 constexpr Duration kMaxCork = Duration::us(20);
 
 }  // namespace
@@ -32,7 +32,7 @@ bool DoorbellPolicy::follows_at_once(const TcpFlow& f, Instant now) const noexce
          now - back_to_back_.done < Duration::ns(back_to_back_.doorbell.ns() / 2);
 }
 
-/// What `f` has written has left, and rang.
+/// A write on `f` has left and has rung.
 void DoorbellPolicy::note_back_to_back(TcpFlow& f, Instant now) noexcept {
   if (follows_at_once(f, now))
     back_to_back_.sends = std::min(back_to_back_.sends + 1, 2 * kBackToBack);
@@ -45,10 +45,11 @@ void DoorbellPolicy::note_back_to_back(TcpFlow& f, Instant now) noexcept {
   if (unrung_ == 0)
     back_to_back_.doorbell = std::min(back_to_back_.done - now, kMaxDoorbell);
   else
-    ring();  // those before it are on their way too: what other queues have
+    ring();  // frames before it leave too: those of other queues
 }
 
-/// What `f` has written, and leaves now, may wait for the doorbell of what it writes next.
+/// Whether frames of a write on `f`, which are sent now, may wait for the doorbell of its next
+/// write.
 bool DoorbellPolicy::may_hold_back_to_back(const TcpFlow& f, unsigned frames,
                                            Instant now) const noexcept {
   return back_to_back_.sends >= kBackToBack && follows_at_once(f, now) &&
@@ -56,7 +57,7 @@ bool DoorbellPolicy::may_hold_back_to_back(const TcpFlow& f, unsigned frames,
          (corked_until().is_never() || now < back_to_back_.ring_at);
 }
 
-/// It has left, and does.
+/// The frames were sent and wait.
 void DoorbellPolicy::hold_back_to_back(unsigned frames, Instant now) noexcept {
   back_to_back_.sends = std::min(back_to_back_.sends + 1, 2 * kBackToBack);
   back_to_back_.done = now;
@@ -70,13 +71,13 @@ void DoorbellPolicy::hold_back_to_back(unsigned frames, Instant now) noexcept {
   watch_held(now);
 }
 
-/// `bytes` that might leave at once should wait.
+/// Whether `bytes` that could leave at once should wait.
 bool DoorbellPolicy::may_cork(const TcpFlow& f, size_t bytes, Instant now) const noexcept {
   return back_to_back_.sends >= kBackToBack && follows_at_once(f, now) && is_small(f.tcb, bytes) &&
          unrung_ == 0;
 }
 
-/// They wait. @return false: there is no room for them.
+/// Makes them wait. @return false: no buffer space.
 bool DoorbellPolicy::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
   VIREO_DEBUG_ASSERT(corked_ == nullptr);
@@ -89,8 +90,8 @@ bool DoorbellPolicy::cork(TcpFlow& f, const iovec& data, Instant now) noexcept {
   return true;
 }
 
-/// A further write of the one that waits. @return false: its time is over, a segment is full,
-/// or this is no small one.
+/// A further write on the corked connection. @return false: its time is over, a segment is full, or
+/// the write is not small.
 bool DoorbellPolicy::join_corked(TcpFlow& f, const iovec& data, Instant now) noexcept {
   if (now >= uncork_at_ || !is_small(f.tcb, data.iov_len) ||
       !tcp::may_append_nagled(f.tcb, data.iov_len) || !is_readable(data.iov_base, data.iov_len))
@@ -99,18 +100,19 @@ bool DoorbellPolicy::join_corked(TcpFlow& f, const iovec& data, Instant now) noe
   return true;
 }
 
-/// `f` sends `bytes`, which do not just join what waits. That goes on waiting if a segment became
-/// full, and ends else: another connection's leaves here, its own with them. @return it ends.
+/// `f` sends `bytes` that join_corked() did not take. Corking goes on if a segment became full,
+/// else it ends: data of another connection is sent here, data of `f` with this send. @return it
+/// ends.
 bool DoorbellPolicy::pass_cork(TcpFlow& f, size_t bytes, bool more, Instant now) noexcept {
   TcpFlow& corked = *corked_;
   if (&corked == &f && !more && now < uncork_at_ && is_small(f.tcb, bytes)) return false;
   forget_cork();
-  // MSG_MORE holds back what is written with it, and nothing that was before.
+  // MSG_MORE holds back the data of its own call only.
   if (&corked != &f || more) hub().tcp.progress(corked, now);
   return true;
 }
 
-/// What waits leaves with the turn at hand.
+/// The corked data leaves with the current turn.
 void DoorbellPolicy::uncork() noexcept {
   TcpFlow& f = *corked_;
   forget_cork();
@@ -131,11 +133,11 @@ void DoorbellPolicy::forget_cork() noexcept {
   if (unrung_ == 0) end_watch();
 }
 
-/// Any poll sends what waits from `now` on; the helper polls, if nobody has for so long.
+/// From `now` on any poll sends what waits; if none comes within kMaxCork, the helper polls.
 void DoorbellPolicy::watch_held(Instant now) noexcept {
   hub().turn.note_work();
   hub().wakeups.set_due(now);
-  // seq_cst pairs with end_cork_watch(): either the helper sees it, or we that it looks no more.
+  // seq_cst pairs with end_cork_watch(): either the helper sees this, or we see that it stopped.
   corked_until_.store((now + kMaxCork).ns(), std::memory_order_seq_cst);
   if (!is_cork_watched_.load(std::memory_order_seq_cst)) [[unlikely]] {
     is_cork_watched_.store(true, std::memory_order_relaxed);
@@ -150,7 +152,7 @@ bool DoorbellPolicy::end_cork_watch() noexcept {
   return is_over;
 }
 
-/// At worst the helper polls in vain.
+/// Relaxed: at worst the helper polls in vain.
 void DoorbellPolicy::end_watch() noexcept {
   corked_until_.store(Instant::never().ns(), std::memory_order_relaxed);
 }

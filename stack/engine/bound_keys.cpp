@@ -1,4 +1,4 @@
-// Binding and unbinding keys, and what follows for those who share one.
+// Binding and unbinding keys, and the consequences for flows that share a key.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -6,8 +6,8 @@
 namespace vireo {
 namespace {
 
-/// Is the key's local address a group that they have joined by more than one port, be it by one
-/// each? Whoever is a member anywhere hears it all.
+/// Whether the key's address is a group that its flows have joined on several ports, even if each
+/// on one only: every member receives what comes by any of them.
 bool comes_by_several(const UdpBinding& b) {
   const UdpGroup* first = nullptr;
   for (const UdpFlow* u : b.flows)
@@ -19,7 +19,7 @@ bool comes_by_several(const UdpBinding& b) {
   return false;
 }
 
-/// What comes for a tuple that is one socket's alone may go straight to it.
+/// Datagrams for a tuple of one socket alone may take the fast path.
 void refresh_expected(UdpBinding& b) {
   b.names_device =
       std::ranges::any_of(b.flows, [](const UdpFlow* u) { return u->device != IfIndex(); });
@@ -32,8 +32,8 @@ void refresh_expected(UdpBinding& b) {
   }
 }
 
-/// Into the order of Linux's hash chains (net/ipv4/udp.c): who came last is first, over IPv4 behind
-/// those that are of IPv4 alone. Who follows another flow of its socket has that one's place.
+/// In the order of Linux's hash chains (net/ipv4/udp.c): the newest first, but dual-stack sockets
+/// behind IPv4 ones. If the same socket has another flow here, the new one goes before that.
 void put_in_order(std::vector<UdpFlow*>& flows, UdpFlow& u) {
   const auto is_own = [&](const UdpFlow* have) {
     return u.owner != nullptr && have->owner == u.owner;
@@ -108,14 +108,14 @@ void BoundKeys::unbind_key(const DemuxKey& key, Flow& f) noexcept {
     return;
   }
   refresh_expected(binding);
-  // Who is left may have found the key steered already and have no rule of its own: it takes over
-  // ours. One too many does no harm, it ends with its new owner.
+  // The remaining flows may rely on the rules of this one (theirs were refused as duplicates): the
+  // first of them takes these over. A surplus rule does no harm and ends with its new owner.
   UdpFlow& heir = *binding.flows.front();
   for (FlowRule& r : u.rules) heir.rules.push_back(std::move(r));
   u.rules.clear();
 }
 
-/// Several listeners share a key if all of them have SO_REUSEPORT, or hear by different interfaces.
+/// Several listeners share a key if all have SO_REUSEPORT, or receive by different interfaces.
 Carried<void> BoundKeys::join_group(const DemuxKey& key, Listener& l) {
   const Demux::Ref r = hub().demux.find_own(key);
   if (r == 0) {
@@ -146,7 +146,7 @@ void BoundKeys::leave_group(const DemuxKey& key, Listener& l) noexcept {
     delete &group;
     return;
   }
-  // As with UDP, above: who is left takes over the rules.
+  // As with UDP, above: a remaining listener takes over the rules.
   Listener& heir = *group.members.front();
   for (FlowRule& r : l.rules) heir.rules.push_back(std::move(r));
   l.rules.clear();
@@ -168,7 +168,7 @@ void BoundKeys::unbind(Flow& f) noexcept {
     unbind_key(DemuxKey::bound(IpProto::kUdp, g.group, f.key.local.port, false), f);
 }
 
-/// What was found last, for a key that may be another's now, or heard in another way.
+/// Drops cached look-ups: a key may have another flow now, or other interfaces.
 void BoundKeys::forget() noexcept {
   last_ = {};
   hub().receive.forget_bindings();

@@ -1,5 +1,6 @@
-// Keys of flows that are bound without a peer: a local address or every address, one family or
-// both, and groups. Several UDP flows, or listeners, may share a key and stand in a list behind it.
+// Demux keys of flows bound without a peer: one local address or all of them, one address family or
+// both, and multicast groups. Several UDP flows, or several listeners, may share a key; a list
+// behind the key holds them.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -14,17 +15,18 @@ struct Hub;
 
 class BoundKeys : Part {
  public:
-  /// What is bound to `local` and `port`, or to every address and it; 0: nothing.
+  /// What is bound to `local` and `port`, or to the wildcard address and `port`; 0: nothing.
   Demux::Ref find(IpProto proto, const IpAddr& local, uint16_t port) noexcept;
-  /// All keys of a flow. Errors: EADDRINUSE.
+  /// Binds all keys of a flow. Errors: EADDRINUSE.
   Carried<void> bind(Flow& f);
   void unbind(Flow& f) noexcept;
-  /// One of them. Of a UDP flow that has it already, what follows from its groups is asked anew.
+  /// Binds one key. If the UDP flow has the key already, only the data derived from its groups is
+  /// updated.
   Carried<void> bind_key(const DemuxKey& key, Flow& f);
   void unbind_key(const DemuxKey& key, Flow& f) noexcept;
 
  private:
-  struct Found {  ///< by find(), 0: nothing; holds until a key is bound or unbound
+  struct Found {  ///< result of find(), 0: nothing; valid until a key is bound or unbound
     Demux::Ref ref = 0;
     IpAddr local;
     uint16_t port = 0;

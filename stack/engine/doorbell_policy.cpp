@@ -1,9 +1,9 @@
-// Answers to what one wait told of. A program that was told of several events mostly answers one
-// after the other and waits again: the first answer rings, those behind it leave together. Whatever
-// rings takes them along, the next wait does, and any call once there are many, or their time is
-// over.
-// Only who has long gone from one answer to the next without delay has them wait: who falls silent
-// amid them has the helper ring, some milliseconds later (helper.cpp).
+// Answers to the events of one wait. A program that was told of several events mostly answers one
+// after the other and waits again: the first answer rings, those behind it wait for one doorbell.
+// It rings with whatever rings next: the next wait, any call once many frames wait, or any call
+// after their time is over. Answers wait only if the program has long followed each answer by the
+// next without delay. If it stops between them, the helper rings some milliseconds later
+// (helper.cpp).
 #include <algorithm>
 #include <utility>
 
@@ -13,19 +13,18 @@
 namespace vireo {
 namespace {
 
-/// How long frames wait at most, in doorbells.
+/// Longest time that frames wait, in doorbells.
 constexpr int64_t kHeldDoorbells = 8;
-/// What comes so long after the answer before has come without delay.
+/// An answer within this time of the one before came without delay.
 constexpr Duration kAtOnce = Duration::us(20);
-/// Answers that something followed without delay, before one waits; as many are counted at most,
-/// and one that nothing followed takes three quarters of them.
+/// An answer may wait only after so many that were followed without delay. The count is limited,
+/// and an answer that nothing followed takes three quarters of it.
 constexpr uint8_t kTrusted = 64;
 constexpr uint8_t kMaxTrust = 255;
 
 }  // namespace
 
-/// Whether what a call of the program's sends on `f` rings, by a port whose doorbells are dear: so
-/// many frames.
+/// The doorbell for `frames` that a call sends on `f`, on a port where a doorbell is expensive.
 Doorbell DoorbellPolicy::bell_of_call(const TcpFlow& f, SendBy by, unsigned frames,
                                       Instant now) noexcept {
   const Doorbell bell = bell_of_answer(frames, now);
@@ -54,25 +53,25 @@ void DoorbellPolicy::follow_answer(Instant now) noexcept {
     ++answers_.trust;
 }
 
-/// What may still be sent in answer to the last wait. Who sleeps has the helper sleep, too:
-/// nothing.
+/// Answers still expected since the last wait. None while a thread sleeps: the helper sleeps too
+/// then.
 inline uint32_t DoorbellPolicy::answers_left() const noexcept {
   return hub().wakeups.sleepers() == 0 ? answers_left_.load(std::memory_order_relaxed) : 0;
 }
 
-/// bell_of_call() of what answers the last wait.
+/// bell_of_call() for an answer.
 Doorbell DoorbellPolicy::bell_of_answer(unsigned frames, Instant now) noexcept {
   const uint32_t left = answers_left();
   answers_.is_one = left != 0;
   if (!answers_.is_one) return Doorbell::kNow;
-  // Not by an exchange: at worst a few too many or too few of another thread's count.
+  // A load and a store: at worst the count is off by those of another thread.
   answers_left_.store(left - 1, std::memory_order_relaxed);
   if (answers_.open == 0) return Doorbell::kNow;
   follow_answer(now);
   return may_hold_answer(frames, now) ? Doorbell::kLater : Doorbell::kNow;
 }
 
-/// Whether so many frames that leave behind the first answer may wait.
+/// Whether `frames` that leave behind the first answer may wait.
 bool DoorbellPolicy::may_hold_answer(unsigned frames, Instant now) noexcept {
   if (answers_.trust < kTrusted) return false;
   if (answers_.open == 1)
@@ -80,7 +79,7 @@ bool DoorbellPolicy::may_hold_answer(unsigned frames, Instant now) noexcept {
   return answers_.open + frames <= 1 + kMaxUnrung && now < answers_.until;
 }
 
-/// note_call() of it.
+/// note_call() for an answer.
 void DoorbellPolicy::note_answer(Doorbell bell, unsigned frames, Instant now) noexcept {
   if (bell == Doorbell::kLater) {
     answers_.last = now;
@@ -91,11 +90,11 @@ void DoorbellPolicy::note_answer(Doorbell bell, unsigned frames, Instant now) no
   if (!answers_.is_one) return;
   answers_.last = hub().config.clock();
   answers_.doorbell = std::min(answers_.last - now, kMaxDoorbell);
-  // Of several queues another's may still wait.
+  // With several queues, frames in another one may still wait.
   if (answers_.open == 0 || hub().ports.only().queue != nullptr) answers_.open = 1;
 }
 
-/// Of several queues another's doorbell may be cheap.
+/// With several queues, the doorbell of another may be cheap.
 bool DoorbellPolicy::is_amid_answers() const noexcept {
   return hub().turn.of() == PollOf::kCall && answers_.open != 0 &&
          hub().ports.only().queue != nullptr;
@@ -107,8 +106,8 @@ void DoorbellPolicy::end_batch(Instant now) noexcept {
     ring_turn(now);
 }
 
-/// A turn has sent what it had to say. That of a call amid the answers leaves with them; the helper
-/// looks after it as long as there are flows.
+/// A turn has sent its frames. In a call made between answers they wait for the doorbell of these;
+/// the helper watches them as long as there are flows.
 void DoorbellPolicy::ring_turn(Instant now) noexcept {
   if (is_amid_answers() && answers_left() != 0 && hub().wakeups.flows() != 0 &&
       now - answers_.last <= kAtOnce && may_hold_answer(unrung_, now))
@@ -117,7 +116,7 @@ void DoorbellPolicy::ring_turn(Instant now) noexcept {
     ring();
 }
 
-/// A turn begins: with it ends the answering, unless it is a call's amid that.
+/// A turn begins. That ends the answers, unless the turn belongs to a call made between them.
 void DoorbellPolicy::ring_due(Instant now) noexcept {
   if (unrung_ == 0 && hub().turn.of() == PollOf::kCall &&
       (answers_.open <= 1 || now < answers_.until))
@@ -127,7 +126,7 @@ void DoorbellPolicy::ring_due(Instant now) noexcept {
   answers_.open = 0;
 }
 
-/// What Doorbell::kLater left.
+/// Rings for all frames sent with Doorbell::kLater.
 [[gnu::noinline]] void DoorbellPolicy::ring() noexcept {
   unrung_ = 0;
   if (answers_.open != 0) answers_.open = 1;
@@ -135,9 +134,9 @@ void DoorbellPolicy::ring_due(Instant now) noexcept {
   hub().ports.flush();
 }
 
-/// Whole segments of a stream of small writes, whose rest Nagle's algorithm holds: nothing is
-/// complete at the peer before the ACK of what is in flight has come, so these need not ring each.
-/// The next poll does, whoever's, or so many of them.
+/// Full segments of a stream of small writes; Nagle's algorithm holds the rest. The peer has no
+/// complete message before the ACK of the data in flight arrives, so these need not ring each: the
+/// next poll rings, or the kMaxUnrung-th of them.
 void DoorbellPolicy::ring_unless_held(const TcpFlow& f, unsigned frames) noexcept {
   unrung_ += frames;
   if (unrung_ < kMaxUnrung && tcp::is_held_back(f.tcb)) return;

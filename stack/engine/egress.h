@@ -1,6 +1,5 @@
-// The way out of a flow: next hop and the header that all its frames share, looked up once and
-// checked by one compare of generations at each send. Owner: the flow. Thread: holder of the
-// engine's lock.
+// How a flow's frames leave: the next hop and the header that they share. Looked up once; each send
+// compares the generation only. Owner: the flow. Thread: holder of the engine's lock.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ struct Egress {
   wire::HeaderTemplate header;
   Port* port = nullptr;
   uint32_t generation = 0;  ///< of the snapshot it was resolved from; 0 = not resolved
-  uint32_t mtu = 0;         ///< largest IP packet, as far as routers told
+  uint32_t mtu = 0;         ///< largest IP packet, after ICMP reports
   uint32_t link_mtu = 0;    ///< of the route or interface
   IfIndex ifindex{};        ///< of the route, for IP_PKTINFO and confirmations
   Instant asked{};          ///< when the kernel was last asked to resolve or confirm it

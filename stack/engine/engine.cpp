@@ -1,4 +1,4 @@
-// Making an engine, sleeping on it, and facts about it.
+// Creating an engine, sleeping on it, and facts about it.
 #include <algorithm>
 
 #include "stack/engine/engine.h"
@@ -15,7 +15,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineId id, const EngineConfig& 
       new Engine(id, config, std::move(opener), mirror, events, stats, std::move(*arena)));
 }
 
-// Out of line with the address of the lock, which is else made for each call, taken or not.
+// Out of line together with the lock's address, which would else be computed in each call.
 [[gnu::noinline]] void Engine::take_lock_slowly() noexcept VIREO_NO_THREAD_ANALYSIS {
   lock_.lock();
 }
@@ -23,9 +23,9 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineId id, const EngineConfig& 
 [[gnu::noinline]] void Engine::unlock_slowly() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
 
 bool Engine::begin_sleep() noexcept {
-  hub_.turn.end_idling();  // whoever wakes looks at everything
+  hub_.turn.end_idling();  // the thread that wakes looks at everything
   if (hub_.output.has_delayed_acks()) hub_.output.flush(Clock::now());
-  hub_.doorbells.ring_before_sleep();  // another thread's
+  hub_.doorbells.ring_before_sleep();  // frames of another thread
   if (!hub_.ports.arm_all()) return false;
   hub_.stats.sleeps.add();
   hub_.wakeups.count_sleeper();
@@ -39,8 +39,8 @@ void Engine::end_sleep() noexcept {
 
 bool Engine::look_for_helper(Instant now) noexcept {
   hub_.ports.look_after();
-  bool is_worked = hub_.turn.run(now);  // tells of what was lost
-  // A device that has lost an event would tell a sleeper of nothing more.
+  bool is_worked = hub_.turn.run(now);  // reports the losses
+  // A device that lost an event would not wake a sleeper any more.
   for (int i = 0; i < 8 && hub_.wakeups.sleepers() != 0 && !hub_.ports.arm_all(); ++i)
     is_worked |= hub_.turn.run(now);
   return is_worked;

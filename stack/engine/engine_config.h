@@ -1,5 +1,5 @@
-// What an engine is made with, and what it tells of itself.
-// Owner: who makes the engine. Thread: any.
+// What an engine is created with, and the counts it reports.
+// Owner: the creator of the engine. Thread: any.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ struct Listener;
 struct TcpFlow;
 struct UdpFlow;
 
-/// Up-calls to the socket layer, made with the lock held, at most one per flow and burst. They may
-/// read the flow and wake threads; they must not call back into the engine.
+/// Callbacks into the socket layer, called with the lock held, at most once per flow and burst.
+/// They may read the flow and wake threads; they must not call the engine.
 struct EngineEvents {
   void (*tcp)(TcpFlow&, tcp::Effects) = nullptr;  ///< owner is set
   void (*accept)(Listener&) = nullptr;            ///< `ready` grew
@@ -35,22 +35,22 @@ struct EngineConfig {
   Duration helper_grace = Duration::ms(1);
   bool autocork = true;               ///< back_to_back.cpp
   uint32_t max_orphans = 65'536;      ///< net.ipv4.tcp_max_orphans, TIME-WAIT not counted
-  uint32_t port_leases = 0;           ///< most local ports kept for the next connection
-  std::span<PortStats> port_stats{};  ///< where open interfaces are told; what has no room is not
-  LastWill* will = nullptr;           ///< null: nobody reads it
-  uint32_t engines = 1;               ///< that share the will, at most: this one has every so
-                                      ///< manieth entry, from that of its EngineId on
-  Instant (*clock)() = Clock::now;    ///< of what is not asked by its caller's `now`
-  tcp::IsnSecret secret{};            ///< zero: drawn at random, as all but a simulation wants it
+  uint32_t port_leases = 0;           ///< most local ports kept for later connections
+  std::span<PortStats> port_stats{};  ///< of open interfaces; those without a row are not shown
+  LastWill* will = nullptr;           ///< null: no last will
+  uint32_t engines = 1;  ///< that share the will, at most: this one has every `engines`-th entry,
+                         ///< from that of its EngineId on
+  Instant (*clock)() = Clock::now;  ///< used where the caller passes no `now`
+  tcp::IsnSecret secret{};          ///< zero: drawn at random; only a simulation sets it
 };
 
-/// What an engine holds, by count: all zero but `demux_keys` of UDP when every TCP socket is closed
-/// and over.
+/// Counts of what an engine holds: all zero, except the UDP part of `demux_keys`, when every TCP
+/// socket is closed and its protocol work done.
 struct Census {
   uint32_t connections = 0;  ///< accepted or not, closed by the program or not
-  uint32_t orphans = 0;      ///< of them, those that the program has closed
-  uint32_t waiting = 0;      ///< of them, those with something to send, to tell or to ask
-  uint32_t half_open = 0;    ///< records of SYNs
+  uint32_t orphans = 0;      ///< of them, closed by the program
+  uint32_t waiting = 0;  ///< of them, with data to send, events to deliver, or an unknown neighbour
+  uint32_t half_open = 0;  ///< SYN records
   uint32_t time_waits = 0;
   uint32_t listeners = 0;
   uint32_t demux_keys = 0;

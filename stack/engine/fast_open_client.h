@@ -1,8 +1,8 @@
-// What an engine remembers of Fast Open as a client: the cookies of servers, with the MSS of their
-// last SYN-ACK, by the pair of addresses they are for; and how often the way there seemed to
-// swallow such connections. Fixed size, four places a set, the newest stay. Owner: one engine, made
-// at the first wish. Thread: holder of its lock. Time is passed in. Source: RFC 7413 §4.1.3,
-// §4.1.3.1; net/ipv4/tcp_fastopen.c tcp_fastopen_active_disable().
+// Fast Open state of a client: per pair of addresses the server's cookie and the MSS of its last
+// SYN-ACK; and how often the path seemed to drop such connections. Fixed size, four entries per
+// set, the oldest is replaced. Owner: one engine, created at first use. Thread: holder of its lock.
+// The caller passes the time. Source: RFC 7413 §4.1.3, §4.1.3.1; net/ipv4/tcp_fastopen.c
+// tcp_fastopen_active_disable().
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ class FastOpenClient {
     IpAddr local;
     IpAddr remote;
     std::array<uint8_t, 16> cookie{};
-    uint32_t learnt = 0;  ///< running number, 0: free
-    uint16_t mss = 0;     ///< of its last SYN-ACK
+    uint32_t learnt = 0;  ///< sequence number of the entry, 0: free
+    uint16_t mss = 0;     ///< of the server's last SYN-ACK
     uint8_t bytes = 0;
 
     std::span<const uint8_t> bytes_of_cookie() const { return std::span(cookie).first(bytes); }
@@ -34,7 +34,7 @@ class FastOpenClient {
 
   explicit FastOpenClient(const FlowHashKey& key) noexcept : key_(key) {}
 
-  /// Null: its cookie is not known. Until the next change.
+  /// Null: no cookie known. Valid until the next change.
   const Server* find(const IpAddr& local, const IpAddr& remote) noexcept {
     for (const Server& s : set_of(remote))
       if (s.learnt != 0 && s.remote == remote && s.local == local) return &s;
@@ -52,7 +52,7 @@ class FastOpenClient {
     s->bytes = static_cast<uint8_t>(std::min(cookie.size(), s->cookie.size()));
     std::memcpy(s->cookie.data(), cookie.data(), s->bytes);
   }
-  /// A SYN-ACK without a cookie: it says by what MSS the next SYN's data must be bounded.
+  /// A SYN-ACK without a cookie: its MSS bounds the data on the next SYN.
   void learn_mss(const IpAddr& local, const IpAddr& remote, uint16_t mss) noexcept {
     if (auto* s = const_cast<Server*>(find(local, remote)); s != nullptr) s->mss = mss;
   }
@@ -60,8 +60,8 @@ class FastOpenClient {
     if (auto* s = const_cast<Server*>(find(local, remote)); s != nullptr) *s = {};
   }
 
-  /// A connection by Fast Open met with silence: no more of them for a while, doubled each time up
-  /// to 64 times `first` (net.ipv4.tcp_fastopen_blackhole_timeout_sec; zero: never).
+  /// A Fast Open connection got no answer: disables Fast Open for a while, doubled each time up to
+  /// 64 times `first` (net.ipv4.tcp_fastopen_blackhole_timeout_sec; zero: never).
   void pause(Instant now) noexcept {
     paused_at_ = now;
     if (pauses_ < 7) ++pauses_;

@@ -1,5 +1,5 @@
-// TCP Fast Open at a listener: a SYN with a cookie of ours becomes a connection at once, and one
-// that asks for a cookie gets it with the SYN-ACK. What Linux does in tcp_try_fastopen()
+// TCP Fast Open at a listener: a SYN with a valid cookie creates a connection at once; a SYN that
+// requests a cookie gets it with the SYN-ACK. As Linux's tcp_try_fastopen()
 // (net/ipv4/tcp_fastopen.c).
 #include "stack/engine/hub.h"
 #include "stack/engine/mss.h"
@@ -7,8 +7,8 @@
 
 namespace vireo {
 
-/// As many as the program asked for, over all listeners, are open by their SYN alone: a spoofed
-/// SYN must not cost more (RFC 7413 §5.1).
+/// At most as many connections as the program asked for are open by their SYN alone, over all
+/// listeners: a spoofed SYN must not cost more (RFC 7413 §5.1).
 bool PassiveOpen::may_open_fast(const Listener& l) noexcept {
   std::erase_if(fast_opens_, [this](SlabHandle h) {
     const TcpFlow* const f = hub().tcp.slab().get(h);
@@ -17,14 +17,14 @@ bool PassiveOpen::may_open_fast(const Listener& l) noexcept {
   return fast_opens_.size() < l.options.fast_open;
 }
 
-/// The listener's own; without any, the process's secret. No other hash under that has as few
-/// bytes.
+/// The listener's keys; without any, the engine's secret. No other hash with that secret has an
+/// input of so few bytes.
 tcp::FastOpenKeys PassiveOpen::fast_open_keys(const Listener& l) const noexcept {
   if (l.options.fast_open_keys.count != 0) return l.options.fast_open_keys;
   return {.key = {hub().secret}, .count = 1};
 }
 
-/// @return true: the SYN is taken, data and all.
+/// @return true: the SYN and its data are accepted.
 bool PassiveOpen::open_fast(Listener& l, const SynTuple& t, const Incoming& in, tcp::Segment& syn,
                             Instant now) noexcept {
   if (l.options.fast_open == 0) return false;
@@ -55,8 +55,8 @@ bool PassiveOpen::open_fast(Listener& l, const SynTuple& t, const Incoming& in, 
   return true;
 }
 
-/// The backup key made the cookie: the SYN-ACK, the first alone as on Linux, brings one of the
-/// primary.
+/// The backup key made the cookie: the first SYN-ACK, and no other, as on Linux, carries a new
+/// cookie of the primary key.
 void PassiveOpen::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming& in,
                                   Instant now) noexcept {
   hub().stats.fast_opens_old_key.add();
@@ -68,14 +68,14 @@ void PassiveOpen::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming&
   } else if (f.egress.port == &in.port) {
     hub().replies.reply(
         in,
-        plan);  // the kernel does not know the neighbour yet; the frame came from it
+        plan);  // the neighbour is unknown to the kernel so far; the frame came from it
   } else {
     return;
   }
   tcp::sent(f.tcb, plan, now);
 }
 
-/// Into the SYN-ACK, if the SYN had the option: a cookie for the next time.
+/// Adds a cookie to the SYN-ACK, if the SYN had the option.
 void PassiveOpen::grant_fast_open(const Listener& l, const SynTuple& t, const tcp::Segment& syn,
                                   tcp::Plan& syn_ack) noexcept {
   if (l.options.fast_open == 0 || !wire::parse_tcp_options(syn.options, true).has_fast_open) return;

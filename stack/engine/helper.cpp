@@ -17,26 +17,26 @@
 namespace vireo {
 namespace {
 
-/// Turns in a row on behalf of a silent program before it looks again whether someone else wants
-/// the lock.
+/// Consecutive turns for a silent program before checking again whether another thread wants the
+/// lock.
 constexpr unsigned kTurns = 8;
-/// Looks that must find the program asleep in our calls before the helper sleeps without a timeout
-/// too.
+/// Looks that must find the program asleep in our calls before the helper sleeps without a timeout.
 constexpr unsigned kRoundsToPark = 64;
-/// Who has polled for a while is looked at after this part of that while, kMaxGraces at most: so
-/// late is noticed that it stopped.
+/// The longer a program has polled, the later the next look: after this part of that time, at most
+/// kMaxGraces. The end of its polling is noticed that much later.
 constexpr int64_t kPartOfPolled = 8;
 constexpr int64_t kMaxGraces = 10;
-/// For how long after the last cork it is looked whether one is in: who corked a moment ago will
-/// again, and to ring for each would cost it more than our looks. How often: as of who polls.
+/// How long after the last held data the helper keeps looking for more: the program will probably
+/// hold data again, and ringing the bell each time would cost it more than these looks. Interval of
+/// the looks: part of the time so far, as for a program that polls.
 constexpr Duration kWatchCorks = Duration::ms(1);
 constexpr Duration kMinLookAtCork = Duration::us(20);
 constexpr Duration kMaxLookAtCork = Duration::us(400);
-/// How often it is asked whether the devices are still there, while there are flows.
+/// Interval of the check that devices exist, while there are flows.
 constexpr Duration kLookAfterPorts = Duration::s(1);
-/// So long the kernel is asked for its connections at a time, a port more at most.
+/// Time limit for queries of the kernel's connections; the query that passes it is finished.
 constexpr Duration kAskKernel = Duration::ms(2);
-/// How often the mirror is asked to free what readers have let go of meanwhile.
+/// Interval of asking the mirror to free what readers have released.
 constexpr Duration kFreeSnapshots = Duration::s(1);
 
 }  // namespace
@@ -92,7 +92,7 @@ Helper::~Helper() {
 
 void Helper::run() noexcept {
   BiasedLock::visit_only();
-  ::prctl(PR_SET_TIMERSLACK, 1000);  // of 50 us by default: as long as a cork may stay
+  ::prctl(PR_SET_TIMERSLACK, 1000);  // the default of 50 us is as long as data may be corked
   Instant serve_at{};
   while (!stop_.load(std::memory_order_relaxed)) {
     const Instant now = Clock::now();
@@ -103,7 +103,7 @@ void Helper::run() noexcept {
     }
     if (std::exchange(is_errand_due_, false)) errand_.ready(errand_.self);
     Duration d = serve_at - now;
-    if (rang_ || d <= Duration()) {  // and not each time that it wakes for a cork
+    if (rang_ || d <= Duration()) {  // not at each wake-up for corked data
       d = Duration::max();
       for (Served& s : served()) d = std::min(d, serve(s, now));
       serve_at = now + std::min(d, grace_);
@@ -113,15 +113,15 @@ void Helper::run() noexcept {
   }
 }
 
-/// A program that polls sees it by itself.
+/// A program that polls notices the change itself.
 void Helper::heed_tables(Engine& e) noexcept {
   if (e.live_flows() == 0 || !e.try_acquire()) return;
   e.heed_tables(Clock::now());
   e.unlock();
 }
 
-/// The engine's lock is not held while the kernel looks. Of many ports the rest is asked for at the
-/// next look: others wait for this thread.
+/// Without the engine's lock while the kernel searches. The remaining ports are left to the next
+/// look: other tasks wait for this thread.
 void Helper::ask_kernel(Engine& e) noexcept {
   std::vector<IpAddr> own;
   for (const Instant begin = Clock::now(); Clock::now() - begin < kAskKernel;) {
@@ -145,7 +145,7 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   const Duration silent = now - e.last_poll();
   const auto look_seldom = [&] {
     s.is_polled = true;
-    // What waits for another's doorbell is ours to ring for, where the program stops amid it.
+    // If the program stops while frames wait for another doorbell, the helper must ring.
     const uint64_t shared = e.stats().shared_doorbells.get();
     if (std::exchange(s.shared_doorbells, shared) != shared) return grace_ - silent;
     s.polled_since = polled_since;
@@ -157,7 +157,8 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
       e.forget_snapshot();
       e.unlock();
     }
-    // Who serves one connection after the other while polling would ring for each.
+    // A program that polls and serves one connection after the other would else ring the bell for
+    // each.
     return silent < grace_ ? look_seldom() : Duration::max();
   }
   if (now - s.looked >= kLookAfterPorts && e.try_acquire()) {
@@ -168,8 +169,8 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   }
   const Instant due = e.next_deadline();
   if (e.wakeups().sleepers() != 0 && now - due < grace_) {
-    // Threads of the program sleep on the devices and will serve them; a deadline that they missed
-    // is ours.
+    // Threads of the program sleep on the devices and will serve them; the helper handles only a
+    // deadline that they missed.
     if (++s.quiet_rounds < kRoundsToPark) return grace_;
     return due.is_never() ? Duration::max() : std::max(due - now, Duration()) + grace_;
   }
@@ -209,11 +210,11 @@ Duration Helper::watch_cork(Served& s, Instant now) noexcept {
   } else if (is_sending || now - e.last_poll() < look) {
     return look;
   }
-  // It sends no more: what waits leaves, and so does what the ACKs of that let go.
+  // It stopped sending: sends what waits, and what the resulting ACKs allow.
   if (e.try_acquire()) {
     e.poll_for_helper(Clock::now());
     e.stats().helper_polls.add();
-    s.sent = e.stats().tx_packets.get();  // not the program's
+    s.sent = e.stats().tx_packets.get();  // sent by the helper, not by the program
     e.unlock();
   }
   return look;
@@ -225,7 +226,7 @@ void Helper::sleep(Instant now, Duration d) noexcept {
   if (std::ranges::any_of(all, is_live)) d = std::min(d, kLookAfterPorts);
   const Instant until = d == Duration::max() ? Instant::never() : now + d;
   for (Served& s : all) s.engine->wakeups().set_helper_sleep(s.is_polled ? Instant() : until);
-  // What changed before that was announced did not ring: look once more.
+  // A change before set_helper_sleep() did not ring the bell: look once more.
   for (const Served& s : all) {
     const bool is_served = s.watch_devices || s.engine->wakeups().sleepers() != 0;
     if (d > grace_ && !s.is_polled && is_live(s) &&
@@ -238,12 +239,12 @@ void Helper::sleep(Instant now, Duration d) noexcept {
       for (int fd : s.device_fds) poll_fds_.push_back({fd, POLLIN, 0});
   const int64_t ns = std::max<int64_t>(d.ns(), 0);
   const timespec ts{ns / 1'000'000'000, ns % 1'000'000'000};
-  // The raw call: ppoll may be the interposed one.
+  // A raw system call: ppoll() may be the interposed one.
   ::syscall(SYS_ppoll, poll_fds_.data(), poll_fds_.size(), d == Duration::max() ? nullptr : &ts,
             nullptr, size_t{0});
   for (Served& s : all) s.engine->wakeups().set_helper_sleep(Instant());
-  // Nothing is read that is not there: while the program polls, this thread wakes on its processor
-  // each grace for nothing but a look at the time.
+  // Reads only descriptors that are readable: while the program polls, this thread wakes each grace
+  // on the program's processor just to check the time.
   rang_ = std::ranges::any_of(poll_fds_, [](const pollfd& p) { return p.revents != 0; });
   if (poll_fds_[0].revents != 0) bell_.drain();
   is_mirror_due_ = poll_fds_[1].revents != 0;

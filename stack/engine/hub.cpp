@@ -1,4 +1,4 @@
-// Making the parts, and ending them in the order in which they need each other.
+// Creates the parts, and ends them in the order of their dependencies.
 #include "stack/engine/hub.h"
 
 namespace vireo {

@@ -1,21 +1,21 @@
 // The engine's parts, held by value: each has its own fields, and reaches the others through hub().
 //
-//   wakeups            when there is something to do, who sleeps until then
+//   wakeups            deadline of the next work, threads that sleep until then
 //   turn               what one poll does
-//   receive            frames in           deferred     ... what of it is left for later
+//   receive            frames in           deferred     ... work of receiving done later
 //   replies            answers that belong to no connection
 //   tcp, udp           the flows           notifications, timers
 //   output             TCP segments out    doorbells    when the device is told of them
 //   passive            listeners, half-open connections
-//   time_waits         connections that are over
+//   time_waits         connections in TIME-WAIT
 //   ports              interfaces in use   steering     which frames they bring
-//   host               what of a wire is ours
-//   next_hops          the way out
-//   keys, demux        whose a frame is
+//   host               which frames are for this host
+//   next_hops          routes, neighbours, path MTU
+//   keys, demux        the flow of a frame
 //   pressure           when buffers run short
-//   will               what is told when the process is killed
+//   will               the connections to reset if the process is killed
 //
-// Owner: Engine. Guard: the engine's lock, but for what a part says of itself.
+// Owner: Engine. Guard: the engine's lock, except where a part states otherwise.
 #pragma once
 
 #include <boost/intrusive/parent_from_member.hpp>
@@ -56,17 +56,17 @@ struct Hub {
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
-  /// The way was resolved from what the kernel's tables say now.
+  /// The egress was resolved from the current snapshot.
   bool is_current(const Egress& e) const noexcept {
     return e.generation == static_cast<uint32_t>(reader.generation());
   }
 
-  // ---- what all of them use
+  // ---- used by all parts
   EngineId id;
   EngineConfig config;
   EngineEvents events;
   EngineStats& stats;
-  SocketStats unowned_stats;  ///< of flows that have no socket
+  SocketStats unowned_stats;  ///< of flows without a socket
   tcp::IsnSecret secret;
   Arena arena;
   net::SnapshotStore::Reader reader;
@@ -96,7 +96,7 @@ struct Hub {
   WillWriter will;
 };
 
-/// The hub that `part` lies in, known by where: a pointer in each part would cost a load a call.
+/// The hub that contains `part`, by its offset: a pointer in each part would cost a load per call.
 template <class T>
 Hub& hub_around(const T* part, T Hub::* place) noexcept {
   return *bi::get_parent_from_member(const_cast<T*>(part), place);
@@ -120,7 +120,7 @@ inline Hub& NextHops::hub() const noexcept { return hub_around(this, &Hub::next_
 inline Hub& OwnHost::hub() const noexcept { return hub_around(this, &Hub::host); }
 inline Hub& Steering::hub() const noexcept { return hub_around(this, &Hub::steering); }
 
-// ---- of the parts, what is short and needs others
+// ---- short functions of the parts that need other parts
 
 inline bool PoolPressure::is_low() const noexcept { return hub().pool.free_count() < low_water_; }
 inline bool PoolPressure::is_at_ease() const noexcept {
@@ -146,7 +146,7 @@ inline void UdpFlows::count_sent(UdpFlow& u, size_t head, size_t payload) noexce
   u.stats->tx_bytes.add(payload);
 }
 
-/// As Linux: an empty queue takes any one datagram. When the pool runs low, queues grow no more.
+/// As Linux: an empty queue takes any one datagram. When the pool runs low, queues do not grow.
 inline bool UdpFlows::has_room(const UdpFlow& u, uint32_t cost) const noexcept {
   const bool is_full = u.queue_truesize + cost > u.rcv_buf || hub().pressure.is_low();
   return !is_full || u.queue.empty();

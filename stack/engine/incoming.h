@@ -1,5 +1,4 @@
-// A received segment, as far as it must be answered by itself.
-// Owner: the burst at hand. Guard: the engine's lock.
+// What a reply to a received segment needs.
 #pragma once
 
 #include <cstddef>

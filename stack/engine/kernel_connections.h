@@ -1,9 +1,9 @@
-// Connections of the kernel at ports where listeners of ours are: those that it had before, of an
-// earlier process or before the interface was carried. Their frames match a listener's rule as well
-// as ours do, so a device that can asks the kernel for each of a port's (Device::ask_kernel()),
-// until the kernel says that it has no such connection; none can come to be after that, for every
-// SYN is the listener's. Asking costs each frame a look-up, and the kernel's answer is dear for the
-// helper: it asks less and less often. Owner: Engine. Thread: holder of its lock.
+// Kernel connections at ports where we have listeners: older ones, of an earlier process or from
+// before the interface was carried. Their frames match the listener's rule too, so a device that
+// can looks up the kernel's sockets for each frame of such a port (Device::ask_kernel()), until the
+// kernel reports that it has no such connection; no new one can appear, because every SYN goes to
+// our listener. The look-up costs time per frame, and the query to the kernel is expensive for the
+// helper, which repeats it less and less often. Owner: Engine. Thread: holder of its lock.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace vireo {
 
 class KernelConnections {
  public:
-  /// The kernel may have some at `port` from now on.
+  /// The kernel may have connections at `port`.
   void suspect(uint16_t port) {
     Port& p = of(port);
     ++p.change;
@@ -28,17 +28,17 @@ class KernelConnections {
     uint16_t port = 0;
     uint32_t change = 0;
   };
-  /// A port of which the kernel is to be asked now.
+  /// A port about which to query the kernel now.
   std::optional<Question> due(Instant now) const {
     for (const Port& p : ports_)
       if (now >= p.at) return Question{p.port, p.change};
     return std::nullopt;
   }
-  /// @return true: there is none, and frames of the port need not be asked for any more.
+  /// @return true: there is none, and the device need not look up frames of the port any more.
   bool answered(const Question& q, bool has_some, Instant now) {
     const auto p = std::ranges::find(ports_, q.port, &Port::port);
     if (p == ports_.end()) return false;
-    if (p->change != q.change) return false;  // suspected anew meanwhile
+    if (p->change != q.change) return false;  // suspected again meanwhile
     if (!has_some) {
       ports_.erase(p);
       return true;

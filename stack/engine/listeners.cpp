@@ -1,4 +1,4 @@
-// Listening sockets: the program's calls, and which of them hears a segment.
+// Listening sockets: the program's calls, and which listener receives a segment.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -45,7 +45,7 @@ TcpFlow* PassiveOpen::accept(Listener& l) {
 }
 
 void PassiveOpen::close(Listener& l, Instant now) {
-  // As Linux: half-open connections are forgotten; who completes one finds nobody and is reset.
+  // As Linux: half-open connections are dropped; the peer's ACK is answered by RST.
   syns_.for_each([&](tcp::SynRecord& r) {
     if (r.listener == l.listener) syns_.erase(r);
   });
@@ -58,12 +58,11 @@ void PassiveOpen::close(Listener& l, Instant now) {
     f.listener = kNoListener;
     hub().tcp.close(f, UniqueFd(), /*reset=*/true, now);
   }
-  // The listener's rules brought the frames of accepted connections: from now on each needs its
-  // own.
+  // The listener's rules brought the frames of accepted connections: each needs its own rule now.
   if (!l.rules.empty())
     hub().tcp.for_each([&](TcpFlow& f) {
       if (f.rule || f.egress.port == nullptr || f.key.local.port != l.key.local.port) return;
-      if (tcp::state(f.tcb) == tcp::State::kClosed) return;  // the tuple may be another's by now
+      if (tcp::state(f.tcb) == tcp::State::kClosed) return;  // another has the tuple
       if (auto rule = hub().steering.make_rule(*f.egress.port, f.key, f.tag))
         f.rule = std::move(*rule);
     });
@@ -75,8 +74,8 @@ void PassiveOpen::close_all(Instant now) {
     if (l != nullptr) close(*l, now);
 }
 
-/// Who hears what came by `link`: those that are bound to it, else those that are bound to none; of
-/// several the hash of the connection chooses one. Null: nobody.
+/// The listener for what came by `link`: of those bound to that device, else of those bound to
+/// none; the hash of the connection selects one of several. Null: none.
 Listener* PassiveOpen::member_for(const ListenGroup& g, const SynTuple& t,
                                   IfIndex link) const noexcept {
   const auto device = [](const Listener* l) { return l->options.device; };
@@ -96,7 +95,7 @@ Listener* PassiveOpen::member_for(const ListenGroup& g, const SynTuple& t,
 
 Carried<void> PassiveOpen::hear_by(Listener& l, IfIndex device) {
   if (l.options.device == device) return {};
-  hub().keys.unbind(l);  // which leaves its rules to those that it shares them with
+  hub().keys.unbind(l);  // its rules stay with the listeners that share them
   l.rules.clear();
   l.options.device = device;
   if (auto ok = hub().keys.bind(l); !ok) return ok;

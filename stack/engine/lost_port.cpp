@@ -1,7 +1,7 @@
-// A device that is gone: the interface was removed, or someone took the steering program off it.
-// Frames go to the kernel from then on, which knows none of our connections; so they end, and the
-// interface is not opened again for this process, lest we fight whoever did it. And frames that a
-// device lost although it is there.
+// Lost devices: the interface was removed, or its steering program was detached. From then on the
+// kernel gets the frames and does not know our connections; so they end, and this process does not
+// open the interface again, so as not to fight whoever did it. Also counts frames that working
+// devices lost.
 #include <algorithm>
 #include <cstring>
 
@@ -45,14 +45,14 @@ void Ports::count_losses() noexcept {
 
 void Ports::lose(Port& p) noexcept {
   if (p.dead) return;
-  count_losses();  // for the last time: what was refused is why
+  count_losses();  // for the last time: refused frames are the reason
   p.dead = true;
   log<LogLevel::kWarn>(
       "{}: the interface or its steering program is gone: its TCP connections end with ENETDOWN, "
       "new sockets stay on the kernel",
       p.link.name);
   hub().tcp.give_up_leases(p);
-  // Readable for ever, some of them: nobody may sleep on them.
+  // Some stay readable for ever: nobody may sleep on them.
   for (auto& q : p.queues) std::erase(wait_fds_, q->wait_fd());
   for (PortStats& row : hub().config.port_stats)
     if (row.ifindex.load(std::memory_order_relaxed) == p.link.index.value())
@@ -61,7 +61,7 @@ void Ports::lose(Port& p) noexcept {
     if (f.egress.port == &p) hub().notifications.note(f, tcp::fail(f.tcb, ENETDOWN));
   });
   hub().udp.for_each([&](UdpFlow& u) {
-    if (u.egress.port == &p) u.go_to({});  // the next datagram asks for a way
+    if (u.egress.port == &p) u.go_to({});  // the next datagram resolves again
   });
 }
 

@@ -1,6 +1,6 @@
-// An interface that goes on over another device: a bond whose active member is another by now. Its
-// port stays, with all who send by it; device, queues and rules are made anew. What was under way
-// is lost, as on any wire: TCP says it again.
+// An interface that continues on another device: a bond with a new active member. The port stays,
+// with all flows that use it; device, queues and rules are new. Frames under way are lost, as on
+// any network: TCP retransmits them.
 #include <algorithm>
 
 #include "core/log.h"
@@ -8,7 +8,7 @@
 
 namespace vireo {
 
-/// @return false: there is no other device, or it was refused. Then nothing has happened.
+/// @return false: there is no other device, or it was refused; nothing has changed.
 bool Ports::move(Port& p) noexcept {
   const net::Link* const link = hub().reader.snapshot().links->find(p.link.index);
   if (link == nullptr || !link->is_up()) return false;

@@ -1,4 +1,4 @@
-// Looking the way out up, and asking the kernel for neighbours.
+// Resolving egresses, and asking the kernel for neighbours.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -7,10 +7,11 @@
 namespace vireo {
 namespace {
 
-/// How often the kernel is asked again about a neighbour that does not answer, or to confirm one in
+/// Interval of requests to the kernel for a neighbour that does not answer, or to confirm one in
 /// use.
 constexpr Duration kAskAgain = Duration::ms(500);
-/// The same of one that the kernel has no entry of: it may have lost that since, without a word.
+/// The same for a neighbour without an entry in the kernel, which may have dropped it without
+/// notice.
 constexpr Duration kAskAnew = Duration::ms(50);
 
 Duration ask_interval(const net::NextHop& hop) {
@@ -28,7 +29,7 @@ Refusal refusal_of_lookup(const Err& e) {
 
 }  // namespace
 
-/// One connection after the other goes the same way, and nothing has changed mostly.
+/// Cached: consecutive connections mostly take the same route, and the tables rarely change.
 Result<net::NextHop> NextHops::find(net::LookupKey key) noexcept {
   const net::Snapshot& snapshot = hub().reader.snapshot();
   if (!snapshot.by_ports) [[likely]]
@@ -76,7 +77,7 @@ Carried<Reach> NextHops::reach(const RouteRequest& r) {
   return Reach{way->hop.src, 1, way->port->device->caps().reopens};
 }
 
-/// Of all connections there, one asks: it is a system call, and wakes the helper.
+/// One request for all connections: it is a system call, and wakes the helper.
 void NextHops::ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept {
   Asked& last = asked_[hop.via.bytes()[15] % asked_.size()];
   const bool to_confirm = hop.is_resolved();
@@ -87,7 +88,8 @@ void NextHops::ask_for_neighbour(const net::NextHop& hop, Instant now) noexcept 
   mirror_.request_neighbour(hop.ifindex, hop.via);
 }
 
-/// It needs no asking: if the kernel forgets it again, it is asked at once.
+/// A resolved neighbour needs no request; if the kernel drops it again, the next one is not
+/// delayed.
 void NextHops::forget_asked(const net::NextHop& hop) noexcept {
   Asked& last = asked_[hop.via.bytes()[15] % asked_.size()];
   if (last.via == hop.via && last.ifindex == hop.ifindex) last = {};

@@ -1,6 +1,6 @@
-// The way out: by which port, next hop, header and packet size a destination is reached, asked of
-// the kernel's tables and kept; neighbours that the kernel is asked to resolve; and what routers
-// say about the size of packets (path_mtu.cpp).
+// Routes of destinations: port, next hop, header and packet size, looked up in the kernel's tables
+// and cached; requests to the kernel to resolve neighbours; and path MTU reports by routers
+// (path_mtu.cpp).
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -20,7 +20,7 @@ namespace vireo {
 
 struct Hub;
 
-/// What a destination asks for; the answer says by which port and from which address.
+/// What to look a route up by. The result has the port and the source address.
 struct RouteRequest {
   IpAddr dst;
   IpAddr src;     ///< unspecified: the kernel's choice
@@ -28,7 +28,7 @@ struct RouteRequest {
   uint8_t tos = 0;
   IpProto proto = IpProto::kTcp;
   uint32_t mark = 0;   ///< SO_MARK
-  bool hears = false;  ///< what comes by another interface than `oif` is not for it
+  bool hears = false;  ///< with `oif`: receives by no other interface
 };
 struct Route {
   net::NextHop hop;
@@ -39,36 +39,36 @@ class NextHops : Part {
  public:
   explicit NextHops(net::Mirror& mirror) : mirror_(mirror), pmtu_(FlowHashKey::random()) {}
 
-  /// By which carried interface `request.dst` is reached; opens the device if need be
+  /// The carried interface and next hop for `request.dst`; opens the device if needed
   /// (milliseconds).
   Carried<Route> route(const RouteRequest& request);
-  /// What route() finds, for who is to be placed.
+  /// What route() finds, in the form that the choice of an engine needs.
   Carried<Reach> reach(const RouteRequest& request);
-  /// Looks the way up again. Errors: EAGAIN the neighbour is not known, or did not answer and is
-  /// asked anew (but for datagrams: who gives them to the kernel's socket asks thereby), and those
-  /// of the look-up. `e.mtu` and `e.port` are set even if the neighbour is unknown.
+  /// Looks the next hop up again. Errors: EAGAIN the neighbour is unknown, or did not answer and is
+  /// asked anew (not for datagrams: sending them by the kernel's socket makes the kernel ask); and
+  /// those of the look-up. `e.mtu` and `e.port` are set even if the neighbour is unknown.
   Result<void> resolve(Egress& e, IpProto proto, const Endpoint& local, const Endpoint& remote,
                        const IpSettings& ip, Instant now) noexcept;
-  /// The same of a connection, whose MSS follows.
+  /// The same for a connection; also updates its MSS.
   Result<void> refresh(TcpFlow& f, Instant now) noexcept;
 
   // ---- packet sizes (path_mtu.cpp)
-  /// Of packets to `remote` over a link of `link_mtu`.
+  /// Path MTU to `remote` over a link of `link_mtu`.
   uint32_t path_mtu(const IpAddr& remote, uint32_t link_mtu, Instant now) noexcept {
     return pmtu_.get(remote, link_mtu, now);
   }
-  /// A router said so: of a segment of `f` that has the number `quoted`, or of a datagram.
+  /// An ICMP report about a segment of `f` with sequence number `quoted`, or about a datagram.
   void path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept;
   void path_mtu_reported(const ip::IcmpError& e, Instant now) noexcept;
   void expire_path_mtus(Instant now) noexcept;
   Instant first_expiry() const noexcept { return pmtu_.first_expiry(); }
 
  private:
-  struct Resolved {  ///< holds while the snapshot has hop.generation
+  struct Resolved {  ///< valid while the snapshot's generation is hop.generation
     net::LookupKey key;
     net::NextHop hop;
   };
-  struct Asked {  ///< the kernel was, to resolve or confirm that neighbour
+  struct Asked {  ///< the last request to the kernel to resolve or confirm that neighbour
     IpAddr via;
     IfIndex ifindex{};
     Instant at{};
@@ -83,8 +83,8 @@ class NextHops : Part {
   Hub& hub() const noexcept;
   net::Mirror& mirror_;
   ip::PmtuTable pmtu_;
-  std::array<Resolved, 8> resolved_;  ///< by where they go
-  std::array<Asked, 8> asked_;        ///< by the address's last byte
+  std::array<Resolved, 8> resolved_;  ///< indexed by destination
+  std::array<Asked, 8> asked_;        ///< indexed by the address's last byte
 };
 
 }  // namespace vireo

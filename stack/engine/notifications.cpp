@@ -1,4 +1,4 @@
-// What is told with the turn, or by whoever ends one.
+// Reports delivered at the end of a turn.
 #include <utility>
 
 #include "stack/engine/hub.h"
@@ -27,7 +27,7 @@ void Notifications::deliver(Instant now) noexcept {
     tcp_.pop_front();
     const Effects e = std::exchange(f.gathered, Effects::kNone);
     if (f.listener != kNoListener) {
-      // Not accepted yet: whatever else happened, accept() and what follows it will show.
+      // Not accepted yet: accept() and later calls will show everything else.
       if (has(e, Effects::kConnected) && hub().events.accept != nullptr)
         hub().events.accept(hub().passive.of(f));
     } else if (f.owner != nullptr) {

@@ -1,4 +1,4 @@
-// What the socket layer is told: once for each flow and burst, whatever happened in it.
+// Reports to the socket layer: one per flow and burst, with all that happened in it.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -12,15 +12,15 @@ struct Hub;
 
 class Notifications : Part {
  public:
-  /// `e` happened to `f`: what there is to send is sent, what there is to tell is told with the
-  /// turn.
+  /// `e` happened to `f`: queues it for output if it has something to send, and for delivery at the
+  /// end of the turn.
   void note(TcpFlow& f, tcp::Effects e) noexcept;
-  /// Its queue grew, or an error came.
+  /// Its queue grew, or it has an error.
   void note(UdpFlow& u) noexcept;
-  /// Tells all.
+  /// Delivers all reports.
   void deliver(Instant now) noexcept;
   bool empty() const noexcept { return tcp_.empty() && udp_.empty(); }
-  /// Connections of which something is to be told.
+  /// Connections with a report to deliver.
   size_t connections() const noexcept { return tcp_.size(); }
 
  private:

@@ -1,4 +1,4 @@
-// Telling the devices what is ours, and judging what they bring.
+// Tells the devices which frames are for this host, and checks what they bring.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -7,13 +7,13 @@
 namespace vireo {
 namespace {
 
-/// It and the VLANs on it whose tags a device can tell: 802.1Q.
+/// The interface itself, or a VLAN on it whose tag a device understands: 802.1Q.
 bool is_on_wire(const net::Link& l, const Port& port) {
   return l.index == port.link.index ||
          (l.kind == net::LinkKind::kVlan && l.lower == port.link.index && !l.vlan_8021ad);
 }
 
-/// Duplicate detection is not over, or has failed: not ours yet (RFC 4862 §5.4).
+/// Duplicate address detection is not complete, or has failed: not ours (RFC 4862 §5.4).
 bool is_unproved(const net::Addr& a) {
   return has(a.flags, net::AddrFlags::kTentative | net::AddrFlags::kDadFailed);
 }
@@ -32,7 +32,7 @@ void OwnHost::tell(Port& port) {
   std::vector<IpAddr> addresses;
   for (const net::Addr& a : snapshot.addrs->all) {
     if (a.addr.is_loopback() || is_unproved(a)) continue;
-    if (!a.addr.is_v4() && a.addr.is_link_local()) {  // ours on its own link alone
+    if (!a.addr.is_v4() && a.addr.is_link_local()) {  // ours on its own link only
       const net::Link* const l = snapshot.links->find(a.ifindex);
       if (l == nullptr || !is_on_wire(*l, port)) continue;
     }
@@ -44,7 +44,7 @@ void OwnHost::tell(Port& port) {
 void OwnHost::take_fragments(bool on) {
   if (takes_fragments_ == on) return;
   takes_fragments_ = on;
-  if (!on) hub().receive.forget_fragments();  // no rule has seen what is here
+  if (!on) hub().receive.forget_fragments();  // the packet filter has not seen what is here
   for (Port* p : hub().ports.all())
     if (!p->dead) tell(*p);
 }
@@ -65,7 +65,7 @@ void OwnHost::follow() {
 const net::Link* OwnHost::link_of(const Port& port, const wire::ParsedFrame& f) const noexcept {
   const auto& links = *hub().reader.snapshot().links;
   const net::Link* link = nullptr;
-  if (f.tags == 0 || f.vlan() == VlanId()) {  // 0: a priority, and no VLAN
+  if (f.tags == 0 || f.vlan() == VlanId()) {  // 0: a priority tag, no VLAN
     link = links.find(port.link.index);
   } else {
     const auto it = std::ranges::find_if(links.all, [&](const net::Link& l) {
@@ -83,7 +83,7 @@ IfIndex OwnHost::came_by(const UdpFlow& u, const PacketBuf& first,
     const net::Link* const link = link_of(*hub().ports.all()[place - 1], f);
     return link != nullptr ? link->index : IfIndex();
   }
-  // Else its station tells, or its group, which it has joined by one port.
+  // Else its destination MAC tells, or its group, which one port has joined.
   const IpAddr dst = f.dst();
   const auto has_joined = [&](const Port& p) {
     return std::ranges::any_of(
@@ -112,11 +112,11 @@ const OwnHost::Verdict& OwnHost::judge(const IpAddr& src, const IpAddr& dst,
     return a.addr == dst && !is_unproved(a) &&
            (dst.is_v4() || !dst.is_link_local() || a.ifindex == link.index);
   });
-  // Devices that cannot tell wildcards what is ours bring what is for all, too.
+  // Devices that cannot match wildcards to our addresses also bring broadcast and multicast.
   const bool is_for_all = dst.is_multicast() || dst.is_limited_broadcast() ||
                           std::ranges::find(addrs, dst, &net::Addr::broadcast) != addrs.end();
   const bool may = (is_ours || is_for_all) && is_source_good(src, link);
-  // RFC 1122 §4.2.3.10: never an answer to a subnet's broadcast address.
+  // RFC 1122 §4.2.3.10: never answer a subnet's broadcast address.
   const bool answers =
       may && is_ours && std::ranges::find(addrs, src, &net::Addr::broadcast) == addrs.end();
   known = {src, dst, link.index, generation, may, answers};
@@ -129,8 +129,8 @@ const net::Link* OwnHost::link_to_answer(const Incoming& in) noexcept {
   return link != nullptr && judge(in.frame.src(), in.frame.dst(), *link).answers ? link : nullptr;
 }
 
-/// What comes by `way` looks as if it had come by `link`: it is that, or a VLAN on it whose tags
-/// are hidden.
+/// Frames by interface `way` look as if they came by `link`: it is the same, or a VLAN on it whose
+/// tags the device hides.
 bool OwnHost::looks_as_if_by(IfIndex way, const net::Link& link) const noexcept {
   if (way == link.index) return true;
   const net::Link* const l = hub().reader.snapshot().links->find(way);
@@ -153,11 +153,11 @@ bool OwnHost::is_source_good(const IpAddr& src, const net::Link& link) const noe
   back.dst = src;
   back.connected = false;
   auto hop = net::lookup(snapshot, back);
-  if (!hop) return hop.error().code == EOPNOTSUPP;  // which only the kernel can tell
+  if (!hop) return hop.error().code == EOPNOTSUPP;  // only the kernel can decide
   if (hop->kind != net::DestKind::kUnicast) return false;
   if (filter == kLoose || looks_as_if_by(hop->ifindex, link)) return true;
   if (!snapshot.by_ports) return false;
-  back.oif = link.index;  // another way out of the same route
+  back.oif = link.index;  // another next hop of the same route
   hop = net::lookup(snapshot, back);
   return hop && hop->table != 0;
 }

@@ -1,9 +1,8 @@
-// What of a wire is this host's: the devices are told, and what a device takes all the same is
-// judged here as Linux does it before it looks for a socket: by which interface it came, whether
-// that is the station it was sent to, whether the destination is an address of ours and the source
-// one that may be (net/ipv4/route.c ip_route_input_slow(), net/ipv4/fib_frontend.c
-// fib_validate_source(), net/ipv6/ip6_input.c). What the kernel would not give to a socket, it
-// would have dropped: so do we.
+// Which frames are for this host. The devices are told, and what a device brings nevertheless is
+// checked here as Linux does before its socket look-up: the interface by which it came, the
+// destination MAC, whether the destination is an address of ours and the source is valid
+// (net/ipv4/route.c ip_route_input_slow(), net/ipv4/fib_frontend.c fib_validate_source(),
+// net/ipv6/ip6_input.c). What the kernel would not give to a socket it would drop, and so do we.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -23,36 +22,37 @@ struct Hub;
 
 class OwnHost : Part {
  public:
-  /// Whether a packet may be for a socket here; holds while the snapshot has that generation.
+  /// Whether a packet may be for a socket here; valid while the snapshot has that generation.
   struct Verdict {
     IpAddr src, dst;
     IfIndex link{};
     uint64_t generation = 0;
     bool may = false;
-    bool answers = false;  ///< a segment may have an answer
+    bool answers = false;  ///< a segment may be answered
   };
 
-  /// Tells the port's device which links and addresses are ours.
+  /// Tells the port's device our links and addresses.
   void tell(Port& port);
-  /// Behind a change of the kernel's tables: tells all. Until now the kernel had what came for an
-  /// address that is new.
+  /// After a change of the kernel's tables: tells all devices. Until then the kernel received what
+  /// came for a new address.
   void follow();
-  /// Devices are to bring fragments of what is carried, too, which are put together here; or they
-  /// are the kernel's, who shows each to its packet filter.
+  /// on: devices bring fragments of carried flows, which are reassembled here. Off: fragments go to
+  /// the kernel, whose packet filter sees each.
   void take_fragments(bool on);
   bool takes_fragments() const noexcept { return takes_fragments_; }
 
-  /// The interface that a frame came in by; null: it has a tag that none here has, or is for
-  /// another station.
+  /// The interface by which a frame came; null: its tag is of no VLAN here, or its destination MAC
+  /// is another station's.
   const net::Link* link_of(const Port& port, const wire::ParsedFrame& frame) const noexcept;
-  /// Whether what goes from `src` to `dst` may be for a socket here. The answer is kept: a server
-  /// hears the same ones again.
+  /// Whether a packet from `src` to `dst` may be for a socket here. Cached: a server receives from
+  /// the same peers again.
   const Verdict& judge(const IpAddr& src, const IpAddr& dst, const net::Link& link) noexcept;
-  /// The interface by which a segment came that may be answered; null: it may not. Never is a
-  /// group, nobody, or we ourselves (RFC 1122 §3.2.1.3, §4.2.3.10).
+  /// The interface of a segment that may be answered; null: it may not. Never answered is what came
+  /// to or from a group, a broadcast, the unspecified address or an own address (RFC 1122 §3.2.1.3,
+  /// §4.2.3.10).
   const net::Link* link_to_answer(const Incoming& in) noexcept;
-  /// The interface by which a datagram came: `first` is its first buffer, `f` what is in it. 0: it
-  /// is not here any more.
+  /// The interface by which a datagram came: `first` is its first buffer, `f` its parsed headers.
+  /// 0: it does not exist any more.
   IfIndex came_by(const UdpFlow& u, const PacketBuf& first,
                   const wire::ParsedFrame& f) const noexcept;
 
@@ -62,8 +62,8 @@ class OwnHost : Part {
 
   Hub& hub() const noexcept;
   bool takes_fragments_ = true;
-  std::array<Verdict, 64> verdicts_;              ///< by the source's last bytes
-  std::shared_ptr<const net::Links> told_links_;  ///< of which the devices were told
+  std::array<Verdict, 64> verdicts_;              ///< indexed by the source's last bytes
+  std::shared_ptr<const net::Links> told_links_;  ///< as the devices were told
   std::shared_ptr<const net::Addrs> told_addrs_;
 };
 

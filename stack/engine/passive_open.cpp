@@ -1,4 +1,4 @@
-// Segments of no connection, for a listener or one of its half-open connections.
+// Segments without a connection: for a listener or a half-open connection.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -13,10 +13,9 @@ using tcp::SegFlags;
 using tcp::SynRecord;
 using tcp::SynVerdict;
 
-/// A tiny backlog is not a reason to lose options to a cookie at the second client.
+/// With a tiny backlog, the second client should not yet get a cookie and lose its options.
 constexpr uint32_t kMinSynQueue = 8;
-/// At most one answer in this time to a SYN that is said again and again (Linux
-/// tcp_invalid_ratelimit).
+/// Interval of answers to a repeated SYN (Linux tcp_invalid_ratelimit).
 constexpr Duration kRepeatInterval = Duration::ms(500);
 
 uint32_t syn_queue_limit(const Listener& l) { return std::max(l.backlog, kMinSynQueue); }
@@ -34,9 +33,9 @@ bool PassiveOpen::segment_arrived(const Incoming& in, tcp::Segment& s, const tcp
   Demux::Ref found = hub().keys.find(IpProto::kTcp, tuple.local, tuple.local_port);
   if (found == 0) return false;
   const net::Link* const link = hub().host.link_to_answer(in);
-  if (link == nullptr) return true;  // and nobody is told
+  if (link == nullptr) return true;  // handled, and without an answer
   Listener* l = member_for(at<ListenGroup>(found), tuple, link->index);
-  if (l == nullptr) [[unlikely]] {  // who is bound to this address hears by another interface
+  if (l == nullptr) [[unlikely]] {  // the listener of this address receives by another interface
     found = hub().demux.find_own(
         DemuxKey::bound(IpProto::kTcp, IpAddr(), tuple.local_port, in.frame.is_v6));
     if (found != 0) l = member_for(at<ListenGroup>(found), tuple, link->index);
@@ -53,7 +52,7 @@ void PassiveOpen::syn_arrived(Listener& l, const SynTuple& tuple, const Incoming
                               tcp::Segment& syn, const tcp::TimeWait* before,
                               Instant now) noexcept {
   const bool is_full = l.syn_count >= syn_queue_limit(l);
-  // Who proved itself by a connection that is in TIME_WAIT needs an ISN above: no cookie.
+  // After a connection in TIME-WAIT the ISN must be above the old one, which a cookie is not.
   const bool by_cookie =
       before == nullptr && (l.options.syncookies >= 2 || (is_full && l.options.syncookies == 1));
   if (is_accept_queue_full(l) || (is_full && !by_cookie && before == nullptr)) {
@@ -91,7 +90,7 @@ void PassiveOpen::syn_arrived(Listener& l, const SynTuple& tuple, const Incoming
   send_syn_ack(*r, c, in, syn, now);
 }
 
-/// A segment of a half-open connection. @return false: a stranger's, to be reset.
+/// A segment for a half-open connection. @return false: not a valid one, to be reset.
 bool PassiveOpen::record_segment(SynRecord& r, const Incoming& in, tcp::Segment& s,
                                  Instant now) noexcept {
   Listener& l = *listeners_[r.listener];
@@ -129,7 +128,8 @@ bool PassiveOpen::record_segment(SynRecord& r, const Incoming& in, tcp::Segment&
     forget_record(r);
     return true;
   }
-  // As Linux: not taken, and told again by the next SYN-ACK, or reset if the operator wants it.
+  // As Linux: not accepted, and tried again after the next SYN-ACK; or reset, if the operator wants
+  // it.
   if (is_accept_queue_full(l) && l.options.abort_on_overflow) {
     forget_record(r);
     return false;
@@ -138,7 +138,7 @@ bool PassiveOpen::record_segment(SynRecord& r, const Incoming& in, tcp::Segment&
   return true;
 }
 
-/// An ACK out of nowhere: does its number show that we offered it? @return false: no.
+/// An ACK without a record: is its number a cookie of ours? @return false: no.
 bool PassiveOpen::cookie_arrived(Listener& l, const SynTuple& tuple, tcp::Segment& s,
                                  Instant now) noexcept {
   if (l.options.syncookies == 0 || now - l.cookies_at > tcp::kCookieLife) return false;
@@ -154,13 +154,13 @@ bool PassiveOpen::cookie_arrived(Listener& l, const SynTuple& tuple, tcp::Segmen
     return false;
   }
   hub().stats.syn_cookies_received.add();
-  (void)open_child(l, r, c, s, now);  // refused: the peer says its data again
+  (void)open_child(l, r, c, s, now);  // on failure the peer retransmits its data
   return true;
 }
 
-/// Makes the connection that a third segment completes, and gives it that segment. `c` is
+/// Creates the connection that the third segment completes, and passes it that segment. `c` is
 /// child_config()'s. @return false: the accept queue is full, memory is exhausted, or there is no
-/// way back.
+/// route back.
 bool PassiveOpen::open_child(Listener& l, const SynRecord& r, tcp::Config& c, tcp::Segment& s,
                              Instant now) noexcept {
   if (is_accept_queue_full(l)) {
@@ -178,7 +178,7 @@ bool PassiveOpen::open_child(Listener& l, const SynRecord& r, tcp::Config& c, tc
   return true;
 }
 
-/// A flow with its way back; nullptr: memory is exhausted, or there is none.
+/// A flow with its egress; nullptr: memory is exhausted, or there is no route.
 TcpFlow* PassiveOpen::new_child(const Listener& l, const SynTuple& t, Instant now) noexcept {
   TcpFlow* const f = hub().tcp.make({IpProto::kTcp,
                                      !t.remote.is_v4(),
@@ -200,7 +200,7 @@ TcpFlow* PassiveOpen::new_child(const Listener& l, const SynTuple& t, Instant no
   return f;
 }
 
-/// accept() will find it. Its Tcb is open.
+/// Puts it into the accept queue. Its Tcb is open.
 void PassiveOpen::queue_child(Listener& l, TcpFlow& f) noexcept {
   hub().will.write(f);
   f.listener = l.listener;

@@ -1,7 +1,7 @@
-// Passive opens: listeners, and what is to become a connection of theirs. A SYN becomes a record of
-// 64 bytes or, when the queue is full, a cookie; the third segment becomes a connection. What Linux
-// does in tcp_conn_request(), tcp_check_req() and reqsk_timer_handler() (net/ipv4), with RFC 5961's
-// care where that is stricter.
+// Passive opens: listeners and half-open connections. A SYN becomes a record of 64 bytes or, when
+// the queue is full, a cookie; the third segment of the handshake creates the connection. As
+// Linux's tcp_conn_request(), tcp_check_req() and reqsk_timer_handler() (net/ipv4), with the checks
+// of RFC 5961 where they are stricter.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -25,31 +25,32 @@ struct Hub;
 class PassiveOpen : Part {
  public:
   // ---- the program's calls (listeners.cpp)
-  /// `local` may be a wildcard; `v6only` as IPV6_V6ONLY. The kernel's own listener stays beneath
-  /// for loopback. `stats` outlives the listener.
+  /// `local` may be a wildcard; `v6only` as IPV6_V6ONLY. The kernel's listener stays beneath for
+  /// loopback. `stats` outlives the listener.
   Carried<Listener*> listen(const Endpoint& local, bool v6only, uint32_t backlog,
                             const tcp::Config& config, void* owner, SocketStats& stats,
                             const ListenOptions& options = {});
-  /// Next connection whose handshake is complete, null = none. The caller sets owner and stats.
+  /// The next connection whose handshake is complete, null = none. The caller sets owner and stats.
   TcpFlow* accept(Listener& l);
-  /// SO_BINDTODEVICE anew: it hears by `device` alone from here on, or by all (0). Refused: it
-  /// hears nothing any more, all is the kernel's.
+  /// SO_BINDTODEVICE: from now on it receives by `device` only, or by all (0). On error it receives
+  /// nothing, and all its frames are the kernel's.
   Carried<void> hear_by(Listener& l, IfIndex device);
-  /// Resets what was not accepted (tcp(7)).
+  /// Resets connections that were not accepted (tcp(7)).
   void close(Listener& l, Instant now);
   void close_all(Instant now);
 
   // ---- listeners
-  /// By Flow::listener; null: free.
+  /// Indexed by Flow::listener; null: free.
   std::span<Listener* const> all() const noexcept { return listeners_; }
   Listener& of(const TcpFlow& child) const noexcept { return *listeners_[child.listener]; }
 
-  // ---- segments and errors of no connection (passive_open.cpp)
-  /// `before`: what the tuple had in TIME-WAIT. @return true: it was for a listener, or for one of
-  /// its half-open connections.
+  // ---- segments and errors without a connection (passive_open.cpp)
+  /// `before`: the tuple's connection in TIME-WAIT. @return true: the segment was for a listener or
+  /// for a half-open connection.
   bool segment_arrived(const Incoming& in, tcp::Segment& s, const tcp::TimeWait* before,
                        Instant now) noexcept;
-  /// An ICMP error quoted a segment of ours: a SYN-ACK, perhaps (RFC 5927 §4.1: only that).
+  /// An ICMP error: ends a half-open connection if it quotes the sequence number of its SYN-ACK
+  /// (RFC 5927 §4.1).
   void error_arrived(const ip::IcmpError& e) noexcept;
 
   // ---- half-open connections
@@ -97,9 +98,10 @@ class PassiveOpen : Part {
   Hub& hub() const noexcept;
   SynTable syns_;
   std::vector<Listener*> listeners_;
-  std::vector<SlabHandle> fast_opens_;  ///< connections whose handshake may not be over (RFC 7413)
-  ReplyLimit challenges_{1000};         ///< to those who knock wrongly
-  Instant neighbour_asked_{};           ///< when one was asked for to answer a SYN
+  std::vector<SlabHandle> fast_opens_;  ///< connections whose handshake may not be complete (RFC
+                                        ///< 7413)
+  ReplyLimit challenges_{1000};         ///< challenge ACKs to invalid segments
+  Instant neighbour_asked_{};           ///< when resolution was last requested to answer a SYN
   Instant flood_warned_ = Instant::from_ns(INT64_MIN / 2);
 };
 

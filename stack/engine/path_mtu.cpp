@@ -1,6 +1,6 @@
-// What routers say about the size of packets, and what follows for flows (RFC 1191, RFC 8201).
-// Believed only as RFC 5927 allows: TCP's report must quote a segment in flight, and no report gets
-// below the family's floor. Remembered by destination for ten minutes; then the path is tried anew.
+// ICMP reports of path MTUs, and their effect on flows (RFC 1191, RFC 8201). Accepted only as RFC
+// 5927 allows: a report for TCP must quote a segment in flight, and none goes below the family's
+// minimum. Stored per destination for ten minutes; then the path is tried anew.
 #include <netinet/in.h>
 #include <algorithm>
 
@@ -20,7 +20,7 @@ bool hears_reports(const IpSettings& ip) {
 void NextHops::path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant now) noexcept {
   if (!hears_reports(f.ip) || !tcp::is_in_flight(f.tcb, quoted)) return;
   pmtu_.report(f.key.remote.addr, mtu, f.egress.link_mtu, now);
-  // What another connection learnt counts too.
+  // A report to another connection counts too.
   mtu = pmtu_.get(f.key.remote.addr, f.egress.link_mtu, now);
   if (mtu >= f.egress.mtu) return;
   f.egress.mtu = mtu;
@@ -28,8 +28,8 @@ void NextHops::path_mtu_reported(TcpFlow& f, Seq32 quoted, uint32_t mtu, Instant
   hub().notifications.note(f, tcp::path_shrunk(f.tcb, mss, now));
 }
 
-/// About a datagram. It has no number that a stranger would have to guess: what limits the harm is
-/// the floor, and that a socket here must have sent to that destination.
+/// For a datagram. An attacker need not guess a sequence number: the harm is limited by the
+/// minimum, and because a socket here must have sent to that destination.
 void NextHops::path_mtu_reported(const ip::IcmpError& e, Instant now) noexcept {
   Demux::Ref r = hub().demux.find(
       DemuxKey::exact(e.proto, e.local.addr, e.local.port, e.remote.addr, e.remote.port));
@@ -45,7 +45,7 @@ void NextHops::path_mtu_reported(const ip::IcmpError& e, Instant now) noexcept {
 
 void NextHops::expire_path_mtus(Instant now) noexcept {
   if (now < pmtu_.first_expiry() || !pmtu_.expire(now)) return;
-  // Whoever sends next looks its way up again, and finds the link's size.
+  // The next send of each flow resolves again, and uses the link's MTU.
   hub().tcp.for_each([](TcpFlow& f) { f.egress.generation = 0; });
   hub().udp.for_each([](UdpFlow& u) { u.egress.generation = 0; });
 }

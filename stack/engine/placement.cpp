@@ -12,7 +12,7 @@ Carried<unsigned> Ports::open_all() {
   const auto addrs = hub().reader.snapshot().addrs;
   for (const net::Link& l : links->all) {
     if (!l.is_up() || l.is_loopback() || l.lower.value() != 0) continue;
-    // An interface without an address, nor a VLAN with one on it, receives nothing for us.
+    // An interface without an address on it or on one of its VLANs receives nothing for us.
     const bool addressed =
         std::any_of(addrs->all.begin(), addrs->all.end(), [&](const net::Addr& a) {
           if (a.addr.is_link_local() && a.addr.family() == AF_INET6) return false;

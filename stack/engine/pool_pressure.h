@@ -1,6 +1,6 @@
-// What the engine does when packet buffers or the receive ring run short: connections share what is
-// left (window_sharing.cpp), queues grow no more, and connections whose peers keep their window
-// shut end (shut_windows.cpp).
+// What the engine does when packet buffers or the receive ring run short: windows are limited
+// (window_sharing.cpp), queues do not grow, and connections whose peers keep a zero window are
+// ended (shut_windows.cpp).
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -18,19 +18,19 @@ struct Hub;
 
 class PoolPressure : Part {
  public:
-  /// `buffers`: of the pool. `burst`: frames that a look at a queue takes.
+  /// `buffers`: in the pool. `burst`: frames taken from a queue at a time.
   PoolPressure(uint32_t buffers, unsigned burst)
       : low_water_(buffers / 16),
         short_below_(2 * low_water_ + burst),
         relieve_below_(short_below_) {}
 
-  /// Queues grow no more: what is left is for what is on its way out.
+  /// Queues must not grow: the remaining buffers are for sending.
   bool is_low() const noexcept;
-  /// A turn has nothing to do here.
+  /// Nothing to do in this turn.
   bool is_at_ease() const noexcept;
-  /// The part of a turn that is_at_ease() spares.
+  /// The work of a turn for which is_at_ease() is false.
   void relieve(Instant now) noexcept;
-  /// More than a burst waits in a queue's ring, as `level` says.
+  /// More than a burst waits in a queue's ring: `level`.
   void watch_ring(const RxLevel& level, unsigned burst, Instant now) noexcept;
 
  private:
@@ -39,14 +39,14 @@ class PoolPressure : Part {
   void end_shut_longest(Instant now) noexcept;
 
   Hub& hub() const noexcept;
-  uint32_t low_water_;    ///< free frames below which queues grow no more
-  uint32_t short_below_;  ///< free frames with which, or fewer, the pool runs short
-  /// Free frames with which, or fewer, a turn calls relieve(): all while windows are shared out,
+  uint32_t low_water_;    ///< free frames below which queues do not grow
+  uint32_t short_below_;  ///< at this number of free frames the pool runs short
+  /// At this number of free frames a turn calls relieve(): any number while windows are limited,
   /// else short_below_.
   uint32_t relieve_below_;
-  Instant shared_at_{};  ///< when windows were last bounded or widened
-  // The search for the connection whose window has been shut the longest: when it went on last, how
-  // far it is, whom it found.
+  Instant shared_at_{};  ///< when windows were last limited or widened
+  // The search for the connection that has had a zero window longest: time of its last step, next
+  // index, best candidate.
   Instant searched_at_{};
   uint32_t search_next_ = 0;
   SlabHandle shut_longest_;

@@ -1,4 +1,4 @@
-// An interface in use: its device and the queues that the engine polls.
+// An interface in use: its device, and the queues that the engine polls.
 // Owner: Ports. Guard: the engine's lock.
 #pragma once
 
@@ -15,18 +15,19 @@ struct Port {
   net::Link link;
   std::unique_ptr<Device> device;
   std::vector<std::unique_ptr<Queue>> queues;
-  QueueLosses losses;         ///< of all queues at the last look
-  QueueLosses losses_before;  ///< of the queues that it had before (move_port.cpp)
-  tcp::BurstLimits burst;     ///< what may leave at once
-  bool segments = false;      ///< in one frame, for the device cuts it
-  bool joins = false;         ///< in one frame, as one segment, where the path takes so long a one
+  QueueLosses losses;         ///< of all queues, at the last look
+  QueueLosses losses_before;  ///< of the queues of its earlier device (move_port.cpp)
+  tcp::BurstLimits burst;     ///< limits of what one call of the device sends
+  bool segments = false;      ///< sends a burst in one frame, which the device cuts (TSO)
+  bool joins = false;         ///< sends a burst as one longer segment in one frame, where the path
+                              ///< carries it
   bool corks = false;         ///< a doorbell is a system call: doorbell_policy.h
   bool dead = false;
 
   Queue& queue() { return *queues.front(); }
 };
 
-/// Whose device brings the link's frames.
+/// The interface whose device receives the link's frames.
 inline IfIndex carrier_of(const net::Link& l) {
   return l.kind == net::LinkKind::kVlan ? l.lower : l.index;
 }

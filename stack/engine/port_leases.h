@@ -1,11 +1,11 @@
-// Local ports that outlive their connection. A port that the kernel drew for a connection is kept
-// when that is over, with the socket that holds it and the rule that brings its frames, and the
-// next connection from the same address has it without a system call.
+// Local ports that outlive their connection. A port that the kernel chose for a connection is kept
+// when the connection ends, with the socket that holds it and the flow rule that brings its frames;
+// the next connection from the same address takes it without a system call.
 //
-// Only ports that nobody asked for by number are kept, only of connections with timestamps (their
-// successors then begin with a later one, by which a peer in TIME-WAIT knows them: RFC 6191, RFC
-// 7323 §5.3), and each rests until that clock has moved on. Each costs a descriptor, hence the
-// limit. Owner: Engine. Thread: holder of the engine's lock.
+// Only ports that the program did not choose are kept, only after connections with timestamps (a
+// later connection then begins with a later timestamp, which a peer in TIME-WAIT accepts: RFC 6191,
+// RFC 7323 §5.3), and each rests until the timestamp clock has advanced. Each costs a descriptor,
+// hence the limit. Owner: Engine. Thread: holder of the engine's lock.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ namespace vireo {
 
 struct Port;
 
-/// A local port, and all that makes it ours.
+/// A local port with its socket and rule.
 struct PortLease {
   Endpoint local;
-  const Port* port = nullptr;  ///< the interface whose rule it is
-  UniqueFd holder;             ///< the kernel's socket that is bound to it
-  FlowRule rule;               ///< of the local address and port; none where rules bear tags
-  Instant since{};             ///< of its rest
+  const Port* port = nullptr;  ///< the interface of the rule
+  UniqueFd holder;             ///< the kernel's socket bound to the port
+  FlowRule rule;               ///< for local address and port; none where rules have tags
+  Instant since{};             ///< begin of its rest
 };
 
 class PortLeases {
@@ -37,16 +37,16 @@ class PortLeases {
 
   explicit PortLeases(uint32_t most) : most_(most) {}
 
-  /// One more may be kept, those in use counted.
+  /// One more may be kept; those in use count.
   bool has_room() const { return resting_.size() + used_ < most_; }
-  /// After has_room(), or of one that take() gave.
+  /// After has_room(), or for a lease that take() returned.
   void keep(PortLease lease, bool was_taken) {
     if (was_taken) --used_;
     resting_.push_back(std::move(lease));
   }
-  /// What take() gave has ended with its connection.
+  /// A lease that take() returned has ended with its connection.
   void lost() { --used_; }
-  /// The one of `source` that has rested longest, if it has rested enough.
+  /// The lease of `source` that has rested longest, if long enough.
   std::optional<PortLease> take(const IpAddr& source, const Port& port, Instant now) {
     for (auto i = resting_.begin(); i != resting_.end() && now - i->since >= kRest; ++i) {
       if (i->port != &port || i->local.addr != source) continue;
@@ -57,7 +57,8 @@ class PortLeases {
     }
     return std::nullopt;
   }
-  /// Those of this number that rest go back to the kernel; 0: all. @return whether there were any.
+  /// Returns resting leases of this port number to the kernel; 0: all. @return whether there were
+  /// any.
   bool give_up(uint16_t number) {
     return std::erase_if(resting_, [&](const PortLease& l) {
              return number == 0 || l.local.port == number;
@@ -70,7 +71,7 @@ class PortLeases {
 
  private:
   uint32_t most_;
-  uint32_t used_ = 0;              ///< taken, and not back yet
+  uint32_t used_ = 0;              ///< taken and not returned
   std::deque<PortLease> resting_;  ///< by `since`
 };
 

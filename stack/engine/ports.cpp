@@ -1,4 +1,4 @@
-// Opening interfaces, and what is done to all their queues.
+// Opening interfaces, and operations on all their queues.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,7 @@
 namespace vireo {
 namespace {
 
-/// Tells tools of an interface in use.
+/// Shows an interface in use to the tools.
 void publish(std::span<PortStats> rows, const Port& p) {
   for (PortStats& row : rows) {
     const uint32_t of = row.ifindex.load(std::memory_order_relaxed);
@@ -16,22 +16,22 @@ void publish(std::span<PortStats> rows, const Port& p) {
     row.queues = static_cast<uint32_t>(p.queues.size());
     std::strncpy(row.name, p.link.name.c_str(), sizeof row.name - 1);
     std::strncpy(row.mode, p.device->caps().mode, sizeof row.mode - 1);
-    // Pairs with the acquire in read_stats(): the row is whole.
+    // Pairs with the acquire in read_stats(): the row is complete.
     row.ifindex.store(p.link.index.value(), std::memory_order_release);
     return;
   }
 }
 
-/// Payload of the largest packet that IP's length field can tell of, with the longest headers
-/// (RFC 791 §3.1: 60 + 60).
+/// Payload of the largest packet for IP's length field, with the longest headers (RFC 791 §3.1: 60
+/// + 60).
 constexpr uint32_t kMaxInIp = UINT16_MAX - 120;
 
-/// A failed open is not tried again for each connection: opening costs milliseconds.
+/// A failed open is not repeated for each connection: opening costs milliseconds.
 constexpr Duration kRetryOpen = Duration::s(1);
 
 }  // namespace
 
-/// The device of the port's link, and its queues.
+/// Opens the device of the port's link, and its queues.
 Carried<void> Ports::open_device(Port& port) {
   auto device = opener_(port.link, hub().arena);
   if (!device) return std::unexpected(device.error());
@@ -55,7 +55,7 @@ Carried<void> Ports::open_device(Port& port) {
   return {};
 }
 
-/// Its queues are polled from now on, and tools see it.
+/// From now on its queues are polled, and tools see it.
 void Ports::take_up(Port& p) {
   for (auto& q : p.queues) polled_.push_back({&p, q.get()});
   only_ = polled_.size() == 1 ? polled_.front() : Polled{};
@@ -109,7 +109,7 @@ bool Ports::stamp_frames() {
   };
   stamps_ = true;
   if (stamp_those_open()) return true;
-  (void)open_all();  // a device with a clock may be there, and not be open yet
+  (void)open_all();  // a device with a clock may exist without being open
   return stamp_those_open();
 }
 
@@ -140,7 +140,7 @@ bool Ports::arm_all() noexcept {
       const auto is_armed = q->arm();
       if (!is_armed) {
         lose(*p);
-        return false;  // there is something to tell
+        return false;  // there is a loss to report
       }
       if (!*is_armed) return false;
     }
@@ -153,7 +153,7 @@ void Ports::wake_ack_all() noexcept {
   for (Port* p : all_)
     for (auto& q : p->queues) {
       q->wake_ack();
-      // What is there already this thread's next poll finds, and whether the device is.
+      // This thread's next poll finds what has arrived, and whether the device exists.
       if (others_sleep) (void)q->arm();
     }
 }

@@ -17,11 +17,11 @@ namespace vireo {
 
 struct Hub;
 
-/// What a socket that is to be bound or connected would go by.
+/// What a socket would use after bind or connect.
 struct Reach {
-  IpAddr source;        ///< its own address; unspecified: every one
+  IpAddr source;        ///< its own address; unspecified: all
   unsigned ports = 0;   ///< interfaces
-  bool reopens = true;  ///< each of which other engines may open, too
+  bool reopens = true;  ///< other engines can open each of them too
 };
 
 class Ports : Part {
@@ -35,46 +35,48 @@ class Ports : Part {
 
   // ---- which
   std::span<Port* const> all() const noexcept { return all_; }
-  /// Their queues, all of them, and the only one; null: there are more, or none.
+  /// All their queues; and the only queue, null if there are several or none.
   const std::vector<Polled>& polled() const noexcept { return polled_; }
   const Polled& only() const noexcept { return only_; }
-  /// The port whose device brings frames of `carrier`; opens it if need be (milliseconds).
+  /// The port of the interface `carrier`; opens it if needed (milliseconds).
   Carried<Port*> open(IfIndex carrier);
-  /// Opens every interface that may be carried (for wildcard binds). @return how many are open; the
-  /// refusal if none.
+  /// Opens every interface that may be carried (for wildcard binds). @return the number of open
+  /// ones; the refusal if none.
   Carried<unsigned> open_all();
-  /// The open or openable port that owns `local`; refusal kLoopback/kInterface where there is none.
+  /// The port of the interface that has `local`, opened if needed; refusal kLoopback or kInterface
+  /// if there is none.
   Carried<Port*> of_address(const IpAddr& local);
-  /// The same of the interface that SO_BINDTODEVICE names.
+  /// The same for the interface given to SO_BINDTODEVICE.
   Carried<Port*> of_device(IfIndex device);
-  /// May a socket name the port's interface, or a VLAN on it, to hear what comes by that one alone?
-  /// Not where all of it looks as if it had come by the first.
+  /// Whether a socket may receive by the port's interface only, or by one VLAN on it. Not where the
+  /// device hides VLAN tags: all frames then seem to come by the interface itself.
   Carried<void> may_name(const Port& port) const noexcept;
-  /// What a bind to `local` finds; opens what it would.
+  /// What a bind to `local` would use; opens it.
   Carried<Reach> reach(const IpAddr& local);
 
   // ---- all queues
-  void flush() noexcept;  ///< rings for what is in their rings
-  void reap() noexcept;   ///< takes back what has been sent
+  void flush() noexcept;  ///< rings for the frames in the rings
+  void reap() noexcept;   ///< takes back sent buffers
   void reap_and_refill() noexcept;
-  /// Arms all queues. @return false: work is there already.
+  /// Arms all queues. @return false: there is work already.
   bool arm_all() noexcept;
-  /// After a sleep that a device ended. What woke this thread, and is gone with this, may have been
-  /// what another waits for: the devices are asked to tell of the next.
+  /// After a sleep that a device ended. The acknowledged event may have been meant for another
+  /// sleeper, too: the devices are armed for the next.
   void wake_ack_all() noexcept;
-  /// Descriptors to poll(2) for POLLIN while asleep; constant but for opens and losses. Any holder.
+  /// Descriptors to poll(2) for POLLIN while asleep; change only when a port is opened or lost. Any
+  /// lock holder.
   std::span<const int> wait_fds() const { return wait_fds_; }
-  /// Frames that come from now on bear their time (PacketBuf::hw_time), by devices that tell it.
+  /// Frames have a time stamp from now on (PacketBuf::hw_time), from devices that support it.
   /// @return false: none does.
   bool stamp_frames();
 
-  // ---- their life
-  /// Are all devices still there, and what have they lost? Three system calls a queue. Flows of
-  /// one that is not there end with ENETDOWN.
+  // ---- lost devices
+  /// Checks that all devices exist, and reads their losses. Three system calls a queue. Flows of a
+  /// lost device end with ENETDOWN.
   void look_after() noexcept;
-  /// Asks the devices what they have lost, for the counters. A system call a queue.
+  /// Reads the devices' losses, for the counters. One system call a queue.
   void count_losses() noexcept;
-  /// Devices and queues give their frames back, and end.
+  /// Devices and queues return their buffers and end.
   void close_all() noexcept { owned_.clear(); }
 
  private:
@@ -94,13 +96,13 @@ class Ports : Part {
 
   Hub& hub() const noexcept;
   DeviceOpener opener_;
-  Polled only_{};               ///< the only one of `polled_`; null: there are more, or none
+  Polled only_{};               ///< the only one of `polled_`; null: several or none
   std::vector<Polled> polled_;  ///< all queues
   std::vector<Port*> all_;
   std::vector<std::unique_ptr<Port>> owned_;
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_;
-  bool stamps_ = false;  ///< stamp_frames() was asked for
+  bool stamps_ = false;  ///< stamp_frames() was called
 };
 
 }  // namespace vireo

@@ -1,4 +1,4 @@
-// The full way of a frame, whatever it is.
+// The full receive path, for any frame.
 #include <algorithm>
 
 #include "core/checksum.h"
@@ -11,12 +11,11 @@ namespace {
 
 using wire::ParsedFrame;
 
-/// Frames that one turn takes from a queue, if so many wait: beyond them, whoever waits for the
-/// engine's lock has its turn first.
+/// Frames that one turn takes from a queue at most: then other threads may take the engine's lock.
 constexpr unsigned kMaxAtOnce = 256;
 
-/// True unless the checksum, where we must look ourselves, is wrong. `rest` continues the payload
-/// in further buffers.
+/// False if the checksum is wrong and the device has not verified it. `rest`: further buffers of
+/// the payload.
 bool l4_is_good(const ParsedFrame& f, const RxDesc& d, const PacketChain& rest) noexcept {
   if (has(d.flags, RxFlags::kL4Ok)) return true;
   if (rest.empty()) [[likely]]
@@ -56,14 +55,14 @@ void Receive::clear() noexcept {
 
 unsigned Receive::take_many(Port& port, Queue& queue, unsigned n, Instant now) noexcept {
   unsigned frames = 0;
-  hub().doorbells.begin_batch();  // of the answers to those that are nobody's
+  hub().doorbells.begin_batch();  // for replies to frames of unknown flows
   for (;; n = queue.rx_burst(burst_)) {
     frames += n;
     for (unsigned i = 0; i < n; ++i) take_buffer(port, burst_[i], n == 1, now);
     if (n == kBurst && frames == kBurst) [[unlikely]]
       hub().pressure.watch_ring(queue.rx_level(), kBurst, now);
-    if (partial_ && n != 0) continue;  // the rest of a packet is there already: it came as one
-    // What waits in the ring is in danger, what waits in a socket is not.
+    if (partial_ && n != 0) continue;  // the rest of the packet is there: it arrived with it
+    // Frames in the ring may be lost, those in a socket's queue are not.
     if (n < kBurst || frames >= kMaxAtOnce) break;
   }
   if (partial_) [[unlikely]] {
@@ -75,7 +74,7 @@ unsigned Receive::take_many(Port& port, Queue& queue, unsigned n, Instant now) n
   return frames;
 }
 
-/// A whole packet, or one buffer of a packet that lies in several.
+/// A whole packet, or one buffer of a packet in several buffers.
 void Receive::take_buffer(Port& port, RxDesc& d, bool alone, Instant now) noexcept {
   if (!partial_) [[likely]] {
     if (is_single(d.flags)) [[likely]] {
@@ -123,7 +122,7 @@ void Receive::take_frame(Port& port, RxDesc& d, PacketChain rest, Instant now) n
   const uint32_t here = std::min<uint32_t>(f.payload_bytes, p.length - f.payload_at);
   strip_headers(p, f.payload_at, here);
   PacketChain packet(std::move(d.packet));
-  if (here < f.payload_bytes) {  // else what follows is none of it: a UDP length may be short
+  if (here < f.payload_bytes) {  // what follows is no payload: a UDP length may be short
     packet.append(std::move(rest));
     if (packet.bytes() > f.payload_bytes) packet.trim_back(packet.bytes() - f.payload_bytes);
   }
@@ -133,15 +132,15 @@ void Receive::take_frame(Port& port, RxDesc& d, PacketChain rest, Instant now) n
     take_udp(port, f, std::move(packet));
 }
 
-/// Of a fragment, `f`, that lies in `first` and `rest`. @return false: the packet is not complete,
-/// or not sound; else it lies there now, and `f` tells of it.
+/// Adds the fragment `f` in `first` and `rest` to its packet. @return false: the packet is
+/// incomplete or malformed; else `first`, `rest` and `f` are the whole packet.
 [[gnu::noinline]] bool Receive::make_whole(const Port& port, ParsedFrame& f, PacketRef& first,
                                            PacketChain& rest, Instant now) noexcept {
   PacketChain fragment(std::move(first));
   fragment.append(std::move(rest));
   PacketChain whole;
   if (hub().pressure.is_low() || !hub().host.takes_fragments()) {
-    reassembly_.refuse();  // queues grow no more, and this is one
+    reassembly_.refuse();  // queues must not grow, and this is one
   } else {
     const uint32_t wire = port.link.index.value() << 12 | (f.tags != 0 ? f.vlan().value() : 0U);
     whole = reassembly_.add(f, wire, std::move(fragment), now);
@@ -167,7 +166,7 @@ void Receive::take_tcp(Port& port, const ParsedFrame& f, const std::byte* eth, P
   tcp::Segment s = make_segment(f);
   s.segments = static_cast<uint8_t>(segments);
   if (f.payload_bytes != 0)
-    s.payload = std::move(packet);  // else the buffer lives to the end of this call
+    s.payload = std::move(packet);  // without payload the buffer ends with this call
   const IpAddr dst = f.dst();
   const IpAddr src = f.src();
   std::optional<tcp::TimeWait> before;
@@ -183,14 +182,15 @@ void Receive::take_tcp(Port& port, const ParsedFrame& f, const std::byte* eth, P
     if (has(s.flags, tcp::SegFlags::kSyn)) [[unlikely]]
       hub().tcp.hear_syn_ack(t, s);
     if (hub().pressure.is_low() && tcp::may_wait(t.tcb, s)) [[unlikely]] {
-      // Queues grow no more, as with datagrams: the peer says it again, its ACK counts.
+      // Queues must not grow: payload is dropped, as with datagrams. The peer retransmits it; the
+      // ACK counts.
       if (!s.payload.empty()) t.stats->rx_drops.add();
       s.payload.clear();
       s.flags &= ~(tcp::SegFlags::kFin | tcp::SegFlags::kPsh);
     }
     hub().notifications.note(t, tcp::input(t.tcb, std::move(s), now));
     if (t.owner == nullptr) [[unlikely]]
-      hub().output.want(t);  // an orphan may be over: that is seen after the burst
+      hub().output.want(t);  // an orphan may be done: checked after the burst
     else if (!t.pending_hook.is_linked() || t.is_stalled || t.is_ack_delayed)
       hub().timers.arm(t);  // else transmit() does
     return;
@@ -211,7 +211,7 @@ void Receive::take_icmp(const ParsedFrame& f, Instant now) noexcept {
   }
   if (e->proto == IpProto::kTcp && e->kind != ip::IcmpErrorKind::kTooBig)
     hub().passive.error_arrived(*e);
-  // Whose very tuple is quoted: who is bound without a peer has sent to many, and none is the one.
+  // Only a flow of exactly the quoted tuple: a socket without a peer sends to many destinations.
   const Demux::Ref r = hub().demux.find_own(
       DemuxKey::exact(e->proto, e->local.addr, e->local.port, e->remote.addr, e->remote.port));
   switch (kind_of(r)) {
@@ -224,7 +224,7 @@ void Receive::take_icmp(const ParsedFrame& f, Instant now) noexcept {
                                  tcp::icmp_error(t.tcb, Seq32(e->tcp_seq), e->error, e->hard, now));
       break;
     }
-    case FlowKind::kUdp: {  // as Linux: only connected sockets hear of it
+    case FlowKind::kUdp: {  // as Linux: only connected sockets get the error
       UdpFlow& u = *at<UdpBinding>(r).flows.front();
       if (!e->hard) break;
       u.soft_error = e->error;

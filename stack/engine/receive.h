@@ -1,5 +1,5 @@
-// From the ring to the protocol: one parse, one look-up, one call into TCP or UDP per frame;
-// effects are told at the end of the burst.
+// From the ring to the protocol: per frame one parse, one look-up, one call into TCP or UDP; the
+// socket layer is told at the end of the burst.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -26,16 +26,16 @@ struct PlainSegment;  // stack/tcp/fast_path/predicted.h
 
 class Receive : Part {
  public:
-  /// Frames that a look at a queue takes.
+  /// Frames taken from a queue at a time.
   static constexpr unsigned kBurst = 16;
 
-  /// `max_fragments`: buffers of packets that are not complete.
+  /// `max_fragments`: buffers of incomplete packets.
   explicit Receive(uint32_t max_fragments) : reassembly_(max_fragments) {}
 
-  /// Where Queue::rx_burst() puts them.
+  /// The array for Queue::rx_burst().
   RxDesc (&burst() noexcept)[kBurst] { return burst_; }
-  /// Of what waits in a queue the first `n`, which are in burst(), and perhaps more. @return
-  /// frames.
+  /// Handles the first `n` frames of a queue, which are in burst(), and perhaps more from the
+  /// queue. @return frames.
   unsigned take(Port& port, Queue& queue, unsigned n, Instant now) noexcept {
     if (n == 0) return 0;
     if (n != 1 || !is_single(burst_[0].flags)) [[unlikely]]
@@ -44,17 +44,17 @@ class Receive : Part {
       take_frame(port, burst_[0], {}, now);
     return 1;
   }
-  /// What was found last, for a key that may be another's now, or heard in another way.
+  /// Drops cached look-ups: a key may have another flow now, or other interfaces.
   void forget_bindings() noexcept {
     last4_.binding = nullptr;
     last6_.binding = nullptr;
   }
-  /// `f` ends.
+  /// The life of `f` ends.
   void forget(const TcpFlow& f) noexcept {
     if (last4_.flow == &f) last4_.flow = nullptr;
     if (last6_.flow == &f) last6_.flow = nullptr;
   }
-  /// Gives all frames back that are here.
+  /// Releases all buffers held here.
   void clear() noexcept;
 
   // ---- fragments
@@ -63,13 +63,13 @@ class Receive : Part {
   Instant first_expiry() const noexcept { return reassembly_.first_expiry(); }
 
  private:
-  /// Whose frames came last, of one version of IP: the connection, and what a datagram's socket is
-  /// bound with.
+  /// The flows of the last frames of one IP version: the connection, and the binding of the last
+  /// datagram.
   template <bool kV6>
   struct Last {
     TcpFlow* flow = nullptr;
     wire::PlainPath<kV6> path;
-    UdpBinding* binding = nullptr;  ///< valid while the demux has this version
+    UdpBinding* binding = nullptr;  ///< valid while the demux has version demux_version
     wire::PlainPath<kV6> datagram_path;
     uint32_t demux_version = 0;
   };
@@ -122,7 +122,7 @@ class Receive : Part {
   Last<false> last4_;
   Last<true> last6_;
   RxDesc burst_[kBurst];
-  PacketRef partial_;  ///< a packet whose further frames have not come yet
+  PacketRef partial_;  ///< a packet whose other buffers have not arrived
   RxFlags partial_flags_ = RxFlags::kNone;
   PacketChain partial_rest_;
   ip::Reassembly reassembly_;

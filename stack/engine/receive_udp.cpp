@@ -1,4 +1,4 @@
-// The full way of a datagram to those that hear it.
+// The full receive path of a datagram to its sockets.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -43,9 +43,9 @@ void Receive::take_udp(const Port& port, const ParsedFrame& f, PacketChain packe
     hub().udp.deliver(*member_for(flows, IfIndex(), f), std::move(packet));
 }
 
-/// Who of those bound alike, and to `device`, gets a unicast datagram, as Linux does it
-/// (net/ipv4/udp.c): the first; if it has SO_REUSEPORT and no peer, the hash of the tuple chooses
-/// among those of its kind. Null: none is.
+/// Which of the sockets bound alike, and to `device`, gets a unicast datagram, as in Linux
+/// (net/ipv4/udp.c): the first; if it has SO_REUSEPORT and no peer, the hash of the tuple selects
+/// one of those like it. Null: none.
 UdpFlow* Receive::member_for(const std::vector<UdpFlow*>& flows, IfIndex device,
                              const ParsedFrame& f) const noexcept {
   const auto found = std::ranges::find(flows, device, &UdpFlow::device);
@@ -60,14 +60,14 @@ UdpFlow* Receive::member_for(const std::vector<UdpFlow*>& flows, IfIndex device,
            u->v6only == first->v6only;
   };
   const auto alike = static_cast<uint64_t>(std::ranges::count_if(flows, is_alike));
-  auto at = found;  // is one of them
+  auto at = found;  // one of them
   for (uint64_t before = (h >> 32) * alike >> 32; before != 0; --before)
     at = std::find_if(at + 1, flows.end(), is_alike);
   return *at;
 }
 
-/// Of those that are bound alike, who hears what came by `link`: who is bound to it goes before who
-/// is bound to none. Where nobody does, those that are bound less narrowly are asked.
+/// Sockets with the same key that receive by `link`: one bound to that device takes precedence over
+/// one bound to none. If there is neither, the next less specific key is tried.
 void Receive::take_by_device(UdpBinding* b, const net::Link& link, const ParsedFrame& f,
                              PacketChain packet) noexcept {
   const auto next = [&](const UdpBinding& tried) -> UdpBinding* {

@@ -1,4 +1,4 @@
-// Answers to what belongs to no connection.
+// Replies to segments without a connection.
 #include "stack/engine/hub.h"
 
 namespace vireo {

@@ -1,4 +1,4 @@
-// Segments that belong to no connection of ours, in answer to a frame.
+// Segments without a connection, sent in answer to a frame.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -15,16 +15,17 @@ struct Hub;
 
 class Replies : Part {
  public:
-  /// Answers a frame by its own addresses turned round: needs no route and no neighbour.
+  /// Answers a frame with its addresses swapped: needs no route and no neighbour.
   void reply(const Incoming& in, const tcp::Plan& plan) noexcept;
-  /// A segment without payload. A full ring drops it, as a busy network would.
+  /// Sends a segment without payload. A full ring drops it, as a busy network would.
   void send(Port& port, const wire::HeaderTemplate& header, const tcp::Plan& plan) noexcept;
-  /// A segment that belongs to nobody (RFC 9293 §3.10.7.1): a reset, if it may be answered.
+  /// A segment without a matching connection (RFC 9293 §3.10.7.1): sends RST, if it may be
+  /// answered.
   void refuse(const Incoming& in, const tcp::Segment& s, Instant now) noexcept;
 
  private:
   Hub& hub() const noexcept;
-  ReplyLimit resets_{1000};  ///< to strangers
+  ReplyLimit resets_{1000};  ///< to unknown flows
 };
 
 }  // namespace vireo

@@ -1,11 +1,11 @@
-// Frames that peers hold: who keeps its window shut and answers every probe holds all that was to
-// be sent to it, for ever, and enough of them hold the pool. RFC 9293 §3.8.6.1 wants such a
-// connection kept; RFC 6429 §4 allows it to end where resources are short. So when the pool is down
-// to the part that is kept for receiving, the connection whose window has been shut the longest is
-// ended by RST, ENOBUFS for its program; and so on until there is room.
+// Buffers held by peers: a peer that keeps a zero window and answers each probe holds all data
+// queued for it, without end, and enough such peers hold the whole pool. RFC 9293 §3.8.6.1 requires
+// that such a connection is kept; RFC 6429 §4 allows to end it when resources are short. So when
+// the pool is down to the part kept for receiving, the connection with the oldest zero window ends
+// by RST, ENOBUFS for its program; and so on until there is room.
 //
-// Linux ends orphans alone for want of memory (tcp_orphan_retries, tcp_mem in tcp(7)): its memory
-// is not one pool for all.
+// Linux ends only orphans for lack of memory (tcp_orphan_retries, tcp_mem in tcp(7)): its memory is
+// not one shared pool.
 #include <algorithm>
 #include <utility>
 
@@ -15,9 +15,9 @@
 namespace vireo {
 namespace {
 
-/// Fifteen timeouts, three seconds at least: longer than a program is busy that is well.
+/// Fifteen timeouts, at least three seconds: longer than a healthy program is busy.
 constexpr uint8_t kShutLong = 4;
-/// A look goes over all connections in such steps, for there may be a million.
+/// A search visits all connections in steps of this size, as there may be a million.
 constexpr uint32_t kStep = 4096;
 constexpr Duration kStepEvery = Duration::ms(5);
 
@@ -31,7 +31,7 @@ void PoolPressure::end_shut_longest(Instant now) noexcept {
   const uint32_t all = flows.capacity();
   for (const uint32_t end = std::min(search_next_ + kStep, all); search_next_ < end;
        ++search_next_) {
-    const TcpFlow& f = *flows.at(search_next_);  // one that does not live has no window
+    const TcpFlow& f = *flows.at(search_next_);  // an unused one has no window
     const uint8_t most = longest == nullptr ? kShutLong - 1 : tcp::shut_doublings(longest->tcb);
     if (tcp::shut_doublings(f.tcb) <= most) continue;
     longest = &f;

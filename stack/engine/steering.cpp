@@ -1,12 +1,11 @@
-// Rules: made, moved to another device, left for another TCP.
+// Rules: made, moved to another device, removed for a hand-over to another TCP.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
 
 namespace vireo {
 
-/// Where frames to an address of ours come from, tagged: the VLAN that the address lies on. 0: they
-/// are not tagged, or come from anywhere.
+/// The VLAN whose tag frames to a local address have. 0: no tag, or any.
 VlanId Steering::vlan_of(const IpAddr& local) const noexcept {
   const auto& snapshot = hub().reader.snapshot();
   for (const net::Addr& a : snapshot.addrs->all) {
@@ -25,7 +24,7 @@ Carried<FlowRule> Steering::make_rule(Port& port, const FlowKey& key, FlowTag ta
   if (caps.vlan_rules && asked.vlan == VlanId()) asked.vlan = vlan_of(key.local.addr);
   auto rule = port.device->steer(asked, tag, port.queue());
   if (rule) return std::move(*rule);
-  // A rule of the same key brings the same frames; the demux tells the flows apart.
+  // Another rule of the same key brings the same frames; the demux finds the flow.
   if (rule.error().code == EEXIST) return FlowRule();
   return std::unexpected(Refusal{Carriage::kSteering, rule.error().code, rule.error().where});
 }
@@ -82,7 +81,7 @@ void Steering::move_rules(Port& p, const Device& from) noexcept {
   const auto is_old = [&](const FlowRule& r) { return r.device() == &from; };
   hub().tcp.for_each([&](TcpFlow& f) {
     if (!is_old(f.rule)) return;
-    // A leased port's is for whoever has the port next, too.
+    // A leased port's rule also serves the next connection of that port.
     const bool is_wide = f.port_origin == PortOrigin::kLeased && !p.device->caps().tags;
     FlowKey key = f.key;
     if (is_wide) key.remote = {};
@@ -92,7 +91,7 @@ void Steering::move_rules(Port& p, const Device& from) noexcept {
     else
       hub().notifications.note(f, tcp::fail(f.tcb, ENETDOWN));
   });
-  // The kernel answers for those: a late segment of theirs is reset.
+  // The kernel answers for TIME-WAIT entries: it resets their late segments.
   hub().time_waits.for_each([&](TimeWaitEntry& e) {
     if (is_old(e.rule)) e.rule.reset();
   });
@@ -100,7 +99,7 @@ void Steering::move_rules(Port& p, const Device& from) noexcept {
     if (!is_old(s.rule)) return false;
     auto rule = p.device->spare(s.key);
     if (rule) s.rule = std::move(*rule);
-    return !rule;  // and so it is reset
+    return !rule;  // so the kernel resets it
   });
   for (Listener* l : hub().passive.all())
     if (l != nullptr && std::erase_if(l->rules, is_old) != 0)
@@ -116,8 +115,8 @@ void Steering::move_rules(Port& p, const Device& from) noexcept {
 Result<void> Steering::leave_to_kernel(TcpFlow& f) {
   Port* const port = f.egress.port;
   const bool has_listener = hub().keys.find(IpProto::kTcp, f.key.local.addr, f.key.local.port) != 0;
-  if (!has_listener && f.rule) return {};  // which ends with the flow
-  // A listener's rule brings its frames, too.
+  if (!has_listener && f.rule) return {};  // the rule ends with the flow
+  // A listener's rule also covers its frames.
   if (port == nullptr || port->dead) return fail(ENODEV, "hand over");
   const bool had_own = static_cast<bool>(f.rule);
   f.rule.reset();

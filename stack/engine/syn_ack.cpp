@@ -1,4 +1,4 @@
-// SYN-ACKs: said for a record or a cookie, repeated until the record is over.
+// SYN-ACKs: sent for a record or a cookie, repeated until the record ends.
 #include <algorithm>
 
 #include "core/log.h"
@@ -11,11 +11,11 @@ namespace {
 
 using tcp::SynRecord;
 
-/// What SynRecord::timeouts can count: tries an hour long, whatever tcp_synack_retries says.
+/// Limit of SynRecord::timeouts: an hour of tries, whatever tcp_synack_retries says.
 constexpr uint64_t kMaxTimeouts = 31;
 
-/// How many timeouts a record survives. Half of the queue is for the young: when they are crowded
-/// out, the old have fewer tries.
+/// Timeouts after which a record ends. Half of the queue is for records without a timeout: if they
+/// have less, older ones get fewer tries.
 uint64_t timeouts_allowed(const Listener& l) {
   uint64_t most = std::min<uint64_t>(l.config.synack_retries, kMaxTimeouts);
   if (l.syn_count * 2 <= std::max(8U, l.backlog)) return most;
@@ -25,13 +25,13 @@ uint64_t timeouts_allowed(const Listener& l) {
 
 }  // namespace
 
-/// What strangers cannot guess of a connection: its number's begin and its clock's.
+/// Secret that a connection's initial sequence number and timestamp offset are derived from.
 uint64_t PassiveOpen::secret_of(const SynTuple& t) const noexcept {
   return tcp::tuple_hash(hub().secret, {t.local, t.local_port, 0}, {t.remote, t.remote_port, 0});
 }
 
-/// Settings of a connection to be: the listener's, the tuple's timestamp clock. The path's MSS is
-/// not looked at yet.
+/// Settings of a new connection: the listener's, with the tuple's timestamp clock. Does not include
+/// the path's MSS.
 tcp::Config PassiveOpen::child_config(const Listener& l, uint64_t secret) const noexcept {
   tcp::Config c = l.config;
   c.ts_offset = tcp::timestamp_offset(secret);
@@ -49,14 +49,14 @@ Result<void> PassiveOpen::way_back(const Listener& l, const SynTuple& t, Egress&
   return ok;
 }
 
-/// The SYN-ACK in answer to a SYN. `c` is child_config()'s.
+/// Sends the SYN-ACK to a SYN. `c` is child_config()'s.
 void PassiveOpen::send_syn_ack(SynRecord& r, tcp::Config& c, const Incoming& in,
                                const tcp::Segment& syn, Instant now) noexcept {
   Egress e;
   const SynTuple tuple = tuple_of(r);
   const Listener& l = *listeners_[r.listener];
   const auto ok = way_back(l, tuple, e, now);
-  if (e.port == nullptr) return;  // no way back, or not by a carried interface
+  if (e.port == nullptr) return;  // no route back, or not by a carried interface
   c.mss = mss_within(c.mss, e.mtu, !tuple.remote.is_v4());
   tcp::Plan plan;
   if (r.is_cookie) {
@@ -70,10 +70,10 @@ void PassiveOpen::send_syn_ack(SynRecord& r, tcp::Config& c, const Incoming& in,
   else if (ok.error().code == EAGAIN && e.port == &in.port)
     hub().replies.reply(
         in,
-        plan);  // the kernel does not know the neighbour yet; the frame came from it
+        plan);  // the neighbour is unknown to the kernel so far; the frame came from it
 }
 
-/// The SYN-ACK again, unasked. @return false: there is no way any more.
+/// Retransmits the SYN-ACK. @return false: there is no route any more.
 bool PassiveOpen::repeat_syn_ack(SynRecord& r, Instant now) noexcept {
   Egress e;
   const SynTuple tuple = tuple_of(r);
@@ -101,8 +101,8 @@ void PassiveOpen::expire(Instant now) noexcept {
     if (r == nullptr) return;
     Listener& l = *listeners_[r->listener];
     const unsigned deferred = l.options.defer_accept;
-    // A deferred connection whose ACK came is left in peace until the time is nearly over; then a
-    // last SYN-ACK makes the peer say its ACK again, which is taken as it is.
+    // A deferred connection whose ACK arrived is left alone until its time is nearly over; then a
+    // last SYN-ACK makes the peer repeat its ACK, which completes the handshake.
     const bool is_over = r->timeouts >= timeouts_allowed(l) &&
                          (deferred == 0 || !r->acked || r->timeouts >= deferred);
     const bool must_say = deferred == 0 || !r->acked || r->timeouts + 1U >= deferred;

@@ -39,7 +39,7 @@ void SynTable::erase(SynRecord& r) noexcept {
   if (table_.size() != 0) return;
   next_deadline_ = Instant::never();
   if (chunks_.size() == 1) return;
-  // A flood is over: keep what a connection that comes alone needs.
+  // A flood is over: keep what single connections need.
   table_ = {};
   chunks_.resize(1);
   free_ = 0;
@@ -87,7 +87,7 @@ void SynTable::unlink(SynRecord& r, uint32_t i) noexcept {
   else if (q.first == i)
     q.first = static_cast<uint32_t>(r.next);
   else
-    return;  // stands in no queue
+    return;  // in no queue
   if (r.next != 0)
     at(static_cast<uint32_t>(r.next)).prev = r.prev;
   else

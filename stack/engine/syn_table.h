@@ -1,9 +1,9 @@
-// The half-open connections of an engine's listeners: records of 64 bytes, found by their tuple,
-// and waiting in line for the retransmission of their SYN-ACK.
+// Half-open connections of an engine's listeners: records of 64 bytes, found by their tuple and
+// queued for the retransmission of their SYN-ACK.
 //
-// All records with the same number of timeouts wait equally long, so each such class is a queue
-// whose first is due first. Memory follows the number of records (capped by the listeners'
-// backlogs) in chunks, and is given back when there are none. Owner: Engine. Thread: holder of the
+// All records with the same number of timeouts wait equally long: each such class is a queue whose
+// first record is due first. Memory grows with the number of records (limited by the listeners'
+// backlogs) in chunks, and is freed when there are none. Owner: Engine. Thread: holder of the
 // engine's lock. Source: RFC 4987 §3.4; RFC 6298 §5.5 for the doubling.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace vireo {
 
-/// Who and whom, as a SYN says it.
+/// The tuple of a received SYN.
 struct SynTuple {
   IpAddr local, remote;
   uint16_t local_port, remote_port;
@@ -38,19 +38,19 @@ class SynTable {
     last_ = {&at(*i), *i, i};
     return last_.record;
   }
-  /// A record with its tuple, which is not in the table; nullptr: memory is exhausted. It waits in
+  /// A new record with its tuple, which is not in the table; nullptr: memory is exhausted. It is in
   /// no queue before schedule().
   tcp::SynRecord* insert(const SynTuple& t) noexcept;
   void erase(tcp::SynRecord& r) noexcept;
-  /// A SYN-ACK leaves now: the record is due after the time its `timeouts` ask for.
+  /// A SYN-ACK leaves now: the record is due after the time that follows from its `timeouts`.
   void schedule(tcp::SynRecord& r, Instant now) noexcept;
 
   size_t size() const { return table_.size(); }
   size_t bytes() const { return chunks_.size() * sizeof(Chunk) + table_.bytes(); }
   /// No record is due before this; never() if there is none. One load.
   Instant next_deadline() const noexcept { return next_deadline_; }
-  /// A record that is due, taken out of its queue; nullptr if none is, and next_deadline() is exact
-  /// then. The caller schedules or erases it.
+  /// Takes a due record out of its queue; nullptr if none is due, and then next_deadline() is
+  /// exact. The caller schedules or erases the record.
   tcp::SynRecord* pop_due(Instant now) noexcept;
 
   /// Calls fn(SynRecord&) for every record; fn may erase the one it is given.
@@ -63,14 +63,14 @@ class SynTable {
         fn(r);
       }
   }
-  /// Cost of a look-up, for tests: groups of the table that it reads.
+  /// For tests: the number of table groups that a look-up reads.
   unsigned groups_searched(const SynTuple& t) const noexcept {
     return table_.groups_searched(hash(t), [&](uint32_t i) { return is_of(at(i), t); });
   }
 
  private:
   static constexpr uint32_t kChunkRecords = 256;
-  static constexpr uint32_t kLink = (1U << 24) - 1;  ///< what a link of a record can say
+  static constexpr uint32_t kLink = (1U << 24) - 1;  ///< largest link that a record can hold
   static constexpr unsigned kClasses = 8;            ///< 1 s, 2 s, ... 64 s, then 120 s for ever
   struct alignas(64) Chunk {
     tcp::SynRecord records[kChunkRecords];
@@ -78,8 +78,8 @@ class SynTable {
   struct Queue {
     uint32_t first, last;  ///< indices, 0: empty
   };
-  /// The record found or made last, where it is, and its place in the table, which the next change
-  /// of that makes void.
+  /// The record last found or made, its index, and its place in the table, which the next change of
+  /// the table invalidates.
   struct Last {
     tcp::SynRecord* record = nullptr;
     uint32_t index = 0;
@@ -106,7 +106,7 @@ class SynTable {
   uint32_t* lookup(uint64_t h, const SynTuple& t) const noexcept {
     return table_.find(h, [&](uint32_t i) { return is_of(at(i), t); });
   }
-  tcp::SynRecord& at(uint32_t i) const noexcept {  // index 0 is nobody's
+  tcp::SynRecord& at(uint32_t i) const noexcept {  // index 0 is not used
     return chunks_[(i - 1) / kChunkRecords]->records[(i - 1) % kChunkRecords];
   }
   void unlink(tcp::SynRecord& r, uint32_t i) noexcept;
@@ -123,7 +123,7 @@ class SynTable {
   TagTable<uint32_t> table_;  ///< indices of records
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Queue> heads_;
-  uint32_t free_ = 0;  ///< by SynRecord::next
+  uint32_t free_ = 0;  ///< linked by SynRecord::next
   Instant next_deadline_ = Instant::never();
 };
 

@@ -1,4 +1,4 @@
-// Connections that the program opens, and the tuples that must be free for them.
+// Active opens, and the tuples that must be free for them.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -26,7 +26,7 @@ bool TcpFlows::make_way(TcpFlow& f, const tcp::Segment& syn, std::optional<tcp::
   return true;
 }
 
-/// One that is over lives on for its program alone.
+/// A connection that is over remains for its program only.
 void TcpFlows::give_tuple_up(TcpFlow& f) noexcept {
   if (f.is_orphan()) return free(f);
   hub().receive.forget(f);
@@ -34,9 +34,9 @@ void TcpFlows::give_tuple_up(TcpFlow& f) noexcept {
   f.rule = FlowRule();
 }
 
-/// Makes room in the demux for a connection of the program's. As Linux (tcp_twsk_unique()): what is
-/// in TIME-WAIT makes way if its timestamps tell old segments from new ones, or if the program did
-/// not ask for its port. @return what was in TIME-WAIT. Errors: EADDRNOTAVAIL.
+/// Frees the tuple for an active open. As Linux (tcp_twsk_unique()): a connection in TIME-WAIT
+/// gives way if its timestamps distinguish old segments from new ones, or if the program did not
+/// choose the port. @return the state of what was in TIME-WAIT. Errors: EADDRNOTAVAIL.
 Carried<std::optional<tcp::TimeWait>> TcpFlows::take_tuple(const FlowKey& key,
                                                            PortOrigin origin) noexcept {
   const Refusal taken{Carriage::kDevice, EADDRNOTAVAIL, "connection exists"};
@@ -112,7 +112,7 @@ Carried<TcpFlow*> TcpFlows::connect(const Route& route, const Endpoint& local,
     hub().stats.leased_ports.add();
   }
   if (!f->rule) {
-    // Before the SYN leaves: its answer must not reach the kernel, which would reset it.
+    // Before the SYN leaves: the SYN-ACK must not reach the kernel, which would reset it.
     auto rule = hub().steering.make_rule(*route.port, key, f->tag);
     if (!rule) {
       free(*f);

@@ -1,5 +1,5 @@
-// TCP Fast Open of our own connections: whether the SYN may have data, what its answer tells, and
-// when to let be. What Linux does in tcp_fastopen_cookie_check(), tcp_fastopen_defer_connect() and
+// TCP Fast Open of active opens: whether the SYN may carry data, what the SYN-ACK tells, and when
+// to stop using it. As Linux's tcp_fastopen_cookie_check(), tcp_fastopen_defer_connect() and
 // tcp_fastopen_active_detect_blackhole() (net/ipv4/tcp_fastopen.c).
 #include <cerrno>
 
@@ -8,7 +8,7 @@
 
 namespace vireo {
 
-/// A new connection: the SYN waits for data if it may have some, else asks for a cookie.
+/// A new connection: the SYN waits for data if it may carry some, else it requests a cookie.
 void TcpFlows::begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now) {
   if (fast_open_client_ == nullptr)
     fast_open_client_ = std::make_unique<FastOpenClient>(FlowHashKey::random());
@@ -32,7 +32,7 @@ size_t TcpFlows::send_syn(TcpFlow& f, const FastConnect& wish, std::span<const i
         fast_open_client_->find(f.key.local.addr, f.key.remote.addr);
     tcp::SynData d{.cookie = {},
                    .without_cookie = wish.without_cookie,
-                   .peer_mss = f.tcb.path_mss,  // if its own is not known, as Linux
+                   .peer_mss = f.tcb.path_mss,  // if the server's own is unknown, as Linux
                    .data = data};
     if (s != nullptr) {
       d.cookie = s->bytes_of_cookie();
@@ -45,8 +45,8 @@ size_t TcpFlows::send_syn(TcpFlow& f, const FastConnect& wish, std::span<const i
   return taken;
 }
 
-/// The answer to a SYN of ours, before TCP takes it: a cookie and an MSS for the next time, or a
-/// sign that data on a SYN does not get through (RFC 7413 §4.1.3, §4.1.3.1).
+/// The SYN-ACK to our SYN, before TCP handles it: stores cookie and MSS for later connections, or
+/// notes that data on a SYN does not get through (RFC 7413 §4.1.3, §4.1.3.1).
 void TcpFlows::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
   const tcp::Tcb& t = f.tcb;
   if (!t.fast_asked || t.state != tcp::State::kSynSent || !has(s.flags, tcp::SegFlags::kAck) ||
@@ -66,8 +66,8 @@ void TcpFlows::hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept {
     fast_open_client_->learn_mss(f.key.local.addr, f.key.remote.addr, mss);
 }
 
-/// A timer of a connection by Fast Open fired: after the third timeout in a row, or the end, all
-/// others do without for a while.
+/// A timer of a Fast Open connection fired: after the third consecutive timeout, or if the
+/// connection failed, Fast Open is disabled for a while.
 void TcpFlows::watch_fast_open(TcpFlow& f, tcp::Effects e, Instant now) noexcept {
   const tcp::Tcb& t = f.tcb;
   if (t.rtx_timer == tcp::RtxTimer::kPersist) return;

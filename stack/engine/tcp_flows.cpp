@@ -1,4 +1,4 @@
-// The life of a connection in the engine, from its place in the demux to TIME-WAIT.
+// The life of a connection in the engine, from its demux entry to TIME-WAIT.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -36,7 +36,7 @@ void TcpFlows::end(TcpFlow& f) noexcept {
   hub().timers.cancel(f);
   tcp::release(f.tcb);
   hub().wakeups.uncount_flow();
-  flows_.free(f);  // its hooks unlink themselves, the rule and the port holder end
+  flows_.free(f);  // its hooks unlink themselves; rule and port holder end
 }
 
 bool TcpFlows::keep_port(TcpFlow& f, Instant now) {
@@ -47,7 +47,7 @@ bool TcpFlows::keep_port(TcpFlow& f, Instant now) {
     return false;
   if (!was_leased && !leases_.has_room()) return false;
   FlowRule rule;
-  if (!port->device->caps().tags) {  // else each connection has its own, with its tag
+  if (!port->device->caps().tags) {  // else each connection has its own rule, with its tag
     if (was_leased) {
       if (f.rule.device() != port->device.get()) return false;  // the route has changed since
       rule = std::move(f.rule);
@@ -77,15 +77,15 @@ void TcpFlows::close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now) 
     tcp::close(f.tcb, now);
   if (++orphan_count_ > hub().config.max_orphans) end_surplus(f);
   progress(f, now);
-  // A reset is said once, and there may be no flow left for whose sake anyone looks.
+  // A RST is sent only once, and without flows the helper does not look.
   if (hub().doorbells.has_open_answers() && tcp::state(f.tcb) == tcp::State::kClosed)
     hub().doorbells.ring();
   hub().turn.publish_deadline(now);
   orphan_effects(f, now);
 }
 
-/// One orphan more than there may be: what a program has closed must not hold memory for as long
-/// as its peer likes. Reset at once, as Linux does it (tcp(7) tcp_max_orphans).
+/// More orphans than allowed: a closed connection must not hold memory as long as its peer likes.
+/// Reset at once, as on Linux (tcp(7) tcp_max_orphans).
 void TcpFlows::end_surplus(TcpFlow& f) noexcept {
   const tcp::State s = tcp::state(f.tcb);
   if (s == tcp::State::kClosed || s == tcp::State::kTimeWait) return;
@@ -93,7 +93,7 @@ void TcpFlows::end_surplus(TcpFlow& f) noexcept {
 }
 
 void TcpFlows::orphan_effects(TcpFlow& f, Instant now) noexcept {
-  if (f.pending_hook.is_linked()) return;  // still has something to say
+  if (f.pending_hook.is_linked()) return;  // still has something to send
   switch (tcp::state(f.tcb)) {
     case tcp::State::kClosed:
       free(f);
@@ -124,7 +124,7 @@ void TcpFlows::settle_will() noexcept {
 
 Result<void> TcpFlows::hand_over(TcpFlow& f, Instant now) {
   if (auto ok = hub().steering.leave_to_kernel(f); !ok) return ok;
-  // The port is the other's.
+  // The port is the other TCP's.
   if (f.port_origin == PortOrigin::kLeased && f.port_holder) leases_.lost();
   f.port_holder.reset();
   f.port_origin = PortOrigin::kProgram;

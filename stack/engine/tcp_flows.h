@@ -1,5 +1,5 @@
-// TCP connections: made by connect or by passive_open.h, fed by receive.h, emptied into the device
-// by tcp_output.h.
+// TCP connections: created by connect or by passive_open.h; receive.h brings their segments,
+// tcp_output.h sends them.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -22,14 +22,14 @@ namespace vireo {
 
 struct Hub;
 
-/// How a connection is to use TCP Fast Open (RFC 7413; tcp(7) MSG_FASTOPEN, TCP_FASTOPEN_CONNECT).
+/// Use of TCP Fast Open by a connection (RFC 7413; tcp(7) MSG_FASTOPEN, TCP_FASTOPEN_CONNECT).
 struct FastConnect {
-  bool data_follows = false;    ///< the SYN waits for it, though no cookie may be known
+  bool data_follows = false;    ///< the SYN waits for data, even if no cookie is known
   bool without_cookie = false;  ///< TCP_FASTOPEN_NO_COOKIE; net.ipv4.tcp_fastopen, bit 4
   Duration pause{};             ///< net.ipv4.tcp_fastopen_blackhole_timeout_sec
 };
 
-/// What a socket is to be bound to.
+/// Parameters of a bind(2).
 struct BindWish {
   Endpoint local;
   bool v6only = false;
@@ -43,97 +43,97 @@ class TcpFlows : Part {
 
   // ---- open (tcp_connect.cpp, tcp_fast_open.cpp)
   /// `stats` outlives the flow (a slot of shared memory). Errors: EADDRNOTAVAIL the 4-tuple is in
-  /// use. `origin` of the port says whom a TIME-WAIT must let pass. With `fast` the SYN may wait
-  /// for send_syn(): tcp::is_syn_deferred(). `lease` is of `local`; whatever comes of it, it is the
-  /// engine's again.
+  /// use. The port's `origin` decides whether a connection in TIME-WAIT gives way. With `fast` the
+  /// SYN may wait for send_syn(): tcp::is_syn_deferred(). `lease` is for the port of `local`; the
+  /// engine owns it in either case.
   Carried<TcpFlow*> connect(const Route& route, const Endpoint& local, const Endpoint& remote,
                             const tcp::Config& config, const IpSettings& ip, void* owner,
                             SocketStats& stats, Instant now, const FastConnect* fast = nullptr,
                             std::optional<PortLease> lease = std::nullopt,
                             PortOrigin origin = PortOrigin::kDrawn);
-  /// Sends the SYN that waits, with what of `data` may go with it. @return bytes taken.
+  /// Sends the deferred SYN, with as much of `data` as may go with it. @return bytes taken.
   size_t send_syn(TcpFlow& f, const FastConnect& wish, std::span<const iovec> data,
                   Instant now) noexcept;
-  /// A local port for a connection by `route` that may have any, kept from one that is over.
+  /// A leased local port for a connection by `route` that did not choose one.
   std::optional<PortLease> lease_port(const Route& route, Instant now) {
     return leases_.take(route.hop.src, *route.port, now);
   }
-  /// The kernel is to have those kept ports back that have this number, or all (0): it refused a
-  /// program for want of them or of descriptors. @return whether there were any.
+  /// Returns leases of this port number, or all (0), to the kernel, which refused a call of a
+  /// program for lack of ports or descriptors. @return whether there were any.
   bool give_up_leases(uint16_t number) { return leases_.give_up(number); }
   void give_up_leases(const Port& port) { leases_.give_up(port); }
-  /// A connection of ours stands in the way of a TCP socket's bind(2), as Linux judges it: open,
-  /// closed by its program, or in TIME-WAIT. The kernel knows of those alone that have a socket of
-  /// its own beneath. Looks at all.
+  /// Whether a connection here prevents a TCP socket's bind(2), by Linux's rules: open, closed by
+  /// its program, or in TIME-WAIT. The kernel knows only of those with a shadow socket. Visits all.
   bool is_in_use(const BindWish& wish) noexcept;
 
-  // ---- send (tcp_send.cpp; the short ways: fast_path/send_small.cpp)
-  /// Copies into send buffers and sends what may go. @return bytes taken; 0 = no room: wait for
+  // ---- send (tcp_send.cpp; fast paths: fast_path/send_small.cpp)
+  /// Copies into send buffers and sends what may leave. @return bytes taken; 0 = no room: wait for
   /// Effects::kWritable.
   size_t send(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
-  /// One piece that leaves at once as a segment, the only one in flight. @return false: nothing was
-  /// done, ask send(). Deferred work of receiving may be left.
+  /// Sends one piece at once as the only segment in flight. @return false: nothing was done, call
+  /// send(). Deferred receive work may remain.
   bool send_single(TcpFlow& f, const iovec& data, Instant now) noexcept;
-  /// The same behind others in flight (TCP_NODELAY), where no work of receiving is deferred.
+  /// The same behind other segments in flight (TCP_NODELAY). Requires that no receive work is
+  /// deferred.
   bool send_nodelay(TcpFlow& f, const iovec& data, Instant now) noexcept;
-  /// One piece that joins what Nagle's algorithm holds back. As send_single().
+  /// Adds one piece to the data that Nagle's algorithm holds. @return as send_single().
   bool append_nagled(TcpFlow& f, const iovec& data) noexcept;
-  /// What `f` holds is nearly a segment.
+  /// The held data of `f` is nearly a full segment.
   static void expect_segment(const TcpFlow& f) noexcept;
-  /// send() by none of these three.
+  /// send() without these three.
   size_t queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept;
-  /// Sends what tcp:: calls on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
+  /// Sends what calls of tcp:: on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
   void progress(TcpFlow& f, Instant now) noexcept { progress(f, SendBy::kCall, now); }
   /// DoorbellPolicy::waited().
   void waited(const TcpFlow& f) noexcept;
 
   // ---- receive
-  /// The program took `bytes` out of recv_queue(f.tcb): may send a window update.
+  /// The program took `bytes` from recv_queue(f.tcb): may send a window update.
   void received(TcpFlow& f, uint32_t bytes, Instant now) noexcept {
-    // Of what it may change only a window to be told has to leave.
+    // Of the possible effects only a window update has to be sent.
     if (tcp::consumed(f.tcb, bytes, now)) [[unlikely]]
       progress(f, now);
   }
 
   // ---- close
-  /// The program closed it: the engine keeps it until the protocol is done, then frees it.
-  /// `port_holder` keeps the port meanwhile; it may be empty, and of a leased port it is not
-  /// wanted. `reset`: SO_LINGER 0.
+  /// The program closed the socket: the engine keeps the connection until the protocol is done,
+  /// then frees it. `port_holder` keeps the port meanwhile; it may be empty, and is ignored for a
+  /// leased port. `reset`: SO_LINGER 0.
   void close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now);
-  /// Another TCP has the connection from here on (tcp::hand_over()): its frames are the kernel's.
-  /// Those that are here already are dropped. Errors: ENOTSUP the device cannot tell them from its
-  /// listener's, ENOSPC; nothing was done.
+  /// Another TCP has the connection from here on (tcp::hand_over()): its frames go to the kernel;
+  /// those that still arrive here are dropped. Errors: ENOTSUP the device cannot distinguish them
+  /// from its listener's, ENOSPC; then nothing was done.
   Result<void> hand_over(TcpFlow& f, Instant now);
-  /// What closed connections still owe their peers, in bytes, a FIN and its acknowledgment counted
-  /// as one (exit waits for none).
+  /// Bytes that closed connections have not yet sent or had acknowledged; a FIN counts as one (exit
+  /// waits for none).
   uint64_t orphans_owe() const;
-  /// Closed connections whose peer has not closed yet, or that are not over for another reason.
+  /// There are closed connections that are not freed, for instance because the peer has not closed.
   bool has_orphans() const { return !orphans_.empty(); }
-  /// The process ends in good order: peers that have acknowledged our FIN need no mourner.
+  /// The process exits normally: peers that have acknowledged our FIN need no RST by the mourner.
   void settle_will() noexcept;
 
-  // ---- their life, for the engine
+  // ---- for the engine's parts
   /// Null: no memory, or the key is taken.
   TcpFlow* make(const FlowKey& key);
   void free(TcpFlow& f) noexcept;
-  /// free() of one whose key is another's in the demux.
+  /// free() without the demux entry, which another has taken.
   void end(TcpFlow& f) noexcept;
-  /// A SYN of its addresses and ports, and somebody listens: what is over and still here, because
-  /// nobody has seen it yet or its program has the socket, stands in no way (RFC 9293 §3.10.7.1).
-  /// A connection in TIME-WAIT makes way to what an entry would: `before`. @return the tuple is
-  /// free.
+  /// A SYN with the tuple of `f` arrived, and a listener may take it: a connection that is over,
+  /// but not yet freed or still held by its program, does not prevent it (RFC 9293 §3.10.7.1). One
+  /// in TIME-WAIT gives way as a TimeWaitEntry would; its state is stored in `before`. @return the
+  /// tuple is free.
   bool make_way(TcpFlow& f, const tcp::Segment& syn, std::optional<tcp::TimeWait>& before,
                 Instant now) noexcept;
-  /// The port of a connection that ends, for the next one, if it may be kept. @return it is.
+  /// Keeps the port of a connection that ends as a lease, if allowed. @return it is kept.
   bool keep_port(TcpFlow& f, Instant now);
-  /// A connection that the program has closed: is it over?
+  /// Frees a connection that the program has closed, or moves it to TIME-WAIT, if it is done.
   void orphan_effects(TcpFlow& f, Instant now) noexcept;
-  /// The answer to a SYN of ours, before TCP takes it: a cookie and an MSS for the next time, or a
-  /// sign that data on a SYN does not get through (RFC 7413 §4.1.3, §4.1.3.1).
+  /// The SYN-ACK to our SYN, before TCP handles it: stores cookie and MSS for later connections, or
+  /// notes that data on a SYN does not get through (RFC 7413 §4.1.3, §4.1.3.1).
   void hear_syn_ack(const TcpFlow& f, const tcp::Segment& s) noexcept;
-  /// A timer of a connection by Fast Open fired: after the third timeout in a row, or the end, all
-  /// others do without for a while.
+  /// A timer of a Fast Open connection fired: after the third consecutive timeout, or if the
+  /// connection failed, Fast Open is disabled for a while.
   void watch_fast_open(TcpFlow& f, tcp::Effects e, Instant now) noexcept;
 
   const Slab<TcpFlow>& slab() const noexcept { return flows_; }
@@ -156,7 +156,7 @@ class TcpFlows : Part {
   // tcp_fast_open.cpp
   void begin_fast_connect(TcpFlow& f, const FastConnect& wish, Instant now);
 
-  /// Bytes that leave before a program that sends is taken to look for what came.
+  /// Bytes that a sending program may send before it polls for received frames.
   static constexpr uint64_t kSentPerPoll = 32768;
 
   // tcp_send.cpp
@@ -177,12 +177,12 @@ class TcpFlows : Part {
   void end_surplus(TcpFlow& f) noexcept;
 
   Hub& hub() const noexcept;
-  uint64_t sent_at_poll_ = 0;  ///< of the engine's tx_bytes, when a send polled last
+  uint64_t sent_at_poll_ = 0;  ///< the engine's tx_bytes when a send last polled
   Slab<TcpFlow> flows_;
   FlowList<TcpFlow, &TcpFlow::unowned_hook> orphans_;
   uint32_t orphan_count_ = 0;
   PortLeases leases_;
-  std::unique_ptr<FastOpenClient> fast_open_client_;  ///< null: nobody wished for it
+  std::unique_ptr<FastOpenClient> fast_open_client_;  ///< null: not used so far
 };
 
 }  // namespace vireo

@@ -22,7 +22,7 @@ wire::HeaderTemplate::TcpFields fields(const TcpFlow& f, const tcp::Plan& plan) 
 
 using Room = std::byte[wire::HeaderTemplate::kMaxBytes];
 
-/// Of text; that of whole frames is known.
+/// Checksum of payload; that of whole buffers is stored.
 checksum::Sum sum_of(const PacketSlice& s) {
   const PacketBuf& b = *s.packet;
   return s.length == b.length ? b.sum : checksum::sum(b.frame + s.at, s.length);
@@ -39,7 +39,7 @@ checksum::Sum sum_of(const tcp::Burst& burst) {
   return sum;
 }
 
-/// The headers of a plan's segments, of which each has its own number, flags and text.
+/// The headers of a plan's segments, which differ in sequence number, flags and payload.
 class Heads {
  public:
   Heads(const TcpFlow& f, const tcp::Plan& plan) noexcept
@@ -76,7 +76,7 @@ class Heads {
   }
 
  private:
-  /// Of the options, in the size that it was written in a moment ago.
+  /// A word of the options, read in the size in which it was just written.
   uint32_t word(unsigned i) const {
     be32 w;
     std::memcpy(static_cast<void*>(&w), plan_.options + size_t{4} * i, 4);
@@ -88,8 +88,8 @@ class Heads {
   bool is_plain_;
 };
 
-/// Where a header goes: where the device would copy it, or right before the text, where the device
-/// may leave it, unless it still reads that.
+/// Where to write a header: where the device would copy it to, or right in front of the payload,
+/// where the device may leave it, unless the device still reads that buffer.
 std::byte* place(const PacketSlice& text, size_t head_bytes, Room& room, const Queue& queue) {
   if (std::byte* const there = queue.head_place(); there != nullptr) return there;
   if (text.length == 0) return room;
@@ -125,7 +125,7 @@ bool TcpOutput::emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept 
   return true;
 }
 
-/// What may leave at once, with its books. @return segments that left; not all: the ring is full.
+/// Sends several segments and updates the Tcb. @return segments that left; fewer: the ring is full.
 unsigned TcpOutput::send_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
                                Doorbell bell, Instant now) noexcept {
   if (!f.egress.port->segments) return emit_run(f, plan, burst, bell, now);
@@ -134,7 +134,7 @@ unsigned TcpOutput::send_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Bur
   return burst.segments;
 }
 
-/// In one frame, which the device cuts; sums and lengths are its own to fill in.
+/// In one frame that the device cuts; it fills in sums and lengths.
 bool TcpOutput::emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
                            Doorbell bell) noexcept {
   alignas(16) Room head;
@@ -150,8 +150,7 @@ bool TcpOutput::emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& 
   return true;
 }
 
-/// All of it as one segment, whose frame the device gathers, with its books. @return 0: the ring is
-/// full.
+/// As one segment, whose frame the device gathers; updates the Tcb. @return 0: the ring is full.
 unsigned TcpOutput::send_jumbo(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
                                Doorbell bell, Instant now) noexcept {
   alignas(16) Room head;
@@ -168,7 +167,7 @@ unsigned TcpOutput::send_jumbo(TcpFlow& f, const tcp::Plan& plan, const tcp::Bur
   return 1;
 }
 
-/// Segment by segment, with its books. @return segments that left.
+/// Segment by segment; updates the Tcb. @return segments that left.
 unsigned TcpOutput::emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
                              Doorbell bell, Instant now) noexcept {
   const Heads heads(f, plan);

@@ -6,44 +6,44 @@
 namespace vireo {
 namespace {
 
-/// Frames one connection may send before the others have their turn.
+/// Frames that one connection may send before others have their turn.
 constexpr unsigned kSendBurst = 64;
-/// How long an ACK may wait before it goes by itself, in ticks of TcpOutput's clock: it leaves with
-/// the next. Accept until there is none, then epoll_wait and recv, is two.
+/// How many ticks of TcpOutput's ACK clock a delayed ACK may wait; it leaves with the next. Two:
+/// accept until there is none, then epoll_wait and recv.
 constexpr uint8_t kMaxAckTicks = 2;
-/// A tick, of a program that does neither wait nor ask in vain.
+/// Length of a tick if the program neither waits nor polls in vain.
 constexpr Duration kAckTick = Duration::ms(1);
-/// A neighbour that is there answers sooner.
+/// A neighbour that is up answers within this time.
 constexpr Duration kNeighbourAnswers = Duration::ms(200);
-/// How long a connection waits for a neighbour before it fails, as Linux's three probes a second
-/// apart.
+/// How long a connection waits for a neighbour before it fails: Linux sends three probes, one a
+/// second.
 constexpr Duration kNeighbourPatience = Duration::s(3);
-/// Those who wait for a neighbour try again this often, beside whenever the kernel's tables change.
+/// Interval of retries for stalled flows, besides each change of the kernel's tables.
 constexpr Duration kRetryStalled = Duration::ms(50);
 
-/// Of Ethernet and two VLAN tags: what an MTU does not count.
+/// Ethernet and two VLAN tags, which an MTU does not count.
 constexpr uint32_t kLinkHeader = 22;
 
-/// With fewer it costs more to look for them than their headers do.
+/// For fewer segments the search costs more than it saves.
 constexpr uint32_t kMinRun = 3;
 
-/// With `plan`, more of what is to be said fits the path's longest segment.
+/// More data than that of `plan` fits the path's longest segment.
 [[gnu::cold, gnu::noinline]] bool may_join(TcpFlow& f, const tcp::Plan& plan, Instant now,
                                            tcp::Burst& b) {
   const DeviceCaps& caps = f.egress.port->device->caps();
   const auto head = static_cast<uint32_t>(f.egress.header.size() + plan.options_length);
   tcp::BurstLimits limits{tcp::may_join(f.tcb, now),
                           std::min(caps.max_body_slices, tcp::Burst::kMaxSlices), UINT16_MAX};
-  // The interface may take longer packets now than when the device was opened.
+  // The interface's MTU may have changed since the device was opened.
   limits.bytes = std::min(limits.bytes, caps.mtu + kLinkHeader - std::min(head, caps.mtu));
   return tcp::plan_burst(f.tcb, plan, limits, b);
 }
 
-/// More may leave right behind `plan`: `b` says what, at most `most` segments.
+/// More segments may leave right behind `plan`: `b`, at most `most`.
 bool may_burst(TcpFlow& f, const tcp::Plan& plan, unsigned most, tcp::Burst& b) {
   const Port& port = *f.egress.port;
   if (!port.segments) {
-    // Each of a run is paced by itself and says the same.
+    // A run excludes pacing, and flags or IP IDs that differ between segments.
     if (tcp::unsent_bytes(f.tcb) < kMinRun * plan.length || f.tcb.paced ||
         has(plan.flags, tcp::SegFlags::kCwr) || f.ip.mtu_discover == IP_PMTUDISC_DONT)
       return false;
@@ -56,10 +56,10 @@ bool may_burst(TcpFlow& f, const tcp::Plan& plan, unsigned most, tcp::Burst& b) 
 }  // namespace
 
 void TcpOutput::want(TcpFlow& f) noexcept {
-  hub().turn.note_work();  // whoever sleeps or helps must know that something waits
+  hub().turn.note_work();  // sleepers and the helper must know that something waits
   if (f.pending_hook.is_linked()) {
     if (!f.is_ack_delayed || tcp::may_delay_ack(f.tcb)) return;
-    f.pending_hook.unlink();  // it has more to say now
+    f.pending_hook.unlink();  // it has more to send now
   }
   f.is_ack_delayed = false;
   pending_.push_back(f);
@@ -88,7 +88,7 @@ bool TcpOutput::transmit(TcpFlow& f, SendBy by, Instant now) noexcept {
         break;
       }
     }
-    // The last one rings at once, before the books are done: the reply is a microsecond away.
+    // The last segment rings at once, before the accounting: the reply is a microsecond away.
     // Behind a SYN nothing leaves in the same call.
     bool is_last = tcp::unsent_bytes(f.tcb) <= plan.length || has(plan.flags, tcp::SegFlags::kSyn);
     tcp::Burst burst;
@@ -124,9 +124,9 @@ bool TcpOutput::transmit(TcpFlow& f, SendBy by, Instant now) noexcept {
   return is_done;
 }
 
-/// The way is not known: waits for the kernel's answer. A connection in the making fails after a
-/// while, as Linux's does; an established one goes on by TCP's own clock, for which a segment that
-/// waits for long counts as sent and lost.
+/// No next hop known: waits for the kernel's answer. A connection being opened fails after a while,
+/// as on Linux; an established one goes on by TCP's own timers, for which a segment that waits long
+/// counts as sent and lost.
 void TcpOutput::stall(TcpFlow& f, const tcp::Plan& plan, const Err& why, Instant now) noexcept {
   if (f.stalled_since == Instant()) f.stalled_since = now;
   const tcp::State state = tcp::state(f.tcb);
@@ -180,7 +180,7 @@ void TcpOutput::flush_to_return(Instant now) noexcept {
   transmit_all(turn, now);
 }
 
-/// Those that are not done after their turn wait for the next poll.
+/// Connections with more to send wait for the next poll.
 void TcpOutput::transmit_all(Waiting& flows, Instant now) noexcept {
   if (flows.empty()) return;
   const bool is_batch = &flows.front() != &flows.back() || hub().doorbells.is_amid_answers();

@@ -1,5 +1,5 @@
-// From the protocol to the ring: what a connection wants to say, the header it is said with, and
-// when: at once, with the turn, later as a delayed ACK, or once its neighbour is known.
+// From the protocol to the ring: which segments a connection sends, with which header, and when: at
+// once, with the turn, later as a delayed ACK, or when its neighbour is known.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -15,32 +15,32 @@ struct Hub;
 
 class TcpOutput : Part {
  public:
-  /// `f` has something to send: with the turn.
+  /// `f` has something to send; it leaves with the turn.
   void want(TcpFlow& f) noexcept;
-  /// Sends what may leave now. @return false: the ring is full or the burst is over, and the flow
-  /// has more to send.
+  /// Sends what may leave now. @return false: the ring is full or the burst limit is reached, and
+  /// the flow has more to send.
   bool transmit(TcpFlow& f, SendBy by, Instant now) noexcept;
-  /// One segment, without its books. @return false: the ring is full.
+  /// Sends one segment, without updating the Tcb. @return false: the ring is full.
   bool emit(TcpFlow& f, const tcp::Plan& plan, Doorbell bell) noexcept;
   void count_sent(TcpFlow& f, uint64_t segments, size_t header, uint32_t payload) noexcept;
 
-  /// What waits for the turn is sent, delayed ACKs too.
+  /// Sends all that waits for the turn, and all delayed ACKs.
   void flush(Instant now) noexcept;
-  /// The same of a turn that returns to the program: who has no more to send than an ACK that may
-  /// wait does so, for a while, until the program has waited some times for all that it looks
-  /// after, or has called again and again in vain.
+  /// The same for a turn that returns to the program: connections that have only an ACK to send
+  /// wait with it, until the program has waited several times for all its sockets, or has called
+  /// several times in vain.
   void flush_to_return(Instant now) noexcept;
-  /// Neighbours or routes changed, or time passed: whoever waits for them tries again.
+  /// Neighbours or routes changed, or time passed: stalled flows try again.
   void retry_stalled(Instant now) noexcept;
   void retry_stalled_if_due(Instant now) noexcept;
 
   bool has_pending() const noexcept { return !pending_.empty(); }
   bool has_delayed_acks() const noexcept { return !delayed_acks_.empty(); }
-  /// Connections that wait for any of these.
+  /// Connections that wait in any of these lists.
   size_t waiting() const noexcept {
     return pending_.size() + delayed_acks_.size() + stalled_.size();
   }
-  /// When what is not pending has to be looked at again: stalled flows, delayed ACKs.
+  /// When retry_stalled() or flush() is due at the latest, pending flows aside.
   Instant deadline(Instant now) const noexcept;
 
  private:
@@ -61,10 +61,10 @@ class TcpOutput : Part {
                     Instant now) noexcept;
 
   Hub& hub() const noexcept;
-  uint8_t ack_clock_ = 0;    ///< TcpFlow::ack_delayed_at
-  Instant next_ack_tick_{};  ///< it goes on by itself
+  uint8_t ack_clock_ = 0;    ///< for TcpFlow::ack_delayed_at
+  Instant next_ack_tick_{};  ///< when the ACK clock advances by itself
   Waiting pending_;          ///< for the turn
-  Waiting delayed_acks_;     ///< have an ACK to send that data may carry; the longest first
+  Waiting delayed_acks_;     ///< ACKs that data may carry; oldest first
   Waiting stalled_;          ///< for a neighbour
   Instant stalled_retried_{};
 };

@@ -1,5 +1,5 @@
-// The program's bytes on their way into the send buffer and out; the short ways are
-// fast_path/send_small.cpp's.
+// From the program's write into the send buffer and out; fast paths are in
+// fast_path/send_small.cpp.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -8,8 +8,7 @@
 namespace vireo {
 namespace {
 
-/// Of what one write gives, so much at a time: what transmit() sends in one turn, with Ethernet's
-/// segments.
+/// Bytes of one write handled at a time: what transmit() sends in one turn, in Ethernet's segments.
 constexpr size_t kPiece = size_t{64} * 1460;
 
 }  // namespace
@@ -27,16 +26,15 @@ size_t TcpFlows::send(TcpFlow& f, std::span<const iovec> data, bool more, Instan
 }
 
 size_t TcpFlows::queue(TcpFlow& f, std::span<const iovec> data, bool more, Instant now) noexcept {
-  // Several pieces count as a large one; a long write's pieces are no writes that follow each
-  // other.
+  // Several pieces count as a large write; the pieces of a long write are not back-to-back writes.
   const size_t bytes = data.size() == 1 ? data[0].iov_len : f.tcb.mss;
   const bool is_corked = hub().doorbells.corked() != nullptr;
   const SendBy by = is_corked || more || is_small(f.tcb, bytes) ? SendBy::kCall : SendBy::kWrite;
   const bool is_uncorked = is_corked && hub().doorbells.pass_cork(f, bytes, more, now);
   const size_t n =
       bytes > kPiece ? send_pieces(f, data[0], more, now) : send_piece(f, data, more, by, now);
-  // Whatever this took, it was no pause of the program's. With each doorbell of one that only sends
-  // comes a look at its ACKs: it fills the window many times sooner than by segments of its own.
+  // The time that this took was no pause of the program. A program that only sends polls for ACKs
+  // with each doorbell: it fills the window many times faster than with one segment per write.
   if (is_uncorked && hub().doorbells.is_back_to_back(f)) {
     sent_at_poll_ = hub().stats.tx_bytes.get();
     hub().turn.poll(now);
@@ -45,9 +43,9 @@ size_t TcpFlows::queue(TcpFlow& f, std::span<const iovec> data, bool more, Insta
   return n;
 }
 
-/// A long write leaves in pieces: each is on its way while the next is copied, and the frames that
-/// the ACKs of the first have freed, which are in the cache, hold the last. A piece ends where a
-/// segment does.
+/// A long write leaves in pieces: one is sent while the next is copied, and the last ones use
+/// buffers that the ACKs of the first have freed, which are in the cache. A piece ends at a segment
+/// boundary.
 size_t TcpFlows::send_pieces(TcpFlow& f, const iovec& all, bool more, Instant now) noexcept {
   const tcp::Tcb& t = f.tcb;
   size_t done = 0;
@@ -68,15 +66,15 @@ size_t TcpFlows::send_piece(TcpFlow& f, std::span<const iovec> data, bool more, 
   const size_t n = tcp::append(f.tcb, data, more, now);
   if (n != 0) {
     progress(f, by, now);
-    // Where a segment waits for the window, they may have opened that.
+    // If a segment waits for the window, received ACKs may have opened it.
     if (has_sent_much() || tcp::unsent_bytes(f.tcb) >= f.tcb.mss) look_for_acks(f, now);
   }
   return n;
 }
 
-/// Between two sends, so that who only sends comes to poll before its buffer is full, which may be
-/// megabytes later: the ACKs of what it sent free frames that are still in the cache, and nobody
-/// else needs to wake for them.
+/// Between two sends, so that a program that only sends polls before its buffer is full, perhaps
+/// megabytes later: ACKs free buffers that are still in the cache, and no other thread has to wake
+/// for them.
 [[gnu::noinline]] void TcpFlows::look_for_acks(const TcpFlow& f, Instant now) noexcept {
   sent_at_poll_ = hub().stats.tx_bytes.get();
   hub().turn.poll_to_return(now, PollOf::kCall);

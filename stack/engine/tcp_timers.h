@@ -1,4 +1,4 @@
-// The timers of connections: one node of a timing wheel each, for the earliest of its deadlines.
+// The timers of connections: one node each in a timing wheel, for the earliest of its deadlines.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -15,11 +15,11 @@ class TcpTimers : Part {
  public:
   TcpTimers() : wheel_(Clock::now()) {}
 
-  /// Fires what is due, as far as a turn has time for it.
+  /// Fires due timers, within the limits of a turn.
   void run(Instant now) noexcept;
   /// The deadlines of `f` have changed.
   void arm(TcpFlow& f) noexcept;
-  /// Its deadline may have come to be `at`, or is later than it was. It may fire in vain then.
+  /// The deadline may now be `at`, or later than before. A timer may then fire in vain.
   void arm_by(TcpFlow& f, Instant at) noexcept {
     if (at < f.deadline()) [[unlikely]]
       arm(f);

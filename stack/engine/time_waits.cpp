@@ -1,11 +1,11 @@
-// What a connection leaves behind for 2MSL, and what its peer still says.
+// The state kept for 2MSL, and replies to segments for it.
 #include "stack/engine/hub.h"
 
 namespace vireo {
 namespace {
 
-/// What comes to us of a connection that another TCP has was on its way to us before. A SYN is of
-/// the next one: had that TCP the old one still, the device would have brought it there.
+/// Segments of a connection that another TCP has were under way at the hand-over. A SYN is of the
+/// next connection: if that TCP still had the old one, the device would have brought the SYN there.
 tcp::TimeWaitVerdict elsewhere_input(const tcp::Segment& s) noexcept {
   using tcp::SegFlags;
   const bool is_syn = has(s.flags, SegFlags::kSyn) && !has(s.flags, SegFlags::kAck);
@@ -14,7 +14,8 @@ tcp::TimeWaitVerdict elsewhere_input(const tcp::Segment& s) noexcept {
 
 }  // namespace
 
-/// The connection goes, its key stays for 2MSL. @return null: there is no memory, it is gone.
+/// Replaces the connection by an entry of its key for 2MSL. @return null: no memory, the connection
+/// is freed.
 TimeWaitEntry* TimeWaits::make_entry(TcpFlow& f, FlowRule rule, Instant now) {
   const tcp::TimeWait wait = tcp::make_time_wait(f.tcb);
   const DemuxKey key = demux_key(f.key);
@@ -38,8 +39,9 @@ TimeWaitEntry* TimeWaits::make_entry(TcpFlow& f, FlowRule rule, Instant now) {
 }
 
 void TimeWaits::enter(TcpFlow& f, Instant now) {
-  // A rule of its own goes on with it. Not if the port is kept, whose rule brings its frames, too;
-  // and that of a leased port that is not kept would take what is the kernel's then.
+  // A connection's own rule stays with the entry. Not if the port is kept as a lease, whose rule
+  // covers it; and the rule of a leased port that is not kept would take frames that are now the
+  // kernel's.
   FlowRule rule;
   const bool is_kept = hub().tcp.keep_port(f, now);
   const bool has_own = f.egress.port != nullptr && f.egress.port->device->caps().tags;
@@ -73,10 +75,10 @@ void TimeWaits::segment_arrived(TimeWaitEntry& e, const Incoming& in, tcp::Segme
       return;
     case tcp::TimeWaitVerdict::kNewConnection: {
       if (hub().keys.find(IpProto::kTcp, in.frame.dst(), in.frame.dst_port) == 0) {
-        hub().replies.refuse(in, s, now);  // nobody listens: the entry stays
+        hub().replies.refuse(in, s, now);  // no listener: the entry stays
         return;
       }
-      // Its numbers tell nothing where another TCP went on with them.
+      // The numbers are unknown if another TCP had the connection.
       const bool is_ours = !e.is_elsewhere;
       const tcp::TimeWait before = e.wait;
       drop(e);

@@ -1,5 +1,5 @@
-// TIME-WAIT: what is left of a connection for 2MSL (RFC 9293 §3.6.1). All wait equally long, so the
-// oldest is always first: a queue serves as the timer.
+// TIME-WAIT: the state kept for 2MSL after a connection (RFC 9293 §3.6.1). All wait equally long,
+// so the oldest is first: a queue serves as the timer.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -17,9 +17,9 @@ struct Hub;
 
 class TimeWaits : Part {
  public:
-  /// The connection goes, its key stays for 2MSL.
+  /// Replaces the connection by an entry of its key for 2MSL.
   void enter(TcpFlow& f, Instant now);
-  /// The same, for another TCP has the connection: what comes here is dropped.
+  /// The same for a connection that another TCP has: its segments are dropped here.
   void leave_to_kernel(TcpFlow& f, Instant now);
   void drop(TimeWaitEntry& e) noexcept;
   void drop_all() noexcept {
@@ -27,7 +27,7 @@ class TimeWaits : Part {
   }
   void segment_arrived(TimeWaitEntry& e, const Incoming& in, tcp::Segment& s, Instant now) noexcept;
   void expire(Instant now) noexcept;
-  /// When the oldest is over; never(): there is none.
+  /// When the oldest entry ends; never(): there is none.
   Instant first_expiry() const noexcept {
     return queue_.empty() ? Instant::never() : queue_.front().until;
   }

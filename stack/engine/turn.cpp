@@ -1,4 +1,4 @@
-// The engine's turn: what one poll() does, in the order of who waits for it.
+// The engine's turn: the work of one poll(), most urgent first.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -6,18 +6,18 @@
 namespace vireo {
 namespace {
 
-/// Of a row of turns that find nothing the first does the books, and every so many after it.
+/// Of consecutive turns without frames, the first and then every kIdleTurns-th runs idle().
 constexpr unsigned kIdleTurns = 8;
 
 }  // namespace
 
-/// Beside frames nothing is to be done. Who has something to send or to tell has moved the
-/// deadline, too: note_work(), and publish_deadline() of what is left over.
+/// Nothing to do besides frames. Whoever has something to send or to report has moved the deadline:
+/// note_work(), or publish_deadline() for what remained.
 inline bool Turn::is_quiet(Instant now) const noexcept {
   return hub().pressure.is_at_ease() && !hub().wakeups.is_due(now);
 }
 
-/// From the queues from `first` on. @return frames.
+/// Receives from all queues, from index `first` on. @return frames.
 [[gnu::noinline]] unsigned Turn::receive_from(size_t first, Instant now) noexcept {
   unsigned frames = 0;
   for (size_t i = first; i < hub().ports.polled().size(); ++i) {  // a frame may open another port
@@ -90,7 +90,7 @@ bool Turn::finish_to_return(Instant now, PollOf of) noexcept {
   return end_in_full(now, frames);
 }
 
-/// All of a turn that found `frames`.
+/// The same without the shortcuts of end().
 bool Turn::end_in_full(Instant now, unsigned frames) noexcept {
   const bool is_worked = frames != 0;
   if (!hub().pressure.is_at_ease()) [[unlikely]]
@@ -130,7 +130,7 @@ bool Turn::end_in_full(Instant now, unsigned frames) noexcept {
   return is_worked;
 }
 
-/// Books that nobody waits for.
+/// Work that nobody waits for.
 void Turn::idle(Instant now) noexcept {
   hub().stats.empty_polls.add();
   serve_rings();

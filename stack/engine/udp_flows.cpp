@@ -1,4 +1,4 @@
-// UDP flows: their life, and datagrams on their way in.
+// UDP flows: creation and end, and received datagrams.
 #include <algorithm>
 #include <utility>
 
@@ -42,7 +42,7 @@ void UdpFlows::close(UdpFlow& u) {
 
 Carried<void> UdpFlows::hear_by(UdpFlow& u, IfIndex device) {
   if (u.device == device) return {};
-  hub().keys.unbind(u);  // which leaves its rules to those that it shares them with
+  hub().keys.unbind(u);  // its rules stay with the flows that share them
   u.rules.clear();
   u.device = device;
   if (auto ok = hub().keys.bind(u); !ok) return ok;
@@ -60,12 +60,12 @@ Carried<void> UdpFlows::hear_by(UdpFlow& u, IfIndex device) {
   return {};
 }
 
-/// @return false: there is no room, and it is lost.
+/// @return false: no room, the datagram is dropped.
 bool UdpFlows::keep(UdpFlow& u, PacketChain packet) noexcept {
   uint32_t cost = 0;
   for (PacketBuf* p = packet.front(); p != nullptr; p = p->next) {
     cost += truesize(*p);
-    p->offset = p->next != nullptr ? 1 : 0;  // 1: the datagram goes on in the next buffer
+    p->offset = p->next != nullptr ? 1 : 0;  // 1: the datagram continues in the next buffer
   }
   if (!take_room(u, cost)) return false;
   u.stats->rx_packets.add();

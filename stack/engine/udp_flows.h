@@ -27,35 +27,35 @@ class UdpFlows : Part {
   void close_all() {
     flows_.for_each([&](UdpFlow& u) { close(u); });
   }
-  /// SO_BINDTODEVICE anew: as PassiveOpen::hear_by().
+  /// SO_BINDTODEVICE: as PassiveOpen::hear_by().
   Carried<void> hear_by(UdpFlow& u, IfIndex device);
 
   // ---- groups (udp_membership.cpp)
-  /// Further local keys for a flow: a multicast group.
+  /// Adds the key of a multicast group to the flow.
   Carried<void> join(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
-  /// `ifindex`: as it was joined by. Other memberships of the same group stay.
+  /// `ifindex`: as given to join(). Other memberships of the same group remain.
   void leave(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
 
   // ---- send (udp_send.cpp; with plain headers: fast_path/send_plain.h)
   /// Sends one datagram from `src` by `route`. Errors: EMSGSIZE above the path MTU, EAGAIN ring
-  /// full, ENOBUFS pool empty, EHOSTUNREACH no way of ours, or the neighbour is not known yet: the
-  /// kernel knows one, or says why not. It keeps datagrams until the neighbour answers (arp(7)),
-  /// as many of a neighbour's as unres_qlen_bytes says, be their socket closed by then or not.
+  /// full, ENOBUFS pool empty, EHOSTUNREACH no carried route, or the neighbour is not resolved: the
+  /// caller then sends by the kernel's socket. The kernel queues datagrams until the neighbour
+  /// answers (arp(7)), up to unres_qlen_bytes per neighbour, even if their socket is closed.
   Result<void> send(UdpFlow& f, const Route& route, const Endpoint& src, const Endpoint& dst,
                     std::span<const iovec> data, Doorbell bell, Instant now) noexcept;
-  /// As above to the egress kept in the flow, if `dst` is the same and nothing changed since;
-  /// ENOENT: ask NextHops::route() first.
+  /// send() by the egress kept in the flow, if `dst` is the same; ENOENT: call NextHops::route()
+  /// first.
   Result<void> send_cached(UdpFlow& f, const Endpoint& dst, std::span<const iovec> data,
                            Doorbell bell, Instant now) noexcept;
-  /// One piece that fits a frame, to f.egress_to. @return false: nothing was done, ask
+  /// One piece that fits a frame, to f.egress_to. @return false: nothing was done, call
   /// send_cached().
   bool send_datagram(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
-  /// As a part of the caller, by fast_path/send_plain.h, where the headers are plain.
+  /// The same inlined into the caller, for plain headers: fast_path/send_plain.h.
   bool send_datagram_here(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
 
   // ---- receive (udp_flows.cpp)
-  /// Room in the receive buffer for what costs so much. As Linux: an empty queue takes any one
-  /// datagram. @return false: there is none, and the datagram is lost.
+  /// Charges the receive buffer. As Linux: an empty queue takes any one datagram. @return false: no
+  /// room, the datagram is dropped.
   bool take_room(UdpFlow& u, uint32_t cost) const noexcept {
     if (!has_room(u, cost)) [[unlikely]] {
       u.stats->rx_drops.add();
@@ -65,8 +65,8 @@ class UdpFlows : Part {
     return true;
   }
   void deliver(UdpFlow& u, PacketChain packet) noexcept;
-  /// Of a group's members, those that hear what came by `device` get a copy each, and the last of
-  /// them the frame itself. @return false: there is none, and the packet is still there.
+  /// Of a group's members, each that receives by `device` gets a copy, and the last one the frame
+  /// itself. @return false: there is none, and `packet` is unchanged.
   bool deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex device,
                          PacketChain& packet) noexcept;
   /// A datagram was taken from f.queue.

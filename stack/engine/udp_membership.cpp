@@ -1,4 +1,4 @@
-// Multicast groups of a UDP flow: joined, left, and who of the members gets a datagram.
+// Multicast groups of a UDP flow: join, leave, and delivery to members.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -18,7 +18,7 @@ Carried<void> UdpFlows::join(UdpFlow& u, const IpAddr& group, IfIndex ifindex) {
   auto port = hub().ports.open(hop->carrier);
   if (!port) return std::unexpected(port.error());
   if (auto may = hub().ports.may_name(**port); !may) return may;
-  // Before its key, which asks by how many ports it is heard.
+  // Before its key: binding counts the ports by which the group is received.
   u.groups.push_back({group, ifindex, (*port)->link.index, hop->vlan});
   if (auto ok =
           hub().keys.bind_key(DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false), u);
@@ -31,23 +31,24 @@ Carried<void> UdpFlows::join(UdpFlow& u, const IpAddr& group, IfIndex ifindex) {
 
 void UdpFlows::leave(UdpFlow& u, const IpAddr& group, IfIndex ifindex) {
   const auto is_left = [&](const UdpGroup& g) { return g.group == group && g.ifindex == ifindex; };
-  if (std::erase_if(u.groups, is_left) == 0) return;  // by an interface that is not carried
+  if (std::erase_if(u.groups, is_left) == 0) return;  // joined on an interface that is not carried
   const auto key = DemuxKey::bound(IpProto::kUdp, group, u.key.local.port, false);
   const bool stays = (!u.key.is_exact() && u.key.local.addr == group) ||
                      std::ranges::find(u.groups, group, &UdpGroup::group) != u.groups.end();
   if (stays) {
-    (void)hub().keys.bind_key(key, u);  // it has it: by how many ports is asked anew
+    (void)hub().keys.bind_key(key, u);  // the key exists: updates by how many ports the group is
+                                        // received
     return;
   }
-  // The steering rule stays until the socket closes: frames of a group nobody joined do not come
-  // anyway, and other members may depend on it.
+  // The steering rule stays until the socket closes: frames of a group without members do not
+  // arrive anyway, and other members may depend on it.
   std::vector<FlowRule> rules = std::move(u.rules);
   hub().keys.unbind_key(key, u);
   u.rules = std::move(rules);
 }
 
-/// Of a group's members, those that hear what came by `device` get a copy each, and the last of
-/// them the frame itself. @return false: there is none, and the packet is still there.
+/// Of a group's members, each that receives by `device` gets a copy, and the last one the frame
+/// itself. @return false: there is none, and `packet` is unchanged.
 bool UdpFlows::deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex device,
                                  PacketChain& packet) noexcept {
   UdpFlow* last = nullptr;
@@ -55,7 +56,7 @@ bool UdpFlows::deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex d
     if (u->device != IfIndex() && u->device != device) continue;
     UdpFlow* const to = std::exchange(last, u);
     if (to == nullptr) continue;
-    if (!has_room(*to, truesize(packet))) {  // before it costs a copy
+    if (!has_room(*to, truesize(packet))) {  // before the cost of a copy
       to->stats->rx_drops.add();
       continue;
     }
@@ -68,7 +69,7 @@ bool UdpFlows::deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex d
         copy.clear();
         break;
       }
-      // Headers too: addresses are read from them.
+      // With headers: addresses are read from them.
       std::memcpy(c->frame, p->frame, size_t{p->data_at} + p->length);
       c->data_at = p->data_at;
       c->length = p->length;

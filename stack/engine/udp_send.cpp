@@ -1,5 +1,4 @@
-// Datagrams on their way out; those with plain headers have a shorter way in
-// fast_path/send_plain.h.
+// Sending datagrams; those with plain headers have a shorter path in fast_path/send_plain.h.
 #include <algorithm>
 
 #include "core/checksum.h"
@@ -19,7 +18,7 @@ IpSettings ip_to(const UdpFlow& u, const Endpoint& dst) {
 
 }  // namespace
 
-/// Looks the way to egress_to up again.
+/// Resolves the egress to egress_to again.
 Result<void> UdpFlows::refresh_egress(UdpFlow& u, Instant now) noexcept {
   Endpoint to = u.egress_to;
   if (u.device != IfIndex()) to.scope = u.device.value();
@@ -37,7 +36,7 @@ Result<void> UdpFlows::refresh_egress(UdpFlow& u, Instant now) noexcept {
   return way;
 }
 
-/// A payload copied into frames, with its sum.
+/// A payload copied into buffers, with its sum.
 struct UdpFlows::Datagram {
   PacketChain body;
   checksum::Sum sum = 0;
@@ -89,7 +88,7 @@ Result<void> UdpFlows::make_datagram(std::span<const iovec> data, Datagram& d) n
 Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept {
   alignas(16) std::byte room[wire::HeaderTemplate::kMaxBytes];
   std::byte* head = room;
-  // Right before the payload, where the device may leave it.
+  // Right in front of the payload, where the device may leave it.
   if (d.body.buffers() == 1 && d.body.front()->device_refs == 0) [[likely]]
     head = d.body.front()->data() - u.egress.header.size();
   const size_t h =
@@ -146,7 +145,7 @@ bool UdpFlows::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexc
     return false;
   p->length = static_cast<uint16_t>(n);
   const checksum::Sum sum = checksum::copy_and_sum(p->data(), data.iov_base, n);
-  // Right before the payload, where the device may leave it.
+  // Right in front of the payload, where the device may leave it.
   const size_t h =
       way.header.emit_udp(p->data() - way.header.size(),
                           {.payload_bytes = static_cast<uint32_t>(n), .payload_sum = sum});

@@ -1,10 +1,10 @@
-// When an engine has something to do by itself, and who sleeps until then: threads of the program
-// on its devices, the helper on its bell.
+// When an engine next has work without a new frame, and who sleeps until then: threads of the
+// program on the devices, the helper on its bell.
 //
-// The engine writes under its lock, sleepers and the helper read without it. Two pairs of
-// sequentially consistent accesses keep a wake-up from being lost: who sets a deadline or counts a
-// flow looks for the helper's sleep after that; the helper looks for both after it has said that it
-// sleeps. Owner: Hub. Thread: any where it says so, else the holder of the engine's lock.
+// The engine writes under its lock; sleepers and the helper read without it. Sequentially
+// consistent accesses ensure that no wake-up is lost: whoever sets a deadline or counts a flow then
+// reads the helper's sleep; the helper reads both after announcing its sleep. Owner: Hub. Thread:
+// any where stated, else the holder of the engine's lock.
 #pragma once
 
 #include <atomic>
@@ -18,29 +18,29 @@ namespace vireo {
 class Wakeups {
  public:
   // ---- the deadline
-  /// Earliest time at which a turn has something to do by itself. Any thread.
+  /// Earliest time at which a turn has work without a new frame. Any thread.
   Instant deadline() const noexcept {
     return Instant::from_ns(deadline_.load(std::memory_order_relaxed));
   }
   bool is_due(Instant now) const noexcept {
     return now.ns() >= deadline_.load(std::memory_order_relaxed);
   }
-  /// Relaxed: a reader that sees the old one is woken by what made the new one, or looks within its
-  /// grace.
+  /// Relaxed: a reader of the old value is woken by the event that set the new one, or looks again
+  /// within its grace.
   void set_deadline(Instant d) noexcept {
     if (d.ns() == deadline_.load(std::memory_order_relaxed)) return;
     deadline_.store(d.ns(), std::memory_order_relaxed);
     wake_helper_before(d);
   }
-  /// It is now, and the helper is not to be woken for it.
+  /// The deadline is now; the helper is not woken for it.
   void set_due(Instant now) noexcept { deadline_.store(now.ns(), std::memory_order_relaxed); }
 
   // ---- turns
-  /// When the program polled last. Any thread.
+  /// Time of the program's last poll. Any thread.
   Instant last_poll() const noexcept {
     return Instant::from_ns(last_poll_.load(std::memory_order_relaxed));
   }
-  /// Stale at worst: the helper looks once more.
+  /// Relaxed: with a stale value the helper only looks once more.
   void note_poll(Instant now) noexcept { last_poll_.store(now.ns(), std::memory_order_relaxed); }
 
   // ---- flows
@@ -55,21 +55,21 @@ class Wakeups {
   /// Any thread.
   uint32_t sleepers() const noexcept { return sleepers_.load(std::memory_order_relaxed); }
   void count_sleeper() noexcept { sleepers_.fetch_add(1, std::memory_order_relaxed); }
-  /// @return true: nobody sleeps any more. Any thread.
+  /// @return true: no thread sleeps any more. Any thread.
   bool uncount_sleeper() noexcept { return sleepers_.fetch_sub(1, std::memory_order_seq_cst) == 1; }
 
   // ---- the helper
-  /// Its bell: set before its thread runs.
+  /// The helper's bell: set before its thread runs.
   void set_helper_bell(EventFd* bell) noexcept { helper_bell_ = bell; }
-  /// The helper is about to sleep until `until` (Instant(): it is awake); what comes to be due
-  /// earlier wakes it. It must look at flows(), sleepers() and deadline() again after this.
+  /// The helper will sleep until `until` (Instant(): it is awake); an earlier deadline wakes it.
+  /// After this call it must read flows(), sleepers() and deadline() again.
   void set_helper_sleep(Instant until) noexcept {
     helper_sleeps_until_.store(until.ns(), std::memory_order_seq_cst);
   }
   /// Any thread.
   void wake_helper_before(Instant d) noexcept {
-    // Pairs with set_helper_sleep(): either the helper sees the new deadline or flow, or we its
-    // sleep.
+    // Pairs with set_helper_sleep(): either the helper sees the new deadline or flow, or this
+    // thread sees its sleep.
     if (d.ns() >= helper_sleeps_until_.load(std::memory_order_seq_cst)) [[likely]]
       return;
     if (helper_sleeps_until_.exchange(0, std::memory_order_seq_cst) != 0) helper_bell_->signal();

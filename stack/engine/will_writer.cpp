@@ -23,12 +23,12 @@ void WillWriter::write(const TcpFlow& f) noexcept {
   std::memcpy(e->remote_addr, f.key.remote.addr.bytes().data(), sizeof e->remote_addr);
   e->local_port = f.key.local.port;
   e->remote_port = f.key.remote.port;
-  // release: a reader of this process's memory may come between any two of its instructions.
+  // release: another process may read this memory between any two instructions.
   e->open.store(1, std::memory_order_release);
   auto& used = config_.will->used;
   const auto end = static_cast<uint32_t>(e - config_.will->entries) + 1;
   uint32_t had = used.load(std::memory_order_relaxed);
-  // Other engines have theirs among ours, under their own locks.
+  // Other engines have entries between ours, under their own locks.
   while (end > had && !used.compare_exchange_weak(had, end, std::memory_order_release)) {
   }
 }
@@ -41,7 +41,7 @@ void WillWriter::write_port(const Port& p) noexcept {
   if (config_.will == nullptr) return;
   for (auto& port : config_.will->ports) {
     uint32_t there = 0;
-    // Another engine may have come first, with the same interface or another.
+    // Another engine may have written first, this interface or another.
     if (port.compare_exchange_strong(there, p.link.index.value(), std::memory_order_release) ||
         there == p.link.index.value())
       return;

@@ -1,5 +1,5 @@
-// The engine's part of the last will (core/last_will.h): a connection stands in it from its first
-// SYN until its peer has been told of its end.
+// The engine's part of the last will (core/last_will.h): it contains a connection from its first
+// SYN until the peer knows of its end.
 //
 // Owner: none. Guard: the engine's lock.
 #pragma once

@@ -1,13 +1,13 @@
-// When frames come faster than the program takes them. The receive ring is small, and every
-// connection invites its peer to send a whole window: a few hundred of them overflow it together as
-// soon as the program does something else for some milliseconds, and what is lost at the end of a
-// window costs its sender a timeout. So while the ring is more than half used up, or the pool seven
-// eighths, the connections share what it holds: none invites more than its part. When it is calm
-// again the bound is doubled step by step, until it bounds nothing.
+// When frames arrive faster than the program takes them. The receive ring is small, and each
+// connection advertises a whole window: a few hundred of them together overflow the ring when the
+// program does something else for some milliseconds, and a loss at the end of a window costs the
+// sender a timeout. So while the ring is more than half full, or the pool seven eighths used, each
+// connection advertises at most its share of what is left. When the load is over, the limit is
+// doubled step by step until it has no effect.
 //
-// Linux does the like by memory pressure (tcp_rmem, tcp_mem in tcp(7)); it needs no ring for it,
-// as its interrupts take frames from the ring whatever the program does. For one busy connection
-// the part is half the ring, and windows that few connections use are never bounded.
+// Linux acts alike under memory pressure (tcp_rmem, tcp_mem in tcp(7)); the ring is no problem
+// there, because interrupts empty it whatever the program does. For one busy connection the share
+// is half the ring, and the windows of a few connections are never limited.
 #include <algorithm>
 
 #include "stack/engine/hub.h"
@@ -15,16 +15,17 @@
 namespace vireo {
 namespace {
 
-/// What everyone may have: enough for fast retransmit to see a loss, as Linux under pressure.
+/// Minimum for each connection: enough for fast retransmit to detect a loss, as Linux under
+/// pressure.
 constexpr uint32_t kMinShare = 4;
-/// From here on it is no bound.
+/// From here on it is no limit.
 constexpr uint32_t kMaxShare = 16'384;
-/// Calm for so long: a step wider. Longer than a program usually is away.
+/// Widen after this time without pressure. Longer than a program is usually away.
 constexpr Duration kCalm = Duration::ms(20);
 
 }  // namespace
 
-/// Called where more than a burst waits.
+/// Called when more than a burst waits.
 void PoolPressure::watch_ring(const RxLevel& level, unsigned burst, Instant now) noexcept {
   if (level.most != 0 && level.waiting + burst > level.most / 2) share_windows(level.most / 2, now);
 }
@@ -47,7 +48,7 @@ void PoolPressure::widen_windows(Instant now) noexcept {
 
 void PoolPressure::relieve(Instant now) noexcept {
   if (hub().pool.free_count() > short_below_) return widen_windows(now);
-  // The pool is down to what append() leaves of it.
+  // The pool is down to the part that append() leaves.
   if (hub().pool.free_count() < 2 * low_water_)
     share_windows(hub().pool.free_count(), now);
   else if (hub().pool.window_share() != PacketPool::kNoShare)

@@ -1,5 +1,5 @@
-// Bytes of which some bits are known: the value of a register of nf_tables when a rule is judged
-// for packets that have not come yet. Owner: none (values). Thread: any.
+// Partly known bytes: the value of an nf_tables register when a rule is evaluated for packets that
+// do not exist yet. Owner: none (values). Thread: any.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,7 @@
 
 namespace vireo::filter {
 
-/// What can be said of a condition. In this order: all of several conditions hold as the least
-/// does.
+/// Whether a condition holds. In this order: the conjunction of conditions is their minimum.
 enum class Ternary : uint8_t { kNo, kMaybe, kYes };
 
 inline Ternary both(Ternary a, Ternary b) { return std::min(a, b); }
@@ -21,9 +20,9 @@ inline Ternary surely(bool b) { return b ? Ternary::kYes : Ternary::kNo; }
 
 class Bits {
  public:
-  static constexpr size_t kMax = 64;  ///< as many as nf_tables has in all registers
+  static constexpr size_t kMax = 64;  ///< size of all nf_tables registers together
 
-  /// Nothing is known of `n` bytes.
+  /// `n` unknown bytes.
   static Bits unknown(size_t n) {
     Bits b;
     b.size_ = std::min(n, kMax);
@@ -35,7 +34,7 @@ class Bits {
     std::fill_n(b.mask_.begin(), b.size_, uint8_t{0xff});
     return b;
   }
-  /// A number as it lies in memory.
+  /// A number in memory order.
   template <class T>
   static Bits of(T number) {
     std::array<uint8_t, sizeof number> bytes;
@@ -44,10 +43,10 @@ class Bits {
   }
 
   size_t size() const { return size_; }
-  std::span<const uint8_t> value() const { return {value_.data(), size_}; }  ///< 0 where not known
+  std::span<const uint8_t> value() const { return {value_.data(), size_}; }  ///< 0 where unknown
   std::span<const uint8_t> mask() const { return {mask_.data(), size_}; }    ///< 1: known
 
-  /// Puts `from` at byte `at`; what does not fit is lost.
+  /// Writes `from` at byte `at`; what does not fit is dropped.
   void put(size_t at, const Bits& from) {
     for (size_t i = 0; i < from.size_ && at + i < size_; ++i) {
       value_[at + i] = from.value_[i];
@@ -59,7 +58,7 @@ class Bits {
     value_[at] = value & mask;
     mask_[at] = mask;
   }
-  /// `n` bytes from `at` on; unknown where there are none.
+  /// `n` bytes from `at`; unknown beyond the end.
   Bits part(size_t at, size_t n) const {
     Bits b = unknown(n);
     for (size_t i = 0; i < b.size_ && at + i < size_; ++i) {
@@ -79,7 +78,7 @@ class Bits {
     }
     return b;
   }
-  /// The bytes of each `n` in reverse.
+  /// The bytes of each group of `n` in reverse order.
   Bits swapped(size_t n) const {
     Bits b = *this;
     for (size_t at = 0; n != 0 && at + n <= size_; at += n) {
@@ -89,7 +88,7 @@ class Bits {
     return b;
   }
 
-  /// Compared as memcmp() does, over the bytes of `with`.
+  /// Compares as memcmp() does, over the length of `with`.
   Ternary equals(std::span<const uint8_t> with) const {
     const Bits b = part(0, with.size());
     Ternary all = Ternary::kYes;

@@ -1,7 +1,7 @@
 #include "stack/filter/conditions.h"
 
 #include <netinet/in.h>
-// Behind that, which they would else repeat.
+// After the header above: else these define its names again.
 #include <linux/if.h>
 #include <linux/if_arp.h>
 #include <linux/if_ether.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxLoad = 16;
 
-/// A number of 8 or 16 bits as nf_tables keeps it: the rest of the 32-bit register is 0.
+/// An 8- or 16-bit number as nf_tables stores it: the rest of the 32-bit register is 0.
 template <class T>
 Bits narrow(T number) {
   Bits b = Bits::of(uint32_t{0});
@@ -30,11 +30,11 @@ Bits name_bits(const std::string& name) {
   return Bits::known(bytes);
 }
 
-/// Of the interface by which the packet comes (`in`) or goes.
+/// The interface by which the packet comes (`in`) or leaves.
 Bits interface_bits(const Packet& p, bool in, uint32_t key) {
   const bool is_name = key == NFT_META_IIFNAME || key == NFT_META_OIFNAME;
   const Interface& i = p.flow.interface;
-  // The one by which it goes is not known where it comes in, and the other way round.
+  // On input the output interface is unset, and vice versa.
   if (in != p.inbound) return Bits::known(Bytes(is_name ? IFNAMSIZ : sizeof(uint32_t)));
   if (key == NFT_META_IIFTYPE || key == NFT_META_OIFTYPE)
     return narrow(static_cast<uint16_t>(ARPHRD_ETHER));
@@ -59,7 +59,7 @@ Bits meta(const Ruleset& rules, const Packet& p, uint32_t key) {
     case NFT_META_OIFTYPE:
       return interface_bits(p, false, key);
     case NFT_META_MARK:
-      // A program's own (SO_MARK) is not known.
+      // The program's own mark (SO_MARK) is unknown.
       if (rules.sets_marks || !p.inbound) return Bits::unknown(sizeof(uint32_t));
       return Bits::of(uint32_t{0});
     default:
@@ -80,18 +80,18 @@ Bits conntrack(const Ruleset& rules, const Packet& p, uint32_t key) {
   }
 }
 
-/// RTN_* of where it goes.
+/// RTN_* of the destination.
 Bits destination_type(const Packet& p) {
   const IpAddr to = p.destination().addr;
   const bool is_plain = !to.is_multicast() && !to.is_limited_broadcast();
-  // A broadcast comes to a socket that is bound to any address, too.
+  // A socket bound to the wildcard address also receives broadcasts.
   if (!is_plain || (p.inbound && to.is_unspecified() && p.flow.proto == IpProto::kUdp))
     return Bits::unknown(sizeof(uint32_t));
   if (p.inbound) return Bits::of(uint32_t{RTN_LOCAL});
   return Bits::of(uint32_t{RTN_UNICAST});
 }
 
-/// Fields of a concatenation begin at 32-bit registers.
+/// Each field of a concatenation begins at a 32-bit register.
 constexpr size_t register_bytes(size_t n) { return (n + 3) / 4 * 4; }
 
 Bits headers(const Packet& p, const Expr& e) {
@@ -105,7 +105,7 @@ Bits headers(const Packet& p, const Expr& e) {
   }
 }
 
-/// What a register has beyond the bytes that are loaded is 0.
+/// Register bytes beyond the loaded ones are 0.
 Bits payload(const Packet& p, const Expr& e) {
   Bits whole = Bits::known(Bytes(register_bytes(e.length)));
   whole.put(0, headers(p, e));
@@ -149,14 +149,14 @@ Ternary is_element(const Set& set, const Set::Element& e, const Bits& key) {
   return e.is_certain ? is : both(is, Ternary::kMaybe);
 }
 
-/// A rule in the making: what its registers hold, and whether it matches so far.
+/// State of evaluating a rule: its registers, and whether it matches so far.
 struct State {
   Bits registers = Bits::unknown(Bits::kMax);
   Ternary matches = Ternary::kYes;
   std::vector<Outcome> outcomes;
 };
 
-/// @return the verdict is given, or chosen among several.
+/// @return the verdict is decided, or one of several.
 bool look_up(const Table& table, const Expr& e, State& s) {
   const Set* const set = table.set(e.name);
   const bool wants_verdict = e.to == kVerdictRegister;
@@ -187,7 +187,7 @@ bool look_up(const Table& table, const Expr& e, State& s) {
     s.registers.put(e.to, Bits::unknown(kMaxLoad));
     if (candidates == 1 && found == Ternary::kYes) s.registers.put(e.to, Bits::known(only->data));
   }
-  // The elements of a map exclude each other: of several that may be it, none is sure.
+  // At most one element of a map matches: with several candidates none is certain.
   if (wants_verdict && candidates > 1)
     for (Outcome& o : s.outcomes) o.certainty = both(o.certainty, Ternary::kMaybe);
   return wants_verdict;
@@ -204,7 +204,7 @@ bool step(const Ruleset& rules, const Table& table, const Packet& p, const Expr&
       break;
     case Expr::Kind::kLoad:
       s.registers.put(e.to, Bits::unknown(kMaxLoad));
-      require(Ternary::kMaybe);  // some have nothing to load, and then the rule does not match
+      require(Ternary::kMaybe);  // if there is nothing to load, the rule does not match
       break;
     case Expr::Kind::kImmediate:
       s.registers.put(e.to, Bits::known(e.data));

@@ -1,4 +1,4 @@
-// Tells whether a rule of nf_tables matches a kind of packets. Owner: none (pure functions).
+// Decides whether an nf_tables rule matches a kind of packets. Owner: none (pure functions).
 // Thread: any.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace vireo::filter {
 
-/// What a rule may do. A verdict map can have several; the last of them, kNone, is there if the
-/// next rule may be asked.
+/// A possible result of a rule. A verdict map can have several; the last one is kNone if evaluation
+/// may continue with the next rule.
 struct Outcome {
   Ternary certainty = Ternary::kNo;
   Verdict verdict = {};
@@ -19,7 +19,7 @@ struct Outcome {
 std::vector<Outcome> outcomes(const Ruleset& rules, const Table& table, const Rule& rule,
                               const Packet& packet);
 
-/// xt_match.cpp: a match of x_tables, iptables-extensions(8).
+/// xt_match.cpp: an x_tables match, iptables-extensions(8).
 Ternary xt_match(const Expr& e, const Packet& packet, bool marks_are_known);
 
 }  // namespace vireo::filter

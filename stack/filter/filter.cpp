@@ -1,7 +1,7 @@
 #include "stack/filter/filter.h"
 
 #include <netinet/in.h>
-// Behind that, which they would else repeat.
+// After the header above: else these define its names again.
 #include <linux/netfilter/nfnetlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/xfrm.h>
@@ -36,7 +36,7 @@ void Filter::open(std::optional<Session>& s, int protocol, const char* module, u
   if (module != nullptr && is_absent(module)) return;
   auto made = Session::open(protocol, group);
   if (!made) {
-    // Another error: this kernel has no such part.
+    // Another error: this kernel does not have it.
     if (made.error().code == EPERM || made.error().code == EACCES) unopened_ = EPERM;
     return;
   }
@@ -56,9 +56,10 @@ bool Filter::was_told() {
   return told;
 }
 
-/// A program may have given up its rights since the first reading: then that is what is known.
+/// The program may have dropped its capabilities since the first reading: then the old rules are
+/// kept.
 void Filter::read() {
-  constexpr int kTries = 4;  // they may change amid it
+  constexpr int kTries = 4;  // the rules may change during a reading
   Ruleset r;
   for (int i = 0; i == 0 || (i < kTries && was_told()); ++i) {
     r = {.unreadable = unopened_};

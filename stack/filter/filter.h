@@ -1,7 +1,7 @@
-// The host's packet filter: read once, and again when the kernel tells of a change. Bound to the
-// network namespace of the thread that opened it. iptables-legacy tells of no change: it is read
-// again when a socket is to be carried, once a second at most.
-// Owner: Stack. Thread: any; process() the helper alone. In the child of a fork it is of no use.
+// The host's packet filter: read at start, and again when the kernel notifies of a change. Bound to
+// the network namespace of the thread that opened it. iptables-legacy has no notifications: it is
+// read again when a socket is about to be carried, at most once a second.
+// Owner: Stack. Thread: any; process() the helper only. Of no use in the child of a fork.
 #pragma once
 
 #include <atomic>
@@ -22,25 +22,25 @@ namespace vireo::filter {
 
 class Filter {
  public:
-  /// Reads the rules. What cannot be read is told by rules()->unreadable.
+  /// Reads the rules. rules()->unreadable has the errno of what could not be read.
   Filter();
   Filter(const Filter&) = delete;
   Filter& operator=(const Filter&) = delete;
 
-  /// Readable when process() has something to do; -1: there is nothing to follow.
+  /// Readable when process() has work; -1: nothing to follow.
   int fd() const { return epoll_.get(); }
-  /// Reads the rules again if the kernel told of a change. @return they have changed.
+  /// Reads the rules again if the kernel notified of a change. @return they have changed.
   bool process();
   bool is_legacy_due(Instant now) const {
     return now.ns() - legacy_at_.load(std::memory_order_relaxed) >= kLookAtLegacy.ns();
   }
-  /// iptables-legacy, by a thread of that namespace. No engine's lock held.
+  /// Reads iptables-legacy, by a thread of that namespace. No engine's lock held.
   void look_at_legacy(Instant now);
 
   /// No rules at all: one load.
   bool is_empty() const { return is_empty_.load(std::memory_order_acquire); }
   std::shared_ptr<const Ruleset> rules() const;
-  /// Changes with the rules, after them. Never 0.
+  /// Changes after each change of the rules. Never 0.
   uint32_t generation() const { return generation_.load(std::memory_order_acquire); }
 
  private:
@@ -52,14 +52,14 @@ class Filter {
   void publish();
 
   std::optional<Session> nft_, ipsec_, control_;
-  int unopened_ = 0;  ///< errno of one that could not be opened
+  int unopened_ = 0;  ///< errno of a session that could not be opened
   UniqueFd epoll_;
   EventFd legacy_changed_;
 
   mutable Lock lock_;  ///< leaf
-  Lock reading_;       ///< one reader at a time; before lock_
+  Lock reading_;       ///< serializes reading; before lock_
   std::vector<LegacyTable> legacy_;
-  Ruleset read_;  ///< without legacy's
+  Ruleset read_;  ///< without iptables-legacy
   std::atomic<int64_t> legacy_at_{0};
   std::shared_ptr<const Ruleset> rules_ VIREO_GUARDED_BY(lock_);
   std::atomic<bool> is_empty_{true};

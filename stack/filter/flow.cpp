@@ -38,7 +38,7 @@ Bits Packet::network_header() const {
   }
   Bits h = Bits::unknown(20);
   h.put(0, 0x45);
-  h.put(6, 0, 0x3f);  // DF is not known
+  h.put(6, 0, 0x3f);  // DF is unknown
   h.put(7, 0);
   h.put(9, static_cast<uint8_t>(flow.proto));
   h.put(12, address_bits(source().addr, false));

@@ -1,4 +1,4 @@
-// The question to the rules: a binding or a connection, and the packets that it stands for.
+// The question to the rules: a binding or a connection, and the packets that belong to it.
 // Owner: none (values). Thread: any.
 #pragma once
 
@@ -13,20 +13,20 @@
 namespace vireo::filter {
 
 struct Interface {
-  IfIndex index{};  ///< 0: not known which
+  IfIndex index{};  ///< 0: unknown
   std::string name = {};
 };
 
-/// Addresses that are unspecified and ports that are 0 may be any.
+/// Unspecified addresses and ports of 0 mean any.
 struct Flow {
   IpProto proto = IpProto::kTcp;
   bool v6 = false;
   Endpoint local = {};
   Endpoint remote = {};
-  Interface interface = {};     ///< by which its packets come and go
+  Interface interface = {};     ///< of its packets, both directions
   bool begins_there = false;    ///< the peer sends the first packet
-  bool begins_here = false;     ///< we do
-  bool is_established = false;  ///< neither: packets of a connection that there is
+  bool begins_here = false;     ///< this host does
+  bool is_established = false;  ///< neither: packets of an existing connection
 };
 
 /// States of conntrack(8), as bits of nf_tables' `ct state`.
@@ -38,17 +38,17 @@ struct Packet {
   const Flow& flow;
   bool inbound = false;
   CtState state = CtState::kNew;
-  uint8_t tcp_flags = 0;  ///< FIN, SYN, RST, ACK; the others may be set or not
+  uint8_t tcp_flags = 0;  ///< FIN, SYN, RST, ACK; the others are unknown
 
   Endpoint source() const { return inbound ? theirs() : ours(); }
   Endpoint destination() const { return inbound ? ours() : theirs(); }
-  /// The headers as far as they are known. It is no fragment and has no extension headers.
+  /// The headers, as far as known. The packet is no fragment and has no extension headers.
   Bits network_header() const;
   Bits transport_header() const;
 
  private:
-  // Who asks first and names no port draws one, and packets are judged as those of such a one; but
-  // of a stranger's port nothing is known.
+  // A client that names no port gets an ephemeral one, and packets are judged with such a port;
+  // only the source port of a peer's packets counts as unknown.
   Endpoint ours() const {
     Endpoint e = flow.local;
     if (e.port == 0 && flow.begins_here) e.port = kDrawnPort;
@@ -61,7 +61,7 @@ struct Packet {
   }
 };
 
-/// All kinds.
+/// All kinds of packets of a flow.
 std::vector<Packet> packets_of(const Flow& flow);
 
 }  // namespace vireo::filter

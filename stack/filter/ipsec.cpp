@@ -1,7 +1,7 @@
 #include "stack/filter/ipsec.h"
 
 #include <netinet/in.h>
-// Behind that, which it would else repeat.
+// After the header above: else these define its names again.
 #include <linux/xfrm.h>
 
 #include <algorithm>

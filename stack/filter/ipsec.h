@@ -1,4 +1,4 @@
-// Reads the policies of IPsec (NETLINK_XFRM; linux/xfrm.h, ip-xfrm(8)). Owner: none. Thread: as the
+// Reads IPsec policies (NETLINK_XFRM; linux/xfrm.h, ip-xfrm(8)). Owner: none. Thread: as the
 // socket's.
 #pragma once
 

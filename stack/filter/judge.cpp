@@ -9,13 +9,13 @@
 namespace vireo::filter {
 namespace {
 
-/// Deeper than the kernel lets jumps be nested (NFT_JUMP_STACK_SIZE).
+/// More than the kernel's limit of nested jumps (NFT_JUMP_STACK_SIZE).
 constexpr unsigned kMaxJumps = 16;
 
-/// The ways out of a chain that packets may take.
+/// The ways in which packets may leave a chain.
 struct Ways {
   bool accepts = false;
-  bool falls = false;  ///< to the end, or by `return`
+  bool falls = false;  ///< at its end, or by `return`
   const Chain* refused_in = nullptr;
   uint64_t refused_by = 0;  ///< handle; 0: policy
 
@@ -24,7 +24,7 @@ struct Ways {
     refused_in = &in;
     refused_by = by;
   }
-  /// What a chain that was jumped to adds.
+  /// Adds the result of a chain that was jumped to.
   void add(const Ways& o) {
     accepts |= o.accepts;
     if (o.refused_in != nullptr) refuse(*o.refused_in, o.refused_by);
@@ -45,11 +45,11 @@ class Walk {
   }
 
  private:
-  /// @return the next rule may be asked.
+  /// @return evaluation may continue with the next rule.
   bool goes_on(Ways& ways, const Chain& chain, const Rule& rule, unsigned depth) const {
     for (const Outcome& o : outcomes(rules_, table_, rule, packet_)) {
       if (o.certainty == Ternary::kNo) continue;
-      bool next = false;  // though it matches
+      bool next = false;  // the next rule is evaluated even if this one matches
       switch (o.verdict.kind) {
         case Verdict::Kind::kNone:
           next = true;
@@ -67,7 +67,7 @@ class Walk {
         case Verdict::Kind::kGoto: {
           const Chain* const to = table_.chain(o.verdict.chain);
           if (to == nullptr || depth == kMaxJumps) {
-            ways.refuse(chain, rule.handle);  // read amid a change
+            ways.refuse(chain, rule.handle);  // read during a change
             break;
           }
           const Ways inner = through(*to, depth + 1);

@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-// Behind that, which they would else repeat.
+// After the header above: else these define its names again.
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter_ipv4/ip_tables.h>
@@ -47,7 +47,7 @@ void address(std::vector<Expr>& to, uint32_t offset, std::span<const uint8_t> wa
   compare(to, {wanted.begin(), wanted.end()}, inverted);
 }
 
-/// "eth0", or "eth+": its first bytes.
+/// "eth0"; or the prefix of "eth+".
 void interface(std::vector<Expr>& to, uint32_t key, const char* name, const unsigned char* mask,
                bool inverted) {
   const size_t n = static_cast<size_t>(std::count(mask, mask + IFNAMSIZ, 0xff));
@@ -67,7 +67,7 @@ std::span<const uint8_t> raw(const T& t) {
   return {reinterpret_cast<const uint8_t*>(&t), sizeof t};
 }
 
-// What differs between the families.
+// Differences between the families.
 struct V4 {
   using Entry = ipt_entry;
   static constexpr int kFamily = AF_INET, kLevel = IPPROTO_IP;
@@ -112,7 +112,7 @@ void conditions(const typename V::Entry& e, std::vector<Expr>& to) {
   if (V::is_fragment(e)) to.push_back({.kind = Expr::Kind::kMaybe});
 }
 
-/// Matches lie behind the entry, up to its target.
+/// Matches are between the entry and its target.
 void matches(std::span<const std::byte> bytes, std::vector<Expr>& to) {
   while (bytes.size() >= sizeof(xt_entry_match)) {
     xt_entry_match m;
@@ -174,7 +174,7 @@ class Parser {
     const auto& name = target(e).u.user.name;
     return {name, ::strnlen(name, sizeof name)};
   }
-  /// A chain of the user's begins with an entry that bears its name; rules jump behind that.
+  /// A user-defined chain begins with an entry that has its name; jumps lead behind that.
   bool is_header(const Entry& e) const { return target_name(e) == XT_ERROR_TARGET; }
   bool is_policy(size_t at) const {
     for (unsigned h = 0; h < NF_INET_NUMHOOKS; ++h)
@@ -218,7 +218,7 @@ class Parser {
     chain.rules.push_back(std::move(rule));
   }
 
-  /// A verdict, or a jump to where a chain begins.
+  /// A verdict, or a jump to the beginning of a chain.
   Expr standard(const Entry& e) const {
     int verdict = 0;
     if (e.target_offset + sizeof(xt_standard_target) > e.next_offset) return kRefuse;
@@ -237,7 +237,7 @@ class Parser {
   }
   Verdict jump(const Entry& e, size_t to) const {
     const auto* next = reinterpret_cast<const std::byte*>(&e) + e.next_offset;
-    if (static_cast<size_t>(next - from_.entries.data()) == to) return {};  // no target: go on
+    if (static_cast<size_t>(next - from_.entries.data()) == to) return {};  // no target: continue
     const auto it = begins_.find(to);
     if (it == begins_.end()) return {Verdict::Kind::kRefuse};
     return {V::is_goto(e) ? Verdict::Kind::kGoto : Verdict::Kind::kJump, it->second};
@@ -248,11 +248,11 @@ class Parser {
   const LegacyTable& from_;
   Ruleset& rules_;
   Table& table_;
-  std::map<size_t, std::string> chains_;  ///< by where their first entry lies
-  std::map<size_t, std::string> begins_;  ///< and by where rules jump to
+  std::map<size_t, std::string> chains_;  ///< by offset of their first entry
+  std::map<size_t, std::string> begins_;  ///< by offset that rules jump to
 };
 
-/// Names of tables, one a line; none if there is no such file. Errors: EACCES.
+/// Names of tables, one per line; none if the file does not exist. Errors: EACCES.
 Result<std::vector<std::string>> names(const char* path) {
   std::vector<std::string> all;
   const UniqueFd fd(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC)));
@@ -268,7 +268,7 @@ Result<std::vector<std::string>> names(const char* path) {
   return all;
 }
 
-/// Of packets that rules have met: no change of the rules.
+/// Packet counters: a change of these is no change of the rules.
 template <class V>
 void forget_counters(std::span<std::byte> entries) {
   using Entry = typename V::Entry;
@@ -282,7 +282,7 @@ void forget_counters(std::span<std::byte> entries) {
 
 template <class V>
 Result<LegacyTable> read_table(int fd, const std::string& name) {
-  ipt_getinfo info{};  // ip6t_getinfo is the same
+  ipt_getinfo info{};  // ip6t_getinfo is identical
   std::strncpy(info.name, name.c_str(), sizeof info.name - 1);
   socklen_t size = sizeof info;
   if (::syscall(SYS_getsockopt, fd, V::kLevel, V::kGetInfo, &info, &size) != 0)
@@ -317,7 +317,7 @@ Result<void> read_family(std::vector<LegacyTable>& to) {
     constexpr int kTries = 4;
     for (int i = 0; i < kTries; ++i) {
       auto t = read_table<V>(fd.get(), name);
-      // EAGAIN: its size changed between the two questions.
+      // EAGAIN: its size changed between the two calls.
       if (!t && t.error().code == EAGAIN && i + 1 < kTries) continue;
       if (!t) return std::unexpected(t.error());
       to.push_back(std::move(*t));

@@ -1,7 +1,7 @@
 #include "stack/filter/nft_exprs.h"
 
 #include <netinet/in.h>
-// Behind that, which they would else repeat.
+// After the header above: else these define its names again.
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nf_tables_compat.h>
@@ -22,7 +22,7 @@ Bytes bytes_of(const nlattr* a) {
   return {p, p + std::max(net::attribute_length(a), 0)};
 }
 
-/// The place of a register in the file of them (net/netfilter/nf_tables_api.c nft_parse_register).
+/// Byte offset of a register (net/netfilter/nf_tables_api.c nft_parse_register).
 uint32_t place(const nlattr* a) {
   const uint32_t n = number(a);
   if (n == NFT_REG_VERDICT) return kVerdictRegister;
@@ -141,7 +141,7 @@ Expr lookup(const nlattr* data) {
           .inverted = (number(a[NFTA_LOOKUP_FLAGS]) & NFT_LOOKUP_F_INV) != 0,
           .from = place(a[NFTA_LOOKUP_SREG]),
           .to = dreg != nullptr ? place(dreg) : 0,
-          .length = dreg != nullptr ? 1U : 0U,  // whether there is something to load
+          .length = dreg != nullptr ? 1U : 0U,  // whether data is loaded
           .name = text(a[NFTA_LOOKUP_SET])};
 }
 
@@ -167,7 +167,7 @@ Expr xt_target_of(const nlattr* data, Ruleset& rules) {
   return xt_target(text(a[NFTA_TARGET_NAME]), rules);
 }
 
-/// An expression that has something to load, in most cases: the attribute of that register.
+/// An expression that mostly loads a value: the attribute of its register.
 Expr other(std::string_view name, const nlattr* data) {
   struct Loader {
     std::string_view name;

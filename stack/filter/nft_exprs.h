@@ -1,5 +1,6 @@
-// Parses expressions, verdicts and data of nf_tables from netlink attributes
-// (linux/netfilter/nf_tables.h). Owner: none (pure functions). Thread: any.
+// Parses nf_tables expressions, verdicts and data from netlink attributes
+// (linux/netfilter/nf_tables.h).
+// Owner: none (pure functions). Thread: any.
 #pragma once
 
 #include <linux/netlink.h>
@@ -13,12 +14,12 @@
 
 namespace vireo::filter {
 
-/// Numbers of nf_tables are in network order; `otherwise` if the attribute is missing.
+/// nf_tables' numbers are in network order; `otherwise` if the attribute is missing.
 uint32_t number(const nlattr* a, uint32_t otherwise = 0);
 uint64_t long_number(const nlattr* a);
 std::string text(const nlattr* a);
 
-/// Calls `fn` with each attribute that is nested in `a`.
+/// Calls `fn` for each attribute nested in `a`.
 template <class F>
 void for_each_in(const nlattr* a, F&& fn) {
   if (a == nullptr) return;
@@ -40,9 +41,9 @@ struct Data {
 };
 Data parse_data(const nlattr* a);
 
-/// Adds what the list says; notes in `rules` what it does to marks and states.
+/// Adds the expressions of the list; notes in `rules` whether they set marks or disable tracking.
 void parse_exprs(const nlattr* list, std::vector<Expr>& to, Ruleset& rules);
-/// A target of x_tables as a step of a rule.
+/// An x_tables target as a step of a rule.
 Expr xt_target(std::string_view name, Ruleset& rules);
 
 }  // namespace vireo::filter

@@ -1,7 +1,7 @@
 #include "stack/filter/nft_rules.h"
 
 #include <netinet/in.h>
-// Behind that, which they would else repeat.
+// After the header above: else these define its names again.
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
@@ -16,9 +16,9 @@ namespace {
 
 using net::Attributes;
 
-/// Of a set; one with more is not judged.
+/// Limit of a set; a larger one is treated as unknown.
 constexpr size_t kMaxElements = 16'384;
-/// Bytes of the names of a table and a set, for a request's sake.
+/// Bytes of the names of a table and a set that fit a request.
 constexpr size_t kMaxNames = 192;
 
 struct FamilyName {
@@ -94,14 +94,14 @@ void take_set(const Attributes<NFTA_SET_MAX>& a, Table& t) {
   });
 }
 
-/// Before `key`, of as many bytes: the last that an interval holds which ends there.
+/// The predecessor of `key`, of the same length: the last key of an interval that ends there.
 Bytes before(Bytes key) {
   for (size_t i = key.size(); i-- != 0;)
     if (key[i]-- != 0) break;
   return key;
 }
 
-/// A range is told by where it begins and, as an element of its own, where the gap behind it does.
+/// The kernel reports a range as its first key and, as another element, the first key behind it.
 void join_ranges(Set& s) {
   std::ranges::sort(s.gaps);
   for (Set::Element& e : s.elements) {
@@ -146,7 +146,7 @@ void attribute(net::Request& r, uint16_t type, const std::string& s) {
   r.attribute(type, s.c_str(), s.size() + 1);
 }
 
-/// One reading. @return false: the rules changed amid it.
+/// One reading. @return false: the rules changed meanwhile.
 Result<bool> read_once(Session& s, Ruleset& to) {
   bool is_whole = true;
   uint32_t seq = 0;
@@ -169,7 +169,7 @@ Result<bool> read_once(Session& s, Ruleset& to) {
       }
       attribute(q, NFTA_SET_ELEM_LIST_TABLE, t.name);
       attribute(q, NFTA_SET_ELEM_LIST_SET, set.name);
-      if (auto ok = s.dump(q, take); !ok) is_whole = false;  // it is gone
+      if (auto ok = s.dump(q, take); !ok) is_whole = false;  // the set was removed
     }
   }
   return is_whole;

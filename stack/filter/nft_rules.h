@@ -1,4 +1,4 @@
-// Reads the tables of nf_tables from the kernel (nfnetlink). Owner: none. Thread: as the socket's.
+// Reads the nf_tables rules from the kernel (nfnetlink). Owner: none. Thread: as the socket's.
 #pragma once
 
 #include <linux/netlink.h>
@@ -9,14 +9,13 @@
 
 namespace vireo::filter {
 
-/// Adds them to `to`. Errors: EPERM without CAP_NET_ADMIN; EBUSY: they changed meanwhile, again and
-/// again.
+/// Adds them to `to`. Errors: EPERM without CAP_NET_ADMIN; EBUSY: they changed during each attempt.
 Result<void> read_nft(Session& s, Ruleset& to);
 
-/// Adds what one message of a dump tells of (NFT_MSG_NEWTABLE, NEWCHAIN, NEWRULE, NEWSET,
-/// NEWSETELEM), in that order.
+/// Adds the content of one dump message (NFT_MSG_NEWTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM;
+/// in that order).
 void take_nft(const nlmsghdr& m, Ruleset& to);
-/// After the last.
+/// After the last message.
 void end_nft(Ruleset& r);
 
 }  // namespace vireo::filter

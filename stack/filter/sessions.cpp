@@ -23,7 +23,7 @@ bool exists(const std::string& path) {
   return ::syscall(SYS_faccessat, AT_FDCWD, path.c_str(), F_OK) == 0;
 }
 
-/// Nothing, if it cannot be read.
+/// Empty if it cannot be read.
 std::string contents(const std::string& path) {
   const UniqueFd fd(
       static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC)));
@@ -52,7 +52,7 @@ Result<std::span<const std::byte>> Session::receive() {
     const auto got = socket_.receive(buffer_);
     if (got) return *got;
     if (got.error().code != ENOBUFS) return std::unexpected(got.error());
-    told_ = true;  // of more than there was room for
+    told_ = true;  // more than the socket's buffer held
   }
 }
 
@@ -63,7 +63,7 @@ Result<void> Session::dump(const net::Request& question,
   std::memcpy(&asked, bytes.data(), sizeof asked);
   if (auto sent = socket_.send(bytes); !sent) return sent;
   for (;;) {
-    // The kernel makes the answer as it is read: there is always some, up to the end.
+    // The kernel produces the reply as it is read: there is always a part of it until the end.
     const auto got = receive();
     if (!got && got.error().code == EAGAIN) return fail(EBUSY, "end of a dump");
     if (!got) return std::unexpected(got.error());
@@ -93,11 +93,11 @@ bool Session::was_told() {
 
 bool is_absent(const char* module) {
   if (exists(fmt::format("/sys/module/{}", module))) return false;
-  if (!exists("/proc/modules")) return false;  // all that there is, is built in
+  if (!exists("/proc/modules")) return false;  // everything is built in
   utsname u{};
   ::uname(&u);
   const std::string built_in = contents(fmt::format("/lib/modules/{}/modules.builtin", u.release));
-  // Without that list it is asked all the same.
+  // Without that list the kernel is asked.
   return !built_in.empty() && built_in.find(fmt::format("/{}.ko", module)) == std::string::npos;
 }
 

@@ -1,5 +1,5 @@
-// A netlink socket that asks the kernel questions and hears of changes. Owner: Filter. Thread: one
-// at a time.
+// A netlink socket for requests to the kernel and notifications of changes. Owner: Filter. Thread:
+// one at a time.
 #pragma once
 
 #include <linux/netlink.h>
@@ -14,16 +14,15 @@ namespace vireo::filter {
 
 class Session {
  public:
-  /// Is told of what happens in `group`. Errors: of socket(2) and bind(2), EPERM without
-  /// CAP_NET_ADMIN.
+  /// Joins `group`. Errors: of socket(2) and bind(2), EPERM without CAP_NET_ADMIN.
   static Result<Session> open(int protocol, uint32_t group);
 
-  /// Each message of the answer is given to `take`. Errors: the kernel's; EBUSY: the answer did not
+  /// Calls `take` for each message of the reply. Errors: the kernel's; EBUSY: the reply did not
   /// end.
   Result<void> dump(const net::Request& question, const std::function<void(const nlmsghdr&)>& take);
-  /// Was it told of a change since this was asked last? Takes all that came.
+  /// Whether a notification has come since the last call. Reads all that are there.
   bool was_told();
-  int fd() const { return socket_.fd(); }  ///< readable when it was, maybe
+  int fd() const { return socket_.fd(); }  ///< readable when it may have been notified
 
  private:
   explicit Session(net::RtnetlinkSocket s);
@@ -35,8 +34,7 @@ class Session {
   bool told_ = false;
 };
 
-/// Some part of the kernel is a module that is not there, so that it has nothing to ask of; to ask
-/// would load it.
+/// The kernel module is not loaded, so there is nothing to read; a request would load it.
 bool is_absent(const char* module);
 
 }  // namespace vireo::filter

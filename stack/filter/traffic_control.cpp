@@ -14,7 +14,7 @@
 namespace vireo::filter {
 namespace {
 
-/// A block of filters that interfaces share (tc(8), BLOCKS) is not asked for them.
+/// The filters of a shared block (tc(8), BLOCKS) are not read.
 constexpr int kIngressBlock = TCA_INGRESS_BLOCK, kEgressBlock = TCA_EGRESS_BLOCK;
 
 tcmsg of(IfIndex ifindex, uint32_t parent) {
@@ -25,7 +25,7 @@ tcmsg of(IfIndex ifindex, uint32_t parent) {
   return m;
 }
 
-/// BPF programs that hang at the interface without a qdisc (Linux 6.6; linux/bpf.h: BPF_TCX_*).
+/// BPF programs attached to the interface without a qdisc (Linux 6.6; linux/bpf.h: BPF_TCX_*).
 bool has_tcx(IfIndex ifindex, bool inbound) {
   constexpr uint32_t kTcxIngress = 46, kTcxEgress = 47;
   bpf_attr a{};
@@ -61,7 +61,7 @@ Result<void> read_traffic_control(Session& s, Ruleset& to) {
       const uint32_t parent = TC_H_MAKE(TC_H_CLSACT, inbound ? TC_H_MIN_INGRESS : TC_H_MIN_EGRESS);
       bool any = false;
       const auto filter = [&](const nlmsghdr& m) { any |= m.nlmsg_type == RTM_NEWTFILTER; };
-      // An interface that has gone has none.
+      // A removed interface has none.
       (void)s.dump(net::Request(RTM_GETTFILTER, kFlags, ++seq, of(ifindex, parent)), filter);
       if (any) to.traffic_control.push_back({ifindex, inbound});
     }

@@ -1,5 +1,5 @@
-// Finds the interfaces where tc(8) has filters on ingress or egress: qdiscs clsact and ingress, and
-// BPF programs at tcx. Owner: none. Thread: as the socket's.
+// Finds interfaces with tc(8) filters on ingress or egress: qdiscs clsact and ingress, and BPF
+// programs at tcx. Owner: none. Thread: as the socket's.
 #pragma once
 
 #include "stack/filter/ruleset.h"
@@ -7,7 +7,7 @@
 
 namespace vireo::filter {
 
-/// Needs no right, but for tcx CAP_NET_ADMIN. Of changes at tcx the kernel does not tell.
+/// Needs no capability, except CAP_NET_ADMIN for tcx. The kernel does not notify of changes at tcx.
 Result<void> read_traffic_control(Session& s, Ruleset& to);
 
 }  // namespace vireo::filter

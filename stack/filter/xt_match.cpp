@@ -1,7 +1,7 @@
-// Translates matches of x_tables, from the data that the kernel takes (linux/netfilter/xt_*.h). A
-// match that is not named here may match.
+// Evaluates x_tables matches, from their kernel data (linux/netfilter/xt_*.h). A match that is not
+// listed here evaluates to "maybe".
 #include <netinet/in.h>
-// Behind that, which they would else repeat.
+// After the header above: else these define its names again.
 #include <linux/netfilter/x_tables.h>
 #include <linux/netfilter/xt_addrtype.h>
 #include <linux/netfilter/xt_conntrack.h>
@@ -22,7 +22,7 @@ namespace {
 
 Ternary inverted_if(bool inverted, Ternary t) { return inverted ? negated(t) : t; }
 
-/// The data, if there is enough of it.
+/// The data, if it is long enough.
 template <class T>
 std::optional<T> info_of(const Expr& e) {
   if (e.data.size() < sizeof(T)) return std::nullopt;
@@ -80,7 +80,7 @@ Ternary has_state(uint32_t wanted, const Packet& p) {
 
 Ternary conntrack_match(const Expr& e, const Packet& p) {
   if (e.key == 1) return Ternary::kMaybe;
-  const auto i = info_of<xt_conntrack_mtinfo2>(e);  // revision 3 adds to its end
+  const auto i = info_of<xt_conntrack_mtinfo2>(e);  // revision 3 is longer at its end
   if (!i) return Ternary::kMaybe;
   if ((i->match_flags & XT_CONNTRACK_STATE) == 0) return Ternary::kMaybe;
   const Ternary t =

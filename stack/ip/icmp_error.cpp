@@ -60,7 +60,7 @@ std::optional<Meaning> meaning_v4(uint8_t type, uint8_t code) {
       return Meaning{Kind::kParameterProblem, EPROTO, true};
     case Icmp4Type::kSourceQuench:  // RFC 6633: ignored
     case Icmp4Type::kRedirect:
-      break;  // the kernel's
+      break;  // handled by the kernel
   }
   return std::nullopt;
 }
@@ -80,8 +80,8 @@ std::optional<Meaning> meaning_v6(uint8_t type, uint8_t code) {
   return std::nullopt;
 }
 
-/// The common MTU next below the size of a packet that did not fit (RFC 1191 §7.1): for routers
-/// that do not tell.
+/// The next lower common MTU for a packet that did not fit (RFC 1191 §7.1): for routers that do not
+/// report one.
 uint32_t plateau_below(uint32_t size) {
   constexpr uint32_t kPlateaus[] = {32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296};
   for (const uint32_t p : kPlateaus)
@@ -89,7 +89,7 @@ uint32_t plateau_below(uint32_t size) {
   return 68;
 }
 
-/// The first bytes of the packet that the error quotes.
+/// The beginning of the packet that the error quotes.
 struct Quote {
   IpProto proto;
   IpAddr src;
@@ -113,7 +113,7 @@ std::optional<Quote> quote_v6(std::span<const std::byte> q) {
   if (q.size() < sizeof(wire::Ipv6Header)) return std::nullopt;
   const auto& ip = *reinterpret_cast<const wire::Ipv6Header*>(q.data());
   if (ip.version() != 6) return std::nullopt;
-  // We send no extension headers: a quote that has one is not of a packet of ours.
+  // We send no extension headers: a quote with one is not of our packet.
   return Quote{static_cast<IpProto>(ip.next_header), std::bit_cast<IpAddr>(ip.src),
                std::bit_cast<IpAddr>(ip.dst),
                static_cast<uint32_t>(ip.payload_length + sizeof(wire::Ipv6Header)),
@@ -136,7 +136,7 @@ std::optional<IcmpError> parse_icmp_error(const wire::ParsedFrame& f) noexcept {
   const auto q = f.is_v6 ? quote_v6(f.payload()) : quote_v4(f.payload());
   if (!q || q->l4.size() < 8) return std::nullopt;
   if (q->proto != IpProto::kTcp && q->proto != IpProto::kUdp) return std::nullopt;
-  // An error goes to whom the packet came from; anything else is made up.
+  // A genuine error goes to the source of the quoted packet; any other is forged.
   if (q->src != f.dst() || q->src.is_multicast() || q->dst.is_unspecified()) return std::nullopt;
   if (!wire::l4_checksum_ok(f)) return std::nullopt;
 

@@ -10,12 +10,12 @@ bool PmtuTable::report(const IpAddr& dst, uint32_t mtu, uint32_t link_mtu, Insta
   mtu = std::max(mtu, dst.is_v4() ? kMinPathMtuV4 : kMinPathMtuV6);
   const uint32_t before = get(dst, link_mtu, now);
   if (mtu > before) return false;
-  if (mtu == link_mtu) return false;  // nothing to remember
+  if (mtu == link_mtu) return false;  // nothing to store
   Set& set = const_cast<Set&>(set_of(dst));
   Entry* to = nullptr;
   for (Entry& e : set)
     if (e.mtu != 0 && e.dst == dst) to = &e;
-  if (to == nullptr)  // a free place, else the one that ends first
+  if (to == nullptr)  // a free entry, else the one that expires first
     to = &*std::min_element(set.begin(), set.end(), [](const Entry& a, const Entry& b) {
       return (a.mtu == 0 ? Instant() : a.expires) < (b.mtu == 0 ? Instant() : b.expires);
     });

@@ -1,7 +1,7 @@
-// The path MTUs that routers reported, by destination. An entry expires after ten minutes, so that
-// a path that grew is found again (RFC 1191 §6.3, RFC 8201 §4; Linux: ip_rt_mtu_expires,
-// ip_rt_min_pmtu). Fixed size, four places a set: a flood of errors evicts old entries and costs
-// nothing else. Owner: one engine. Thread: holder of its lock. Time is passed in.
+// Path MTUs reported by routers, by destination. An entry expires after ten minutes, so that an
+// increase is found (RFC 1191 §6.3, RFC 8201 §4; Linux: ip_rt_mtu_expires, ip_rt_min_pmtu). Fixed
+// size, four entries per set: a flood of errors only evicts old entries. Owner: one engine. Thread:
+// holder of its lock. The caller passes the time.
 #pragma once
 
 #include <array>
@@ -20,18 +20,17 @@ class PmtuTable {
 
   explicit PmtuTable(const FlowHashKey& key) noexcept : key_(key) {}
 
-  /// A believed "too big": lowers the path's MTU, never below the family's floor and never raises
-  /// it; a repeated report keeps it for another ten minutes.
-  /// @return true if the MTU of the path is lower than before. `link_mtu`: of the interface or
-  /// route.
+  /// An accepted "packet too big": lowers the path MTU, never below the family's minimum, and never
+  /// raises it; a repeated report keeps it for another ten minutes. `link_mtu`: of the interface or
+  /// route. @return true if the path MTU is lower than before.
   bool report(const IpAddr& dst, uint32_t mtu, uint32_t link_mtu, Instant now) noexcept;
 
-  /// The largest IP packet to `dst`: what was reported, or `link_mtu`.
+  /// The largest IP packet to `dst`: the reported MTU, or `link_mtu`.
   uint32_t get(const IpAddr& dst, uint32_t link_mtu, Instant now) const noexcept;
 
-  /// When something may have to be forgotten; Instant::never() if nothing is known.
+  /// When an entry may expire; Instant::never() if there is none.
   Instant first_expiry() const noexcept { return first_expiry_; }
-  /// Forgets what is too old. @return something was.
+  /// Removes expired entries. @return any was removed.
   bool expire(Instant now) noexcept;
 
  private:
@@ -49,7 +48,7 @@ class PmtuTable {
 
   FlowHashKey key_;
   std::array<Set, kCapacity / kWays> sets_{};
-  Instant first_expiry_ = Instant::never();  ///< or earlier: reports put it off
+  Instant first_expiry_ = Instant::never();  ///< or earlier: reports renew entries
 };
 
 }  // namespace vireo::ip

@@ -51,7 +51,7 @@ PacketChain Reassembly::add(const ParsedFrame& f, uint32_t wire, PacketChain fra
 
   const uint32_t more = frame.buffers();
   const int64_t hw_time = frame.front()->hw_time;
-  // One that is all (RFC 6946) has nothing to do with others of its id.
+  // An atomic fragment (RFC 6946) is independent of others with its id.
   Packet alone;
   alone.key = key;
   const bool is_alone = what->offset == 0 && !what->more;
@@ -82,7 +82,7 @@ PacketChain Reassembly::add(const ParsedFrame& f, uint32_t wire, PacketChain fra
   return {};
 }
 
-/// Of a packet that has got a fragment before, or a free one.
+/// The entry of a packet that has fragments already, or an unused one.
 Reassembly::Packet& Reassembly::place_of(const Key& key, Instant now) noexcept {
   const auto is_it = [&](const Packet& p) { return !p.data.empty() && p.key == key; };
   if (!is_it(packets_[last_])) {
@@ -116,7 +116,7 @@ Reassembly::Packet& Reassembly::place_of(const Key& key, Instant now) noexcept {
   return p;
 }
 
-/// Of all, or of those of one source. Null: there is none.
+/// Of all packets, or of those of one source. Null: none.
 Reassembly::Packet* Reassembly::oldest(const IpAddr* source) noexcept {
   Packet* found = nullptr;
   for (Packet& p : packets_)
@@ -131,7 +131,7 @@ void Reassembly::refuse() noexcept {
   ++fails_;
 }
 
-/// Puts the data where it belongs among the packet's.
+/// Inserts the data at its place in the packet.
 Reassembly::Put Reassembly::put(Packet& p, const Fragment& what, PacketChain data) noexcept {
   const uint64_t last = p.data.empty() ? 0 : end_of(*p.data.back());
   if (!what.more) {
@@ -142,7 +142,7 @@ Reassembly::Put Reassembly::put(Packet& p, const Fragment& what, PacketChain dat
   if (what.offset >= last) {
     p.data.append(std::move(data));
   } else {
-    // Its end, if no gap lies before it in what begins no later.
+    // `covered`: end of the data without a gap from what begins no later.
     uint64_t covered = 0;
     const PacketBuf* next = p.data.front();
     for (; next != nullptr && next->offset <= what.offset; next = next->next)
@@ -168,17 +168,17 @@ void Reassembly::drop(Packet& p) noexcept {
   p = Packet{};
 }
 
-/// With the headers of the first fragment, which its buffer has before its data.
+/// With the headers of the first fragment, which are in front of its data in the buffer.
 PacketChain Reassembly::take_whole(Packet& p) noexcept {
   constexpr uint32_t kFragmentHeader = sizeof(wire::Ipv6FragmentHeader);
   const bool v6 = !p.key.src.is_v4();
-  // RFC 3168 §5.3; Linux: ip_frag_ecn_table. A mark of one is a mark of all, and who does not know
-  // of marks sends none.
+  // RFC 3168 §5.3; Linux: ip_frag_ecn_table. One marked fragment marks the packet; fragments with
+  // and without ECN support must not be mixed.
   const uint8_t seen = p.ecn_seen;
   const bool is_mixed = (seen & bit_of(Ecn::kNotEct)) != 0 && seen != bit_of(Ecn::kNotEct);
   const bool is_marked = (seen & bit_of(Ecn::kCe)) != 0;
   const uint32_t l4_at = p.headers - (v6 ? kFragmentHeader : 0);
-  const uint32_t length = p.end + (v6 ? 0 : l4_at - p.l3_at);  // as the IP header is to tell it
+  const uint32_t length = p.end + (v6 ? 0 : l4_at - p.l3_at);  // for the IP header
   if (is_mixed || length > UINT16_MAX) {
     drop(p);
     return {};
@@ -204,7 +204,7 @@ PacketChain Reassembly::take_whole(Packet& p) noexcept {
   }
   first->hw_time = p.hw_time;
   whole.push_back(std::move(first));
-  // Who parses wants all headers in one buffer.
+  // The parser needs all headers in one buffer.
   while (whole.bytes() < l4_at + kMaxL4Header && !p.data.empty()) {
     const PacketBuf& next = *p.data.front();
     const uint32_t n = std::min<uint32_t>(next.length, l4_at + kMaxL4Header - whole.bytes());

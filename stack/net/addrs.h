@@ -1,6 +1,6 @@
 // Addresses of the interfaces (RTM_NEWADDR; linux/if_addr.h), in the kernel's own order, which
-// source selection uses. Owner: the snapshot that holds the table. Thread: any, the published table
-// never changes.
+// source selection uses. Owner: the snapshot that contains the table. Thread: any; a published
+// table never changes.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace vireo::net {
 
 enum class AddrFlags : uint16_t {
   kNone = 0,
-  kSecondary = 1,   ///< IPv4: not the first of its subnet. (IPv6 calls this bit kTemporary.)
+  kSecondary = 1,   ///< IPv4: not the first of its subnet. (For IPv6 this bit is kTemporary.)
   kTemporary = 2,   ///< IPv6 privacy address (RFC 8981)
   kDeprecated = 4,  ///< RFC 4862: not for new connections
-  kTentative = 8,   ///< duplicate detection not finished, and not optimistic
+  kTentative = 8,   ///< duplicate address detection not complete, and not optimistic
   kDadFailed = 16,
 };
 
@@ -28,7 +28,7 @@ inline constexpr bool vireo::kIsFlags<vireo::net::AddrFlags> = true;
 
 namespace vireo::net {
 
-/// rtnetlink's rtm_scope and ifa_scope: a larger number reaches less far.
+/// rtnetlink's rtm_scope and ifa_scope: a larger number is a narrower scope.
 enum class Scope : uint8_t { kUniverse = 0, kSite = 200, kLink = 253, kHost = 254, kNowhere = 255 };
 
 struct Addr {
@@ -43,11 +43,11 @@ struct Addr {
   bool operator==(const Addr&) const = default;
 };
 
-/// In the order of the kernel's dump: by interface, then as the kernel keeps them.
+/// In the order of the kernel's dump: by interface, then in the kernel's order.
 struct Addrs {
   std::vector<Addr> all;
 
-  /// The entry for an address of ours; on `ifindex` if that is not 0.
+  /// The entry of an own address; on `ifindex` if that is not 0.
   const Addr* find(const IpAddr& addr, IfIndex ifindex = {}) const;
   bool operator==(const Addrs&) const = default;
 };

@@ -1,5 +1,5 @@
 // The attributes of an rtnetlink message (netlink(7), linux/netlink.h: struct nlattr). Owner: none
-// (pure functions). Thread: any. An attribute that does not fit is the end of those before it.
+// (pure functions). Thread: any. Parsing stops at an attribute that does not fit.
 #pragma once
 
 #include <linux/netlink.h>
@@ -14,7 +14,7 @@ inline const char* attribute_data(const nlattr* a) {
   return reinterpret_cast<const char*>(a) + NLA_HDRLEN;
 }
 
-/// The attributes of types 0..Max in `bytes` bytes, by type; the last of a type counts.
+/// The attributes of types 0..Max in `bytes` bytes, by type; the last one of a type counts.
 template <int Max>
 class Attributes {
  public:
@@ -30,7 +30,7 @@ class Attributes {
       bytes -= step;
     }
   }
-  /// Those nested in `a`, none if that is nullptr.
+  /// The attributes nested in `a`; none if it is nullptr.
   explicit Attributes(const nlattr* a)
       : Attributes(a != nullptr ? attribute_data(a) : nullptr,
                    a != nullptr ? attribute_length(a) : 0) {}
@@ -41,7 +41,7 @@ class Attributes {
   const nlattr* by_type_[Max + 1] = {};
 };
 
-/// The header of a message's own, e.g. rtmsg, or nullptr if it is too short.
+/// The family's header of a message, e.g. rtmsg; nullptr if the message is too short.
 template <class Header>
 const Header* header_of(const nlmsghdr& m) {
   if (m.nlmsg_len < NLMSG_LENGTH(sizeof(Header))) return nullptr;

@@ -1,4 +1,4 @@
-// Asks the kernel for one route (RTM_GETROUTE; rtnetlink(7)).
+// Queries the kernel for one route (RTM_GETROUTE; rtnetlink(7)).
 #include <linux/rtnetlink.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -35,7 +35,7 @@ Request question(const LookupKey& key, const std::optional<IpAddr>& src, uint32_
   return q;
 }
 
-/// The kernel answers within sendto(); the wait covers a kernel that does not.
+/// The kernel replies within sendto(); the wait is for a kernel that does not.
 Result<Route> ask(RtnetlinkSocket& s, const LookupKey& key, const std::optional<IpAddr>& src,
                   uint32_t seq) {
   if (auto sent = s.send(question(key, src, seq).bytes()); !sent)
@@ -92,8 +92,8 @@ Result<NextHop> kernel_lookup(const Snapshot& snapshot, const LookupKey& key) {
   if (!socket) return std::unexpected(socket.error());
   std::optional<IpAddr> src = flow_of(key).src;
   auto route = ask(*socket, key, src, 1);
-  // The second look-up, with the chosen source, as connect(2) does it. Not for a bound IPv6 socket:
-  // with a source given, the question could not say that the interface is a must.
+  // The second look-up, with the chosen source, as in connect(2). Not for a bound IPv6 socket: with
+  // a source, the request cannot make the interface mandatory.
   const bool v4 = key.dst.is_v4();
   if (!src && (v4 ? key.connected : key.oif == IfIndex())) {
     if (route)

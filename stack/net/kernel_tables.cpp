@@ -11,7 +11,7 @@ namespace {
 
 bool same_hop(const Hop& a, const Hop& b) { return a.oif == b.oif && a.gateway == b.gateway; }
 
-/// The ways out of a route, whether it has one or several.
+/// The next hops of a route, one or several.
 std::vector<Hop> hops_of(const Route& r) {
   return r.multipath.empty() ? std::vector<Hop>{r.hop} : r.multipath;
 }
@@ -20,7 +20,7 @@ bool same_hops(const Route& a, const Route& b) {
   return std::ranges::equal(hops_of(a), hops_of(b), same_hop);
 }
 
-/// All ways out of `part` are among those of `whole`.
+/// All next hops of `part` are among those of `whole`.
 bool covers(const Route& whole, const Route& part) {
   const auto w = hops_of(whole);
   return std::ranges::all_of(hops_of(part), [&](const Hop& h) {
@@ -28,7 +28,7 @@ bool covers(const Route& whole, const Route& part) {
   });
 }
 
-/// What tells one route from another of the same prefix, TOS and metric.
+/// Distinguishes routes of the same prefix, TOS and metric.
 bool same_route(const Route& a, const Route& b) {
   return a.type == b.type && a.scope == b.scope && a.prefsrc == b.prefsrc &&
          a.protocol == b.protocol && same_hops(a, b);
@@ -46,7 +46,7 @@ bool KernelTables::RouteKey::same_place(const RouteKey& o) const {
 }
 
 bool KernelTables::RouteKey::operator<(const RouteKey& o) const {
-  if (dst != o.dst) return dst < o.dst;  // bytes in network order compare as the numbers do
+  if (dst != o.dst) return dst < o.dst;  // bytes in network order compare like the numbers
   if (dst_len != o.dst_len) return dst_len < o.dst_len;
   if (tos != o.tos) return tos > o.tos;
   if (metric != o.metric) return metric < o.metric;
@@ -154,7 +154,7 @@ void KernelTables::changed(const nlmsghdr& m) {
       break;
     case RTM_NEWADDR:
     case RTM_DELADDR:
-      // The order of addresses matters to source selection, and a notification does not tell it.
+      // Source selection depends on the order of addresses, which a notification does not contain.
       stale_ |= Part::kAddrs;
       break;
     case RTM_NEWRULE:
@@ -185,7 +185,7 @@ void KernelTables::on_link(const nlmsghdr& m, bool removed) {
   const LinkFlags before = it != links_.end() ? it->second.row.flags : LinkFlags::kNone;
   if (removed) {
     if (it != links_.end()) links_.erase(it), mark(Part::kLinks);
-    // The kernel forgets the neighbours of a link that goes, and tells of most of them only.
+    // The kernel removes the neighbours of a removed link, but does not notify of all of them.
     if (std::erase_if(neighbours_, [&](const auto& e) { return e.first.ifindex == link->index; }) !=
         0)
       mark(Part::kNeighbours);
@@ -195,8 +195,8 @@ void KernelTables::on_link(const nlmsghdr& m, bool removed) {
   }
   constexpr LinkFlags kCarries = LinkFlags::kUp | LinkFlags::kRunning;
   if (it != links_.end() && (before & kCarries) != (link->flags & kCarries)) {
-    stale_ |=
-        Part::kRoutes4 | Part::kRoutes6;  // RTNH_F_DEAD and RTNH_F_LINKDOWN change without a word
+    stale_ |= Part::kRoutes4 | Part::kRoutes6;  // RTNH_F_DEAD and RTNH_F_LINKDOWN change without
+                                                // notification
     unsettled_ = true;
   }
   if (it == links_.end()) {
@@ -232,7 +232,7 @@ void KernelTables::on_conf(const nlmsghdr& m, bool removed) {
     if (rp_filters_.erase(c->ifindex) != 0) mark(Part::kLinks);
     return;
   }
-  if (!c->rp_filter) return;  // a notification tells what has changed
+  if (!c->rp_filter) return;  // a notification contains only what has changed
   auto& have = rp_filters_[c->ifindex];
   have.dump = dump_;
   if (std::exchange(have.row, *c->rp_filter) != *c->rp_filter) mark(Part::kLinks);
@@ -267,8 +267,8 @@ void KernelTables::on_route(const nlmsghdr& m, bool from_dump) {
   };
   mark(part);
   if (!apply(routes_[v6])) stale_ |= part;
-  // What a running dump has not reached yet it will still tell: a misfit there means nothing, save
-  // for IPv6 sets.
+  // A running dump will still contain what it has not reached: a mismatch there means nothing,
+  // except for IPv6 multipath routes.
   if (dumping_ == part && !apply(fresh_routes_) && v6 && m.nlmsg_type == RTM_NEWROUTE)
     stale_ |= part;
 }
@@ -281,7 +281,7 @@ void KernelTables::append(Table& t, const Route& r) {
     --it;
     if (!it->first.same_place(last)) break;
     order = std::max(order, it->first.order + 1);
-    if (same_route(it->second, r)) {  // a notification was faster than the dump
+    if (same_route(it->second, r)) {  // a notification came before the dump
       it->second = r;
       return;
     }
@@ -298,7 +298,7 @@ bool KernelTables::insert_v4(Table& t, const Route& r, unsigned flags) {
     t.routes.emplace_hint(first, key, r);
     return true;
   }
-  if ((flags & NLM_F_REPLACE) != 0) {  // fib_table_insert(): the first of the place is replaced
+  if ((flags & NLM_F_REPLACE) != 0) {  // fib_table_insert(): replaces the first one of the place
     first->second = r;
     return true;
   }
@@ -331,8 +331,8 @@ bool KernelTables::insert_v6(Table& t, const Route& r, unsigned flags) {
     t.routes.emplace_hint(first, key, r);
     return true;
   }
-  // The message holds the whole set of equal routes through gateways. It grows the one that is
-  // there, or stands beside.
+  // The message contains the whole set of equal routes through gateways. It extends the existing
+  // one, or is a separate route.
   const bool through_gateway = hops_of(r).front().gateway.has_value();
   if (count == 1 && through_gateway && first->second.type == r.type && covers(r, first->second)) {
     first->second = r;

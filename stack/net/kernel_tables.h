@@ -1,9 +1,9 @@
-// The kernel's tables as the netlink messages so far describe them: what the next snapshot is made
-// from. One socket carries dumps and notifications, and the kernel queues both in the order in
-// which it made them; so a dump fills a fresh table, to which the notifications that arrive
-// meanwhile are applied too, and then replaces the old one. Some changes come without a
-// notification (IPv4 routes that die with their interface or address): then the table is asked for
-// again. Owner: the mirror's session. Thread: the helper.
+// The kernel's tables as described by the netlink messages received so far: the source of the next
+// snapshot. One socket receives dumps and notifications, and the kernel queues both in the order of
+// its changes; so a dump fills a new table, to which notifications that arrive meanwhile are
+// applied too, and which then replaces the old one. Some changes have no notification (IPv4 routes
+// removed with their interface or address): then the table is dumped again. Owner: the mirror's
+// session. Thread: the helper.
 #pragma once
 
 #include <linux/netlink.h>
@@ -20,7 +20,7 @@
 
 namespace vireo::net {
 
-/// What can be dumped by one request; also the bits of a set of them.
+/// What one request can dump; also the bits of a set of parts.
 enum class Part : uint8_t {
   kNone = 0,
   kLinks = 1,
@@ -44,7 +44,7 @@ inline constexpr Part kAllParts = static_cast<Part>(255);
 
 class KernelTables {
  public:
-  /// The dump of one part begins; its messages come by dumped(), until end_dump().
+  /// Begins the dump of one part; its messages come by dumped(), until end_dump().
   void begin_dump(Part part);
   void dumped(const nlmsghdr& m);
   void end_dump();
@@ -53,16 +53,16 @@ class KernelTables {
 
   /// Parts that must be dumped again; reading clears the set.
   Part take_stale() { return std::exchange(stale_, Part::kNone); }
-  /// A link or address went away: routes that died with it may do so a moment after the message.
-  /// Reading clears.
+  /// A link or address was removed: its routes may be removed a moment after the message. Reading
+  /// clears it.
   bool take_unsettled() { return std::exchange(unsettled_, false); }
-  /// Something differs from the last build().
+  /// Something has changed since the last build().
   bool is_dirty() const { return dirty_ != Part::kNone; }
-  /// A snapshot of the present state; tables that have not changed are those of the last one.
+  /// A snapshot of the present state; it shares unchanged tables with the last one.
   std::unique_ptr<Snapshot> build();
 
  private:
-  /// Routes of one table in the kernel's order: by prefix, TOS, metric, then as inserted.
+  /// Routes of one table in the kernel's order: by prefix, TOS, metric, then order of insertion.
   struct RouteKey {
     IpAddr dst;
     uint8_t dst_len = 0;
@@ -87,14 +87,14 @@ class KernelTables {
   template <class T>
   struct Stamped {
     T row;
-    uint32_t dump = 0;  ///< the dump that saw it last, or during which it was told
+    uint32_t dump = 0;  ///< the last dump that contained it, or during which it was notified
   };
 
   void on_link(const nlmsghdr& m, bool removed);
   void on_neighbour(const nlmsghdr& m, bool removed);
   void on_conf(const nlmsghdr& m, bool removed);
   void on_route(const nlmsghdr& m, bool from_dump);
-  /// @return false: the message does not fit what the table holds.
+  /// @return false: the message does not fit the table's contents.
   static bool insert_v4(Table& t, const Route& r, unsigned flags);
   static bool insert_v6(Table& t, const Route& r, unsigned flags);
   static bool remove(Table& t, const Route& r);
@@ -104,7 +104,7 @@ class KernelTables {
 
   std::map<IfIndex, Stamped<Link>> links_;
   std::map<NeighbourKey, Stamped<Neighbour>> neighbours_;
-  std::map<int32_t, Stamped<uint8_t>> rp_filters_;  ///< as Conf has them
+  std::map<int32_t, Stamped<uint8_t>> rp_filters_;  ///< by Conf::ifindex
   std::vector<Addr> addrs_;
   std::vector<Rule> rules_[2];  // by family: 0 IPv4, 1 IPv6
   Family routes_[2];

@@ -1,5 +1,6 @@
-// Carries neighbour requests from engines to the helper: a bounded ring, many writers, one reader.
-// Each cell has a turn: even laps free, odd laps full; a writer claims a cell by moving `tail_`.
+// Neighbour requests from engines to the helper: a bounded ring, several writers, one reader. Each
+// cell has a turn number: even laps free, odd laps full; a writer claims a cell by advancing
+// `tail_`.
 // Owner: the mirror. Thread: push() any, pop() the helper. Neither waits.
 #pragma once
 

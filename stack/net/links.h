@@ -1,5 +1,5 @@
-// Network interfaces as the kernel has them (RTM_NEWLINK; rtnetlink(7), linux/if_link.h).
-// Owner: the snapshot that holds the table. Thread: any, the published table never changes.
+// The kernel's network interfaces (RTM_NEWLINK; rtnetlink(7), linux/if_link.h).
+// Owner: the snapshot that contains the table. Thread: any; a published table never changes.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ using Mac = std::array<uint8_t, 6>;
 
 enum class LinkFlags : uint16_t {
   kNone = 0,
-  kUp = 1,       ///< IFF_UP: the administrator wants it up
+  kUp = 1,       ///< IFF_UP: administratively up
   kRunning = 2,  ///< IFF_RUNNING and carrier: frames can leave
   kLoopback = 4,
   kBroadcast = 8,
@@ -58,15 +58,15 @@ struct Link {
   uint32_t mtu6 = 0;  ///< the same for IPv6 if lower (router advertisement), else 0
   LinkFlags flags = LinkFlags::kNone;
   LinkKind kind = LinkKind::kPhysical;
-  std::string kind_name{};   ///< IFLA_INFO_KIND, for people
+  std::string kind_name{};   ///< IFLA_INFO_KIND, for messages
   VlanId vlan{};             ///< of a VLAN interface, else 0
   bool vlan_8021ad = false;  ///< its tag is 0x88a8, not 0x8100
-  /// Of a VLAN interface, its egress-qos-map: priorities of the tag by those of sockets
-  /// (SO_PRIORITY), of which those above are not mapped.
+  /// egress-qos-map of a VLAN interface: tag priority by socket priority (SO_PRIORITY); larger ones
+  /// are not mapped.
   std::array<uint8_t, 16> egress_qos{};
-  IfIndex lower{};        ///< VLAN, macvlan, ipvlan: the interface beneath, in this namespace
-  IfIndex master{};       ///< bond, bridge or VRF that it is part of
-  uint8_t rp_filter = 0;  ///< sysctl net.ipv4.conf.*.rp_filter that holds for it (RFC 3704)
+  IfIndex lower{};        ///< VLAN, macvlan, ipvlan: the lower interface, if in this namespace
+  IfIndex master{};       ///< bond, bridge or VRF that it belongs to
+  uint8_t rp_filter = 0;  ///< effective sysctl net.ipv4.conf.*.rp_filter (RFC 3704)
 
   bool is_up() const { return has(flags, LinkFlags::kUp); }
   bool is_loopback() const { return has(flags, LinkFlags::kLoopback); }
@@ -79,7 +79,7 @@ struct Links {
 
   const Link* find(IfIndex index) const;
   const Link* find(std::string_view name) const;
-  bool has_vlans(IfIndex lower) const;  ///< on that interface
+  bool has_vlans(IfIndex lower) const;  ///< VLAN interfaces on `lower`
   bool operator==(const Links&) const = default;
 };
 

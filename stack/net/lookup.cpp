@@ -12,7 +12,7 @@ bool port_matches(const PortRange& range, uint16_t port) {
   return range.to == 0 || (port >= range.from && port <= range.to);
 }
 
-/// The interface is in a VRF (or is one): the kernel rewrites the flow before it looks at rules.
+/// The interface is in a VRF (or is one): the kernel rewrites the flow before it evaluates rules.
 bool is_in_vrf(const Snapshot& s, IfIndex oif) {
   const Link* l = s.links->find(oif);
   if (l == nullptr) return false;
@@ -39,7 +39,7 @@ bool rule_matches(const Snapshot& s, const Rule& r, const Flow& f) {
   return hit != r.invert;
 }
 
-/// The answer of a rule that matches; EAGAIN: none.
+/// The result of a matching rule; EAGAIN: none.
 Result<Found> apply_rule(const Snapshot& s, const Rule& r, const Flow& f, TableLookup lookup_in) {
   switch (r.action) {
     case RuleAction::kBlackhole:
@@ -93,7 +93,7 @@ Result<Found> walk_rules(const Snapshot& s, const Flow& flow, TableLookup lookup
     if (r.foreign) return fail(EOPNOTSUPP, "rule with a condition unknown to us");
     if (!rule_matches(s, r, flow)) continue;
     if (r.action == RuleAction::kGoto) {
-      // The target lies further on in this family, or nowhere: then the rule does nothing.
+      // The target is a later rule of this family, or missing: then the rule has no effect.
       auto target =
           std::find_if(rules.begin() + static_cast<ptrdiff_t>(i) + 1, rules.end(),
                        [&](const Rule& t) { return t.v6 == v6 && t.priority == r.goto_priority; });
@@ -178,7 +178,7 @@ Result<NextHop> complete(const Snapshot& s, const LookupKey& key, const Decision
   if (has(link->flags, LinkFlags::kEthernet)) {
     n.carrier = link->index;
     if (link->kind == LinkKind::kVlan) {
-      // One 802.1Q tag over a plain interface is ours to write; stacked and 802.1ad tags are not.
+      // We write one 802.1Q tag on a plain interface; stacked and 802.1ad tags are not supported.
       const Link* lower = s.links->find(link->lower);
       const bool plain = lower != nullptr && lower->kind != LinkKind::kVlan && !link->vlan_8021ad;
       n.carrier = plain ? lower->index : IfIndex();

@@ -1,5 +1,5 @@
-// IPv4 output routing as ip_route_output_key_hash(), fib_table_lookup() and inet_select_addr()
-// behave (Linux 6.x).
+// IPv4 output routing like ip_route_output_key_hash(), fib_table_lookup() and inet_select_addr()
+// (Linux 6.x).
 #include <algorithm>
 
 #include "stack/net/policy.h"
@@ -12,7 +12,7 @@ bool is_local_multicast(const IpAddr& a) { return a.in_prefix(IpAddr::v4(be32(0x
 
 IpAddr select_addr(const Snapshot& s, IfIndex oif, const std::optional<IpAddr>& peer, Scope scope);
 
-/// Of several ways out, those whose own source address is the flow's go first
+/// Of several next hops, prefers those whose own source address is the flow's
 /// (fib_select_multipath()).
 const Hop* prefer_by_source(const Snapshot& s, const Route& r, const Flow& f, const Hop* chosen) {
   if (r.multipath.empty() || !f.src || f.oif != IfIndex()) return chosen;
@@ -25,7 +25,7 @@ const Hop* prefer_by_source(const Snapshot& s, const Route& r, const Flow& f, co
   return &*std::ranges::find(r.multipath, *best);
 }
 
-/// First suitable route of the longest prefix that has one.
+/// The first suitable route of the longest prefix that has one.
 TableAnswer lookup_in(const Snapshot& s, const RouteTable& table, const Flow& f) {
   for (auto m = table.longest(f.key.dst); m; m = table.shorter(*m)) {
     for (const Route& r : *m) {
@@ -39,8 +39,8 @@ TableAnswer lookup_in(const Snapshot& s, const RouteTable& table, const Flow& f)
   return fail(EAGAIN, "no route in table");
 }
 
-/// The interface's first primary address of that scope, in the subnet of `peer` if one is; else any
-/// interface's.
+/// The interface's first primary address of at most that scope, preferably in the subnet of `peer`;
+/// else that of any interface.
 IpAddr select_addr(const Snapshot& s, IfIndex oif, const std::optional<IpAddr>& peer, Scope scope) {
   const Addr* best = nullptr;
   for (const Addr& a : s.addrs->all) {
@@ -63,7 +63,7 @@ DestKind kind_of(const IpAddr& dst) {
   return dst.is_multicast() ? DestKind::kMulticast : DestKind::kUnicast;
 }
 
-/// No routing table is asked: the destination is on the link of `oif`.
+/// Without a routing table: the destination is on the link of `oif`.
 Decision on_link(const Flow& f, IfIndex oif, const IpAddr& src) {
   return {.kind = kind_of(f.key.dst), .oif = oif, .src = src, .via = f.key.dst};
 }
@@ -88,8 +88,8 @@ Decision by_route(const Snapshot& s, const Flow& f, const Found& found) {
     d.src = *r.prefsrc;
   else
     d.src = select_addr(s, d.oif, found.hop->gateway, r.scope);
-  // A broadcast, and a multicast that only the default route covers, use the route's interface and
-  // nothing else of it.
+  // A broadcast, or a multicast that only the default route matches, uses only the route's
+  // interface.
   const bool interface_only =
       d.kind == DestKind::kBroadcast || (d.kind == DestKind::kMulticast && r.dst_len < 4);
   if (!interface_only) {
@@ -138,7 +138,7 @@ Result<Decision> decide_once(const Snapshot& s, const Flow& given) {
   return by_route(s, f, *found);
 }
 
-/// __mkroute_output(): 127/8 never goes on a wire.
+/// __mkroute_output(): 127/8 never leaves the host.
 Result<Decision> decide_checked(const Snapshot& s, const Flow& f) {
   auto d = decide_once(s, f);
   if (!d || !d->src.is_loopback()) return d;
@@ -152,7 +152,7 @@ Result<Decision> decide_checked(const Snapshot& s, const Flow& f) {
 Result<Decision> decide_v4(const Snapshot& s, const Flow& flow) {
   auto d = decide_checked(s, flow);
   if (!d || !flow.key.connected || flow.src || d->src.is_unspecified()) return d;
-  Flow again = flow;  // ip_route_connect(): rules on the source now see the chosen one
+  Flow again = flow;  // ip_route_connect(): rules on the source match the chosen one
   again.src = d->src;
   return decide_checked(s, again);
 }

@@ -1,5 +1,5 @@
-// IPv6 output routing as ip6_route_output(), rt6_select() and ipv6_dev_get_saddr() behave
-// (Linux 6.x), RFC 6724 §5.
+// IPv6 output routing like ip6_route_output(), rt6_select() and ipv6_dev_get_saddr() (Linux 6.x),
+// RFC 6724 §5.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -22,7 +22,7 @@ int score(const Route& r, const Hop& h, IfIndex oif) {
   return (oif == IfIndex() || h.oif == oif ? 1 : 0) + 2 * kByPreference[r.preference & 3];
 }
 
-/// The best of the routes with the lowest metric that has a suitable one; nullopt: none is.
+/// The best suitable route of the lowest metric that has any; nullopt: none.
 Result<std::optional<Found>> select(const Snapshot& s, RouteTable::Match m, const Flow& f,
                                     bool reachable_only) {
   const Route* best = nullptr;
@@ -30,13 +30,13 @@ Result<std::optional<Found>> select(const Snapshot& s, RouteTable::Match m, cons
   int best_score = -1;
   for (const Route& r : m) {
     if (best != nullptr && r.metric != best->metric) break;
-    // A route that refuses has the loopback interface, and so does not apply to a bound socket.
+    // A rejecting route has the loopback interface, and so does not apply to a bound socket.
     const int refused = refusal(r.type);
     const bool applies = f.oif == IfIndex() || r.hop.oif == f.oif;
     const Hop* h = refused == 0 ? choose_hop(r, f.oif, f.hash, true) : applies ? &r.hop : nullptr;
     if (h == nullptr) continue;
     if (refused == 0 && reachable_only && gateway_failed(s, *h)) {
-      // Another way of the same route may still do.
+      // Another next hop of the same route may be usable.
       h = nullptr;
       for (const Hop& o : r.multipath)
         if (!o.dead && (f.oif == IfIndex() || o.oif == f.oif) && !gateway_failed(s, o)) h = &o;
@@ -104,7 +104,7 @@ int common_bits(const IpAddr& a, const IpAddr& b) {
 
 bool is_orchid(const IpAddr& a) { return a.in_prefix(IpAddr::v6({0x20, 0x01, 0, 0x10}), 28); }
 
-/// One number per rule of §5, in their order; larger is better, and the first difference decides.
+/// One number per rule of §5, in their order; larger is better, the first difference decides.
 using Merits = std::array<int, 7>;
 
 Merits merits(const Addr& a, const IpAddr& dst, IfIndex oif) {
@@ -182,8 +182,8 @@ Result<Decision> decide_v6(const Snapshot& s, const Flow& flow) {
   auto d = decide_once(s, flow);
   const int error = d ? 0 : d.error().code;
   if (flow.src || error == EOPNOTSUPP || error == EADDRNOTAVAIL) return d;
-  // ip6_dst_lookup_tail(): a source is chosen even if the first answer was a refusal; the second
-  // answer counts.
+  // ip6_dst_lookup_tail(): a source is chosen even if the first result was a refusal; the second
+  // result counts.
   Flow again = flow;
   again.src = d ? d->src : choose_source_v6(s, flow.key.dst, IfIndex());
   if (!again.src) return fail(EADDRNOTAVAIL, "no source address for the destination");

@@ -121,7 +121,7 @@ LinkFlags link_flags(const ifinfomsg& h) {
   return f;
 }
 
-/// The IPv6 MTU that a router has advertised: IFLA_AF_SPEC / AF_INET6 / IFLA_INET6_CONF
+/// The IPv6 MTU from router advertisements: IFLA_AF_SPEC / AF_INET6 / IFLA_INET6_CONF
 /// [DEVCONF_MTU6].
 uint32_t ipv6_mtu(const nlattr* af_spec) {
   constexpr int kDevconfMtu6 = 2;
@@ -243,7 +243,7 @@ std::optional<Link> parse_link(const nlmsghdr& m) {
   l.kind = link_kind(l.kind_name);
   const bool stacked =
       l.kind == LinkKind::kVlan || l.kind == LinkKind::kMacvlan || l.kind == LinkKind::kIpvlan;
-  // A veth's IFLA_LINK is its peer; one in another namespace has an index that means nothing here.
+  // A veth's IFLA_LINK is its peer; an index in another namespace is meaningless here.
   if (stacked && a[IFLA_LINK_NETNSID] == nullptr) l.lower = IfIndex(u32(a[IFLA_LINK]));
   if (l.kind == LinkKind::kVlan) {
     const Attributes<IFLA_VLAN_MAX> vlan(info[IFLA_INFO_DATA]);

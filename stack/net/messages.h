@@ -1,6 +1,6 @@
 // Converts rtnetlink messages to table rows (rtnetlink(7); linux/rtnetlink.h, if_link.h,
-// fib_rules.h, neighbour.h). Owner: none (pure functions). Thread: any. Input is trusted to be the
-// kernel's, yet every length is checked.
+// fib_rules.h, neighbour.h). Owner: none (pure functions). Thread: any. The kernel's messages are
+// trusted, but every length is checked.
 #pragma once
 
 #include <linux/netlink.h>
@@ -11,8 +11,8 @@
 
 namespace vireo::net {
 
-/// A link as told by RTM_NEWLINK or RTM_DELLINK of family AF_UNSPEC. Nullopt: malformed, or another
-/// family's (bridge).
+/// A link from RTM_NEWLINK or RTM_DELLINK of family AF_UNSPEC. Nullopt: malformed, or of another
+/// family (bridge).
 std::optional<Link> parse_link(const nlmsghdr& m);
 /// RTM_NEWADDR, RTM_DELADDR. Nullopt: malformed, or neither IPv4 nor IPv6.
 std::optional<Addr> parse_addr(const nlmsghdr& m);
@@ -21,7 +21,7 @@ std::optional<Neighbour> parse_neighbour(const nlmsghdr& m);
 
 /// RTM_NEWNETCONF, RTM_DELNETCONF of IPv4: an interface's settings, or those for all.
 struct Conf {
-  int32_t ifindex = 0;  ///< NETCONFA_IFINDEX_ALL: the least that all have
+  int32_t ifindex = 0;  ///< NETCONFA_IFINDEX_ALL: minimum for all interfaces
   std::optional<uint8_t> rp_filter;
 };
 std::optional<Conf> parse_conf(const nlmsghdr& m);

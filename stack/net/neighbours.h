@@ -1,5 +1,5 @@
-// Neighbours: who has which Ethernet address on which link (RTM_NEWNEIGH; arp(7),
-// linux/neighbour.h). Owner: the snapshot that holds the table. Thread: any, the published table
+// Neighbours: the Ethernet address of an IP address on a link (RTM_NEWNEIGH; arp(7),
+// linux/neighbour.h). Owner: the snapshot that contains the table. Thread: any; a published table
 // never changes.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace vireo::net {
 
-/// NUD_*: the values are the kernel's. kNone also stands for "the kernel has no entry".
+/// NUD_*, with the kernel's values. kNone also means that the kernel has no entry.
 enum class NeighbourState : uint8_t {
   kNone = 0,
   kIncomplete = 0x01,
@@ -27,7 +27,7 @@ enum class NeighbourState : uint8_t {
 
 /// Its Ethernet address may be used (NUD_VALID).
 constexpr bool is_usable(NeighbourState s) { return (static_cast<uint8_t>(s) & 0xde) != 0; }
-/// The kernel should be asked to confirm it (request_neighbour) when it is used.
+/// Its use should request confirmation by the kernel (request_neighbour).
 constexpr bool wants_kick(NeighbourState s) { return s == NeighbourState::kStale || !is_usable(s); }
 
 struct Neighbour {

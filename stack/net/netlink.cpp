@@ -26,11 +26,10 @@ namespace {
 
 constexpr Duration kWorkBudget = Duration::ms(5);  // of one process()
 constexpr Duration kMaxPublishInterval = Duration::ms(20);
-constexpr Duration kSettleDelay = Duration::ms(10);  // a dead interface's routes are gone by then
-constexpr Duration kRetryDelay = Duration::ms(1);    // of a dump that the kernel could not begin
-constexpr Duration kDumpTimeout =
-    Duration::s(2);                          // for the end of a dump whose messages are all read
-constexpr size_t kReceiveBytes = 64 * 1024;  // dumps come in pieces of at most 32 KiB
+constexpr Duration kSettleDelay = Duration::ms(10);  // for routes of a removed interface to go
+constexpr Duration kRetryDelay = Duration::ms(1);    // before a failed dump is repeated
+constexpr Duration kDumpTimeout = Duration::s(2);    // a dump without a message fails
+constexpr size_t kReceiveBytes = 64 * 1024;          // dumps come in pieces of at most 32 KiB
 
 Instant now() {
   timespec t;
@@ -44,7 +43,7 @@ constexpr uint32_t kGroups[] = {
     RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_IPV4_NETCONF,
 };
 
-/// In the order in which a full dump makes most sense: routes after what they refer to.
+/// Order of a full dump: routes after what they refer to.
 constexpr Part kDumpOrder[] = {Part::kLinks,  Part::kConf,    Part::kAddrs,   Part::kRules4,
                                Part::kRules6, Part::kRoutes4, Part::kRoutes6, Part::kNeighbours};
 
@@ -102,10 +101,10 @@ class Mirror::Session {
   void clear_wakeups();
   void send_kicks();
   void read_kick_errors();
-  /// @return false: nothing more to read now.
+  /// @return false: nothing to read now.
   bool receive_one();
   void take_reply(const nlmsghdr& m);
-  /// @return true: one was begun.
+  /// @return true: began one.
   bool begin_next_dump(Instant t);
   void ask_for(Part parts) { wanted_ |= parts; }
   bool publish_if_due(Instant t);
@@ -120,13 +119,13 @@ class Mirror::Session {
   KernelTables tables_;
   Part wanted_ = kAllParts;
   Part running_ = Part::kNone;  // the dump in progress
-  bool interrupted_ = false;    // and it must be repeated
+  bool interrupted_ = false;    // it must be repeated
   uint32_t seq_ = 0;
-  Part dumped_ = Part::kNone;  // parts known; nothing is published before all are
-  Instant give_up_at_{};       // on the dump in progress
+  Part dumped_ = Part::kNone;  // parts dumped once; the first snapshot needs all
+  Instant give_up_at_{};       // time limit of the dump in progress
   Instant settle_at_ = Instant::never();
   Instant retry_at_ = Instant::never();
-  Instant publish_at_{};  // not before
+  Instant publish_at_{};  // not earlier
   Instant last_published_{};
   Instant armed_for_ = Instant::never();
 
@@ -239,7 +238,7 @@ void Mirror::Session::take_reply(const nlmsghdr& m) {
     retry_at_ = now() + kRetryDelay;
     return;
   }
-  // Any other error: this kernel has no such table (no IPv6, say), and it stays empty.
+  // Any other error: this kernel has no such table (for example no IPv6), and it stays empty.
   tables_.end_dump();
   add(stats.dumps);
   dumped_ |= part;
@@ -276,7 +275,7 @@ bool Mirror::Session::begin_next_dump(Instant t) {
 
 bool Mirror::Session::publish_if_due(Instant t) {
   if (dumped_ != kAllParts || !tables_.is_dirty() || t < publish_at_) return false;
-  // Amid a resync, wait for its end, though not for long.
+  // During a resync, wait for its end, but not for long.
   const bool resyncing = running_ != Part::kNone || wanted_ != Part::kNone;
   if (resyncing && t < last_published_ + kMaxPublishInterval) return false;
   store.publish(tables_.build());
@@ -303,7 +302,7 @@ void Mirror::Session::arm_timer(Instant t) {
   armed_for_ = at;
   itimerspec spec{};
   if (!at.is_never()) {
-    const int64_t ns = std::max<int64_t>(at.ns(), 1);  // a time that has passed fires at once
+    const int64_t ns = std::max<int64_t>(at.ns(), 1);  // a past time fires at once
     spec.it_value = {.tv_sec = ns / 1'000'000'000,
                      .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
   }
@@ -315,8 +314,8 @@ bool Mirror::Session::request(IfIndex ifindex, const IpAddr& addr) noexcept {
     add(stats.kicks_dropped);
     return false;
   }
-  // Pairs with the exchange in send_kicks(): either it finds the kick, or we see `false` and wake
-  // it.
+  // Pairs with the exchange in send_kicks(): either that finds the kick, or we read `false` and
+  // wake the helper.
   if (!helper_woken_.exchange(true, std::memory_order_acq_rel)) {
     const uint64_t one = 1;
     ::syscall(SYS_write, wakeup_.get(), &one, sizeof one);
@@ -329,7 +328,7 @@ void Mirror::Session::send_kicks() {
   std::vector<Kick> sent;
   while (auto kick = kicks_.pop()) {
     if (std::ranges::find(sent, *kick) != sent.end())
-      continue;  // many connections to one neighbour ask at once
+      continue;  // several connections to one neighbour request it at once
     sent.push_back(*kick);
     ndmsg h{};
     h.ndm_family = static_cast<uint8_t>(kick->addr.family());
@@ -346,7 +345,7 @@ void Mirror::Session::read_kick_errors() {
   for (;;) {
     auto got = kicker_.receive(reply);
     if (!got && got.error().code != ENOBUFS) return;
-    add(stats.kicks_refused);  // only refusals are answered
+    add(stats.kicks_refused);  // the kernel replies to refused requests only
   }
 }
 

@@ -1,9 +1,9 @@
 // The mirror of the kernel's network state: dumps links, addresses, rules, routes and neighbours,
-// then follows their changes, and publishes snapshots. Bound to the network namespace of the thread
+// then follows their changes and publishes snapshots. Bound to the network namespace of the thread
 // that opened it. Owner: the process's network context. Thread: open() anywhere, process() the
-// helper alone; store() and request_neighbour() any. In the child of a fork the object is of no use
-// but to be destroyed. Source: rtnetlink(7), netlink(7). All descriptors are CLOEXEC, and used by
-// direct system calls.
+// helper only; store() and request_neighbour() any. In the child of a fork the object can only be
+// destroyed. Source: rtnetlink(7), netlink(7). All descriptors are CLOEXEC, and used by direct
+// system calls.
 #pragma once
 
 #include <atomic>
@@ -21,14 +21,13 @@ namespace vireo::net {
 struct MirrorOptions {
   uint32_t receive_buffer_bytes =
       4U << 20;  ///< of the netlink socket; forced if we have CAP_NET_ADMIN
-  uint32_t min_publish_interval_us =
-      2000;                         ///< changes closer together than this become one snapshot
-  uint32_t open_timeout_ms = 5000;  ///< for the first dump
+  uint32_t min_publish_interval_us = 2000;  ///< closer changes share one snapshot
+  uint32_t open_timeout_ms = 5000;          ///< for the first dump
 };
 
-/// Counters, relaxed: read them from any thread.
+/// Counters, relaxed: readable by any thread.
 struct MirrorStats {
-  std::atomic<uint64_t> messages{0};       ///< netlink messages taken in
+  std::atomic<uint64_t> messages{0};       ///< netlink messages received
   std::atomic<uint64_t> published{0};      ///< snapshots
   std::atomic<uint64_t> overruns{0};       ///< ENOBUFS: the kernel dropped notifications
   std::atomic<uint64_t> dumps{0};          ///< completed, of one table each
@@ -39,24 +38,24 @@ struct MirrorStats {
 
 class Mirror {
  public:
-  /// Opens the session and waits for the first full snapshot. Errors: of socket(2), bind(2);
+  /// Opens the session and waits for the first complete snapshot. Errors: of socket(2), bind(2);
   /// ETIMEDOUT.
   static Result<std::unique_ptr<Mirror>> open(const MirrorOptions& options = {});
   ~Mirror();
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
-  /// Readable (POLLIN) when process() has something to do. Constant.
+  /// Readable (POLLIN) when process() has work. Constant.
   int fd() const;
-  /// Takes in what has arrived, sends queued neighbour requests, publishes if something changed and
-  /// the time has come. Does bounded work and does not wait (the kernel may take its RTNL lock on a
-  /// request). @return true: published.
+  /// Reads messages, sends queued neighbour requests, and publishes a snapshot if something changed
+  /// and min_publish_interval_us has passed. Bounded work, no waiting (though the kernel may take
+  /// its RTNL lock for a request). @return true: published.
   bool process();
 
   SnapshotStore& store();
   /// Asks the kernel to resolve or confirm a neighbour (RTM_NEWNEIGH with NTF_USE, needs
-  /// CAP_NET_ADMIN); the answer arrives as a new snapshot. Lock-free: queued to the helper, woken
-  /// if it sleeps. @return false: queue full, try later.
+  /// CAP_NET_ADMIN); the result arrives as a new snapshot. Lock-free: queued for the helper, which
+  /// is woken if it sleeps. @return false: queue full, try later.
   bool request_neighbour(IfIndex ifindex, const IpAddr& addr) noexcept;
   const MirrorStats& stats() const;
 

@@ -19,7 +19,7 @@ Bits128 bits_of(const IpAddr& a) {
   return {std::byteswap(w[0]), std::byteswap(w[1])};
 }
 
-/// Length in the 128-bit space where IPv4 is mapped.
+/// Prefix length in the 128-bit space that IPv4 is mapped into.
 unsigned mapped_len(const Route& r) {
   return r.dst.is_v4() && r.dst_len <= 32 ? r.dst_len + 96U
                                           : r.dst_len;  // ::ffff:0:0/96 itself is IPv6
@@ -41,7 +41,7 @@ bool RouteTable::precedes(const Route& a, const Route& b) {
 
 RouteTable::RouteTable(std::vector<Route> routes, bool has_source_routes)
     : routes_(std::move(routes)), has_source_routes_(has_source_routes) {
-  uint32_t enclosing = kNone;  // the innermost prefix still open: a stack, linked by parent
+  uint32_t enclosing = kNone;  // the innermost prefix still open: a stack linked by parent
   for (uint32_t i = 0; i < routes_.size(); ++i) {
     const Route& r = routes_[i];
     has_multipath_ |= !r.multipath.empty();

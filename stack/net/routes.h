@@ -1,8 +1,8 @@
-// Routes of one table and family, and the longest-prefix match over them (RTM_NEWROUTE;
-// rtnetlink(7)). The prefixes lie sorted by address; each knows the one that encloses it. A look-up
-// is one binary search for the last prefix that begins at or before the address, then a climb
-// through the enclosing ones. Owner: the snapshot that holds the table. Thread: any, the published
-// table never changes.
+// Routes of one table and family, with longest-prefix match (RTM_NEWROUTE; rtnetlink(7)). The
+// prefixes are sorted by address; each has the index of the one that encloses it. A look-up is one
+// binary search for the last prefix that begins at or before the address, then a walk through the
+// enclosing ones.
+// Owner: the snapshot that contains the table. Thread: any; a published table never changes.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,10 @@ enum class RouteType : uint8_t {
   kThrow,
 };
 
-/// One way out. A route has one, or several chosen among by flow hash (ECMP).
+/// One next hop. A route has one, or several of which the flow hash selects one (ECMP).
 struct Hop {
   IfIndex oif{};
-  std::optional<IpAddr>
-      gateway;  ///< none: the destination is on link. May be IPv6 for an IPv4 route (RTA_VIA).
+  std::optional<IpAddr> gateway;  ///< none: on link. May be IPv6 for an IPv4 route (RTA_VIA).
   uint16_t weight = 1;
   bool dead = false;      ///< RTNH_F_DEAD: the interface is down
   bool linkdown = false;  ///< RTNH_F_LINKDOWN: no carrier
@@ -49,13 +48,13 @@ struct Route {
   Scope scope = Scope::kUniverse;
   RouteType type = RouteType::kUnicast;
   uint8_t preference = 0;  ///< RFC 4191 as ICMPV6_ROUTER_PREF_*: 0 medium, 1 high, 3 low
-  bool encap = false;      ///< lightweight tunnel: not ours to carry
-  uint32_t metric = 0;     ///< lower wins
-  uint32_t mtu = 0;        ///< RTAX_MTU, 0 = the interface's
-  uint32_t advmss = 0;     ///< RTAX_ADVMSS, 0 = from the MTU
+  bool encap = false;      ///< lightweight tunnel: not carried
+  uint32_t metric = 0;     ///< lowest is preferred
+  uint32_t mtu = 0;        ///< RTAX_MTU; 0: the interface's
+  uint32_t advmss = 0;     ///< RTAX_ADVMSS; 0: derived from the MTU
   std::optional<IpAddr> prefsrc{};
   Hop hop{};
-  std::vector<Hop> multipath{};  ///< if not empty, these are the ways out, and `hop` is unused
+  std::vector<Hop> multipath{};  ///< if not empty, the next hops; `hop` is then unused
 
   bool operator==(const Route&) const = default;
 };
@@ -65,10 +64,10 @@ class RouteTable {
  public:
   /// `routes` of one table and family, sorted by precedes(). Cost: linear.
   RouteTable(std::vector<Route> routes, bool has_source_routes);
-  /// The order that the constructor wants: address, length, TOS (specific first), metric.
+  /// The order that the constructor requires: address, length, TOS (specific first), metric.
   static bool precedes(const Route& a, const Route& b);
 
-  /// A set of routes with the same prefix, best first; the first suitable one wins.
+  /// Routes with the same prefix, best first; the first suitable one is used.
   struct Match {
     const Route* first;
     const Route* last;
@@ -78,14 +77,13 @@ class RouteTable {
   };
   /// The longest prefix that contains `dst`, which must be of this table's family.
   std::optional<Match> longest(const IpAddr& dst) const;
-  /// The next shorter prefix that contains what `m` contains.
+  /// The next shorter prefix that contains that of `m`.
   std::optional<Match> shorter(const Match& m) const;
 
   const std::vector<Route>& routes() const { return routes_; }
-  /// IPv6 routes that depend on the source (RTA_SRC) exist in this table: only the kernel can
-  /// answer.
+  /// The table has IPv6 routes that depend on the source (RTA_SRC): only the kernel can answer.
   bool has_source_routes() const { return has_source_routes_; }
-  /// A route of it has several ways out, among which the flow's hash chooses.
+  /// A route has several next hops, selected by the flow hash.
   bool has_multipath() const { return has_multipath_; }
 
  private:
@@ -99,7 +97,7 @@ class RouteTable {
   Match at(uint32_t prefix) const;
 
   std::vector<Route> routes_;
-  std::vector<Prefix> prefixes_;  ///< and one sentinel
+  std::vector<Prefix> prefixes_;  ///< with a sentinel at the end
   bool has_source_routes_ = false;
   bool has_multipath_ = false;
 };

@@ -46,7 +46,7 @@ Result<RtnetlinkSocket> RtnetlinkSocket::open(uint32_t receive_buffer_bytes, int
       set_option(fd, SOL_SOCKET, SO_RCVBUF, bytes);
   }
   set_option(fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);         // errors without the request's echo
-  set_option(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);  // filters in dump requests count
+  set_option(fd, SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1);  // filters in dump requests apply
   if (auto r = bind_random_port(fd); !r) return std::unexpected(r.error());
   sockaddr_nl self{};
   socklen_t len = sizeof self;

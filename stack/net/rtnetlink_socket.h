@@ -1,7 +1,7 @@
-// A non-blocking netlink socket, rtnetlink's by default, used by direct system calls: nothing here
-// passes through interposed functions. Owner: whoever opened it. Thread: sends from any, receives
-// from one. Its port id is a random one of the upper half. The kernel's own choice would be our
-// process id, which programs that bind a netlink socket to getpid() would then find taken.
+// A non-blocking netlink socket, by default for rtnetlink, used by direct system calls: nothing
+// here calls interposed functions. Owner: whoever opened it. Thread: sends from any, receives from
+// one. Its port id is random, in the upper half: the kernel would choose our process id, which
+// would then be taken for programs that bind a netlink socket to getpid().
 #pragma once
 
 #include <linux/netlink.h>
@@ -26,19 +26,19 @@ class RtnetlinkSocket {
   Result<void> join(uint32_t group);
   /// Errors: of sendto(2).
   Result<void> send(std::span<const std::byte> message);
-  /// One datagram of the kernel's, maybe several messages. Errors: EAGAIN nothing there; ENOBUFS
-  /// notifications were lost; others of recvmsg(2). A datagram that is too long for `buffer`, or
-  /// not from the kernel, is ENOBUFS or skipped.
+  /// One datagram of the kernel, perhaps with several messages. Errors: EAGAIN none; ENOBUFS
+  /// notifications were lost; others of recvmsg(2). A datagram too long for `buffer` gives ENOBUFS;
+  /// one that is not from the kernel is skipped.
   Result<std::span<std::byte>> receive(std::span<std::byte> buffer);
   int fd() const { return fd_.get(); }
-  uint32_t port() const { return port_; }  ///< nlmsg_pid of answers to our requests
+  uint32_t port() const { return port_; }  ///< nlmsg_pid of replies to our requests
 
  private:
   UniqueFd fd_;
   uint32_t port_ = 0;
 };
 
-/// A request being put together: fixed header, then attributes. Small requests only.
+/// Builds a request: fixed header, then attributes. Small requests only.
 class Request {
  public:
   template <class Header>

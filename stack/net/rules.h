@@ -1,5 +1,5 @@
 // Policy routing rules (RTM_NEWRULE; linux/fib_rules.h, ip-rule(8)).
-// Owner: the snapshot that holds the table. Thread: any, the published table never changes.
+// Owner: the snapshot that contains the table. Thread: any; a published table never changes.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,23 @@ struct PortRange {
 
 struct Rule {
   bool v6 = false;
-  uint32_t priority = 0;  ///< lower goes first
+  uint32_t priority = 0;  ///< lower is evaluated first
   RuleAction action = RuleAction::kTable;
   uint32_t table = 0;
   uint32_t goto_priority = 0;
   bool invert = false;  ///< "not"
   IpAddr from{}, to{};
   uint8_t from_len = 0, to_len = 0;  ///< 0: any
-  std::string iif{}, oif{};          ///< empty: any. What we send has the input interface "lo".
+  std::string iif{}, oif{};          ///< empty: any. For output the input interface is "lo".
   uint32_t mark = 0, mark_mask = 0;
   uint8_t tos = 0;       ///< 0: any
   uint8_t ip_proto = 0;  ///< 0: any
   PortRange sport{}, dport{};
   bool has_uid = false;
   uint32_t uid_from = 0, uid_to = 0;
-  int32_t suppress_prefix_len = -1;  ///< a match of at most this many bits does not count; -1: off
-  bool l3mdev = false;               ///< the table is the VRF's
-  bool foreign = false;  ///< has a condition that we do not know: only the kernel can answer
+  int32_t suppress_prefix_len = -1;  ///< a match of at most so many bits is ignored; -1: off
+  bool l3mdev = false;               ///< uses the table of the VRF
+  bool foreign = false;              ///< has a condition unknown here: only the kernel can answer
 
   bool operator==(const Rule&) const = default;
 };

@@ -24,7 +24,7 @@ void SnapshotStore::publish(std::unique_ptr<Snapshot> next) {
   next->by_ports = ports_matter(*next);
   const uint64_t generation = next->generation;
   std::unique_ptr<const Snapshot> old(current_.exchange(next.release(), std::memory_order_acq_rel));
-  // Whoever sees this generation sees that snapshot or a later one: pairs with the acquire in
+  // A reader of this generation reads this snapshot or a later one: pairs with the acquire in
   // generation().
   generation_.store(generation, std::memory_order_release);
   {
@@ -36,7 +36,7 @@ void SnapshotStore::publish(std::unique_ptr<Snapshot> next) {
 
 size_t SnapshotStore::reclaim() {
   const std::lock_guard guard(mutex_);
-  uint64_t oldest = UINT64_MAX;  // without readers all are free
+  uint64_t oldest = UINT64_MAX;  // without readers all can be freed
   // Pairs with the release in quiesce().
   for (const Reader* r : readers_)
     oldest = std::min(oldest, r->seen_.load(std::memory_order_acquire));

@@ -1,6 +1,6 @@
-// The kernel's network state at one moment, immutable, and how it is published to engines and freed
-// after them. A reader holds references into a snapshot only between two calls of its quiesce(); an
-// old snapshot is freed once every reader has passed quiesce() since it was replaced. Owner:
+// The kernel's network state at one moment, immutable; how it is published to engines and later
+// freed. A reader may keep references into a snapshot only between two calls of its quiesce(); an
+// old snapshot is freed when every reader has called quiesce() since it was replaced. Owner:
 // SnapshotStore owns snapshots. Thread: publish() by one thread (the helper); a Reader by one
 // thread at a time (the holder of its engine's lock); attaching and detaching readers by any.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace vireo::net {
 
-/// Tables that did not change are shared with the snapshot before. No pointer is ever null.
+/// Unchanged tables are shared with the previous snapshot. No pointer is ever null.
 struct Snapshot {
   uint64_t generation = 0;  ///< 1, 2, ...: set by publish()
   bool by_ports = false;    ///< ports_matter(): set by publish()
@@ -40,12 +40,12 @@ class SnapshotStore {
   SnapshotStore(const SnapshotStore&) = delete;
   SnapshotStore& operator=(const SnapshotStore&) = delete;
 
-  /// Makes `next` the current snapshot and frees the old ones that nobody can see any more.
+  /// Makes `next` the current snapshot and frees old ones that no reader can use any more.
   void publish(std::unique_ptr<Snapshot> next);
-  /// Frees what has become free since. @return how many old snapshots still wait for a reader.
+  /// Frees what readers have released since. @return number of old snapshots that a reader may
+  /// still use.
   size_t reclaim();
-  /// Changes at each publish(); one load. Compare with the generation that a NextHop was resolved
-  /// by.
+  /// Changes at each publish(); one load. Compare with a NextHop's generation.
   uint64_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
 
  private:
@@ -71,11 +71,11 @@ class SnapshotStore::Reader {
   }
   /// One load, for the check at each send.
   uint64_t generation() const noexcept { return store_.generation(); }
-  /// "I hold nothing of a snapshot": once per poll. Costs one load and a compare when nothing has
-  /// changed.
+  /// Declares that this reader holds no reference into a snapshot: once per poll. Costs one load
+  /// and a compare when nothing has changed.
   void quiesce() noexcept {
     const uint64_t g = store_.generation();
-    // Pairs with the acquire in reclaim(): all our reads of older snapshots happen before they are
+    // Pairs with the acquire in reclaim(): our reads of older snapshots happen before they are
     // freed.
     if (g != seen_.load(std::memory_order_relaxed)) seen_.store(g, std::memory_order_release);
   }

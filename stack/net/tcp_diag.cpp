@@ -18,13 +18,13 @@ namespace {
 
 constexpr uint32_t kListen = 1U << 10;  // net/tcp_states.h
 constexpr uint32_t kAllStates = 0x1fff;
-constexpr size_t kAnswerBytes = 32 * 1024;  // what the kernel gives at once
+constexpr size_t kAnswerBytes = 32 * 1024;  // largest read of the kernel
 
 struct Question {
   nlmsghdr head;
   inet_diag_req_v2 ask;
   nlattr filter;
-  inet_diag_bc_op at_least[2], at_most[2];  // a port lies in the operation behind its own
+  inet_diag_bc_op at_least[2], at_most[2];  // the port is in the operation after its own
 };
 
 Question question(int family, uint16_t port) {
@@ -33,9 +33,9 @@ Question question(int family, uint16_t port) {
   q.ask.sdiag_family = static_cast<uint8_t>(family);
   q.ask.sdiag_protocol = IPPROTO_TCP;
   q.ask.idiag_states = kAllStates & ~kListen;
-  q.ask.id.idiag_sport = be16(port).raw();  // by which kernels without the filter's look go
+  q.ask.id.idiag_sport = be16(port).raw();  // for kernels that ignore the filter
   q.filter = {.nla_len = sizeof q - offsetof(Question, filter), .nla_type = INET_DIAG_REQ_BYTECODE};
-  // `yes` and `no` are ways in bytes to the next operation; one beyond the end by four refuses.
+  // `yes` and `no` are offsets in bytes to the next operation; four bytes beyond the end rejects.
   constexpr uint8_t kStep = 2 * sizeof(inet_diag_bc_op);
   q.at_least[0] = {INET_DIAG_BC_S_GE, kStep, 2 * kStep + 4};
   q.at_least[1] = {0, 0, port};

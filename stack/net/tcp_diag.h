@@ -1,6 +1,7 @@
-// Asks the kernel which TCP connections it holds at a local port, by sock_diag(7). The kernel walks
-// all of its connections: milliseconds where it has a million. Thread: any of the network namespace
-// that is asked. Owner: none (a function).
+// Queries the kernel's TCP connections at a local port, by sock_diag(7). The kernel walks all of
+// its connections: milliseconds with a million of them. Thread: any of the network namespace in
+// question.
+// Owner: none (a function).
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,9 @@
 
 namespace vireo::net {
 
-/// Calls is_it(local, remote) for the kernel's connections whose local port is `port`, half-open
-/// ones and those in TIME-WAIT among them, listeners not, until it says true. @return whether it
-/// did. Errors: of socket(2), write(2), read(2); what the kernel's answer says (ENOENT: no
-/// tcp_diag).
+/// Calls is_it(local, remote) for the kernel's connections with local port `port`, including
+/// half-open ones and TIME-WAIT but not listeners, until it returns true. @return whether it did.
+/// Errors: of socket(2), write(2), read(2), and of the kernel's reply (ENOENT: no tcp_diag).
 template <class F>
 Result<bool> any_tcp(uint16_t port, F&& is_it);
 

@@ -1,4 +1,4 @@
-// Finishing what a receiving call left.
+// Finishes the work that a receiving call left.
 #include "stack/engine/hub.h"
 #include "stack/tcp/fast_path/predicted.h"
 

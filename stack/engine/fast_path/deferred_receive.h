@@ -1,6 +1,6 @@
-// Work of receiving that a call left to whoever takes the engine's lock next: an answer went
-// straight to the program (receive_awaited.h), and its connection is as it is afterwards but for
-// what nobody looks at who sends on it: the acknowledged segment is still in the queue.
+// Receive work that a call left for the next holder of the engine's lock: an answer went straight
+// to the program (receive_awaited.h). The connection is updated, except for state that a send does
+// not read: the acknowledged segment is still in the queue.
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
@@ -21,15 +21,15 @@ class DeferredReceive : Part {
     flow_ = &f;
     answer_ = answer;
   }
-  /// Of an answer that `f` answers right now.
+  /// For an answer that `f` replies to in this call.
   void finish_answered(TcpFlow& f) noexcept;
-  /// Of one that is not answered yet.
+  /// For an answer without a reply so far.
   void finish() noexcept;
   void finish_if_left() noexcept {
     if (is_left()) [[unlikely]]
       finish();
   }
-  /// `f` ends.
+  /// The life of `f` ends.
   void forget(const TcpFlow& f) noexcept {
     if (flow_ == &f) flow_ = nullptr;
   }

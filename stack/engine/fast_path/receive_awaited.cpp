@@ -1,4 +1,4 @@
-// What a blocked call waits for, out of line, and what is seldom met.
+// Frames that a blocked call waits for: functions out of line, and a rare case.
 #include "stack/engine/fast_path/receive_awaited.h"
 
 namespace vireo {

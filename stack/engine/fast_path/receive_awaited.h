@@ -1,9 +1,9 @@
-// What a blocked call waits for, to be part of that call: from the frame straight to the program's
-// buffer. What nobody waits for is done by whoever takes the engine's lock next
-// (deferred_receive.h). Whatever is not as it nearly always is goes the next way of the ladder
-// (README.md), and nothing here has happened to it.
-// Who has a part of it is [[gnu::hot]]: what lies behind so many conditions seems rare to GCC,
-// which then saves bytes by `div` and `rep movs`, each tens of cycles.
+// Frames that a blocked call waits for, handled inside that call: from the frame straight to the
+// program's buffer. The work that nobody waits for is done by the next holder of the engine's lock
+// (deferred_receive.h). Any unusual frame takes the next path (README.md), and nothing here has
+// changed it.
+// The callers are [[gnu::hot]]: behind so many conditions GCC takes the code for rare and optimizes
+// it for size, by `div` and `rep movs`, which cost tens of cycles each.
 // Owner: Engine. Thread: holder of its lock.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace vireo {
 
 namespace awaited {
 
-/// Copies and, where the device has not, verifies. @return false: it is harmed, and nothing was
-/// done but what may be done to a buffer before recv() returns.
+/// Copies and, unless the device did, verifies the checksum. @return false: it is wrong, and
+/// nothing was done except to the buffer, which recv() may change before it returns.
 template <class IsGood>
 [[gnu::always_inline]] inline bool copy_verified(const RxDesc& d, void* to, const std::byte* text,
                                                  size_t n, IsGood&& is_good) noexcept {
@@ -29,7 +29,7 @@ template <class IsGood>
   return true;
 }
 
-/// The answer to the lone segment. @return bytes that are at `to`; 0: it is something else.
+/// The answer to the only segment in flight. @return bytes at `to`; 0: it is something else.
 [[gnu::always_inline]] inline uint32_t take_expected(Hub& hub, RxDesc& d, TcpFlow& f,
                                                      const iovec& to, Instant now) noexcept {
   constexpr unsigned kHeaders = wire::HeaderTemplate::kPlainTcp;
@@ -40,9 +40,10 @@ template <class IsGood>
   const std::byte* const frame = p.data();
   if (!board.answer.matches(frame)) return 0;
   const unsigned l4_bytes = wire::expected_l4_bytes(frame);
-  const unsigned n = l4_bytes - (kHeaders - 34);  // of what is too short for its headers: too much
+  const unsigned n = l4_bytes - (kHeaders - 34);  // wraps to a large number if shorter than its
+                                                  // headers
   const uint32_t ts_val = wire::detail::word(frame + 58);
-  // Of its ACK nothing is to be armed that is not.
+  // The delayed ACK must not need an earlier timer than the armed one.
   if (n - 1 >= board.answer_most || n + kHeaders > p.length || n > to.iov_len ||
       static_cast<int32_t>(ts_val - t.ts_recent) < 0 ||
       f.deadline() > now + tcp::least_ack_delay(t.ack_patience) || !is_writable(to.iov_base, n))
@@ -58,10 +59,10 @@ template <class IsGood>
   return n;
 }
 
-/// Is it one of the peer's, whose headers are not those of the one before? (receive_awaited.cpp)
+/// Whether it is from the peer, with headers that differ from the last one's (receive_awaited.cpp).
 bool begins_row(UdpFlow& u, const std::byte* frame) noexcept;
 
-/// A datagram of the peer. As above.
+/// A datagram from the peer. As above.
 [[gnu::always_inline]] inline uint32_t take_expected(Hub& hub, RxDesc& d, UdpFlow& u,
                                                      const iovec& to, Instant) noexcept {
   constexpr unsigned kHeaders = wire::HeaderTemplate::kPlainUdp;
@@ -92,7 +93,7 @@ inline bool Turn::must_finish(Instant now) noexcept {
   return false;
 }
 
-/// poll_for() as a part of its caller. One look at the only queue: what comes alone may be what the
+/// poll_for() inlined into its caller. One look at the only queue: a single frame may be what the
 /// caller waits for.
 template <class F>
 [[gnu::always_inline]] inline Engine::PolledFor Engine::poll_for_here(F& f, const iovec& to,
@@ -110,7 +111,7 @@ template <class F>
     if (const uint32_t bytes = awaited::take_expected(hub_, first, f, to, now); bytes != 0)
         [[likely]] {
       first.packet.reset();
-      if (hub_.turn.must_finish(now)) [[unlikely]]  // the pool is as it was
+      if (hub_.turn.must_finish(now)) [[unlikely]]  // the pool is unchanged
         return {bytes, hub_.turn.finish_to_return(now, of)};
       return {bytes, true};
     }

@@ -1,6 +1,6 @@
 // A TCP segment or datagram in one buffer, with plain headers, of a known flow: from the frame to
-// the receive queue. Whatever is not as it nearly always is goes the full way (receive.cpp), and
-// nothing here has happened to it.
+// the receive queue. Any unusual frame takes the full path (receive.cpp), and nothing here has
+// changed it.
 #include "core/user_memory.h"
 #include "stack/engine/hub.h"
 #include "stack/tcp/fast_path/predicted.h"
@@ -9,16 +9,16 @@
 namespace vireo {
 namespace {
 
-/// The living flow that has the tag, if it is of that version of IP. Null: none.
+/// The flow in use that has the tag, if of this IP version. Null: none.
 template <class F>
 F* flow_of(const Slab<F>& flows, FlowTag tag, bool v6) noexcept {
   if (tag.value() == 0) return nullptr;
   F* const f = flows.at(tag.value() - 1);
-  // Of an object whose life is over, kind is none.
+  // Of an unused object, kind is none.
   return f != nullptr && f->kind == F::kKind && f->key.v6 == v6 ? f : nullptr;
 }
 
-/// What lies behind its pointers: the socket, and the front of the queue's block.
+/// Prefetches what its pointers lead to: the socket, and the front of the queue's block.
 [[gnu::always_inline]] inline void prefetch_beyond(const TcpFlow& f) noexcept {
   const auto* const socket = static_cast<const std::byte*>(f.owner);
   if (socket != nullptr) [[likely]] {
@@ -34,12 +34,12 @@ F* flow_of(const Slab<F>& flows, FlowTag tag, bool v6) noexcept {
 
 }  // namespace
 
-/// The connection of a segment, if it is not that of the one before. Null: none.
+/// The connection of a segment, if not that of the one before. Null: none.
 template <bool kV6>
 [[gnu::noinline]] TcpFlow* Receive::find_flow(wire::PlainTcp<kV6> s, FlowTag tag) noexcept {
   Last<kV6>& h = last<kV6>();
-  // A tag names the flow whose rule brought the frame. It need not be the frame's: the rule may
-  // have ended since, and the tag be another flow's.
+  // A tag names the flow whose rule brought the frame. The frame need not belong to it: the rule
+  // may have ended since, and the tag may be another flow's.
   if (TcpFlow* const f = flow_of<TcpFlow>(hub().tcp.slab(), tag, kV6)) {
     const wire::PlainPath<kV6> path{f->key.local, f->key.remote};
     if (s.is_on(path)) {
@@ -50,7 +50,7 @@ template <bool kV6>
   }
   const Demux::Ref found = hub().demux.find(
       DemuxKey::exact(IpProto::kTcp, s.dst(), s.dst_port(), s.src(), s.src_port()));
-  // An IPv4 address in IPv6's mapped form is no address of a frame (RFC 4291 §2.5.5.2).
+  // Frames never have an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2).
   if (kind_of(found) != FlowKind::kTcp || at<TcpFlow>(found).key.v6 != kV6) return nullptr;
   h.flow = &at<TcpFlow>(found);
   prefetch_beyond(*h.flow);
@@ -58,7 +58,7 @@ template <bool kV6>
   return h.flow;
 }
 
-/// Takes a segment that is expected, if its sums are right and there is room.
+/// Takes an expected segment, if its sums are right and there is room.
 template <bool kAnswersSingle, bool kV6>
 [[gnu::always_inline]] inline bool Receive::take_predicted(RxDesc& d, const wire::PlainTcp<kV6>& s,
                                                            TcpFlow& f,
@@ -86,14 +86,14 @@ template <bool kAnswersSingle, bool kV6>
     hub().events.tcp(f, e);  // there is nothing to gather
   else
     hub().notifications.note(f, e);
-  const Instant armed = f.deadline();  // arm_timer_by() the first of three
+  const Instant armed = f.deadline();  // TcpTimers::arm_by(), for the earliest of three deadlines
   if (f.tcb.delack_at < armed || (!kAnswersSingle && f.tcb.rtx_at < armed) ||
       now + tcp::kIdle < armed) [[unlikely]]
     hub().timers.arm(f);
   return true;
 }
 
-/// A segment on a connection that is known: the one that is expected next?
+/// A segment of a known connection: takes it if it is the next expected.
 template <bool kV6>
 [[gnu::noinline]] bool Receive::take_if_predicted(RxDesc& d, wire::PlainTcp<kV6> s, TcpFlow& f,
                                                   bool alone, Instant now) noexcept {
@@ -121,7 +121,7 @@ template <bool kV6>
     f = find_flow(s, d.tag);
     if (f == nullptr) return false;
   }
-  // What a program waits for that has asked. Whose connection it is has an owner.
+  // The answer to a request, which the program waits for. Such a connection has an owner.
   if (s.has_timestamps() && tcp::answers_single(f->tcb, s.numbers(), s.payload_bytes(), s.ts_val()))
       [[likely]]
     return take_predicted<true>(d, s, *f,
@@ -136,12 +136,12 @@ template <bool kV6>
   return take_if_predicted(d, s, *f, alone, now);
 }
 
-/// What a datagram's socket is bound with, not necessarily with its addresses. Null: none.
+/// The binding of a datagram's tuple, not necessarily an exact one. Null: none.
 template <bool kV6>
 [[gnu::noinline]] UdpBinding* Receive::find_binding(wire::PlainUdp<kV6> u, FlowTag tag) noexcept {
   Last<kV6>& h = last<kV6>();
   const UdpFlow* const f = flow_of<UdpFlow>(hub().udp.slab(), tag, kV6);
-  if (f != nullptr && f->exact != nullptr) {  // as hear_flow()
+  if (f != nullptr && f->exact != nullptr) {  // as in find_flow()
     const wire::PlainPath<kV6> path{f->key.local, f->key.remote};
     if (u.is_on(path)) {
       h.binding = f->exact;
@@ -163,7 +163,7 @@ template <bool kV6>
   return h.binding;
 }
 
-/// A datagram for the one socket that is bound to where it goes.
+/// A datagram for a binding with one socket.
 template <bool kV6>
 [[gnu::always_inline]] inline bool Receive::take_datagram(RxDesc& d, const wire::PlainIp<kV6>& ip,
                                                           bool alone) noexcept {

@@ -1,7 +1,7 @@
-// Frames whose headers say no more than the last one's did, written right before their text, where
-// the device may leave it: to be part of the calls that send them.
-// Who has a part of it is [[gnu::hot]]: what lies behind so many conditions seems rare to GCC,
-// which then saves bytes by `div` and `rep movs`, each tens of cycles.
+// Frames whose headers differ from the last one's only by numbers and sums, written right in front
+// of their payload, where the device may leave them. Inlined into the calls that send them.
+// The callers are [[gnu::hot]]: behind so many conditions GCC takes the code for rare and optimizes
+// it for size, by `div` and `rep movs`, which cost tens of cycles each.
 // Owner: Engine. Thread: holder of its lock.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace vireo {
 
-/// A segment that says no more than its text and an ACK, right before that text, where the device
-/// may leave it. Requires a plain header. @return false: the ring is full.
+/// Sends a segment of payload and ACK only, its header right in front of the payload. Requires a
+/// plain header. @return false: the ring is full.
 [[gnu::always_inline]] inline bool emit_plain(TcpFlow& f, PacketBuf* b, uint64_t sum,
                                               uint16_t window, Doorbell bell,
                                               Instant now) noexcept {
@@ -37,7 +37,7 @@ inline bool has_plain_header(const TcpFlow& f) noexcept {
   return f.tcb.ts_on && f.egress.header.is_plain_tcp() && f.ip.mtu_discover != IP_PMTUDISC_DONT;
 }
 
-/// send_datagram() as a part of its caller.
+/// send_datagram() inlined into its caller.
 [[gnu::always_inline]] inline bool UdpFlows::send_datagram_here(UdpFlow& u, const iovec& data,
                                                                 Doorbell bell) noexcept {
   using Header = wire::HeaderTemplate;
@@ -51,7 +51,7 @@ inline bool has_plain_header(const TcpFlow& f) noexcept {
     return false;
   p->length = static_cast<uint16_t>(n);
   const uint64_t sum = checksum::copy_and_sum_here(p->data(), data.iov_base, n);
-  // Right before the payload, where the device may leave it.
+  // Right in front of the payload, where the device may leave it.
   std::byte* const head = p->data() - Header::kPlainUdp;
   way.header.emit_plain_udp(head, static_cast<uint32_t>(n), sum);
   const PacketSlice slice{p.get(), p->data_at, p->length};

@@ -1,6 +1,6 @@
-// Small writes: the only segment in flight, one behind others with TCP_NODELAY, or a part of the
-// segment that Nagle's algorithm holds. Whatever fits none of them goes the full way
-// (stack/engine/tcp_send.cpp), and nothing here has happened to it.
+// Small writes: the only segment in flight, one behind others with TCP_NODELAY, or an addition to
+// the segment that Nagle's algorithm holds. A write that fits none of them takes the full path
+// (stack/engine/tcp_send.cpp), and nothing here has changed.
 #include "core/user_memory.h"
 #include "stack/engine/fast_path/send_plain.h"
 #include "stack/tcp/fast_path/nagle.h"
@@ -11,7 +11,8 @@ namespace vireo {
 [[gnu::hot]] bool TcpFlows::send_single(TcpFlow& f, const iovec& data, Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
   const auto n = static_cast<uint32_t>(data.iov_len);
-  // Who is pending has no more than an ACK to send, which this carries; who is stalled has no way.
+  // A pending flow has only an ACK to send, which this segment carries; a stalled flow has no
+  // current egress.
   if (!tcp::may_send_single(t, data.iov_len, now) || hub().doorbells.corked() != nullptr ||
       !hub().is_current(f.egress) || !is_readable(data.iov_base, n)) [[unlikely]]
     return false;
@@ -28,15 +29,15 @@ namespace vireo {
   } else {
     is_sent = emit_single(f, b, sum, bell, now);
   }
-  // Only now what it answers.
+  // Only now the accounting of the answer that this segment replies to.
   if (hub().deferred.is_left_of(f))
     hub().deferred.finish_answered(f);
   else
     hub().deferred.finish_if_left();
   tcp::queue_single(t, b, sum);
-  f.pending_hook.unlink();  // the ACK that it owed has left, or waits behind it
+  f.pending_hook.unlink();  // its ACK has left, or waits behind this segment
   if (!is_sent) [[unlikely]] {
-    progress(f, now);  // it is queued, and waits for the ring as others do
+    progress(f, now);  // it is queued, and waits for the ring like others
     return true;
   }
   if (!t.queue.board().answer.is_set() && has_plain_header(f)) [[unlikely]]
@@ -68,7 +69,7 @@ namespace vireo {
   return true;
 }
 
-/// Requires may_send_nodelay(). @return false: the ring is full, it waits.
+/// Requires may_send_nodelay(). @return false: the ring is full, the segment waits.
 [[gnu::always_inline]] inline bool TcpFlows::emit_nodelay(TcpFlow& f, const iovec& data,
                                                           Doorbell bell, Instant now) noexcept {
   tcp::Tcb& t = f.tcb;
@@ -90,7 +91,7 @@ namespace vireo {
   return true;
 }
 
-/// Where a doorbell is dear.
+/// For a port where a doorbell is expensive.
 [[gnu::noinline]] bool TcpFlows::send_nodelay_or_wait(TcpFlow& f, const iovec& data,
                                                       Instant now) noexcept {
   if (hub().doorbells.corked() != nullptr) {
@@ -117,7 +118,8 @@ namespace vireo {
   f.egress.port->queue().expect_frame(kHead + f.tcb.mss);
 }
 
-/// A lone segment over IPv6, with a tag or without timestamps. @return false: the ring is full.
+/// A single segment over IPv6, with a VLAN tag or without timestamps. @return false: the ring is
+/// full.
 bool TcpFlows::emit_single(TcpFlow& f, PacketBuf* b, uint64_t sum, Doorbell bell,
                            Instant now) noexcept {
   tcp::Plan plan;
