@@ -29,8 +29,7 @@ class CmsgWriter {
     const size_t length = std::min(CMSG_LEN(sizeof(T)), left_);
     if (length < CMSG_LEN(sizeof(T))) msg_.msg_flags |= MSG_CTRUNC;
     cmsghdr head{};
-    if (length < sizeof head || !is_writable(at_, length))
-      return;  // left out without an error, as in Linux
+    if (length < sizeof head || !is_writable(at_, length)) return;  // as in Linux: no error
     head.cmsg_len = length;
     head.cmsg_level = level;
     head.cmsg_type = type;
