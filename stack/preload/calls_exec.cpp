@@ -71,9 +71,8 @@ int run(bool is_there, Exec&& exec) noexcept {
   return is_there ? exec_failed() : -1;
 }
 
-/// Calls exec(list), with the arguments of execl(3) in execv(3)'s form. On entry `v` is after the
-/// first argument, on return after the terminating null pointer. Without allocation: exec is
-/// async-signal-safe.
+/// exec(list), with the arguments of execl(3) in execv(3)'s form; `v` is after the first, and in
+/// the end after the terminating null pointer. Without an allocation: exec is async-signal-safe.
 template <class Exec>
 int with_list(const char* first, va_list& v, Exec&& exec) noexcept {
   size_t n = 1;

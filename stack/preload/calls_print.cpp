@@ -1,5 +1,4 @@
-// dprintf(3) and related functions: libc writes the text by an internal call, which Vireo does not
-// see.
+// dprintf(3) and its variants: libc writes the text by an internal call, unseen by Vireo.
 #include <dlfcn.h>
 
 #include <cerrno>

@@ -35,9 +35,8 @@ void set_default(int signo) noexcept {
   real().sigaction(signo, &plain, nullptr);
 }
 
-/// Leaves the signal pending until the thread unblocks it: blocks it in the kernel, too. It is sent
-/// to this thread, even if it was sent to the process: Vireo's threads, which do not block it, must
-/// not take it.
+/// Leaves it pending until the thread unblocks it: blocks it in the kernel, too. Sent to this
+/// thread, even if meant for the process: Vireo's threads, which do not block it, must not take it.
 void leave_pending(int signo, siginfo_t& info, ucontext_t& context) noexcept {
   blocks(signo) = false;
   sigaddset(&context.uc_sigmask, signo);
@@ -86,8 +85,8 @@ bool is_watched(int signo) noexcept {
 struct sigaction fault_action(const struct sigaction& user) noexcept {
   struct sigaction a = user;
   a.sa_sigaction = on_fault;
-  // Without a handler of the program's, the alternate stack is used for stack overflows.
-  // SA_RESETHAND is implemented here, so that the kernel does not remove this handler.
+  // If the program has no handler, this one uses the alternate stack, which is meant for fatal
+  // faults. SA_RESETHAND is implemented here: the kernel must not remove this handler.
   if (!has_handler(user)) {
     a.sa_flags = SA_ONSTACK | SA_RESTART;
     sigemptyset(&a.sa_mask);

@@ -1,7 +1,7 @@
 // From the first socket on, Vireo handles SIGSEGV and SIGBUS: a fault in one of its memory probes
-// becomes EFAULT (core/user_memory.h); any other goes to the program's handler or ends the process,
-// as without Vireo. The kernel kills a thread that faults with the signal blocked, so a thread that
-// blocks them only appears to.
+// is EFAULT (core/user_memory.h); any other goes to the program's handler or ends the process, as
+// without Vireo. A fault while the signal is blocked would kill the process, so a thread that
+// blocks the two only appears to.
 // Owner: process; the apparent mask is per thread. Thread: any, and signal handlers.
 // Source: sigaction(2), pthread_sigmask(3); Linux kernel/signal.c force_sig_info_to_task().
 #pragma once

@@ -13,8 +13,7 @@ Stack* get_stack() noexcept;
 /// and not during a call of Vireo's, which would deadlock on its own locks. Null: none.
 Stack* own_stack() noexcept;
 
-/// The process is about to end without running more of the program: sends data of closed
-/// connections first.
+/// The process ends without running more of the program: sends queued data first.
 void leave_process() noexcept;
 
 /// The process has a stack, and soon threads of Vireo's. If its first thread has ended before that,

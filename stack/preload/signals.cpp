@@ -175,8 +175,7 @@ int set_action(int signo, const struct sigaction* action, struct sigaction* old)
   const bool watched = is_watched(signo);
   if (signo <= 0 || signo >= NSIG || (is_fault(signo) && !watched))
     return real().sigaction(signo, action, old);
-  // A handler may call this, too (sigaction is async-signal-safe): none may run while the table
-  // changes.
+  // A handler may call this (sigaction is async-signal-safe): none runs while the table changes.
   sigset_t all;
   sigset_t mask;
   sigfillset(&all);

@@ -106,8 +106,7 @@ void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Wait
   waiter.event.drain();
 }
 
-/// Whether input may go directly to the call's buffer. Not if another thread's poll has queued some
-/// before.
+/// Whether input may go directly to the call's buffer. Not if another poll has queued some.
 bool may_read_directly(const WaitFor& what) noexcept {
   if (what.direct == nullptr || what.handle->flow != &what.direct->flow) return false;
   const Flow& f = what.direct->flow;

@@ -85,7 +85,7 @@ Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const so
                        socklen_t len);
 Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags);
 Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags);
-/// sendfile(2) with a socket of ours as `out`.
+/// sendfile(2) with a socket of Vireo's as `out`.
 Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count);
 /// splice(2) of a carried socket, without offsets (splice.cpp). `pipe`: is_pipe().
 Result<ssize_t> splice_to_pipe(Handle in, int pipe, size_t n, unsigned flags);
@@ -124,8 +124,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument);
 bool has_timeout(Handle h, bool sending);
 
 // ---- for multiplexers (epoll.cpp, poll_select.cpp)
-/// Polls an engine once, unless another thread does. Lock not held. @return false: no work was
-/// found.
+/// Polls an engine once, unless another thread does. Lock not held. @return false: found no work.
 bool poll_engine(Engine& e) noexcept;
 /// As poll_engine(), for a call that then returns to the program (Engine::poll_to_return()).
 bool poll_engine_to_return(Engine& e, Instant now) noexcept;

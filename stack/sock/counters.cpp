@@ -80,8 +80,7 @@ SocketStats& Counters::take(int proto, int family, int fd) {
     const uint32_t g = s.generation.load(std::memory_order_relaxed);
     if (g != 0 && s.closed == 0) continue;
     next_slot_ = (next_slot_ + i + 1) % kStatsSockets;
-    // The slot has old values; the generation increases, so that no reader mistakes it for the old
-    // one.
+    // Has old values; the generation continues, so that no reader takes it for the old one.
     s.~SocketStats();
     new (&s) SocketStats;
     s.fd = fd;

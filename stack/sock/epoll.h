@@ -58,8 +58,8 @@ class Epoll {
                       Instant now) noexcept;
   /// Whether an event is ready (an epoll is a descriptor too); takes none.
   bool is_ready(int epoll_fd) noexcept;
-  /// Polls `e` once, as poll_engine_to_return(). If one event is all there is and the kernel need
-  /// not be checked, takes it while the engine's lock is still held. The File is pinned.
+  /// Polls `e` once, as poll_engine_to_return(). Takes ready events under the same lock if they are
+  /// few and the kernel need not be checked. The File is pinned.
   bool poll_and_take(Engine& e, std::span<epoll_event> out, Instant now, size_t& taken) noexcept;
   /// Adds the engines of all items, nested ones too.
   void collect_engines(sock::EngineSet& set) noexcept;
@@ -79,7 +79,7 @@ class Epoll {
   /// The caller leaves without checking, or without taking all: wakes the next sleeper.
   void pass_on() noexcept;
 
-  /// In the child of a fork: makes a new hybrid; no engines, no sleepers. One thread.
+  /// In the child of a fork: drops the hybrid, engines and sleepers. One thread.
   void reset_after_fork() noexcept;
 
  private:

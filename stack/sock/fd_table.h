@@ -39,8 +39,7 @@ class FdTable {
   Result<File*> allocate();
   /// Whether the table has a slot for `fd`: it is below the RLIMIT_NOFILE at the table's creation.
   bool has_place(int fd) const noexcept { return static_cast<uint32_t>(fd) < slots_count_; }
-  /// Makes `fd` a descriptor of `f`: adds a reference. A previous File of `fd` must have been
-  /// removed.
+  /// Makes `fd` a descriptor of `f`: one more reference. `fd` must have no File.
   Result<void> install(int fd, File& f);
   /// Makes `to` another descriptor of `from`'s File. @return false: `from` has none.
   bool duplicate(int from, int to);

@@ -1,11 +1,11 @@
-// An open file description served by Vireo: a TCP or UDP socket, or an epoll. Descriptors that dup
-// makes of it share it. Under each descriptor lies a kernel descriptor of the same number: the
-// shadow (a kernel socket), or, for an accepted connection, a dup of a placeholder.
+// An open file description served by Vireo: a TCP or UDP socket, or an epoll. Descriptors made by
+// dup share it. Under each descriptor lies a kernel descriptor of the same number: the shadow (a
+// kernel socket), or, for an accepted connection, a dup of a placeholder.
 //
-// Lifetime: Files lie in a type-stable array (fd_table.h) and are never returned to the heap. A
-// Handle found by number is checked by its generation under the engine's lock or the File's control
-// lock. A call that releases the lock to sleep holds a reference. Releasing the last reference
-// (descriptors and sleeping calls) closes the File.
+// Lifetime: Files lie in a type-stable array (fd_table.h) and never return to the heap. A Handle
+// found by number is checked by its generation under the engine's lock or the File's control lock.
+// A call that releases the lock to sleep holds a reference. The last reference (descriptors and
+// sleeping calls) closes the File.
 // Owner: FdTable. Guards: named at each member. Lock order: control (5), then engine (6).
 #pragma once
 
@@ -67,7 +67,7 @@ struct TcpSocket {
   SharedOptions options;
   // ---- guarded by the engine's lock while carried
   Link link = Link::kUnconnected;
-  uint8_t shut = 0;  ///< kShutRead, kShutWrite: the directions that the program shut down
+  uint8_t shut = 0;               ///< kShutRead, kShutWrite
   bool error_taken : 1 = false;   ///< SO_ERROR has been reported (once only)
   bool has_accepted : 1 = false;  ///< a listener's: the program has called accept
   /// State after Linux's tcp_disconnect(): a new socket, perhaps with a pending error. The old flow
@@ -98,8 +98,7 @@ struct Forced {
   OptionId option = kNoOption;  ///< if `why` is kOption
 };
 
-/// Two cache lines: the first has what a call on a carried connection reads, the second waiters and
-/// the rest.
+/// Two cache lines: first what a call on a carried connection reads, then waiters and the rest.
 struct alignas(64) File {
   /// Changes when the File is freed: a Handle of an older generation is dead. Written under both
   /// locks; acquire/release with fd_table.cpp.
@@ -134,8 +133,8 @@ struct alignas(64) File {
   /// kernel keeps.
   std::atomic<uint8_t> made_in{0};
   static constexpr uint8_t kNoDelay = 0x80;
-  LastingPtr<UdpSocket> udp;  ///< kind kUdp; allocated once, reused when the File is opened again
-  Epoll* epoll = nullptr;     ///< kind kEpoll; constant while open
+  LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, kept for reuse
+  Epoll* epoll = nullptr;                  ///< kind kEpoll; constant while open
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
   std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
   [[no_unique_address]] ReadySource ready;

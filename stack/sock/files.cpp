@@ -19,8 +19,7 @@ namespace {
 
 uint8_t proto_of(FileKind k) { return k == FileKind::kTcp ? IPPROTO_TCP : IPPROTO_UDP; }
 
-/// The last reference to the File of that generation was released: closes the flow, frees
-/// everything.
+/// The last reference to the File of that generation is gone: closes the flow, frees everything.
 void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THREAD_ANALYSIS {
   yield_point();
   {
@@ -267,8 +266,7 @@ Result<int> dup_to(int from, int to, int flags, bool is_dup3) {
     if (r && from != to) (void)adopt_dup(from, to);
     return r;
   }
-  // The kernel closes `to` and puts `from` there in one step; its port must stay reserved during
-  // it.
+  // The kernel closes `to` and puts `from` there in one step; its port must outlive that step.
   const Handle removed = fd_table().remove(to);
   UniqueFd holder = removed ? holder_for(removed) : UniqueFd();
   auto r = kernel();

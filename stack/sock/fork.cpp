@@ -5,18 +5,18 @@
 //   accepted, but not read or written yet: the kernel's, shared with the parent, if the device can
 //                              tell its frames from the listener's (hand_over.cpp): servers that
 //                              fork for each connection
-//   listener on which the parent has not called accept: the kernel's, too: servers that
-//                              fork their workers
+//   listener on which the parent has not called accept: the kernel's, too: servers that fork their
+//                              workers
 //   carried TCP connection     ENOTCONN for every use but close, and a line of the log; close
 //                              sends nothing to the peer; poll(2) returns POLLHUP | POLLERR
 //   listener, UDP, undecided   the kernel's socket, shared with the parent. While the parent lives,
-//                              its steering rules bring carried traffic to the parent; after
-//                              that, the kernel and so the child receive it
+//                              its steering rules bring carried traffic to the parent; when it
+//                              ends, the kernel receives it, and with it the child
 //   kernel's socket            as always
-// A child of clone(2) with its own memory is as one of fork (calls_process.cpp). In a child for
-// which no handler runs (_Fork(3)) the descriptor table is empty: every socket is the kernel socket
-// beneath, which for a carried connection answers ENOTCONN or EINVAL. Until it ends or calls exec,
-// Vireo's devices live as long as it does.
+// A child of clone(2) with its own memory is treated as one of fork (calls_process.cpp). In a child
+// for which no handler ran (_Fork(3)) the descriptor table is empty: every socket is the kernel
+// socket beneath, which for a carried connection answers ENOTCONN or EINVAL. Until it ends or calls
+// exec, Vireo's devices live as long as it does.
 #include <errno.h>
 #include <sys/syscall.h>
 #include <time.h>

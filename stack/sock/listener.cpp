@@ -74,8 +74,7 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   return *name;
 }
 
-/// Converts seconds to a number of SYN-ACK timeouts: 1 s, 2 s, ... up to 120 s each (Linux
-/// secs_to_retrans).
+/// Seconds as a number of SYN-ACK timeouts: 1 s, 2 s, ... up to 120 s each (Linux secs_to_retrans).
 uint8_t timeouts_in(int seconds) {
   if (seconds <= 0) return 0;
   uint8_t n = 1;
@@ -193,7 +192,7 @@ void stop(File& f, Mode then) {
 }
 
 void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
-  // Restores blocking mode: carry() callers had made the kernel's listener non-blocking.
+  // Restores blocking mode: listen() had made the kernel's listener non-blocking.
   const int flags = libc().fcntl(fd, F_GETFL);
   if (flags >= 0 && !f.nonblock.load(std::memory_order_relaxed))
     (void)libc().fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
@@ -205,8 +204,7 @@ void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
 
 namespace {
 
-/// The options that accept(2) passes on: all but SO_PRIORITY and the owner. Control or engine's
-/// lock held.
+/// The options that accept(2) passes on: not SO_PRIORITY, nor the owner. Either lock held.
 SharedOptions inherited(const File& listener) {
   const SocketOptions& its = *listener.tcp.options;
   if (its.socket.priority == 0 && its.owner.pid == 0) return listener.tcp.options;

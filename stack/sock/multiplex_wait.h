@@ -52,8 +52,7 @@ class EngineHold {
   Engine* held_ = nullptr;
 };
 
-/// Informs the engines' doorbell policies that the call returns `events`, or begins if 0. @return
-/// `events`.
+/// Tells the doorbell policies how many events a wait returns; 0: it begins. @return that.
 inline int tell(const EngineSet& engines, int events) noexcept {
   for (Engine* e : engines) e->doorbells().tell(static_cast<unsigned>(events));
   return events;
@@ -135,9 +134,8 @@ inline constexpr Duration kBetweenLooks = Duration::us(10);
 
 /// How much one look for ready descriptors covers.
 enum class Look : uint8_t {
-  kOurs,    ///< Vireo's side; if it has events, the kernel's side when it is due by
-            ///< VMA_SELECT_SKIP_OS
-  kTimely,  ///< Vireo's side; if it has events, the kernel's side if kBetweenLooks have passed
+  kOurs,    ///< Vireo's side; if it has events, the kernel's as VMA_SELECT_SKIP_OS says
+  kTimely,  ///< Vireo's side; if it has events, the kernel's if kBetweenLooks have passed
   kBoth,
 };
 
@@ -196,8 +194,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     }
     kernel_woke = false;
     if (expired) {
-      // Before it returns without events, a call always checks the kernel: it may be the program's
-      // only call.
+      // A return without events always follows a check of the kernel: it may be the only call.
       if (look != Look::kBoth) {
         const auto n = call.harvest(Look::kBoth, now);
         if (!n) return n;

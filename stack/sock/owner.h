@@ -1,7 +1,7 @@
 // Which process this memory belongs to. A Stack belongs to the process that made it. A child of
-// fork(2) has a copy, perhaps without a fork handler having run; a child of vfork(2) shares the
-// memory. So every call that makes, opens or closes a part of the Stack checks. getpid(2) would do,
-// but a system call is expensive: a page that is zeroed in children (madvise(2), MADV_WIPEONFORK)
+// fork(2) has a copy, even if no fork handler ran; a child of vfork(2) has the same memory. So
+// every call that makes, opens or closes a part of the Stack checks. getpid(2) would do, but a
+// system call is expensive: a page that is zeroed in children (madvise(2), MADV_WIPEONFORK)
 // replaces it, and getpid(2) is called only where memory may be shared with a child.
 // Owner: Stack. Thread: any.
 #pragma once
@@ -57,12 +57,11 @@ class Owner {
   }
 
  private:
-  /// State of this thread. A child runs with its parent's thread storage, unless it was given its
-  /// own.
+  /// Of this thread. A child runs on its parent's thread storage, unless it has its own.
   enum class Child : uint8_t {
     kNone,
     kWaitedFor,  ///< vfork(2): the parent does not run until the child has gone, and then checks
-    kBesideUs,   ///< for ever
+    kBesideUs,   ///< a running process shares the memory; permanent
   };
 
   bool ask() const noexcept;

@@ -122,8 +122,7 @@ class PollCall {
     has_looked_ |= look;
     return n;
   }
-  /// At the deadline, after harvest() found nothing. @return the number of descriptors to report
-  /// anyway.
+  /// The deadline has passed, and harvest() found nothing. @return descriptors to report anyway.
   int at_end() noexcept {
     if (closed_.load(std::memory_order_relaxed)) (void)look_at_ours();
     int n = 0;
@@ -304,8 +303,7 @@ bool concerns_us(int fd) noexcept {
     case Mode::kListening:
     case Mode::kVoid:
       return true;
-    // Another thread may bind it during the poll. (A TCP socket in this state reports POLLHUP at
-    // once.)
+    // Another thread may bind it during the poll. (A TCP socket in this state reports POLLHUP.)
     case Mode::kUndecided:
       return h->kind.load(std::memory_order_relaxed) == FileKind::kUdp;
     case Mode::kKernel:

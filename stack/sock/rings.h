@@ -7,7 +7,7 @@
 // sockets; after that the next new key takes it over. No ring is closed before the process ends,
 // because a program that made many threads will make many again. Beyond the limit, new keys share
 // the rings in turn.
-// Owner: Stack. Thread: holder of its life_lock_; most() and is_for_each_socket() any.
+// Owner: Stack. Thread: holder of its life_lock_; most() any.
 #pragma once
 
 #include <array>
@@ -45,8 +45,8 @@ class Rings {
   /// Packet memory of one ring: an equal part of the process's, but at least what a ring needs to
   /// carry a stream.
   size_t arena_bytes(const Settings& s) const;
-  /// The key of the calling thread; nullopt: any unused ring. `source`: the socket's address. Where
-  /// the settings attach threads to processors, this call does it.
+  /// The key of the calling thread; nullopt: a ring of its own, if possible. `source`: the socket's
+  /// address. Where the settings attach threads to processors, this call does it.
   std::optional<uint64_t> key_of_caller(const IpAddr& source);
 
   /// The ring of `key`, one of `count`; `count` itself: a new one must be made. `is_unused` returns

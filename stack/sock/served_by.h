@@ -17,8 +17,7 @@ inline bool is_udp_carried(Handle h) {
   return mode(h) == Mode::kCarried && kind(h) == FileKind::kUdp;
 }
 
-/// A carried socket is never carried in a child (fork.cpp), so only others need is_owner(), which
-/// may cost a system call.
+/// A child has no carried sockets of its parent (fork.cpp); others may cost a system call.
 inline bool is_udp_ours(Handle h) {
   return kind(h) == FileKind::kUdp && (h->is_carried() || h->stack->is_owner());
 }

@@ -17,8 +17,8 @@ namespace vireo {
 
 Result<Endpoint> kernel_name(int fd);
 Result<Endpoint> kernel_peer(int fd);
-/// The kernel had no local port (0: any port) or no descriptor left: closes the ones that the
-/// engine keeps in reserve. @return whether there were any. The engine's lock not held.
+/// No local port (`port`; 0: any) or no descriptor was free: releases the leased ones. @return
+/// whether there were any. The engine's lock not held.
 bool give_up_leases(Stack& stack, uint16_t port);
 /// Copies an address to the caller as the kernel does: cut to *len, *len = the full length. Does
 /// nothing if `addr` is null. @return errno, or 0 (net/socket.c move_addr_to_user).

@@ -52,8 +52,7 @@ class ShadowReserve {
   // processes. The user of a process may change, too. Either begins a new age.
   /// Call before making a socket. @return its age, 1 to kLastAge; 0: it cannot be kept.
   uint8_t age() noexcept;
-  /// Its File is in the table: marks it pristine, if the age is still the same. `loan`: if it was
-  /// lent.
+  /// Its File is in the table: marks it pristine, if the age is the same. `loan`: if it was lent.
   void set_pristine(File& f, uint8_t age, const Loan& loan) noexcept;
   /// Makes a lent socket the program's alone and sets its options on the kernel socket. Harmless if
   /// it was not lent.

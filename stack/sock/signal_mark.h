@@ -9,8 +9,8 @@
 
 namespace vireo {
 
-/// Counts the handlers that ran on this thread. Preload's wrapper calls note_signal() after the
-/// program's handler.
+/// Counts this thread's signals. Preload's handler calls note_signal() before it runs or defers the
+/// program's.
 struct SignalState {
   volatile uint32_t count = 0;
   const EventFd* volatile sleeping_on = nullptr;  ///< this thread is about to sleep on it: wake it

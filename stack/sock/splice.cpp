@@ -35,8 +35,7 @@ Result<short> await_pipe(int pipe, short events, bool nonblock) {
   return p.revents;
 }
 
-/// Writes as much as the pipe has room for. @return bytes; -1 and errno: EAGAIN, EPIPE (with
-/// SIGPIPE).
+/// Writes what the pipe has room for. @return bytes; -1 and errno: EAGAIN, EPIPE (with SIGPIPE).
 ssize_t write_now(int pipe, const std::byte* data, size_t n) {
   const iovec v{const_cast<std::byte*>(data), n};
   const long whole = ::syscall(SYS_pwritev2, pipe, &v, 1, -1L, -1L, RWF_NOWAIT);

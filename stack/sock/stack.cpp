@@ -45,14 +45,13 @@ Stack::Stack(Parts parts)
       program_(program_invocation_short_name),
       rings_(parts_.settings),
       counters_(parts_.settings, program_) {
-  // A device is opened by the first thread that needs it, and an interface index is valid in one
-  // namespace only.
+  // Any thread may open a device first, but an interface index belongs to one namespace.
   parts_.opener = [open = std::move(parts_.opener)](
                       const net::Link& link, Arena& arena) -> Carried<std::unique_ptr<Device>> {
     if (!net_namespace::is_thread_home()) return std::unexpected(kElsewhere);
     return open(link, arena);
   };
-  // The shared-memory wire bypasses the kernel, which has no route for the mourner or the filter.
+  // The mourner and the filter work through the kernel, which does not know the shm wire.
   const bool is_shm = parts_.settings.device == DeviceChoice::kShm;
   parts_.want_mourner = parts_.want_mourner && parts_.settings.mourner && !is_shm;
   parts_.want_filter = parts_.want_filter && parts_.settings.respect_filter && !is_shm;

@@ -49,7 +49,7 @@ class Stack {
     bool want_helper = true;    ///< false: the test polls the engine itself
     bool want_mourner = false;  ///< true: a program that may be killed (and VIREO_MOURNER)
     bool want_filter = false;   ///< true: the host's packet filter is consulted
-    /// Some device can be opened once per ring; the rings then share the packet memory.
+    /// Some device can be opened once per ring; each ring then gets a part of the packet memory.
     bool may_have_rings = false;
   };
   explicit Stack(Parts parts);
@@ -96,8 +96,7 @@ class Stack {
   OptionsTable& options_table() { return options_table_; }
   const SharedOptions& first_options() const { return first_options_; }  ///< a new TCP socket's
 
-  /// A TCP connection or listener is now carried: starts the mourner, which resets the connections
-  /// if this process is killed.
+  /// A TCP connection or listener is now carried: starts the mourner, in case we are killed.
   void watch_over_tcp() {
     if (mourner_) mourner_->start();
   }
@@ -121,7 +120,7 @@ class Stack {
   /// exit(3): waits up to VIREO_EXIT_LINGER until the data of closed connections is sent, then
   /// resets the remaining ones.
   void drain_at_exit();
-  /// The second half of drain_at_exit(), before an exec: finishes sending for closed connections.
+  /// The second half of it, also before an exec: sends what closed connections have queued.
   void drain_orphans();
   /// Another thread is in drain_at_exit(). The calling thread, whose sockets have been closed,
   /// would already be dead if the kernel had carried them.
@@ -146,8 +145,7 @@ class Stack {
   // packet_filter.cpp
   /// The filter rules changed: checks carried sockets against them again. Thread: the helper.
   void judge_again();
-  /// Tells the engine whether it may accept fragments. Call after engine_count_ includes it, so
-  /// that judge_again() finds it.
+  /// Whether it may accept fragments. After engine_count_, by which judge_again() finds it.
   void tell_of_filter(Engine& e);
 
   Parts parts_;  ///< constant
@@ -186,7 +184,7 @@ class Stack {
   std::atomic<int> members_{0};  ///< number of multicast group memberships
 };
 
-/// The program's stack; null before install_stack() and in programs where it was refused.
+/// The program's stack; null before install_stack().
 Stack* process_stack() noexcept;
 void install_stack(Stack* s) noexcept;
 

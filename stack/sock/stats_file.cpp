@@ -40,8 +40,7 @@ void Stack::write_stats_at_exit() {
   // Once only: exit() may be followed by _exit().
   if (!counters_.begin_file(self)) return;
   const int saved = errno;
-  // Adds the losses of the last second. If the lock is never released, the counters stay as they
-  // are.
+  // Adds the last second's losses. If the lock is never released, the counters stay as they are.
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS {
     if (!e.try_acquire()) return;
     e.ports().count_losses();

@@ -1,5 +1,5 @@
-// VMA_STATS_FILE: a process's counters, written at its end as one line of JSON (core/stats_json.h).
-// Owner: Stack::write_stats_at_exit(). Thread: any; makes only system calls that are not
+// VMA_STATS_FILE: a process's counters, written at its end: one line of JSON (core/stats_json.h).
+// Owner: Stack::write_stats_at_exit(). Thread: any; makes system calls, and none that is
 // interposed.
 #pragma once
 

@@ -164,8 +164,7 @@ std::optional<Result<ssize_t>> wait_for_room(SendCall& c, EngineGuard& guard,
   return std::nullopt;
 }
 
-/// The general send(), after `done` bytes were queued: called with the engine's lock held, releases
-/// it.
+/// The general send(), after `done` bytes were queued. Releases the engine's lock, held on entry.
 [[gnu::noinline]] Result<ssize_t> send_any(Handle h, Engine& e, std::span<const iovec> iov,
                                            int flags, size_t done) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;

@@ -15,8 +15,7 @@ void joined(File& f, const Membership& m) {
   if (!f.is_carried()) return;
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   const EngineGuard guard(e);
-  // If the flow cannot join (an interface that is not carried), the kernel's queue receives the
-  // group.
+  // Refused (an interface that is not carried): the kernel's queue receives the group.
   if (f.flow != nullptr) (void)e.udp().join(f.udp_flow(), m.group, m.ifindex);
 }
 

@@ -223,8 +223,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   return 0;
 }
 
-/// Sends on a carried socket: retries until the engine or the kernel's socket has taken the
-/// datagram.
+/// Sends on a carried socket: until the engine or the kernel's socket has taken the datagram.
 Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msghdr& msg, int flags,
                              Doorbell bell) {
   File& f = *h.file;

@@ -13,8 +13,8 @@ namespace vireo {
 
 /// Replaces the socket's options. Control lock held, the engine's not. Errors: ENOMEM.
 Result<void> replace_options(File& f, const SocketOptions& o);
-/// Saves the local address of a flow that is about to be freed while the File stays. Engine's lock
-/// held, or no other thread can reach the File.
+/// Keeps the local address of a flow about to be freed. Engine's lock held, or no other thread
+/// here.
 void leave_name(File& f);
 
 /// The initial configuration of a connection: settings, kernel defaults, then the program's

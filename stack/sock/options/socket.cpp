@@ -104,8 +104,7 @@ void keep_sndbuf(const SetCall& c, SocketOptions& o) {
 }
 void apply_rcvbuf(LiveConnection& c) { tcp::set_rcv_buf(c.tcb(), c.config.rcv_buf); }
 void apply_sndbuf(LiveConnection& c) { tcp::set_snd_buf(c.tcb(), c.config.snd_buf); }
-// If the program set none: the default, because the placeholder's value comes from other
-// connections.
+// If never set: the default, as the placeholder's value is that of others.
 std::optional<Result<void>> read_rcvbuf(const GetCall& c) {
   if (c.file().tcp.options->socket.rcvbuf_set) return std::nullopt;
   return c.give(c.file().stack->defaults().tcp_rmem.initial);

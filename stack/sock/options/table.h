@@ -58,8 +58,7 @@ struct OptionHandling {
   // ---- setsockopt(2), in the order of the calls
   /// Handles the whole call. nullopt: continue with the parts below.
   std::optional<Result<void>> (*set)(const SetCall&) = nullptr;
-  /// A connection must refuse the call (EINVAL). The kernel socket beneath is not connected and
-  /// would accept it.
+  /// Whether a connection must refuse it (EINVAL). The unconnected kernel socket cannot tell.
   bool (*is_fixed)(const SetCall&) = nullptr;
   /// This value moves this socket to the kernel, though not every socket.
   bool (*leaves)(const File&, int value) = nullptr;

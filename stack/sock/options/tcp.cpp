@@ -49,8 +49,8 @@ void apply(LiveConnection& c) {
 void give_nothing(const File&, int) {}
 bool is_always_fixed(const SetCall&) { return true; }
 
-// ---- TCP_NODELAY: set on most new connections, and any value is valid. So the kernel socket
-// beneath a carried connection is set only when the connection is no longer carried (drop_flow()).
+// ---- TCP_NODELAY: set on most new connections, and any value is valid. So it is set on the
+// kernel socket beneath a carried connection only when that is no longer carried (drop_flow()).
 
 Result<void> keep_nodelay(const SetCall& c) {
   File& f = c.file();
