@@ -227,7 +227,7 @@ void go_out_async(uint32_t depth) noexcept {
 int set_cancel_type(int type, int* old) noexcept {
   const uint32_t was = t_state.depth;
   const bool to_async = type == PTHREAD_CANCEL_ASYNCHRONOUS;
-  // Set while libc has the type asynchronous.
+  // Set before libc's type becomes asynchronous, and cleared after it no longer is.
   if (to_async) t_state.depth = was | kAsync;
   // The old type comes from the flag: inside a call of Vireo's libc has a different one.
   if (const int error = real().pthread_setcanceltype(

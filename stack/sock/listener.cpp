@@ -204,7 +204,7 @@ void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
 
 namespace {
 
-/// The options that accept(2) passes on: not SO_PRIORITY, nor the owner. Either lock held.
+/// The options accept(2) passes on: not SO_PRIORITY, nor the owner. Control or engine lock held.
 SharedOptions inherited(const File& listener) {
   const SocketOptions& its = *listener.tcp.options;
   if (its.socket.priority == 0 && its.owner.pid == 0) return listener.tcp.options;

@@ -13,8 +13,7 @@ namespace {
 
 constexpr Duration kWithin = Duration::s(1);
 constexpr Duration kMoment = Duration::s(2);
-/// How long no thread spins for long before it is tried again; doubled each time nothing has
-/// changed.
+/// Pause in long spinning before the next trial; doubled each time nothing has changed.
 constexpr Duration kFirstPause = Duration::s(2);
 constexpr Duration kMaxPause = Duration::s(8);
 

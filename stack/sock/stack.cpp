@@ -57,7 +57,7 @@ Stack::Stack(Parts parts)
   parts_.want_filter = parts_.want_filter && parts_.settings.respect_filter && !is_shm;
   (void)fd_table().init();
   first_options_ = vireo::first_options(*this);
-  // Before the helper starts. If the kernel has no support, locks cost what they always did.
+  // Before the helper: it is fast with one thread only. Without kernel support locks stay plain.
   (void)BiasedLock::allow();
 }
 

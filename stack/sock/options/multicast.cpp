@@ -88,7 +88,7 @@ bool change_groups(const SetCall& c) {
   auto group = group_call(c);
   if (!group) return false;
   File& f = c.file();
-  // As in Linux: leaving an IPv6 group without an interface leaves the one joined last.
+  // As in Linux: leaving an IPv6 group without naming an interface ends the latest membership.
   if (group->is_join || group->m.group.is_v4()) resolve_interface(*f.stack, group->m);
   if (group->is_join)
     udp_socket::joined(f, group->m);
