@@ -1,4 +1,5 @@
-// The program's signal actions, as it has them from sigaction(2): what the kernel has is ours.
+// The program's signal actions as sigaction(2) reports them; the kernel has Vireo's handlers
+// instead.
 // Owner: process. Thread: any, and signal handlers; changed under the lock.
 #pragma once
 
@@ -10,7 +11,7 @@ namespace vireo::preload {
 
 extern constinit Lock g_actions_lock;
 
-/// A handler sees the old one or the new one whole.
+/// A handler that interrupts a change reads the old or the new action, never a mix.
 struct sigaction load_action(int signo) noexcept;
 void store_action(int signo, const struct sigaction& user) noexcept VIREO_REQUIRES(g_actions_lock);
 
@@ -27,10 +28,10 @@ inline void run(const struct sigaction& a, int signo, siginfo_t* info, void* con
     a.sa_handler(signo);
 }
 
-/// run(), once if SA_RESETHAND asks for that and the kernel cannot see to it.
+/// run(), but only once if SA_RESETHAND is set and the kernel cannot enforce it.
 void run_once(const struct sigaction& a, int signo, siginfo_t* info, void* context) noexcept;
 
-/// What the kernel calls for a signal that the program handles: at once, or put off.
+/// The kernel's handler for a signal that the program handles: runs the program's now or defers it.
 void on_signal(int signo, siginfo_t* info, void* context);
 
 }  // namespace vireo::preload

@@ -1,14 +1,13 @@
-// Asynchronous I/O: the kernel's, or that of libc's threads, knows the number and not the socket of
-// ours that has it. So a socket that the program uses so becomes the kernel's. Owner: none (a
-// function). Thread: any.
+// Asynchronous I/O, by the kernel or by libc's threads, uses the kernel's descriptor and bypasses
+// Vireo. So a socket used for it is moved to the kernel. Owner: none (a function). Thread: any.
 #pragma once
 
 struct iocb;
 
 namespace vireo::preload {
 
-/// Of io_submit(2): the sockets of ours among these. @return how many from the first may be
-/// submitted: the rest names one that has to stay ours.
+/// For io_submit(2): moves the sockets in `list` to the kernel. @return how many requests, from the
+/// first, may be submitted: the next one names a socket that cannot be moved.
 long give_to_aio(long n, iocb* const* list) noexcept;
 
 }  // namespace vireo::preload

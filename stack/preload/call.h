@@ -1,5 +1,5 @@
-// The C boundary: from a Result to -1 and errno, with signals as signal(7) says. The only writer of
-// errno. Owner: none. Thread: any.
+// The C boundary: converts a Result to a value or -1 and errno, and treats signals as signal(7)
+// says. Only this layer writes errno. Owner: none. Thread: any.
 #pragma once
 
 #include <unistd.h>
@@ -15,24 +15,24 @@
 namespace vireo::preload {
 
 enum class Restart : uint8_t {
-  kNever,      ///< poll, select, epoll_wait, and sleeps: EINTR whatever SA_RESTART says
-  kReceiving,  ///< made again after handlers with SA_RESTART, unless SO_RCVTIMEO is set
+  kNever,      ///< poll, select, epoll_wait, and sleeps: EINTR even with SA_RESTART
+  kReceiving,  ///< restarted after handlers with SA_RESTART, unless SO_RCVTIMEO is set
   kSending,    ///< the same with SO_SNDTIMEO
 };
 
-/// The socket of ours behind `fd`, empty for what libc shall answer itself, epolls among it.
+/// The socket of `fd`; empty if libc is to serve the call, also for epolls.
 inline Handle find_socket(int fd) noexcept {
   const Handle h = fd_table().find(fd);
   return h && h->kind.load(std::memory_order_relaxed) == FileKind::kEpoll ? Handle{} : h;
 }
 
-/// The process is ending in another thread, which has closed this one's sockets: to the program it
-/// must look as if exit had come first.
+/// Another thread is ending the process and has closed this thread's sockets: stops here, as if
+/// exit had come first.
 [[noreturn, gnu::cold]] inline void park() noexcept {
   for (;;) pause();
 }
 
-/// A call failed. @return true: it is to be made again; false: errno says why.
+/// Handles a failed call. @return true: repeat it; false: errno is set.
 [[gnu::cold, gnu::noinline]] inline bool failed(const Err& why, Restart restart, Handle h,
                                                 bool may_restart) noexcept {
   if (why.code == EINTR && may_restart && restart != Restart::kNever &&
@@ -45,7 +45,7 @@ inline Handle find_socket(int fd) noexcept {
 }
 
 /// Runs `f` (-> Result<T>) inside the library. @return its value (0 for Result<void>), or -1 with
-/// errno set. Success leaves errno as it was.
+/// errno set. Success leaves errno unchanged.
 template <class F>
 [[gnu::always_inline]] inline auto call(Restart restart, Handle h, F&& f) noexcept {
   using T = typename decltype(f())::value_type;

@@ -1,4 +1,4 @@
-// aio(7) of libc, and io_submit(2) by libaio where the program has it. By syscall(2):
+// libc's aio(7), and libaio's io_submit(2) if the program uses it. By syscall(2):
 // calls_syscall.cpp.
 #include "stack/preload/aio.h"
 
@@ -21,7 +21,7 @@ using namespace vireo::preload;  // NOLINT
 
 namespace {
 
-/// @return false: it stays ours.
+/// Moves `fd` to the kernel. @return false: it stays carried.
 bool give(int fd) noexcept {
   const Handle h = fd_table().find(fd);
   if (!h) return true;
@@ -33,7 +33,7 @@ bool give(int fd) noexcept {
   return is_given;
 }
 
-/// Of whoever comes after us, once.
+/// The next library's function of that name.
 template <class F>
 F next(const char* name) noexcept {
   return reinterpret_cast<F>(::dlsym(RTLD_NEXT, name));
@@ -50,7 +50,7 @@ bool give(const aiocb* block) noexcept {
 long preload::give_to_aio(long n, iocb* const* list) noexcept {
   if (process_stack() == nullptr) return n;
   for (long i = 0; i < n; ++i) {
-    if (!is_readable(&list[i]) || !is_readable(list[i])) return n;  // EFAULT, the kernel says
+    if (!is_readable(&list[i]) || !is_readable(list[i])) return n;  // the kernel returns EFAULT
     if (!give(static_cast<int>(list[i]->aio_fildes))) return i;
   }
   return n;
@@ -73,7 +73,7 @@ VIREO_EXPORT int lio_listio(int mode, aiocb* const* list, int n, sigevent* event
   return libcs(mode, list, n, event);
 }
 
-// The same where files are as large as they may be.
+// The same with large-file support.
 static_assert(sizeof(aiocb) == sizeof(aiocb64));
 VIREO_EXPORT int aio_read64(aiocb64* block) noexcept {
   return aio_read(reinterpret_cast<aiocb*>(block));
@@ -85,7 +85,7 @@ VIREO_EXPORT int lio_listio64(int mode, aiocb64* const* list, int n, sigevent* e
   return lio_listio(mode, reinterpret_cast<aiocb* const*>(list), n, event);
 }
 
-/// @return how many, or an errno below zero.
+/// @return how many, or a negative errno.
 VIREO_EXPORT int io_submit(io_context* context, long n, iocb** list) noexcept {
   static const auto libaios = next<int (*)(io_context*, long, iocb**)>("io_submit");
   if (libaios == nullptr) return -ENOSYS;

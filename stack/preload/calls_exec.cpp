@@ -1,6 +1,6 @@
-// exec(3) and posix_spawn(3): another program is about to have descriptors of ours. A failed exec
-// leaves them to the kernel; what closed connections owe has been sent. What libc starts by itself
-// (system, popen) goes by unseen. Thread: any.
+// exec(3) and posix_spawn(3): another program may inherit Vireo's sockets. After a failed exec they
+// stay on the kernel, and data of closed connections has been sent. Programs that libc starts by
+// itself (system, popen) are not seen. Thread: any.
 #include <spawn.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ namespace {
 
 bool can_run(const char* path) noexcept { return ::access(path, X_OK) == 0; }
 
-/// What execvp(3) would find.
+/// Whether execvp(3) would find `file`.
 bool can_find(const char* file) noexcept {
   if (file == nullptr) return false;
   if (std::strchr(file, '/') != nullptr) return can_run(file);
@@ -63,7 +63,7 @@ bool can_find(const char* file) noexcept {
   return false;
 }
 
-/// Who tries one path after the other loses nothing by those that lead nowhere.
+/// A program may try several paths: those that do not exist change nothing.
 template <class Exec>
 int run(bool is_there, Exec&& exec) noexcept {
   if (is_there) before_exec();
@@ -71,9 +71,8 @@ int run(bool is_there, Exec&& exec) noexcept {
   return is_there ? exec_failed() : -1;
 }
 
-/// exec(list), of the arguments of execl(3) as execv(3) takes them; `v` stands behind the first,
-/// and then behind the null pointer that ends them. Without an allocation: exec is
-/// async-signal-safe.
+/// exec(list), with the arguments of execl(3) in execv(3)'s form; `v` is after the first, and in
+/// the end after the terminating null pointer. Without an allocation: exec is async-signal-safe.
 template <class Exec>
 int with_list(const char* first, va_list& v, Exec&& exec) noexcept {
   size_t n = 1;

@@ -1,5 +1,5 @@
-// Descriptors: closing, duplicating, flags. Descriptors that are Vireo's own are spared, as if they
-// were not there.
+// Descriptors: closing, duplicating, flags. To the program, Vireo's own descriptors do not exist,
+// and these calls leave them open.
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -23,9 +23,9 @@ using namespace vireo::preload;  // NOLINT
 
 namespace {
 
-/// `made` is a number that a call has made of one of ours, or -1. Where libc has a stream for that
-/// number, its streams are about to use it: as standard input, output and error a connection is
-/// given to a program that knows nothing of sockets (inetd, bash).
+/// `made` is a number that a call has made from a socket of Vireo's, or -1. Numbers 0 to 2 have a
+/// stream in libc, which is about to use it: a connection is passed as standard input, output and
+/// error to a program that knows nothing of sockets (inetd, bash).
 int for_streams(int made) noexcept {
   if (made < 0 || made > STDERR_FILENO || !fd_table().find(made)) return made;
   Inside inside;
@@ -45,7 +45,7 @@ int no_such_fd() {
   return -1;
 }
 
-/// Closes or marks [first, last] but for our own descriptors.
+/// Closes or marks [first, last] except Vireo's own descriptors.
 int sparing_close_range(unsigned first, unsigned last, int flags) {
   uint64_t from = first;
   while (from <= last) {
@@ -72,7 +72,8 @@ VIREO_EXPORT int close(int fd) {
   return preload::libc().close(fd);
 }
 
-/// A stream made by fdopen(3) from a socket of ours: libc closes the descriptor by itself.
+/// For a stream that fdopen(3) made from a socket of Vireo's: libc closes the descriptor
+/// internally.
 VIREO_EXPORT int fclose(FILE* stream) {
   const int fd = stream != nullptr ? fileno_unlocked(stream) : -1;
   if (fd_table().find(fd)) {
@@ -95,7 +96,7 @@ VIREO_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept 
     errno = ENOSYS;
     return -1;
   }
-  // What the kernel refuses, it refuses before it closes anything.
+  // Calls that the kernel rejects fail before anything is closed.
   constexpr unsigned kKnown = CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC;
   if (first > last || (static_cast<unsigned>(flags) & ~kKnown) != 0)
     return real().close_range(first, last, flags);

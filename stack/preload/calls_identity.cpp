@@ -1,7 +1,7 @@
-// Who the program is to the kernel: the user and the network namespace, which a socket has from
-// whoever makes it. After a change, no kernel socket of before is lent
-// (stack/sock/shadow_reserve.h), and another namespace is the kernel's
-// (stack/sock/net_namespace.h). The same by syscall(2): calls_syscall.cpp.
+// Changes of user and network namespace, which a socket takes from its creator. After a change of
+// user, no earlier kernel socket is lent (stack/sock/shadow_reserve.h); sockets of another
+// namespace are the kernel's (stack/sock/net_namespace.h). The same by syscall(2):
+// calls_syscall.cpp.
 #include <sched.h>
 #include <sys/fsuid.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ VIREO_EXPORT int setresuid(uid_t user, uid_t effective, uid_t kept) noexcept {
   return then(real().setresuid(user, effective, kept), ShadowReserve::user_changed);
 }
 VIREO_EXPORT int setfsuid(uid_t user) noexcept {
-  return then(real().setfsuid(user), ShadowReserve::users_differ);  // this thread's
+  return then(real().setfsuid(user), ShadowReserve::users_differ);  // per thread
 }
 
 }  // extern "C"

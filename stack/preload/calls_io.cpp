@@ -1,4 +1,4 @@
-// Data: the read and write families on descriptors of ours, with their fortified twins.
+// Data: the read and write families on Vireo's sockets, with their fortified variants.
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -21,7 +21,7 @@ ssize_t do_recv(Handle h, void* buf, size_t n, int flags) {
   return call(Restart::kReceiving, h, [&] { return sock::recv(h, {&v, 1}, flags); });
 }
 
-/// No errno is written on that way, and no event is waited for.
+/// This path writes no errno and does not wait.
 [[gnu::noinline]] bool do_send_nagled(Handle h, const void* buf, size_t n, int flags) {
   go_in();
   const bool is_held = sock::send_nagled(h, buf, n, flags);
@@ -41,7 +41,7 @@ ssize_t do_recvfrom(Handle h, void* buf, size_t n, int flags, sockaddr* addr, so
   return call(Restart::kReceiving, h, [&] { return sock::recvfrom(h, {&v, 1}, flags, addr, len); });
 }
 
-/// readv(2) and writev(2): errno is set for a vector that the kernel would refuse.
+/// For readv(2) and writev(2): sets errno for a vector that the kernel would reject.
 bool is_bad(const iovec* v, int count) {
   const int error = count < 0 || count > UIO_MAXIOV
                         ? EINVAL
@@ -50,7 +50,7 @@ bool is_bad(const iovec* v, int count) {
   errno = error;
   return true;
 }
-/// A message header, or the first of several.
+/// Sets EFAULT for a message header, or the first of several, that is not accessible.
 template <class T>
 bool is_nowhere(const T* message) {
   if (is_readable(message)) [[likely]]
@@ -86,8 +86,8 @@ std::optional<int> flags_of(off64_t offset, int flags, const iovec* v, int count
   return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0;
 }
 
-/// A message of a socket that is not ours: descriptors in it may be, and another process has them
-/// from now on (unix(7) SCM_RIGHTS).
+/// For a message on a socket of the kernel's, which may pass Vireo's descriptors to another process
+/// (unix(7) SCM_RIGHTS).
 [[gnu::cold]] void give_away(const msghdr& m) noexcept {
   if (m.msg_control == nullptr || m.msg_controllen == 0 ||
       !is_readable(m.msg_control, m.msg_controllen))
@@ -106,7 +106,7 @@ std::optional<int> flags_of(off64_t offset, int flags, const iovec* v, int count
   errno = saved;
 }
 
-/// What glibc's __*_chk functions do when the compiler knew the buffer to be too small.
+/// As glibc's __*_chk functions, called when the compiler knows the size of the buffer.
 void check(size_t n, size_t buffer) {
   if (n > buffer) std::abort();
 }
@@ -115,7 +115,7 @@ void check(size_t n, size_t buffer) {
 
 extern "C" {
 
-// ---- in
+// ---- receive
 
 VIREO_EXPORT ssize_t read(int fd, void* buf, size_t n) {
   const Handle h = find_socket(fd);
@@ -190,7 +190,7 @@ VIREO_EXPORT int recvmmsg(int fd, mmsghdr* vec, unsigned count, int flags, times
               [&] { return sock::recvmmsg(h, vec, count, flags, timeout); });
 }
 
-// ---- out
+// ---- send
 
 VIREO_EXPORT ssize_t write(int fd, const void* buf, size_t n) {
   const Handle h = find_socket(fd);
@@ -254,7 +254,7 @@ VIREO_EXPORT int sendmmsg(int fd, mmsghdr* vec, unsigned count, int flags) {
   return call(Restart::kSending, h, [&] { return sock::sendmmsg(h, vec, count, flags); });
 }
 
-/// What the kernel refuses of any socket, it refuses of the one beneath.
+/// Calls that the kernel rejects for any socket are passed to it, with the socket beneath.
 VIREO_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t n,
                             unsigned flags) {
   constexpr unsigned kKnown = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;

@@ -1,4 +1,4 @@
-// poll, select and epoll: ours if one descriptor of the call is.
+// poll, select and epoll: served by Vireo if one descriptor of the call is Vireo's.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -44,7 +44,7 @@ bool may_be_ours(int n, fd_set* read, fd_set* write, fd_set* except) {
   return process_stack() != nullptr && sock::concerns_us(n, read, write, except);
 }
 
-/// A timeout or a mask may be missing, but not lead nowhere.
+/// Sets EFAULT for a timeout or mask that is given but not readable.
 template <class T>
 bool is_given_badly(const T* p) {
   if (p == nullptr || is_readable(p)) [[likely]]
@@ -53,7 +53,7 @@ bool is_given_badly(const T* p) {
   return true;
 }
 bool is_given_badly(const sigset_t* mask) {
-  if (mask == nullptr || is_readable(mask, NSIG / 8)) [[likely]]  // as much as the kernel reads
+  if (mask == nullptr || is_readable(mask, NSIG / 8)) [[likely]]  // the size that the kernel reads
     return false;
   errno = EFAULT;
   return true;
@@ -93,7 +93,7 @@ VIREO_EXPORT int select(int n, fd_set* read, fd_set* write, fd_set* except, time
     errno = EINVAL;
     return -1;
   }
-  // Linux leaves in `timeout` what was not slept.
+  // Linux stores the remaining time in `timeout`.
   const Instant start = Clock::now_from_kernel();
   const int r = call(Restart::kNever, {}, [&] {
     return sock::select(n, read, write, except, Timeout(timeout).get(), nullptr);

@@ -1,4 +1,4 @@
-// dprintf(3) and its kin: libc writes the text by a call of its own, which goes to the kernel.
+// dprintf(3) and its variants: libc writes the text by an internal call, unseen by Vireo.
 #include <dlfcn.h>
 
 #include <cerrno>
@@ -15,7 +15,7 @@ using namespace vireo::preload;  // NOLINT
 
 namespace {
 
-/// All of it, as a stream of libc's does. @return bytes, or -1 and errno.
+/// Writes all of it, as a libc stream does. @return bytes, or -1 and errno.
 int write_all(int fd, const char* text, int n) {
   for (int done = 0; done < n;) {
     const ssize_t some = ::write(fd, text + done, static_cast<size_t>(n - done));
@@ -25,7 +25,7 @@ int write_all(int fd, const char* text, int n) {
   return n;
 }
 
-/// `format(buffer, size)` as vsnprintf(3), once or twice.
+/// Calls `format(buffer, size)`, which works as vsnprintf(3), once or twice.
 template <class Format>
 int print(int fd, Format&& format) {
   char small[1024];

@@ -1,5 +1,5 @@
-// Signals, children that have our memory, and the end of the process. fork(2) is followed by
-// pthread_atfork (process_stack.cpp).
+// Signals, children that share or copy this memory, and the end of the process. fork(2) is handled
+// by pthread_atfork (process_stack.cpp).
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -35,7 +35,7 @@ sighandler_t install(int signo, sighandler_t handler, int flags) {
   return before.sa_handler;
 }
 
-/// Of this process, the first among them until the process ends; 0: who knows.
+/// Threads of this process; the first counts until the process ends. 0: unknown.
 int count_threads() noexcept {
   int n = 0;
   if (DIR* const tasks = ::opendir("/proc/self/task"); tasks != nullptr) {
@@ -45,7 +45,7 @@ int count_threads() noexcept {
   return n;
 }
 
-/// The first thread has ended, the process goes on.
+/// The first thread has ended, but not the process.
 bool is_first_gone() noexcept {
   char text[256];
   const int fd = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -57,8 +57,8 @@ bool is_first_gone() noexcept {
   return name_ends != std::string_view::npos && all.substr(name_ends + 2, 1) == "Z";
 }
 
-/// As libc's last thread, which calls exit(0): libc counts ours among the program's. Two looks, for
-/// a thread may be about to start.
+/// Calls exit(0) when the program's last thread has ended, as libc would: libc counts Vireo's
+/// threads as the program's. Checks twice, because a thread may be about to start.
 void* end_with_the_last(void*) {
   constexpr timespec kBetweenLooks{0, 50'000'000};
   for (int alone = 0; alone < 2;) {
@@ -70,14 +70,14 @@ void* end_with_the_last(void*) {
 }
 
 void watch_the_last() noexcept {
-  static std::atomic<pid_t> watched{0};  // the child of a fork is another process
+  static std::atomic<pid_t> watched{0};  // a pid, because a forked child needs a watcher of its own
   const pid_t self = ::getpid();
   pthread_t watcher;
   if (watched.exchange(self) != self && start_own_thread(watcher, end_with_the_last, nullptr) == 0)
     ::pthread_detach(watcher);
 }
 
-/// The thread that calls ends, whatever it is.
+/// The calling thread is about to end.
 void leave_thread() noexcept {
   if (::gettid() == ::getpid() && own_threads() != 0) watch_the_last();
 }
@@ -94,15 +94,15 @@ void note_new_stack() noexcept {
 
 extern "C" {
 
-/// @return libc's vfork, which is to be called now.
+/// @return libc's vfork, for the caller to jump to.
 [[gnu::used, gnu::visibility("hidden")]] pid_t (*vireo_before_vfork() noexcept)() {
   hand_over_to_child();
   Owner::before_vfork();
   return real().vfork;
 }
 
-// Returns twice, in the child first, which may overwrite whatever lies in its caller's frame and
-// below: nothing of ours may lie there. So libc's gets our place.
+// vfork returns twice, first in the child, which may overwrite the frame of its caller and
+// everything below it. So this wrapper leaves no frame: it jumps to libc's vfork.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -215,7 +215,7 @@ VIREO_EXPORT int sigignore(int signo) noexcept {
   return install(signo, SIG_IGN, 0) == SIG_ERR ? -1 : 0;
 }
 
-/// sigset(3): SIG_HOLD blocks it, and is told of one that was blocked.
+/// sigset(3): SIG_HOLD blocks the signal; it is also the result if the signal was blocked.
 VIREO_EXPORT sighandler_t sigset(int signo, sighandler_t handler) noexcept {
   sigset_t one;
   sigset_t before;

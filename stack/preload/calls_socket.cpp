@@ -1,4 +1,4 @@
-// Making, naming and ending sockets.
+// Creating, addressing and shutting down sockets, and their options.
 #include <sys/socket.h>
 
 #include "stack/preload/call.h"

@@ -1,8 +1,8 @@
-// syscall(2) of libc: who makes a process or a ring by it, becomes another user or goes elsewhere,
-// is seen as by libc's function of that name (calls_process.cpp, calls_uring.cpp,
-// calls_identity.cpp), and so is a call on a socket or an epoll of ours (libuv closes by it). The
-// instruction itself (liburing.a, Go) goes by unseen. What the library itself asks by syscall()
-// goes to the kernel: the linker gives it __wrap_syscall.
+// libc's syscall(2). Calls that make a process or a ring, or change user or namespace, are treated
+// as libc's functions of that name (calls_process.cpp, calls_uring.cpp, calls_identity.cpp); so are
+// calls on a socket or an epoll of Vireo's (libuv closes by it). The bare instruction (liburing.a,
+// Go) is not seen. The library's own uses of syscall() go to the kernel: the linker maps them to
+// __wrap_syscall.
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -42,7 +42,7 @@ using namespace vireo::preload;  // NOLINT
 
 namespace {
 
-/// The kernel's call as libc makes it, and without libc: an allocator may be where this comes from.
+/// Makes the system call as libc does, but without libc: the caller may be an allocator.
 long call_kernel(long number, long a, long b, long c, long d, long e, long f) noexcept {
   long r = number;
 #if defined(__x86_64__)
@@ -79,9 +79,9 @@ long call_kernel(long number, long a, long b, long c, long d, long e, long f) no
 
 bool is_ours(long fd) noexcept { return static_cast<bool>(fd_table().find(static_cast<int>(fd))); }
 
-constexpr size_t kMaskBytes = NSIG / 8;  // the kernel's, which libc's is larger than
+constexpr size_t kMaskBytes = NSIG / 8;  // the kernel's size, smaller than libc's
 
-/// A signal mask as the kernel takes it.
+/// A signal mask in the kernel's size.
 class Mask {
  public:
   Mask(long at, size_t bytes) noexcept : given_(at != 0) {
@@ -107,7 +107,7 @@ class Mask {
   sigset_t set_;
 };
 
-/// Unlike libc's the kernel's calls tell what is left of the time, if they can.
+/// Unlike libc's functions, the system calls store the remaining time, if they can.
 template <class Call>
 long timed(timespec* timeout, Call&& make) noexcept {
   if (timeout == nullptr) return make(nullptr);
@@ -146,7 +146,7 @@ bool selects_ours(const long (&a)[6]) noexcept {
 }
 
 long pselect_by_number(const long (&a)[6]) noexcept {
-  struct Given {  // one argument more than a call has
+  struct Given {  // one argument more than a system call can have
     long mask;
     size_t bytes;
   } given{};
@@ -166,8 +166,8 @@ long pselect_by_number(const long (&a)[6]) noexcept {
   });
 }
 
-/// Copies between the kernel's view of our memory and us, before there is anybody who would see a
-/// fault of ours. @return false: it is not there.
+/// Copies from and to the program's memory through the kernel, because the fault handlers may not
+/// be installed yet. @return false: not accessible.
 bool copy_in(void* to, long from, size_t n) noexcept {
   const iovec here{to, n};
   const iovec there{reinterpret_cast<void*>(from), n};
@@ -179,7 +179,7 @@ bool copy_back(long to, void* from, size_t n) noexcept {
   return ::process_vm_writev(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(n);
 }
 
-/// rt_sigaction(2). Empty: what libc would not pass on is the kernel's.
+/// rt_sigaction(2). Empty: the kernel serves calls that libc would not pass on.
 std::optional<long> set_action_by_number(const long (&a)[6]) noexcept {
   struct KernelAction {
     sighandler_t handler;
@@ -190,7 +190,7 @@ std::optional<long> set_action_by_number(const long (&a)[6]) noexcept {
   static_assert(sizeof(KernelAction::mask) == kMaskBytes);
   const auto signo = static_cast<int>(a[0]);
   sigset_t all;
-  sigfillset(&all);  // without libc's own
+  sigfillset(&all);  // without the signals that libc reserves
   if (signo <= 0 || signo >= NSIG || sigismember(&all, signo) != 1 || a[3] != kMaskBytes) return {};
   KernelAction wanted{};
   if (a[1] != 0 && !copy_in(&wanted, a[1], sizeof wanted)) return {};
@@ -208,8 +208,8 @@ std::optional<long> set_action_by_number(const long (&a)[6]) noexcept {
   return -1;
 }
 
-/// A call that names one of ours, by libc's function of that name. Empty: the kernel's, and libc is
-/// not asked for anything: an allocator may call from within dlsym(3).
+/// Serves a call on a descriptor of Vireo's by libc's function of that name. Empty: the kernel's;
+/// then no libc function was called, because an allocator may call this from within dlsym(3).
 std::optional<long> serve(long number, const long (&a)[6]) noexcept {
   const auto fd = static_cast<int>(a[0]);
   const auto count = static_cast<size_t>(a[2]);
@@ -217,8 +217,8 @@ std::optional<long> serve(long number, const long (&a)[6]) noexcept {
   const auto to = [](long word) { return reinterpret_cast<void*>(word); };
   const auto name = [](long word) { return reinterpret_cast<sockaddr*>(word); };
   const auto length = [](long word) { return reinterpret_cast<socklen_t*>(word); };
-  switch (number) {  // those that name no descriptor first, or more than one
-    case SYS_close:  // of the library's own none is to be closed
+  switch (number) {  // first those with no descriptor as first argument, or with several
+    case SYS_close:  // Vireo's own descriptors must stay open
       if (!is_ours(fd) && !is_own_fd(fd)) return {};
       return ::close(fd);
     case SYS_rt_sigaction:
@@ -308,7 +308,7 @@ std::optional<long> serve(long number, const long (&a)[6]) noexcept {
       return ::readv(fd, static_cast<iovec*>(to(a[1])), static_cast<int>(a[2]));
     case SYS_writev:
       return ::writev(fd, static_cast<iovec*>(to(a[1])), static_cast<int>(a[2]));
-    case SYS_preadv2:  // the offset in two words, of which the first has room for all
+    case SYS_preadv2:  // the offset is in two words; the first holds all of it
       return ::preadv2(fd, static_cast<iovec*>(to(a[1])), static_cast<int>(a[2]), a[3],
                        static_cast<int>(a[5]));
     case SYS_pwritev2:
@@ -356,8 +356,8 @@ bool makes_process(long number) noexcept {
   return number == SYS_clone || number == SYS_clone3;
 }
 
-/// clone(2)'s flags. Of clone3 they lie in memory, which the kernel may not find readable either.
-/// Nothing: who knows. `stack`: the child was given one.
+/// The flags of clone(2). Those of clone3 are in memory, which may not be readable. nullopt:
+/// unknown. `stack`: the child gets its own.
 std::optional<unsigned long> flags_of(long number, const long (&a)[6], bool& stack) noexcept {
   stack = false;
   if (number == SYS_clone) {
@@ -380,8 +380,8 @@ long make_process(long number, const long (&a)[6], Make&& make) noexcept {
   if (flags)
     Owner::before_clone(*flags);
   else
-    Owner::memory_is_shared();  // perhaps
-  // On a stack of its own a child does not come back here.
+    Owner::memory_is_shared();  // it may be
+  // With a stack of its own the child does not return here.
   if (!flags || has_stack || !must_tell_fork(*flags)) return make();
   before_fork();
   const long r = make();
@@ -427,7 +427,7 @@ VIREO_EXPORT long syscall(long number, ...) noexcept {
   const long r = may_leave ? net_namespace::leave_by(make) : make();
   if (number == SYS_setuid || number == SYS_setreuid || number == SYS_setresuid ||
       number == SYS_setfsuid)
-    ShadowReserve::users_differ();  // the kernel's calls are of a thread
+    ShadowReserve::users_differ();  // the system calls change one thread only
   return number == SYS_io_uring_setup ? note_ring(r) : r;
 }
 

@@ -1,5 +1,5 @@
-// Who makes a ring of io_uring(7) by liburing where that is a shared library. By syscall(2) of libc
-// (Rust, libuv): calls_syscall.cpp.
+// Rings of io_uring(7) made by liburing as a shared library. By libc's syscall(2) (Rust, libuv):
+// calls_syscall.cpp.
 #include <sys/types.h>
 
 #include "stack/preload/note_ring.h"

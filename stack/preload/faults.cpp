@@ -19,12 +19,12 @@ constexpr int kFaults[] = {SIGSEGV, SIGBUS};
 
 constinit std::atomic<bool> g_watching{false};
 
-/// Those that the thread thinks it blocks; in the order of kFaults.
+/// The signals that the thread appears to block, in the order of kFaults.
 [[gnu::tls_model("initial-exec")]] thread_local constinit volatile bool t_blocks[2] = {};
 
 volatile bool& blocks(int signo) noexcept { return t_blocks[signo == kFaults[0] ? 0 : 1]; }
 
-/// Somebody sent it, and no instruction of this thread is to blame.
+/// The signal was sent, not caused by an instruction of this thread.
 bool is_sent(int signo, const siginfo_t& info) noexcept {
   return info.si_code <= 0 || (signo == SIGBUS && info.si_code == BUS_MCEERR_AO);
 }
@@ -35,8 +35,8 @@ void set_default(int signo) noexcept {
   real().sigaction(signo, &plain, nullptr);
 }
 
-/// It waits until the thread no longer blocks it: now the kernel knows. It is the thread's, though
-/// the process may have been meant: threads of ours, which do not block it, must not take it.
+/// Leaves it pending until the thread unblocks it: blocks it in the kernel, too. Sent to this
+/// thread, even if meant for the process: Vireo's threads, which do not block it, must not take it.
 void leave_pending(int signo, siginfo_t& info, ucontext_t& context) noexcept {
   blocks(signo) = false;
   sigaddset(&context.uc_sigmask, signo);
@@ -60,10 +60,10 @@ void on_fault(int signo, siginfo_t* info, void* context) {
   } else if (has_handler(a) && !blocks(signo)) {
     errno = saved;
     if (sent) return on_signal(signo, info, context);
-    run_once(a, signo, info, context);  // it may leave by longjmp: nothing of ours comes after it
+    run_once(a, signo, info, context);  // may leave by longjmp: no code of ours may follow
     return;
   } else if (!sent || a.sa_handler != SIG_IGN) {
-    // The end, by the kernel: the instruction faults again, or what was sent comes again.
+    // Ends the process by the kernel: the instruction faults again, or the signal is sent again.
     set_default(signo);
     if (sent) ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), signo, info);
   }
@@ -85,8 +85,8 @@ bool is_watched(int signo) noexcept {
 struct sigaction fault_action(const struct sigaction& user) noexcept {
   struct sigaction a = user;
   a.sa_sigaction = on_fault;
-  // Where the program has no handler, the thread's other stack is meant for such ends. SA_RESETHAND
-  // is ours to do: it must not take us away.
+  // If the program has no handler, this one uses the alternate stack, which is meant for fatal
+  // faults. SA_RESETHAND is implemented here: the kernel must not remove this handler.
   if (!has_handler(user)) {
     a.sa_flags = SA_ONSTACK | SA_RESTART;
     sigemptyset(&a.sa_mask);
@@ -117,7 +117,7 @@ void watch_faults() noexcept {
 
 int set_mask(int how, const sigset_t* set, sigset_t* old) noexcept {
   if (!g_watching.load(std::memory_order_acquire)) return real().pthread_sigmask(how, set, old);
-  // What the kernel does block (in a handler of the signal, or what waits) is its to know.
+  // Signals that the kernel really blocks (in a handler, or left pending) stay with the kernel.
   sigset_t now;
   real().pthread_sigmask(SIG_BLOCK, nullptr, &now);
   const bool noted[] = {t_blocks[0], t_blocks[1]};

@@ -1,8 +1,8 @@
-// SIGSEGV and SIGBUS come to us first from the first socket on: a fault of a probe of ours is
-// EFAULT (core/user_memory.h), and every other is the program's, by its handler or to its end, as
-// if we were not there. A thread that blocks them would die of such a fault, so they are blocked in
-// appearance only.
-// Owner: process; what a thread blocks is its own. Thread: any, and signal handlers.
+// From the first socket on, Vireo handles SIGSEGV and SIGBUS: a fault in one of its memory probes
+// is EFAULT (core/user_memory.h); any other goes to the program's handler or ends the process, as
+// without Vireo. A fault while the signal is blocked would kill the process, so a thread that
+// blocks the two only appears to.
+// Owner: process; the apparent mask is per thread. Thread: any, and signal handlers.
 // Source: sigaction(2), pthread_sigmask(3); Linux kernel/signal.c force_sig_info_to_task().
 #pragma once
 
@@ -12,15 +12,15 @@
 
 namespace vireo::preload {
 
-/// From here on. The calling thread blocks neither.
+/// Installs the handlers and unblocks both signals in the calling thread.
 void watch_faults() noexcept;
-/// `signo` is one of the two, and they come to us.
+/// `signo` is one of the two, and the handlers are installed.
 bool is_watched(int signo) noexcept;
-/// What the kernel is to have for what the program wants of a watched one.
+/// The action to give the kernel when the program asks for `user` on a watched signal.
 struct sigaction fault_action(const struct sigaction& user) noexcept;
 void on_fault(int signo, siginfo_t* info, void* context);
 
-/// Those that the calling thread blocks in appearance, as bits; for who runs a handler.
+/// The watched signals that the calling thread appears to block, as bits; saved around a handler.
 uint8_t blocked_faults() noexcept;
 void set_blocked_faults(uint8_t which) noexcept;
 

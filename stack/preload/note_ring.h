@@ -1,5 +1,5 @@
-// Somebody made a ring of io_uring(7): what the program does by it goes by unseen, so the sockets
-// that it makes from now on are the kernel's. Owner: none (a function). Thread: any.
+// Notes that a ring of io_uring(7) was made: Vireo does not see the calls made through it, so the
+// program's sockets become the kernel's. Owner: none (a function). Thread: any.
 #pragma once
 
 #include <cerrno>
@@ -10,7 +10,7 @@
 
 namespace vireo::preload {
 
-/// @return `made`, which is negative where there is no ring. Keeps errno.
+/// @return `made`, which is negative if no ring was made. Keeps errno.
 template <class T>
 T note_ring(T made) noexcept {
   if (made < 0) return made;

@@ -35,7 +35,7 @@ void open_log(const Settings& s) {
 }
 
 Stack* make_stack() {
-  // Of a program with more rights than who started it (ld.so(8), secure-execution mode).
+  // Set if the program has more privileges than its caller (ld.so(8), secure-execution mode).
   const bool is_secure = ::getauxval(AT_SECURE) != 0;
   ParsedSettings p = parse_settings(environ, is_secure ? Files::kNone : Files::kNamed);
   open_log(p.settings);
@@ -54,13 +54,13 @@ Stack* make_stack() {
   if (stack == nullptr) return nullptr;
   pthread_atfork([] { before_fork(); }, [] { after_fork_in_parent(); },
                  [] { after_fork_in_child(); });
-  watch_faults();  // before there is a pointer to look at
+  watch_faults();  // before any pointer of the program's is probed
   install_stack(stack);
   note_new_stack();
   return stack;
 }
 
-/// After main's own exit handlers: what closed connections still owe their peers goes out.
+/// After main's own exit handlers: sends remaining data of closed connections.
 [[gnu::destructor]] void at_exit() { leave_process(); }
 
 }  // namespace

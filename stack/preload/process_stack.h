@@ -1,43 +1,43 @@
-// The program's Stack, made when the first socket or epoll asks for it, so that preloading costs
-// other programs nothing. Owner: process, never destroyed. Thread: any.
+// The program's Stack, made with the first socket or epoll, so that preloading costs other programs
+// nothing. Owner: process, never destroyed. Thread: any.
 #pragma once
 
 #include "stack/sock/stack.h"
 
 namespace vireo::preload {
 
-/// Null if it cannot be had, or in the child of a vfork: use the kernel.
+/// Null if it cannot be made, and in the child of a vfork: use the kernel.
 Stack* get_stack() noexcept;
 
-/// The stack that is this process's to end or to give away: not of a parent that waits for us
-/// (vfork), nor amid a call of ours, whose locks would wait for themselves. Null: none.
+/// The stack that this process may shut down or hand over: not that of a parent waiting in vfork,
+/// and not during a call of Vireo's, which would deadlock on its own locks. Null: none.
 Stack* own_stack() noexcept;
 
-/// No program code runs after this: what is owed to peers goes out first.
+/// The process ends without running more of the program: sends queued data first.
 void leave_process() noexcept;
 
-/// The process has a stack, and soon threads of ours. Where its first thread has ended before that,
-/// somebody must see when it has no other of its own (calls_process.cpp).
+/// The process has a stack, and soon threads of Vireo's. If its first thread has ended before that,
+/// a watcher must detect when none of the program's own are left (calls_process.cpp).
 void note_new_stack() noexcept;
 
-/// Around what makes a child with a copy of our memory: pthread_atfork(3) calls them around
-/// fork(2), and who makes one otherwise calls them by hand, if there is a stack. The thread is
-/// inside the library meanwhile: it holds its locks.
+/// Around a call that makes a child with a copy of this memory. pthread_atfork(3) calls these
+/// around fork(2); other callers call them by hand, if there is a stack. The thread is inside the
+/// library meanwhile: it holds the library's locks.
 void before_fork() noexcept;
 void after_fork_in_parent() noexcept;
 void after_fork_in_child() noexcept;
 
-/// A child that runs another program (vfork, posix_spawn) may be meant for what this one has not
-/// touched yet: as before_fork() does.
+/// Hands unused connections over, as before_fork() does, because a child that runs another program
+/// (vfork, posix_spawn) may be meant to use them.
 void hand_over_to_child() noexcept;
 
-/// Around exec(2): what this program leaves is the next one's, or the kernel's to end.
+/// Around exec(2): descriptors that stay open go to the next program, the kernel closes the others.
 void before_exec() noexcept;
 /// @return -1, as exec.
 int exec_failed() noexcept;
 
-/// Are they to be called around a clone(2)? There is a stack, and the child has a copy of our
-/// memory, descriptors of its own, and our network.
+/// Whether to call the fork functions around a clone(2): there is a stack, and the child has a copy
+/// of the memory, its own descriptors, and this network namespace.
 bool must_tell_fork(unsigned long clone_flags) noexcept;
 
 }  // namespace vireo::preload

@@ -14,7 +14,7 @@ void load(F& f, const char* name) noexcept {
 
 }  // namespace
 
-// Two threads may both come here first: they store the same values.
+// Two threads may run this at once: they store the same values.
 void load_real_functions() noexcept {
 #define X(name) load(g_libc.name, #name);
   VIREO_LIBC_CALLS(X)

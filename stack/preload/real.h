@@ -15,7 +15,7 @@
 
 namespace vireo::preload {
 
-/// A process: its image, its identity, its threads' end.
+/// For a process: its image, its identity, its threads' end.
 struct RealProcess {
   void (*exit_now)(int) = nullptr;  ///< _exit
   void (*pthread_exit)(void*) = nullptr;
@@ -50,7 +50,7 @@ struct Real : RealProcess {
   decltype(&::pthread_setcanceltype) pthread_setcanceltype = nullptr;
   int (*fclose)(FILE*) = nullptr;
   decltype(&::fdopen) fdopen = nullptr;
-  // liburing's, where the program has it
+  // liburing's, if the program uses it
   int (*io_uring_setup)(unsigned, void*) = nullptr;
   int (*io_uring_queue_init)(unsigned, void*, unsigned) = nullptr;
   int (*io_uring_queue_init_params)(unsigned, void*, void*) = nullptr;

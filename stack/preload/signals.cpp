@@ -19,20 +19,20 @@
 namespace vireo::preload {
 namespace {
 
-/// A handler's invocation that was put off.
+/// A deferred call of a handler.
 struct Deferred {
   int signo;
   siginfo_t info;
   ucontext_t context;
 };
 
-// More than these the kernel keeps: blocked until the call ends.
+// Further signals are left pending in the kernel, blocked until the call ends.
 constexpr uint32_t kQueue = 8;
 thread_local Deferred t_queue[kQueue];
 [[gnu::tls_model("initial-exec")]] thread_local constinit sigset_t t_left_to_kernel{};
 
-/// The program's actions, written under the lock, read by handlers: a handler sees the old or the
-/// new one whole, since the words are swapped behind a version.
+/// The program's actions, written under the lock, read by handlers. A version counter (seqlock)
+/// ensures that a handler reads the old or the new one, never a mix.
 struct Action {
   std::atomic<uint32_t> version{0};  ///< odd while it changes
   struct sigaction user{};
@@ -91,7 +91,7 @@ void count(const struct sigaction& a) noexcept {
   if ((a.sa_flags & SA_RESTART) == 0) t_state.no_restart = t_state.no_restart + 1;
 }
 
-/// It comes again once it is blocked no more, which run_deferred() sees to.
+/// The signal is delivered again once it is unblocked, by run_deferred().
 void leave_to_kernel(int signo, siginfo_t* info, void* context) noexcept {
   sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, signo);
   sigaddset(&t_left_to_kernel, signo);
@@ -107,7 +107,7 @@ void on_signal(int signo, siginfo_t* info, void* context) {
   note_signal();
   const uint32_t n = t_signals.deferred;
   const bool must_wait = is_inside() && t_signals.in_kernel == 0;
-  // As in the kernel, one of the standard ones is pending once.
+  // As in the kernel, a standard signal is pending only once.
   const auto is_same = [&](const Deferred& d) { return d.signo == signo; };
   if (must_wait && signo < SIGRTMIN && std::any_of(t_queue, t_queue + n, is_same)) {
     errno = saved;
@@ -122,7 +122,7 @@ void on_signal(int signo, siginfo_t* info, void* context) {
   } else if (must_wait) {
     leave_to_kernel(signo, info, context);
   } else {
-    // Before the program's handler returns it may leave by longjmp: nothing of ours comes after it.
+    // The program's handler may leave by longjmp: no code of ours that matters may follow.
     errno = saved;
     run_once(a, signo, info, context);
   }
@@ -130,11 +130,11 @@ void on_signal(int signo, siginfo_t* info, void* context) {
 }
 
 void run_once(const struct sigaction& a, int signo, siginfo_t* info, void* context) noexcept {
-  if ((a.sa_flags & SA_RESETHAND) != 0 && is_watched(signo)) {
+  if ((static_cast<unsigned>(a.sa_flags) & SA_RESETHAND) != 0 && is_watched(signo)) {
     const LockGuard guard(g_actions_lock);
     store_action(signo, {});
   }
-  // Where the handler returns, the kernel takes back the mask that was.
+  // When the handler returns, the kernel restores the mask; this restores the apparent one.
   const uint8_t blocked = blocked_faults();
   run(a, signo, info, context);
   set_blocked_faults(blocked);
@@ -145,7 +145,7 @@ void run_deferred() noexcept {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  // Blocked while the queue is read; each handler then runs with the mask that the kernel would
+  // All blocked while the queue is read; each handler then runs with the mask that the kernel would
   // have set.
   real().pthread_sigmask(SIG_SETMASK, &all, &before);
   while (t_signals.deferred != 0) {
@@ -175,7 +175,7 @@ int set_action(int signo, const struct sigaction* action, struct sigaction* old)
   const bool watched = is_watched(signo);
   if (signo <= 0 || signo >= NSIG || (is_fault(signo) && !watched))
     return real().sigaction(signo, action, old);
-  // A handler may call us too (sigaction is async-signal-safe): none runs while the table changes.
+  // A handler may call this (sigaction is async-signal-safe): none runs while the table changes.
   sigset_t all;
   sigset_t mask;
   sigfillset(&all);
@@ -190,7 +190,7 @@ int set_action(int signo, const struct sigaction* action, struct sigaction* old)
       to_kernel.sa_sigaction = on_signal;
       to_kernel.sa_flags |= SA_SIGINFO;
     }
-    // A look at the program's memory may fault in a handler, too.
+    // A probe of the program's memory may fault in a handler, too.
     if (is_watched(SIGSEGV)) unblock_faults(to_kernel.sa_mask);
   }
   struct sigaction before{};
@@ -218,8 +218,8 @@ void go_in_async(uint32_t depth) noexcept {
 void go_out_async(uint32_t depth) noexcept {
   if (depth != kAsync) return;
   if (t_signals.deferred != 0) run_deferred();
-  // Unless a handler has thought otherwise. Who was cancelled meanwhile ends here, where nothing of
-  // ours is held.
+  // Unless a handler has changed the type. A thread cancelled meanwhile ends here, where it holds
+  // no lock.
   if (t_state.depth != kAsync) return;
   real().pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, nullptr);
 }
@@ -227,9 +227,9 @@ void go_out_async(uint32_t depth) noexcept {
 int set_cancel_type(int type, int* old) noexcept {
   const uint32_t was = t_state.depth;
   const bool to_async = type == PTHREAD_CANCEL_ASYNCHRONOUS;
-  // While libc takes it for asynchronous, so do we.
+  // Set before libc's type becomes asynchronous, and cleared after it no longer is.
   if (to_async) t_state.depth = was | kAsync;
-  // What it was is ours to know: amid a call of ours libc has been told otherwise.
+  // The old type comes from the flag: inside a call of Vireo's libc has a different one.
   if (const int error = real().pthread_setcanceltype(
           is_inside() && to_async ? PTHREAD_CANCEL_DEFERRED : type, nullptr);
       error != 0) {

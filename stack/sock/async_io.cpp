@@ -16,16 +16,16 @@ namespace vireo::sock {
 namespace {
 
 struct AsyncWatcher {
-  Watcher watcher;  ///< the first member: notify() finds us by it
+  Watcher watcher;  ///< the first member: notify() casts it to AsyncWatcher
   File* file = nullptr;
-  int fd = -1;  ///< by which it was asked for
-  /// Of a TCP socket, whom F_SETOWN named: who notifies need not have the locks that keep the
-  /// socket's options. Guarded by g_lock.
+  int fd = -1;  ///< the descriptor of the request
+  /// Of a TCP socket, the F_SETOWN recipient. A copy, because notify() may run without the locks
+  /// that guard the socket's options. Guarded by g_lock.
   f_owner_ex owner{};
 };
 
-/// Few sockets have one. A ReadySource's lock may be held when this one is taken, never the other
-/// way round.
+/// Few sockets have one. This lock may be taken with a ReadySource's lock held, never the other way
+/// round.
 Lock g_lock;
 std::vector<std::unique_ptr<AsyncWatcher>> g_all VIREO_GUARDED_BY(g_lock);
 
@@ -39,7 +39,7 @@ std::unique_ptr<AsyncWatcher> take_out(const File& f) {
   return taken;
 }
 
-/// Whom F_SETOWN named.
+/// The F_SETOWN recipient.
 f_owner_ex owner_of(const AsyncWatcher& w) {
   if (w.file->is_tcp()) {
     const LockGuard guard(g_lock);
@@ -76,7 +76,7 @@ void send_signal(const AsyncWatcher& w, ReadyBits happened) noexcept {
 void notify(Watcher& watcher, ReadyBits happened) noexcept {
   auto& w = reinterpret_cast<AsyncWatcher&>(watcher);
   if (happened == kFileClosed) {
-    (void)take_out(*w.file);  // and that is its end
+    (void)take_out(*w.file);  // frees the watcher
     return;
   }
   if ((happened & 0xffff) != 0) send_signal(w, happened);
@@ -122,7 +122,7 @@ bool is_async(const File& f) noexcept {
 
 void reset_async_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS {
   g_lock.reset_after_fork();
-  for (auto& w : g_all) (void)w.release();  // a list that was being changed is not touched
+  for (auto& w : g_all) (void)w.release();  // leaked: perhaps a thread was changing the list
   g_all.clear();
 }
 

@@ -13,13 +13,13 @@ namespace vireo {
 namespace {
 
 constexpr size_t kMaxWaitFds = 64;
-/// Polls that any thread may spin, a few round trips' worth; beyond them it needs a place.
+/// Polls that any thread may spin without a place, a few round trips' worth.
 constexpr int64_t kFreePolls = 256;
-/// Polls take microseconds, and all that else is done under an engine's lock little more: who has
-/// it for that long without a poll has lost its processor, perhaps to us.
+/// A poll takes microseconds, and other work under an engine's lock little more: a holder that has
+/// not polled for this long has lost its processor, perhaps to this thread.
 constexpr Duration kHolderAbsent = Duration::us(200);
-/// A follower looks by itself this often: a spinner may leave the library and never come back.
-/// Until then the helper polls.
+/// A follower checks by itself this often, because the spinning thread may leave the library for
+/// good. Until then the helper polls.
 constexpr Duration kFollowerPatience = Duration::ms(100);
 
 /// poll(2) of one descriptor, without waiting.
@@ -28,14 +28,14 @@ bool kernel_ready(int fd, short events) noexcept {
   return kernel::poll_now(&p, 1) > 0;
 }
 
-/// How long to sleep at most: to the deadline of the call or of the engine's timers.
+/// Time from `now` to `until`, not negative.
 timespec sleep_time(Instant until, Instant now) noexcept {
   const int64_t ns = std::max<int64_t>(0, (until - now).ns());
   return {ns / 1'000'000'000, ns % 1'000'000'000};
 }
 
-/// One sleep. The engine's lock is held on entry and on return. @return false: there was work, none
-/// was slept.
+/// One sleep. The engine's lock is held on entry and on return. @return false: there was work, the
+/// thread did not sleep.
 bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waiter& waiter,
                 bool (*ready)(void*), void* argument) noexcept VIREO_NO_THREAD_ANALYSIS {
   File& f = *what.handle.file;
@@ -47,8 +47,8 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
   const nfds_t first_device = n;
   for (const int fd : e.ports().wait_fds())
     if (n < std::size(fds)) fds[n++] = {fd, POLLIN, 0};
-  // After the watcher is in place and the queues are armed nothing can be missed: what arrived
-  // before is seen here, what arrives later wakes us.
+  // With the watcher in place and the queues armed no event is lost: earlier ones are seen here,
+  // later ones wake this thread.
   if (!e.begin_sleep()) {
     f.ready.remove(waiter.watcher);
     return false;
@@ -60,7 +60,7 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
   }
   e.unlock();
 
-  t_signals.sleeping_on = &waiter.event;  // from here a handler wakes us
+  t_signals.sleeping_on = &waiter.event;  // from here a handler wakes this thread
   if (!signals.pending()) {
     const Instant until = std::min(what.deadline.at(), e.next_deadline());
     const timespec t = until.is_never() ? timespec{} : sleep_time(until, Clock::now());
@@ -81,8 +81,8 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
   return true;
 }
 
-/// One sleep of a thread that found no place to spin: others poll, and wake it. The engine's lock
-/// is held on entry and on return.
+/// One sleep of a thread without a place to spin: other threads poll, and wake it. The engine's
+/// lock is held on entry and on return.
 void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waiter& waiter,
                  bool (*ready)(void*), void* argument) noexcept VIREO_NO_THREAD_ANALYSIS {
   File& f = *what.handle.file;
@@ -91,7 +91,7 @@ void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Wait
   if (!ready(argument) && places.follow(waiter)) {
     pollfd fds[2] = {{waiter.event.fd(), POLLIN, 0}, {what.handle.fd, what.kernel_events, 0}};
     e.unlock();
-    t_signals.sleeping_on = &waiter.event;  // from here a handler wakes us
+    t_signals.sleeping_on = &waiter.event;  // from here a handler wakes this thread
     if (!signals.pending()) {
       const Instant now = Clock::now();
       const timespec t = sleep_time(std::min(what.deadline.at(), now + kFollowerPatience), now);
@@ -106,7 +106,7 @@ void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Wait
   waiter.event.drain();
 }
 
-/// May what comes be read at once? Another thread's poll may have brought something to read first.
+/// Whether input may go directly to the call's buffer. Not if another poll has queued some.
 bool may_read_directly(const WaitFor& what) noexcept {
   if (what.direct == nullptr || what.handle->flow != &what.direct->flow) return false;
   const Flow& f = what.direct->flow;
@@ -115,7 +115,7 @@ bool may_read_directly(const WaitFor& what) noexcept {
   return u.queue.empty() && u.soft_error == 0;
 }
 
-/// One poll. @return a frame was handled.
+/// One poll. @return whether there was work.
 bool poll_once(Engine& e, const WaitFor& what, Instant now) noexcept VIREO_REQUIRES(e.lock()) {
   if (!may_read_directly(what)) return e.poll_to_return(now, PollOf::kWait);
   DirectRead& direct = *what.direct;
@@ -170,7 +170,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
     const bool spun_enough = spins >= 0 ? polls > spins || shared : tried && places.is_crowded(now);
     if (!spun_enough && !spins_in_place && needs_place) spins_in_place = places.try_enter();
     const bool placeless = !spun_enough && !spins_in_place && needs_place;
-    // Others poll for those who follow; but where there are several engines, perhaps not this one.
+    // Others poll on behalf of followers, but with several engines perhaps not this one.
     const bool alone = placeless && stack.engine_count() > 1;
     const bool follow = placeless && !alone;
     const bool sleep = spun_enough || (spins_in_place && contended) || alone;
@@ -189,7 +189,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
           sleep_once(e, what, signals, *waiter, ready, argument);
         else
           follow_once(e, what, signals, *waiter, ready, argument);
-        if (t_cancelled) return finish(fail(EINTR, "cancelled"));  // what is there stays there
+        if (t_cancelled) return finish(fail(EINTR, "cancelled"));  // input stays queued
         continue;
       }
     }
@@ -202,7 +202,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
       ::sched_yield();
     else
       cpu_relax();
-    // Whoever holds the lock polls for us; what it delivers to us is seen when we get the lock.
+    // The lock's holder polls; what it delivers is seen once this thread has the lock.
     while (!e.try_acquire()) {
       idle.pause();
       cpu_relax();

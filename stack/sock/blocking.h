@@ -40,19 +40,19 @@ class VIREO_SCOPED_CAPABILITY EngineGuard {
   bool held_ = true;
 };
 
-/// Takes an engine's lock that another has if that one has not polled for so long that it lost its
-/// processor: it is waited for in the kernel. @return false: it polls.
+/// Takes an engine's lock whose holder has not polled for so long that it must have lost its
+/// processor: waits for it in the kernel. @return false: the holder polls.
 bool take_from_absent(Engine& e, Instant now) noexcept VIREO_TRY_ACQUIRE(true, e.lock());
-/// Takes an engine's lock to poll at `now`, unless another has it and polls. @return taken
+/// Takes an engine's lock to poll at `now`, unless its holder polls. @return taken
 inline bool take_to_poll(Engine& e, Instant now) noexcept VIREO_TRY_ACQUIRE(true, e.lock()) {
   return e.try_acquire() || take_from_absent(e, now);
 }
 
-/// Lets go of a reference; the last one closes the File. No lock held.
+/// Releases a reference; the last one closes the File. No lock held.
 void release_pin(File& f) noexcept;
 
-/// A reference to a File over a sleep. Declare it before the EngineGuard: letting go of the last
-/// one closes the socket and takes locks.
+/// A reference to a File during a sleep. Declare it before the EngineGuard: releasing the last
+/// reference closes the socket and takes locks.
 class FilePin {
  public:
   FilePin() = default;
@@ -62,7 +62,7 @@ class FilePin {
     if (file_ != nullptr) [[unlikely]]
       release();
   }
-  /// Under a lock that keeps `f` alive. Again is harmless.
+  /// Under a lock that keeps `f` alive. May be called again.
   void pin(File& f) noexcept {
     if (file_ != nullptr) return;
     f.refs.fetch_add(1, std::memory_order_relaxed);
@@ -74,10 +74,10 @@ class FilePin {
   File* file_ = nullptr;
 };
 
-/// The end of a call's patience.
+/// When a call stops waiting.
 class Deadline {
  public:
-  /// 0 = for ever (SO_RCVTIMEO's meaning).
+  /// 0 = never (as in SO_RCVTIMEO).
   static Deadline after_ns(int64_t ns) {
     return Deadline(ns == 0 ? Instant::never() : Clock::now() + Duration::ns(ns));
   }
@@ -92,28 +92,28 @@ class Deadline {
 
 enum class Woken : uint8_t {
   kReady,   ///< the predicate holds
-  kKernel,  ///< the kernel's socket has one of the events asked for
+  kKernel,  ///< the kernel's socket has one of the requested events
 };
 
-/// Where a call on a connection, or a connected socket, that has nothing to read wants its bytes.
+/// The buffer of a receive call, on a connection or a connected socket, that found nothing to read.
 struct DirectRead {
-  Flow& flow;  ///< of the handle's File; if it has another by now, nothing is read
+  Flow& flow;  ///< of the handle's File; if the File's flow has changed, nothing is read
   iovec to;    ///< not null
   size_t taken = 0;
 };
 
-/// What one call waits for beside its predicate.
+/// What a call waits for besides its predicate.
 struct WaitFor {
   Handle handle;
   Deadline deadline;
-  short kernel_events = 0;  ///< POLLIN to look at the kernel's socket too; 0 = it means nothing
-  int kernel_ratio = 0;     ///< look at it once in so many polls; 0 = only before sleeping
-  DirectRead* direct = nullptr;  ///< what comes may be read at once, which ends the wait
+  short kernel_events = 0;       ///< POLLIN to check the kernel's socket too; 0 = never check it
+  int kernel_ratio = 0;          ///< check it once in so many polls; 0 = only before sleeping
+  DirectRead* direct = nullptr;  ///< input may be read at once to this buffer, which ends the wait
 };
 
 /// Polls and sleeps until `ready(argument)` (called with the lock) holds. The lock is held on entry
-/// and, whatever the outcome, on return. The File must be pinned by the caller. After a direct read
-/// of TCP work of receiving is deferred: Engine::finish_deferred().
+/// and, whatever the outcome, on return. The caller must have pinned the File. After a direct read
+/// of TCP, part of the receive work is deferred: call Engine::finish_deferred().
 /// Errors: EAGAIN at the deadline, EINTR.
 Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signals,
                          bool (*ready)(void*), void* argument) noexcept VIREO_REQUIRES(e.lock());

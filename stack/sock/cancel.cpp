@@ -1,4 +1,4 @@
-// Cancellation of a wait: it ends early, and the thread ends where nothing is held.
+// Cancellation of a wait: the wait ends early, and the thread ends later, when it holds nothing.
 #include "stack/sock/cancel.h"
 
 #include <pthread.h>
@@ -9,8 +9,8 @@
 
 namespace vireo {
 
-// What pthread_cleanup_push(3) makes of C: the unwinder comes back here instead of going on through
-// our callers. From then on the thread is one that runs its cleanup handlers, and cannot be
+// The C expansion of pthread_cleanup_push(3): the unwinder returns here instead of unwinding our
+// callers. From then on the thread counts as one that runs its cleanup handlers, and cannot be
 // cancelled again.
 long run_cancelable(long (*wait)(void*), void* argument) noexcept {
   __pthread_unwind_buf_t back;
@@ -35,7 +35,7 @@ void look_for_cancel() noexcept {
 }
 
 void end_cancelled() noexcept {
-  t_cancelled = false;  // the program's cleanup handlers may call us
+  t_cancelled = false;  // the program's cleanup handlers may make calls
   pthread_exit(PTHREAD_CANCELED);
 }
 

@@ -1,8 +1,8 @@
-// pthread_cancel(3) and the waits of our calls. A call that waits is a cancellation point, as in
-// libc (pthreads(7)). But libc would unwind our frames, which hold locks, a place to spin, a
-// reference to a File. So cancellation only ends a wait early, as a signal does; the call gives all
-// back on its way out, and the thread ends at the boundary, where nothing is held. libc's own
-// cancellation points are used in run_cancelable() alone.
+// pthread_cancel(3) during Vireo's waits. A call that waits is a cancellation point, as in libc
+// (pthreads(7)). But libc would unwind Vireo's frames, which hold locks, a spin place, or a
+// reference to a File. So cancellation only ends a wait early, as a signal does; the call releases
+// everything on its way out, and the thread ends at the outermost frame, which holds nothing. Only
+// run_cancelable() uses libc's own cancellation points.
 // Owner: none. Thread: each its own.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace vireo {
 
-/// This thread was cancelled in a wait: the call returns whatever it likes, then the thread ends.
+/// This thread was cancelled in a wait: the call's result is ignored, and the thread ends.
 [[gnu::tls_model("initial-exec")]] inline thread_local constinit bool t_cancelled = false;
 
 /// Runs `wait`, which may block in a cancellation point of libc. No lock may be held.
-/// @return its result; -1 and EINTR if the thread was cancelled, which every SignalMark tells too.
+/// @return its result; -1 and EINTR if the thread was cancelled, which sets every SignalMark, too.
 long run_cancelable(long (*wait)(void*), void* argument) noexcept;
 
 template <class F>
@@ -25,12 +25,12 @@ auto cancelable(F&& wait) noexcept {
       &wait));
 }
 
-/// A wait that spins looks once in so many rounds whether it was cancelled. As above.
+/// A spinning wait checks for cancellation once in so many rounds. No lock may be held.
 inline constexpr int kPollsPerCancelLook = 1024;
 void look_for_cancel() noexcept;
 
 [[noreturn, gnu::cold]] void end_cancelled() noexcept;
-/// Ends the thread if it was cancelled. Nothing of ours may be held.
+/// Ends the thread if it was cancelled. The caller holds no lock, place or reference.
 inline void finish_cancel() noexcept {
   if (t_cancelled) [[unlikely]]
     end_cancelled();

@@ -1,4 +1,4 @@
-// Carried or not: what is decided before a device is asked, and how a decision is told.
+// Carried or not: the checks that need no device, and the record of the decision.
 #include "stack/sock/carriage.h"
 
 #include "core/carriage.h"
@@ -40,8 +40,7 @@ Refusal refusal_of(Forced forced, const char* by) noexcept {
 }
 
 void record_address(SocketStats& s, const Endpoint& local, const Endpoint& remote) {
-  // Odd while it changes: see stats_layout.h. The slot of those without one (generation 0) is
-  // nobody's to read.
+  // Odd while the slot changes: see stats_layout.h. unlisted() (generation 0) is never read.
   const uint32_t g = s.generation.load(std::memory_order_relaxed);
   if (g == 0) return;
   s.generation.store(g + 1, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// Ancillary data of what is received (cmsg(3)). Owner: the call. Thread: its own.
+// Ancillary data of received packets (cmsg(3)). Owner: the call. Thread: its own.
 #pragma once
 
 #include <linux/net_tstamp.h>
@@ -29,7 +29,7 @@ class CmsgWriter {
     const size_t length = std::min(CMSG_LEN(sizeof(T)), left_);
     if (length < CMSG_LEN(sizeof(T))) msg_.msg_flags |= MSG_CTRUNC;
     cmsghdr head{};
-    if (length < sizeof head || !is_writable(at_, length)) return;  // as Linux: left out in silence
+    if (length < sizeof head || !is_writable(at_, length)) return;  // as in Linux: no error
     head.cmsg_len = length;
     head.cmsg_level = level;
     head.cmsg_type = type;
@@ -49,10 +49,10 @@ class CmsgWriter {
   size_t used_ = 0;
 };
 
-/// As net/socket.c __sock_recv_timestamp: of SO_TIMESTAMPING the times that there are, or nothing.
+/// As net/socket.c __sock_recv_timestamp: of SO_TIMESTAMPING's times, those that are available.
 /// `hw_time`: PacketBuf's.
 inline void put_times(const SocketOptions& o, int64_t hw_time, CmsgWriter& out) {
-  // Taken now: the engine keeps no arrival time of its own.
+  // The time is read here, because the engine records no arrival time.
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   if (o.socket.timestamp_ns != 0)

@@ -1,5 +1,4 @@
-// bind(2) to getpeername(2): each call goes where its socket is: TCP, UDP, a listener, or the
-// kernel.
+// bind(2) to getpeername(2): each call is dispatched to TCP, UDP, a listener, or the kernel.
 #include <atomic>
 
 #include "core/log.h"
@@ -36,12 +35,12 @@ Result<void> from_kernel(int returned, const char* where) {
   return {};
 }
 
-/// The kernel knows nothing of connections that have no socket of its own any more, or never had.
-/// Control lock held.
+/// Whether a carried connection without a kernel socket uses the port, which the kernel cannot
+/// know. Control lock held.
 bool is_in_use(const File& f, const Endpoint& local) {
   const SocketOptions& o = *f.tcp.options;
   if (o.socket.bound_ifindex != 0)
-    return false;  // it shares addresses with other interfaces' sockets
+    return false;  // it may share addresses with sockets of other interfaces
   const BindWish wish{local, o.ipv6.v6only != 0, o.socket.reuse_addr != 0,
                       o.socket.reuse_port != 0};
   bool is_used = false;
@@ -71,7 +70,7 @@ Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
   if (local && kind(h) == FileKind::kTcp && local->port != 0 && is_in_use(f, *local))
     return fail(EADDRINUSE, "bind");
   auto ok = from_kernel(libc().bind(h.fd, addr, len), "bind");
-  // The port may be one that rests between two connections of ours.
+  // The port may be one leased for a next connection.
   if (!ok && ok.error().code == EADDRINUSE && kind(h) == FileKind::kTcp &&
       give_up_leases(*f.stack, local ? local->port : 0))
     ok = from_kernel(libc().bind(h.fd, addr, len), "bind");
@@ -97,12 +96,12 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (!h->stack->is_owner()) return from_kernel(libc().connect(h.fd, addr, len), "connect");
   if (const int error = address_error(addr, len); error != 0) return fail(error, "connect");
   if (kind(h) == FileKind::kUdp) return udp_socket::connect(h, addr, len);
-  if (addr == nullptr || len < sizeof(sa_family_t))  // nothing comes of it
+  if (addr == nullptr || len < sizeof(sa_family_t))  // the kernel returns an error
     return from_kernel(libc().connect(h.fd, addr, len), "connect");
   if (addr->sa_family == AF_UNSPEC) return tcp_socket::disconnect(h, addr, len);
   const int domain = h->domain.load(std::memory_order_relaxed);
   const auto to = addr->sa_family == domain ? Endpoint::from_sockaddr(addr, len) : std::nullopt;
-  // What the kernel would refuse anyway, it refuses in its own words.
+  // Calls that the kernel refuses anyway are passed to it, for the right errno.
   const bool is_barred = to && to->addr.is_v4() && domain == AF_INET6 && is_v6only(h);
   if (!to || to->port == 0 || to->addr.is_multicast() || is_barred) {
     if (is_tcp_carried(h)) return fail(EISCONN, "connect");
@@ -127,7 +126,7 @@ Result<void> shutdown(Handle h, int how) {
   if (kind(h) == FileKind::kUdp) return udp_socket::shutdown(h, how);
   if (is_tcp_carried(h)) {
     const auto done = tcp_socket::shutdown(h, how);
-    if (done || mode(h) != Mode::kKernel) return done;  // else it was handed over just now
+    if (done || mode(h) != Mode::kKernel) return done;  // else it was just handed over
   }
   if (mode(h) == Mode::kListening && how != SHUT_WR) {
     const LockGuard control(f.control);
@@ -142,7 +141,7 @@ Result<void> shutdown(Handle h, int how) {
 
 namespace {
 
-/// Of a connection that is or was carried. Control lock held.
+/// For a connection that is or was carried. Control lock held.
 Endpoint local_name(const File& f) {
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) return f.tcp.options->void_name;
@@ -162,7 +161,7 @@ Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
     if (addr == nullptr) return fail(EFAULT, "getsockname");
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "getsockname");
-    if (is_tcp_carried(h) || is_void(h))  // else it was handed over just now
+    if (is_tcp_carried(h) || is_void(h))  // else it was just handed over
       return told(give_address(local_name(f), f.domain.load(std::memory_order_relaxed), addr, len),
                   "getsockname");
   }
@@ -176,13 +175,13 @@ Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
   if (addr == nullptr) return fail(EFAULT, "getpeername");
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "getpeername");
-  if (!is_tcp_carried(h))  // it was handed over just now
+  if (!is_tcp_carried(h))  // it was just handed over
     return from_kernel(libc().getpeername(h.fd, addr, len), "getpeername");
   Endpoint peer;
   {
     const EngineGuard guard(*f.engine.load(std::memory_order_acquire));
     const tcp::State s = f.flow == nullptr ? tcp::State::kClosed : tcp::state(f.tcp_flow().tcb);
-    // What is in TIME-WAIT is the program's socket no more (Linux tcp_time_wait).
+    // In TIME-WAIT the connection is no longer the program's socket (Linux tcp_time_wait).
     if (s == tcp::State::kClosed || s == tcp::State::kSynSent || s == tcp::State::kTimeWait ||
         f.tcp.undone)
       return fail(ENOTCONN, "getpeername");

@@ -22,7 +22,7 @@ void set_async_locked(Handle h, bool on) {
   if (h.is_alive()) set_async(h, on);
 }
 
-/// What FIONREAD and its kin say of the queues of a carried socket. nullopt: the kernel says it.
+/// The result of FIONREAD and similar requests for a carried socket. nullopt: the kernel answers.
 Result<std::optional<uint64_t>> look_at_queue(Handle h, unsigned long request) {
   File& f = *h.file;
   Engine* const engine = f.engine.load(std::memory_order_acquire);
@@ -36,7 +36,7 @@ Result<std::optional<uint64_t>> look_at_queue(Handle h, unsigned long request) {
     tcp::Tcb& t = f.tcp_flow().tcb;
     if (request == FIONREAD) {
       if (tcp::recv_queue(t).empty()) e.poll_to_return(Clock::now());
-      // Up to the mark, where a read stops.
+      // At most to the urgent mark, where a read stops.
       uint64_t bytes = tcp::recv_queue(t).bytes();
       if (tcp::urgent(t) != tcp::Urgent::kNone && f.tcp.options->socket.oobinline == 0)
         bytes = std::min(bytes, tcp::bytes_to_mark(t));
@@ -51,7 +51,7 @@ Result<std::optional<uint64_t>> look_at_queue(Handle h, unsigned long request) {
   if (request != FIONREAD) return std::nullopt;
   UdpFlow& u = f.udp_flow();
   if (u.queue.empty()) e.poll_to_return(Clock::now());
-  // Of the first datagram only (udp(7)).
+  // The first datagram only (udp(7)).
   uint64_t bytes = 0;
   for (const PacketBuf* p = u.queue.front(); p != nullptr; p = p->next) {
     bytes += p->length;
@@ -73,7 +73,7 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
     case F_GETFL: {
       const int flags = libc().fcntl(h.fd, F_GETFL);
       if (flags < 0) return fail_errno("fcntl");
-      // The kernel's flag is ours to use (listeners), or shared by many (placeholders).
+      // The kernel's flag is used by Vireo (listeners), or shared by many sockets (placeholders).
       return (flags & ~(O_NONBLOCK | O_ASYNC)) |
              (f.nonblock.load(std::memory_order_relaxed) ? O_NONBLOCK : 0) |
              (is_async(f) ? O_ASYNC : 0);

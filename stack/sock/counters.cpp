@@ -16,9 +16,9 @@
 namespace vireo {
 namespace {
 
-/// Reasons that an operator can cure; the others are how things should be.
+/// Reasons that an operator can remove; the others are as intended.
 bool is_curable(const Refusal& r) {
-  if (r.why == Carriage::kDevice) return r.err != ENETDOWN;  // it was told when the device was lost
+  if (r.why == Carriage::kDevice) return r.err != ENETDOWN;  // loss of the device was logged then
   return r.why == Carriage::kRights || r.why == Carriage::kDeviceBusy || r.why == Carriage::kMemory;
 }
 
@@ -55,12 +55,12 @@ void Counters::map() {
                         : static_cast<int>(::syscall(SYS_memfd_create, kStatsMemfdName,
                                                      MFD_CLOEXEC | MFD_ALLOW_SEALING));
   void* at = MAP_FAILED;
-  // Sealed, so that a tool of root's may map it without trusting us.
+  // Sealed, so that a tool that runs as root may map it without trusting this process.
   if (fd >= 0 && ::ftruncate(fd, sizeof(StatsLayout)) == 0 &&
       ::syscall(SYS_fcntl, fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
     at = ::mmap(nullptr, sizeof(StatsLayout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) {
-    // Nobody can read the counters, but they can be counted.
+    // Not readable by tools, but usable.
     if (fd >= 0) kernel::close(fd);
     all_ = new StatsLayout;
   } else {
@@ -80,7 +80,7 @@ SocketStats& Counters::take(int proto, int family, int fd) {
     const uint32_t g = s.generation.load(std::memory_order_relaxed);
     if (g != 0 && s.closed == 0) continue;
     next_slot_ = (next_slot_ + i + 1) % kStatsSockets;
-    // Dirty from its last use; the generation goes on, so that no reader takes it for the old one.
+    // Has old values; the generation continues, so that no reader takes it for the old one.
     s.~SocketStats();
     new (&s) SocketStats;
     s.fd = fd;
@@ -107,7 +107,7 @@ void Counters::put(SocketStats& s) {
 }
 
 void Counters::count_carried() {
-  StatsLayout& all = this->all();  // the child of a fork has none until it asks
+  StatsLayout& all = this->all();  // the child of a fork has none until this call
   const LockGuard guard(lock_);
   all.sockets_carried.add();
 }

@@ -1,4 +1,4 @@
-// recv(2) to sendfile(2): each call goes where its socket is: TCP, UDP, or the kernel.
+// recv(2) to sendfile(2): each call is dispatched to TCP, UDP, or the kernel.
 #include <netinet/tcp.h>
 
 #include "stack/sock/blocking.h"
@@ -23,7 +23,7 @@ msghdr message(std::span<const iovec> iov, void* name = nullptr, socklen_t name_
   return m;
 }
 
-// Apart: what is carried shall pay nothing for their message headers.
+// Separate functions, so that the carried path has no message header in its frame.
 [[gnu::noinline]] Result<ssize_t> recv_message(Handle h, std::span<const iovec> iov, int flags) {
   msghdr m = message(iov);
   return recvmsg(h, m, flags);
@@ -44,7 +44,7 @@ Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
 Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockaddr* addr,
                          socklen_t* len) {
   if (addr == nullptr) return recv(h, iov, flags);
-  // What was received is lost then, as with the kernel.
+  // On a bad `len` the received data is lost, as with the kernel.
   const int bad = !is_writable(len) ? EFAULT : static_cast<int>(*len) < 0 ? EINVAL : 0;
   if (is_tcp_carried(h)) [[likely]] {
     auto n = tcp_socket::recv(h, iov, flags);
@@ -60,7 +60,7 @@ Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockad
 }
 
 namespace {
-/// As the kernel judges a message before a byte moves (net/socket.c). @return errno, 0: none.
+/// Checks a message as the kernel does before it moves data (net/socket.c). @return errno, or 0.
 [[gnu::cold, gnu::noinline]] int unusual_error(const msghdr& m) noexcept {
   if (m.msg_name != nullptr && static_cast<int>(m.msg_namelen) < 0) return EINVAL;
   return m.msg_iovlen > UIO_MAXIOV ? EMSGSIZE : vector_error({m.msg_iov, m.msg_iovlen});
@@ -72,7 +72,7 @@ inline int message_error(const msghdr& m) noexcept {
   return unusual_error(m);
 }
 
-/// What wants_stream_control() is about.
+/// Writes the ancillary data of wants_stream_control().
 [[gnu::cold]] void put_control(Handle h, msghdr& msg) {
   CmsgWriter out(msg);
   SocketOptions o;
@@ -84,7 +84,7 @@ inline int message_error(const msghdr& m) noexcept {
     if (h->flow != nullptr) {
       tcp::Tcb& t = h->tcp_flow().tcb;
       left = static_cast<int>(tcp::recv_queue(t).bytes());
-      if (left == 0 && tcp::peer_closed(t)) left = 1;  // there is the end to be read
+      if (left == 0 && tcp::peer_closed(t)) left = 1;  // the end of the stream is yet to be read
     }
   }
   put_times(o, 0, out);
@@ -93,7 +93,7 @@ inline int message_error(const msghdr& m) noexcept {
 }  // namespace
 
 namespace {
-// Apart: the way of a datagram shall pay nothing for its frame.
+// A separate function, so that the datagram path does not pay for its frame.
 [[gnu::noinline]] Result<ssize_t> recvmsg_bytes(Handle h, msghdr& msg, int flags) {
   auto n = tcp_socket::recv(h, {msg.msg_iov, msg.msg_iovlen}, flags);
   if (n) {
@@ -125,7 +125,7 @@ Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const ti
   if (timeout != nullptr &&
       (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1'000'000'000))
     return fail(EINVAL, "recvmmsg");
-  // As Linux: the timeout is looked at between datagrams only (recvmmsg(2), BUGS).
+  // As in Linux, the timeout is checked between datagrams only (recvmmsg(2), BUGS).
   const auto end =
       timeout == nullptr
           ? Instant::never()
@@ -137,7 +137,7 @@ Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const ti
                                            : Result<ssize_t>(fail(EFAULT, "recvmmsg"));
     if (!n) {
       if (done == 0) return std::unexpected(n.error());
-      break;  // Linux reports the error at the next call; ours stays pending where it can
+      break;  // Linux reports the error at the next call; Vireo's stays pending where possible
     }
     vec[done].msg_len = static_cast<unsigned>(*n);
     ++done;
@@ -156,7 +156,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
 
 Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const sockaddr* addr,
                        socklen_t len) {
-  // A connected stream ignores the address (net/ipv4/tcp.c), if there is one.
+  // A connected stream ignores a valid address (net/ipv4/tcp.c).
   if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) {
     const int error = addr != nullptr ? address_error(addr, len) : 0;
     return error == 0 ? tcp_socket::send(h, iov, flags) : fail(error, "sendto");
@@ -185,7 +185,7 @@ Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
   const bool udp = is_udp_ours(h);
   unsigned done = 0;
   for (; done < count; ++done) {
-    // One doorbell for all but the last.
+    // No doorbell for any but the last.
     const auto send_one = [&]() -> Result<ssize_t> {
       if (!is_writable(&vec[done])) [[unlikely]]
         return fail(EFAULT, "sendmmsg");
@@ -203,7 +203,7 @@ Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
     }
     vec[done].msg_len = static_cast<unsigned>(*n);
   }
-  // The last may have gone by the kernel, without a doorbell for those before.
+  // The last may have been sent by the kernel, without a doorbell for those before.
   if (udp && done > 1) udp_socket::flush(h);
   return static_cast<int>(done);
 }
@@ -216,7 +216,7 @@ Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {
     if (n < 0) return fail_errno("sendfile");
     return n;
   }
-  // Through a buffer: what was read but could not be sent is not taken (the offset says so).
+  // Through a buffer: data that was read but not sent stays in the file (the offset shows it).
   char buffer[16384];
   if (offset != nullptr && !is_writable(offset)) return fail(EFAULT, "sendfile");
   const off_t start = offset != nullptr ? *offset : ::lseek(in_fd, 0, SEEK_CUR);

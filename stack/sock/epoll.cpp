@@ -1,5 +1,4 @@
-// Who is told that an epoll has something, and when: its items' sockets notify it, and it wakes
-// those who sleep on it.
+// Notification: the items' sockets notify the epoll, which wakes the threads that sleep on it.
 #include "stack/sock/epoll.h"
 
 #include <utility>
@@ -36,7 +35,7 @@ void Epoll::notify(Watcher& w, ReadyBits happened) noexcept {
     if (!i.muted && (happened & ~(kModeChanged | kFileClosed)) != 0) e.push(i);
     e.wake_one();
   }
-  // An epoll that is itself watched. Its own lock is another object: nesting has no loops.
+  // For an epoll that is itself watched. Its lock is a different one: nesting has no loops.
   if (e.self_.ready.is_watched()) e.self_.ready.notify(kReadyIn | (happened & kModeChanged));
 }
 
@@ -53,7 +52,7 @@ void Epoll::push(Item& i, bool front) noexcept {
 void Epoll::queue(Item& i) noexcept {
   {
     const LockGuard guard(ready_lock_);
-    if (i.ready_hook.is_linked()) return;  // an outer epoll has been told, as Linux sees it
+    if (i.ready_hook.is_linked()) return;  // outer epolls were notified already, as in Linux
     push(i);
     wake_one();
   }
@@ -61,7 +60,7 @@ void Epoll::queue(Item& i) noexcept {
 }
 
 void Epoll::set_attention() noexcept {
-  // release pairs with the acquire in wants().
+  // Pairs with the acquire in wants().
   attention_.store(
       static_cast<uint8_t>((ready_count_ != 0 ? kReady : 0) | (dirty_.empty() ? 0 : kDirty) |
                            (sleepers_.empty() ? 0 : kSleeper)),
@@ -100,7 +99,7 @@ void Epoll::disarm(Sleeper& s) noexcept {
 }
 
 void Epoll::pass_on() noexcept {
-  // Whoever slept before what is left came was on the list before.
+  // A thread that went to sleep before the remaining events is on the sleeper list by now.
   if (!pending() || !wants(kSleeper)) return;
   const LockGuard guard(ready_lock_);
   if (ready_count_ != 0 || !dirty_.empty()) wake_one();
@@ -135,7 +134,7 @@ void Epoll::reset_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS {
   dirty_.clear();
   sleepers_.clear();
   ready_count_ = 0;
-  (void)hybrid_.release();  // closed with all that are Vireo's own
+  (void)hybrid_.release();  // its descriptor is closed with all of Vireo's own
   hybrid_count_ = 0;
   for (EngineCount& c : engines_) c = {};
   for (Item& i : items_) {
@@ -145,7 +144,7 @@ void Epoll::reset_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS {
     i.kernel_fd = i.nested_fd = -1;
     i.closed = false;
     if (i.place == Place::kHybrid) i.place = Place::kNowhere;
-    // Its File has another mode now.
+    // The mode of its File has changed.
     i.dirty = true;
     dirty_.push_back(i);
     watch(i);

@@ -1,15 +1,14 @@
-// An epoll of the program: what epoll(7) promises, over sockets of ours and descriptors of the
-// kernel.
+// An epoll of the program: epoll(7) over Vireo's sockets and the kernel's descriptors.
 //
 // The events of an item come from three places:
-//   ready list   our side of carried sockets, listeners and nested epolls: a Watcher pushes the
-//                item at delivery, the level is asked when it is taken off
-//   hybrid       a kernel epoll of our own, data = the item: the kernel's side of sockets that have
-//                two sides (UDP, listeners, undecided ones, nested epolls)
-//   raw          the program's own epoll descriptor, data = the program's: everything that is the
-//                kernel's alone (pipes, timers, TCP over loopback). The kernel does it all:
+//   ready list   Vireo's side of carried sockets, listeners and nested epolls: a Watcher pushes the
+//                item on an event, the level is read when it is taken off
+//   hybrid       a kernel epoll of Vireo's own, data = the item: the kernel's side of sockets that
+//                have two sides (UDP, listeners, undecided ones, nested epolls)
+//   raw          the program's own epoll descriptor, data = the program's: descriptors that are
+//                the kernel's alone (pipes, timers, TCP over loopback). The kernel does it all:
 //                closing, dup, EPOLLONESHOT, errors
-// A nested epoll is also in raw, with no events, so that the kernel judges loops and depth.
+// A nested epoll is also in raw, with no events, so that the kernel checks loops and depth.
 //
 // Owner: its File, freed with it. Guards: the File's control lock (Linux: ep->mtx) for the items;
 // ready_lock_, innermost, for what notifications write (Linux: ep->lock). Order: outer epoll's
@@ -54,33 +53,33 @@ class Epoll {
   Result<void> ctl(int epoll_fd, int op, const Handle& target, epoll_event event) noexcept;
   /// epoll_ctl(2) on a descriptor that is the kernel's alone.
   Result<void> ctl_raw(int epoll_fd, int op, int fd, const epoll_event* event) noexcept;
-  /// Takes what is ready.
+  /// Takes ready events.
   Result<int> harvest(int epoll_fd, std::span<epoll_event> out, sock::Look how,
                       Instant now) noexcept;
-  /// Something is ready (an epoll is a descriptor too); takes nothing.
+  /// Whether an event is ready (an epoll is a descriptor too); takes none.
   bool is_ready(int epoll_fd) noexcept;
-  /// One poll of `e`, as poll_engine_to_return(); an event that is all there is, and needs no look
-  /// at the kernel, is taken with the same hold of its lock. The File is pinned.
+  /// Polls `e` once, as poll_engine_to_return(). Takes ready events under the same lock if they are
+  /// few and the kernel need not be checked. The File is pinned.
   bool poll_and_take(Engine& e, std::span<epoll_event> out, Instant now, size_t& taken) noexcept;
   /// Adds the engines of all items, nested ones too.
   void collect_engines(sock::EngineSet& set) noexcept;
-  /// The hybrid descriptor, made if need be. Errors: those of epoll_create1(2).
+  /// The hybrid descriptor, made if missing. Errors: those of epoll_create1(2).
   Result<int> hybrid_fd() noexcept;
   int hybrid_fd_if_any() const noexcept { return hybrid_count_ != 0 ? hybrid_.get() : -1; }
 
-  /// A number of the File, its own if it still is one; -1: none.
+  /// A descriptor number of the File, `h.fd` if that still is one; -1: none.
   static int name_of(const Handle& h) noexcept;
 
   // ---- any thread that keeps the File alive
-  /// A hint: harvest() would find something to look at.
+  /// A hint: harvest() would find items to check.
   bool pending() const noexcept { return wants(kReady | kDirty); }
   /// @return false: something is pending, do not sleep.
   bool arm(Sleeper& s, EventFd& event) noexcept;
   void disarm(Sleeper& s) noexcept;
-  /// The caller leaves without having looked, or without having taken all: wakes the next one.
+  /// The caller leaves without checking, or without taking all: wakes the next sleeper.
   void pass_on() noexcept;
 
-  /// The child of a fork: its own hybrid, no engines, no sleepers. One thread.
+  /// In the child of a fork: drops the hybrid, engines and sleepers. One thread.
   void reset_after_fork() noexcept;
 
  private:
@@ -92,14 +91,14 @@ class Epoll {
     Watcher watcher;  ///< the first member: notify() finds the item by it
     Epoll* owner = nullptr;
     // ---- guarded by the control lock
-    Handle target;  ///< fd: the number it was added by
+    Handle target;  ///< fd: the number passed to epoll_ctl
     epoll_event event{};
     uint32_t index = 0;
-    uint32_t generation = 0;   ///< of the slot: stale hybrid events are told by it
-    uint32_t kernel_bits = 0;  ///< what hybrid reported and nobody has been told yet
-    uint32_t kernel_look = 0;  ///< and in which look: a level is true for one look only
-    int kernel_fd = -1;        ///< registered in hybrid by this number
-    int nested_fd = -1;        ///< a nested epoll's own hybrid, registered too
+    uint32_t generation = 0;   ///< of the slot: identifies stale hybrid events
+    uint32_t kernel_bits = 0;  ///< events from hybrid, not yet returned to the program
+    uint32_t kernel_look = 0;  ///< the look that found them: a level is valid for one look only
+    int kernel_fd = -1;        ///< the number registered in hybrid
+    int nested_fd = -1;        ///< a nested epoll's own hybrid, also registered
     Engine* engine = nullptr;  ///< counted in engines_
     Place place = Place::kNowhere;
     bool in_use = false;
@@ -107,8 +106,8 @@ class Epoll {
     bool is_epoll = false;
     // ---- guarded by ready_lock_
     bool dirty = false;   ///< in dirty_
-    bool closed = false;  ///< the File is gone
-    bool muted = false;   ///< disarmed: what happens wakes nobody
+    bool closed = false;  ///< the File is closed
+    bool muted = false;   ///< disarmed: its events wake no sleeper
     Hook ready_hook;
     Hook dirty_hook;
 
@@ -166,23 +165,23 @@ class Epoll {
     uint32_t items = 0;
   };
   EngineCount engines_[sock::EngineSet::kMax];
-  uint32_t engine_slots_ = 0;  ///< of them, the ones that were ever in use
+  uint32_t engine_slots_ = 0;  ///< entries ever used
   UniqueFd hybrid_;
   uint32_t hybrid_count_ = 0;
-  uint32_t raw_count_ = 0;  ///< at most so many: the kernel does not tell of closed ones
+  uint32_t raw_count_ = 0;  ///< an upper bound: the kernel does not report closed ones
   uint32_t nested_count_ = 0;
-  uint32_t look_ = 0;       ///< looks at the kernel so far
-  uint32_t skipped_ = 0;    ///< calls that found something and did not look
-  Instant next_look_;       ///< of who found something
-  bool rebuild_ = false;    ///< hybrid reports an item that is gone
-  bool raw_first_ = false;  ///< whose turn it is when both have events
+  uint32_t look_ = 0;       ///< number of looks at the kernel so far
+  uint32_t skipped_ = 0;    ///< calls that found an event and did not check the kernel
+  Instant next_look_;       ///< for calls that found an event
+  bool rebuild_ = false;    ///< hybrid reports an item that no longer exists
+  bool raw_first_ = false;  ///< alternates when both sides have events
 
   BiasedLock ready_lock_;
   List<Item, &Item::ready_hook> ready_ VIREO_GUARDED_BY(ready_lock_);
   uint32_t ready_count_ VIREO_GUARDED_BY(ready_lock_) = 0;
   List<Item, &Item::dirty_hook> dirty_ VIREO_GUARDED_BY(ready_lock_);
   List<Sleeper, &Sleeper::hook> sleepers_ VIREO_GUARDED_BY(ready_lock_);
-  /// Which lists are not empty; written under ready_lock_, so that nobody takes it for nothing.
+  /// Which lists are not empty; written under ready_lock_, so no update is lost.
   enum Attention : uint8_t { kReady = 1, kDirty = 2, kSleeper = 4 };
   bool wants(unsigned any) const noexcept {
     return (attention_.load(std::memory_order_acquire) & any) != 0;
@@ -190,7 +189,7 @@ class Epoll {
   std::atomic<uint8_t> attention_{0};
 };
 
-/// Ends the Epoll of a File whose last reference is gone. No lock held.
+/// Frees the Epoll of a File whose last reference is gone. No lock held.
 void free_epoll(File& f) noexcept;
 
 }  // namespace vireo

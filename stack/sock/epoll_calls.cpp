@@ -20,7 +20,7 @@ class EpollCall {
 
   EngineSet engines;
 
-  /// Before anything is waited for. Errors: EBADF.
+  /// Before the wait. Errors: EBADF.
   Result<void> begin() noexcept {
     const LockGuard guard(h_->control);
     if (!h_.is_alive()) return fail(EBADF, "epoll_wait");
@@ -40,7 +40,7 @@ class EpollCall {
     if (!n || *n != 0) return n;
     if (!is_writable(out_.data())) [[unlikely]]
       n = judge_place();
-    if (n && *n == 0) refresh();  // it goes on waiting
+    if (n && *n == 0) refresh();  // the call will wait
     return n;
   }
   void begin_wait() noexcept { is_doubtful_ = !is_writable(out_.data()); }
@@ -61,8 +61,8 @@ class EpollCall {
   void end() noexcept { h_->epoll->pass_on(); }
 
  private:
-  /// Nothing can be written where the program wants its events. As Linux: that matters once there
-  /// is one; but of an address that is no program's the kernel says so at once.
+  /// The program's event array is not writable. As in Linux this matters once there is an event,
+  /// except that the kernel rejects an address outside user space at once.
   Result<int> judge_place() noexcept {
     is_doubtful_ = false;
     if (h_->epoll->is_ready(fd_)) return fail(EFAULT, "epoll_wait");
@@ -75,14 +75,14 @@ class EpollCall {
     engines.n = 0;
     h_->epoll->collect_engines(engines);
     hybrid_ = h_->epoll->hybrid_fd_if_any();
-    fd_ = Epoll::name_of(h_);  // another thread may have closed the number: it waits on
+    fd_ = Epoll::name_of(h_);  // if another thread closed the number: waits on
   }
 
   Handle h_;
   std::span<epoll_event> out_;
   FilePin pin_;
   Epoll::Sleeper sleeper_;
-  bool is_doubtful_ = false;  ///< judge_place() is to be asked
+  bool is_doubtful_ = false;  ///< judge_place() is still to be called
   int hybrid_ = -1;
   int fd_ = -1;
   SleepList list_;
@@ -95,7 +95,7 @@ Result<int> epoll_create(Stack& stack, int flags) {
   const int fd = libc().epoll_create1(flags);
   if (fd < 0) return fail_errno("epoll_create1");
   if (!stack.is_owner()) return fd;
-  // No memory or no room in the table: the kernel's epoll serves what is the kernel's.
+  // No memory or no room in the table: the kernel's epoll then serves the kernel's sockets.
   auto made = fd_table().allocate();
   if (!made) return fd;
   File& f = **made;
@@ -112,7 +112,7 @@ Result<int> epoll_create(Stack& stack, int flags) {
   f.mode.store(Mode::kKernel, std::memory_order_relaxed);
   f.nonblock.store(false, std::memory_order_relaxed);
   f.kind.store(FileKind::kEpoll, std::memory_order_release);
-  forget(fd);  // the number was closed behind our back
+  forget(fd);  // the number was closed by a call that Vireo did not see
   if (!fd_table().install(fd, f)) {
     free_epoll(f);
     fd_table().free(f);
@@ -123,7 +123,7 @@ Result<int> epoll_create(Stack& stack, int flags) {
 Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
   if (op != EPOLL_CTL_DEL && !is_readable(event)) return fail(EFAULT, "epoll_ctl");
   if (epoll->kind.load(std::memory_order_acquire) != FileKind::kEpoll || is_protected_fd(fd)) {
-    // The kernel says it in its own words.
+    // For the kernel's errno.
     if (is_protected_fd(fd)) fd = -1;
     if (libc().epoll_ctl(epoll.fd, op, fd, const_cast<epoll_event*>(event)) != 0)
       return fail_errno("epoll_ctl");

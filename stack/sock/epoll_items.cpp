@@ -6,7 +6,7 @@
 namespace vireo {
 namespace {
 
-/// What EPOLLEXCLUSIVE may be combined with (EPOLLEXCLUSIVE_OK_BITS).
+/// Events that EPOLLEXCLUSIVE may be combined with (EPOLLEXCLUSIVE_OK_BITS).
 constexpr uint32_t kExclusiveOk =
     EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | static_cast<uint32_t>(EPOLLWAKEUP) |
     static_cast<uint32_t>(EPOLLET) | static_cast<uint32_t>(EPOLLEXCLUSIVE);
@@ -69,14 +69,14 @@ Epoll::Item& Epoll::new_item() noexcept {
   i.index = static_cast<uint32_t>(items_.size() - 1);
   i.owner = this;
   i.watcher.notify = notify;
-  // So that erase() allocates nothing.
+  // So that erase() need not allocate.
   if (free_items_.capacity() < items_.size()) free_items_.reserve(items_.size() * 2);
   return i;
 }
 
 Result<void> Epoll::add(int epoll_fd, const Handle& target, const epoll_event& event) noexcept {
   if (const auto stale = by_key_.find(key_of(target)); stale != by_key_.end())
-    erase(epoll_fd, *stale->second);  // the File was closed and its slot taken again just now
+    erase(epoll_fd, *stale->second);  // the File was closed, and its slot has just been reused
   const bool is_epoll = target->kind.load(std::memory_order_acquire) == FileKind::kEpoll;
   if (is_epoll) {
     epoll_event none{};
@@ -95,7 +95,7 @@ Result<void> Epoll::add(int epoll_fd, const Handle& target, const epoll_event& e
   i.kernel_bits = 0;
   i.place = Place::kNowhere;
   by_key_[key_of(target)] = &i;
-  // The watcher before the mode is looked at: a change in between is told.
+  // The watcher first, then the mode: a change in between is notified.
   watch(i);
   if (auto settled = settle(epoll_fd, i, false); !settled) {
     erase(epoll_fd, i);
@@ -118,7 +118,7 @@ Result<void> Epoll::modify(int epoll_fd, Item& i, const epoll_event& event) noex
   watch(i);
   auto settled = settle(epoll_fd, i, true);
   if (!i.target.is_alive()) {
-    // Its watcher was dismissed while it was off the list, or will be told.
+    // Its watcher was dismissed while off the list, or will be notified.
     erase(epoll_fd, i);
     return fail(EBADF, "epoll_ctl");
   }
@@ -126,7 +126,7 @@ Result<void> Epoll::modify(int epoll_fd, Item& i, const epoll_event& event) noex
   return settled;
 }
 
-/// Its watcher is on no list.
+/// The item's watcher must be on no list.
 void Epoll::watch(Item& i) noexcept {
   {
     const LockGuard guard(ready_lock_);
@@ -136,19 +136,19 @@ void Epoll::watch(Item& i) noexcept {
   i.target->ready.add(i.watcher);
 }
 
-/// What is ready already is told too: edges count from here on.
+/// Reports events that are ready already; edges count from here on.
 void Epoll::queue_if_ready(Item& i) noexcept {
   bool ours = false;
   {
     sock::EngineHold hold;
-    // A nested epoll is evaluated when it is taken: its locks are not ours to take twice.
+    // A nested epoll is evaluated when the item is taken: here its locks could be taken twice.
     if (!i.is_epoll && evaluate(i, hold, ours) == 0) return;
   }
   queue(i);
 }
 
 void Epoll::erase(int epoll_fd, Item& i) noexcept {
-  i.target->ready.remove(i.watcher);  // from here on no notification comes
+  i.target->ready.remove(i.watcher);  // no notification after this
   {
     const LockGuard guard(ready_lock_);
     if (i.ready_hook.is_linked()) {
@@ -162,7 +162,7 @@ void Epoll::erase(int epoll_fd, Item& i) noexcept {
   leave_kernel(epoll_fd, i);
   if (i.is_epoll) {
     --nested_count_;
-    // The kernel took a closed one out itself.
+    // The kernel has removed a closed one itself.
     if (i.target.is_alive() && fd_table().find(i.target.fd).file == i.target.file)
       (void)libc().epoll_ctl(epoll_fd, EPOLL_CTL_DEL, i.target.fd, nullptr);
   }
@@ -200,7 +200,7 @@ void Epoll::count_engine(Item& i, Engine* e) noexcept {
     ++engine_slots_;
     take(nullptr);
   }
-  // Who sleeps sleeps on the wrong descriptors now.
+  // Sleeping threads wait on the wrong descriptors now.
   if (changed) wake_all();
 }
 

@@ -1,5 +1,5 @@
-// The kernel's side of an epoll's items: which of the two kernel epolls has an item, and what the
-// hybrid one reports.
+// The kernel's side of an epoll's items: which of the two kernel epolls has an item, and events
+// from the hybrid.
 #include "stack/sock/epoll.h"
 
 namespace vireo {
@@ -35,8 +35,8 @@ Epoll::Place Epoll::wanted_place(const Item& i) const noexcept {
   const File& f = *i.target.file;
   if (i.is_epoll) return Place::kHybrid;
   if (!watches_kernel(f)) return Place::kNowhere;
-  // Such a socket stays the kernel's for good, and the kernel serves the item alone. All others may
-  // change sides, with their item's state, so their events pass through us.
+  // Such a socket stays on the kernel for good, which serves the item alone. Other sockets may
+  // change sides, along with their item's state, so their events pass through Vireo.
   if (f.mode.load(std::memory_order_acquire) == Mode::kKernel &&
       f.kind.load(std::memory_order_relaxed) == FileKind::kTcp)
     return Place::kRaw;
@@ -46,21 +46,21 @@ Epoll::Place Epoll::wanted_place(const Item& i) const noexcept {
 uint32_t Epoll::hybrid_events(const Item& i) const noexcept {
   uint32_t events = i.event.events & ~static_cast<uint32_t>(EPOLLEXCLUSIVE);
   const Mode m = i.target->mode.load(std::memory_order_acquire);
-  // Ours is the side that sends.
+  // Vireo sends for these.
   if (m == Mode::kCarried || m == Mode::kListening) events &= ~kOutEvents;
   return events;
 }
 
-/// Brings the item to where its socket's mode wants it. `rearm`: its events changed.
+/// Moves the item to the place for its socket's mode. `rearm`: its events changed.
 Result<void> Epoll::settle(int epoll_fd, Item& i, bool rearm) noexcept {
   const Mode m = i.target->mode.load(std::memory_order_acquire);
   const bool has_engine = m == Mode::kCarried || m == Mode::kListening;
   count_engine(i, has_engine ? i.target->engine.load(std::memory_order_acquire) : nullptr);
   const Place want = wanted_place(i);
   if (want != i.place) leave_kernel(epoll_fd, i);
-  if (i.disarmed) return {};  // EPOLL_CTL_MOD brings it back
-  // Again even if it is there: with the mode, the events that are the kernel's to report change.
-  if (want != Place::kNowhere) i.target->touch();  // the kernel remembers who watches it
+  if (i.disarmed) return {};  // until EPOLL_CTL_MOD
+  // Also if it is there already: the mode decides which events the kernel reports.
+  if (want != Place::kNowhere) i.target->touch();  // the kernel keeps the watch
   if (want == Place::kHybrid) return enter_hybrid(i);
   if (want == Place::kRaw && (i.place != want || rearm)) {
     epoll_event event = i.event;
@@ -83,10 +83,10 @@ void Epoll::leave_kernel(int epoll_fd, Item& i) noexcept {
       if (raw_count_ != 0) --raw_count_;
       break;
     case Place::kHybrid:
-      // If the number is another's by now, the kernel has the entry still (a dup keeps it), and no
-      // call takes it out.
+      // If the number now refers to another file, the kernel still has the entry (a dup keeps it),
+      // and no call can remove it.
       if (!i.target.is_alive()) {
-        i.kernel_fd = i.nested_fd = -1;  // the kernel took it out with the last descriptor
+        i.kernel_fd = i.nested_fd = -1;  // the kernel removed it with the last descriptor
       } else if (!names(i.kernel_fd, i.target.file)) {
         rebuild_ = true;
         i.kernel_fd = -1;
@@ -118,7 +118,7 @@ Result<void> Epoll::enter_hybrid(Item& i) noexcept {
   if (!hybrid) return std::unexpected(hybrid.error());
   const int fd = i.place == Place::kHybrid && names(i.kernel_fd, i.target.file) ? i.kernel_fd
                                                                                 : name_of(i.target);
-  if (fd < 0) return {};  // closed meanwhile: it will be told
+  if (fd < 0) return {};  // closed meanwhile: will be notified
   if (auto done = register_in(*hybrid, fd, i); !done) return done;
   i.kernel_fd = fd;
   if (i.is_epoll) {
@@ -131,12 +131,12 @@ Result<void> Epoll::enter_hybrid(Item& i) noexcept {
   }
   if (i.place != Place::kHybrid) {
     i.place = Place::kHybrid;
-    if (++hybrid_count_ == 1 || made) wake_all();  // who sleeps does not look there yet
+    if (++hybrid_count_ == 1 || made) wake_all();  // sleeping threads do not wait on it yet
   }
   return {};
 }
 
-/// Takes the hybrid's reports to their items and puts these on the ready list.
+/// Records the hybrid's events in their items and puts these on the ready list.
 void Epoll::look_at_hybrid() noexcept {
   ++look_;
   if (hybrid_count_ == 0 && !rebuild_) return;
@@ -147,7 +147,7 @@ void Epoll::look_at_hybrid() noexcept {
     if (index >= items_.size() ||
         items_[index].generation != static_cast<uint32_t>(reports[k].data.u64 >> 32) ||
         items_[index].place != Place::kHybrid) {
-      rebuild_ = true;  // a dup that we cannot name keeps an entry alive
+      rebuild_ = true;  // a dup whose number is unknown keeps an entry alive
       continue;
     }
     Item& i = items_[index];
@@ -163,7 +163,7 @@ void Epoll::look_at_hybrid() noexcept {
     rebuild_hybrid();
 }
 
-/// A new kernel epoll with the items that are meant to be there.
+/// Makes a new kernel epoll with the items that belong there.
 void Epoll::rebuild_hybrid() noexcept {
   rebuild_ = false;
   hybrid_.reset();
@@ -174,7 +174,7 @@ void Epoll::rebuild_hybrid() noexcept {
     --hybrid_count_;
     if (!i.disarmed) (void)enter_hybrid(i);
   }
-  // Outer epolls have the old one.
+  // Outer epolls have the old one registered.
   if (self_.ready.is_watched()) self_.ready.notify(kModeChanged);
   wake_all();
 }

@@ -1,4 +1,4 @@
-// What an epoll reports: its items that have something are asked for their level, which goes to the
+// What an epoll reports: takes items off the ready list, reads their level, and returns it to the
 // program.
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 
 namespace vireo {
 
-/// The events to report now; 0: none, or none any more. `ours`: our side has some of them.
+/// The events to report now; 0: none, or no longer any. `ours`: some are from Vireo's side.
 uint32_t Epoll::evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept {
   ours = false;
   if (i.disarmed) return 0;
@@ -23,15 +23,15 @@ uint32_t Epoll::evaluate(Item& i, sock::EngineHold& hold, bool& ours) noexcept {
   }
   bits = sock::ready_under(hold, i.target, i.event.events) & i.event.events;
   ours = bits != 0;
-  // The kernel's level is known for one look; an edge or a shot is kept until it is told.
+  // The kernel's level is valid for one look; an edge or a one-shot event is kept until reported.
   if (i.place == Place::kHybrid && (i.kernel_look == look_ || i.has(EPOLLET | EPOLLONESHOT)))
     bits |= i.kernel_bits & i.event.events;
   return bits;
 }
 
-/// What nearly every call finds: a few items, of the only engine, whose lock is held, with nothing
-/// from the kernel; the one that was told last, which may be ready no more, is among them. They are
-/// asked where they stand, so that each lock is taken once. nullopt: go the full way.
+/// The common case: a few items, all of the only engine, whose lock is held, and no events from the
+/// kernel. The item reported last may be among them and no longer be ready. They are evaluated
+/// while on the list, so that each lock is taken once. nullopt: use the general path.
 std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> out) noexcept {
   constexpr uint32_t kFew = 8;
   const LockGuard guard(ready_lock_);
@@ -47,7 +47,7 @@ std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> ou
     const uint32_t events = readiness(*i.target.file, i.event.events) & i.event.events;
     if (events != 0) {
       if (!is_writable(&out[done])) [[unlikely]]
-        break;  // what has no place stays on the list, as in the kernel
+        break;  // events without room stay on the list, as in the kernel
       out[done].events = events;
       out[done++].data = i.event.data;
     }
@@ -56,7 +56,7 @@ std::optional<size_t> Epoll::take_few(const Engine& e, std::span<epoll_event> ou
       --ready_count_;
       set_attention();
     } else if (ready_count_ != 1) {
-      ready_.splice(ready_.end(), ready_, ready_.begin());  // as Linux: who was told goes last
+      ready_.splice(ready_.end(), ready_, ready_.begin());  // as Linux: reported items go last
     }
   } while (--left != 0 && done < out.size());
   return done;
@@ -66,7 +66,7 @@ bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
                           size_t& taken) noexcept VIREO_NO_THREAD_ANALYSIS {
   if (!take_to_poll(e, now)) return true;
   const bool busy = e.poll_to_return(now, PollOf::kWait);
-  // The control lock comes before the engine's, so that it can only be tried for.
+  // The control lock comes before the engine's, so only try_lock is allowed.
   if (wants(kReady) && !wants(kDirty) && self_.control.try_lock()) {
     const bool has_kernel = hybrid_count_ != 0 || raw_count_ != 0;
     if (only_engine() == &e && (!has_kernel || now < next_look_))
@@ -79,8 +79,8 @@ bool Epoll::poll_and_take(Engine& e, std::span<epoll_event> out, Instant now,
 
 namespace {
 
-/// The first `n` of the program's places for events, or fewer: those before the first that is not
-/// there. What has no place stays on the list, as in the kernel.
+/// The first `n` entries of the program's event array, cut before the first that is not writable.
+/// Events without room stay on the list, as in the kernel.
 std::span<epoll_event> writable(std::span<epoll_event> out, size_t n) noexcept {
   n = std::min(n, out.size());
   while (n != 0 && !is_writable(out.data(), n * sizeof(epoll_event))) [[unlikely]]
@@ -98,7 +98,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
   }
   constexpr size_t kBatch = 32;
   size_t done = 0;
-  size_t left = 0;  // of those that were ready at the start: what is put back waits its turn
+  size_t left = 0;  // those ready at the start: an item that is put back waits for its turn
   {
     const LockGuard guard(ready_lock_);
     left = ready_count_;
@@ -114,7 +114,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
     {
       const LockGuard guard(ready_lock_);
       const size_t most = std::min({kBatch, out.size() - done, left});
-      // Off the list before the level is asked: what comes later puts them there again.
+      // Off the list before the level is read: a later event then puts it back.
       for (; n < most && ready_count_ != 0; ++n) {
         batch[n] = &ready_.front();
         ready_.pop_front();
@@ -137,7 +137,7 @@ size_t Epoll::take_ready(std::span<epoll_event> out) noexcept {
         if (i.has(EPOLLONESHOT)) {
           i.disarmed = true;
           again[m++] = &i;
-          // The kernel disarmed its side only if that is where the event came from.
+          // The kernel disarmed its side only if the event came from there.
           if (!from_kernel && i.place == Place::kHybrid) drop[d++] = &i;
         } else if (ours && !i.has(EPOLLET)) {
           again[m++] = &i;
@@ -164,7 +164,7 @@ Result<size_t> Epoll::take_raw(int epoll_fd, std::span<epoll_event> out) noexcep
   return static_cast<size_t>(n);
 }
 
-/// Is the kernel's side to be looked at by a call that may have something of ours?
+/// Whether a call that may have events of Vireo's checks the kernel's side.
 bool Epoll::is_kernels_turn(sock::Look how, Instant now) noexcept {
   if ((hybrid_count_ == 0 && raw_count_ == 0) || !pending()) return false;
   if (how == sock::Look::kTimely) return now >= next_look_;
@@ -182,7 +182,7 @@ Result<int> Epoll::harvest(int epoll_fd, std::span<epoll_event> out, sock::Look 
     look_at_hybrid();
   }
   size_t done = 0;
-  // The two take turns at being first, so that neither can keep the other out.
+  // The two sides take turns at being first, so that neither starves the other.
   const bool raw = look && raw_count_ != 0 && epoll_fd >= 0;
   const bool raw_first = raw && (raw_first_ = !raw_first_);
   const auto take_from_kernel = [&]() -> Result<void> {
@@ -198,7 +198,7 @@ Result<int> Epoll::harvest(int epoll_fd, std::span<epoll_event> out, sock::Look 
     const auto r = take_from_kernel();
     if (!r && done == 0) return std::unexpected(r.error());
   }
-  if (look) ++look_;  // the kernel's levels were true for this look
+  if (look) ++look_;  // the kernel's levels were valid for this look only
   return static_cast<int>(done);
 }
 
@@ -226,7 +226,7 @@ bool Epoll::is_ready(int epoll_fd) noexcept {
       sock::EngineHold hold;
       found = evaluate(*i, hold, ours) != 0;
     }
-    // A level of the kernel's alone is asked for anew at every look.
+    // A level from the kernel alone is read again at every look.
     if (!found) continue;
     const LockGuard guard(ready_lock_);
     push(*i, true);

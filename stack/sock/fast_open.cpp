@@ -1,6 +1,6 @@
-// TCP Fast Open as a program asks for it: sendmsg(2) with MSG_FASTOPEN is a connect(2) whose SYN
-// waits for the data, and the send of that data. Order of checks as net/ipv4/tcp.c
-// tcp_sendmsg_fastopen(). And the keys of a listener.
+// TCP Fast Open: sendmsg(2) with MSG_FASTOPEN is a connect(2) whose SYN waits for the data, and the
+// send of that data. Order of checks as net/ipv4/tcp.c tcp_sendmsg_fastopen(). Also a listener's
+// keys.
 #include "stack/sock/fast_open.h"
 
 #include <netinet/tcp.h>
@@ -18,7 +18,7 @@ namespace {
 constexpr int kTfoClient = 1;
 constexpr int kTfoClientNoCookie = 4;
 
-/// A carried socket and no address that could be connected to: all depends on what it is already.
+/// The peer of a carried socket, for a call without a usable address.
 Result<Endpoint> begun_peer(Handle h) {
   File& f = *h.file;
   const LockGuard control(f.control);
@@ -60,7 +60,7 @@ Result<ssize_t> send_fast_open(Handle h, const msghdr& msg, int flags) {
     to = Endpoint::from_sockaddr(addr, msg.msg_namelen);
   const bool enabled = (f.stack->defaults().tcp_fastopen & kTfoClient) != 0;
   if (mode == Mode::kUndecided) {
-    // What the kernel would refuse anyway, it refuses in its own words.
+    // Calls that the kernel refuses anyway are passed to it, for the right errno.
     if (!enabled || !to || to->port == 0 || to->addr.is_multicast())
       return kernel_sendmsg(h, msg, flags);
   } else {

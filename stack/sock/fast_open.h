@@ -1,4 +1,4 @@
-// TCP Fast Open as sockets ask for it. Owner: none (functions). Thread: any.
+// TCP Fast Open as configured on sockets. Owner: none (functions). Thread: any.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,10 +13,10 @@ namespace tcp_socket {
 
 /// sendmsg(2) with MSG_FASTOPEN.
 Result<ssize_t> send_fast_open(Handle h, const msghdr& msg, int flags);
-/// What the socket asks of Fast Open.
+/// The Fast Open settings of the socket.
 FastConnect fast_connect(const File& f, bool data_follows) noexcept;
-/// TCP_FASTOPEN_KEY of a listener, by its kernel's socket, else net.ipv4.tcp_fastopen_key as it is
-/// now. None: neither was set, or the latter is not ours to read.
+/// A listener's TCP_FASTOPEN_KEY, read from its kernel socket, else the present value of
+/// net.ipv4.tcp_fastopen_key. None: neither is set, or the latter cannot be read.
 tcp::FastOpenKeys fast_open_keys(int fd) noexcept;
 
 }  // namespace tcp_socket

@@ -1,4 +1,4 @@
-// The array of Files and the numbers under which they are found.
+// The array of Files and the table of their descriptors.
 #include "stack/sock/fd_table.h"
 
 #include <sys/mman.h>
@@ -37,7 +37,7 @@ Result<void> FdTable::init() {
   void* files = reserve((size_t{count} + 1) * sizeof(File));
   if (slots == nullptr || files == nullptr) return fail(ENOMEM, "address space for descriptors");
   files_ = static_cast<File*>(files);
-  // Zeroed pages are atomics of value 0: none is constructed, so none is touched.
+  // Zeroed pages are atomics of value 0: none is constructed, so no page is touched.
   slots_ = static_cast<std::atomic<uint64_t>*>(slots);
   slots_count_ = count;
   show_to_child(false);
@@ -46,7 +46,7 @@ Result<void> FdTable::init() {
 
 void FdTable::show_to_child(bool yes) noexcept {
   if (slots_ == nullptr) return;
-  // Refused before Linux 4.14: as if there were no such children.
+  // Fails before Linux 4.14: such children then see the table.
   ::madvise(slots_, slots_count_ * sizeof *slots_, yes ? MADV_KEEPONFORK : MADV_WIPEONFORK);
 }
 
@@ -77,7 +77,7 @@ Result<void> FdTable::install(int fd, File& f) {
   if (!has_place(fd)) return fail(EMFILE, "descriptor table");
   const LockGuard guard(lock_);
   f.refs.fetch_add(1, std::memory_order_relaxed);
-  // release pairs with the acquire in find(): the File is whole before it can be found.
+  // Pairs with the acquire in find(): the File is initialized before it can be found.
   slots_[fd].store(word_of(f), std::memory_order_release);
   if (fd >= end_.load(std::memory_order_relaxed)) end_.store(fd + 1, std::memory_order_release);
   return {};
@@ -98,7 +98,7 @@ Handle FdTable::remove(int fd) {
   if (!has_place(fd)) return {};
   const LockGuard guard(lock_);
   const Handle h = find(fd);
-  if (h) slots_[fd].store(0, std::memory_order_release);  // nothing to publish; keeps one order
+  if (h) slots_[fd].store(0, std::memory_order_release);  // publishes nothing
   return h;
 }
 

@@ -1,5 +1,5 @@
 // Descriptor number -> File: one array load. The array and the Files are reserved once for the hard
-// RLIMIT_NOFILE (at most 2^20) and mapped as they are touched.
+// RLIMIT_NOFILE (at most 2^20) and mapped when first touched.
 // Owner: process (static storage). Thread: find() any, lock-free; the rest take the table's lock, a
 // leaf.
 #pragma once
@@ -19,14 +19,14 @@ class FdTable {
  public:
   static constexpr uint32_t kMaxFiles = 1U << 20;
 
-  /// Reserves address space. Again is harmless. Errors: ENOMEM.
+  /// Reserves address space. May be called again. Errors: ENOMEM.
   Result<void> init();
 
-  /// The File behind `fd`, or an empty Handle: not ours.
+  /// The File of `fd`, or an empty Handle: the kernel's.
   Handle find(int fd) const noexcept {
     if (static_cast<uint32_t>(fd) >= slots_count_) [[unlikely]]
       return {};
-    // acquire pairs with the release in install(): the File is whole.
+    // Pairs with the release in install(): the File is initialized.
     const uint64_t w = slots_[fd].load(std::memory_order_acquire);
     if (w == 0) return {};
     if (Owner::may_be_child()) [[unlikely]]
@@ -34,19 +34,19 @@ class FdTable {
     return Handle{&files_[static_cast<uint32_t>(w)], static_cast<uint32_t>(w >> 32), fd};
   }
 
-  /// A File that no descriptor has yet, refs = 0, all members fresh. Errors: ENFILE, EMFILE (the
-  /// number would be beyond the table).
+  /// A File without a descriptor, refs = 0, all members reset. Errors: ENFILE, EMFILE (the number
+  /// would be beyond the table).
   Result<File*> allocate();
-  /// May `fd` be ours? Not beyond what RLIMIT_NOFILE allowed when the table was made.
+  /// Whether the table has a slot for `fd`: it is below the RLIMIT_NOFILE at the table's creation.
   bool has_place(int fd) const noexcept { return static_cast<uint32_t>(fd) < slots_count_; }
-  /// Gives `fd` to `f`: one more reference. What `fd` was before must have been removed.
+  /// Makes `fd` a descriptor of `f`: one more reference. `fd` must have no File.
   Result<void> install(int fd, File& f);
-  /// Makes `to` another name of the File behind `from`. @return false: `from` is not ours.
+  /// Makes `to` another descriptor of `from`'s File. @return false: `from` has none.
   bool duplicate(int from, int to);
-  /// Takes `fd` out. The caller owns the reference it held and must release() it (calls.h close).
+  /// Removes `fd`. The caller owns the reference it held and must release() it (calls.h close).
   Handle remove(int fd);
-  /// Returns the slot of a File whose last reference is gone; bumps the generation first if the
-  /// caller has not.
+  /// Frees a File whose last reference is gone; increments the generation first if the caller has
+  /// not.
   void free(File& f);
 
   /// One past the highest number ever installed; the loop bound for close_range and fork.
@@ -57,15 +57,15 @@ class FdTable {
     for (uint32_t i = 1; i < files_used_; ++i)
       if (files_[i].kind.load(std::memory_order_relaxed) != FileKind::kNone) f(files_[i]);
   }
-  /// Gives back what closed Files keep for their next life. No other thread may use the table.
+  /// Frees what closed Files keep for reuse. No other thread may use the table.
   void reclaim();
-  /// Its place in the array: stays the same.
+  /// Its constant index in the array.
   uint32_t index_of(const File& f) const noexcept { return static_cast<uint32_t>(&f - files_); }
-  /// How many descriptors name `f` (fork).
+  /// How many descriptors `f` has (fork).
   uint32_t count_names(const File& f) const noexcept;
   Lock& lock() { return lock_; }
-  /// Around fork(2): the child shall see the table. All other children (clone(2), _Fork(3)), which
-  /// no handler tells of, find it empty: to them every descriptor is the kernel's.
+  /// Around fork(2): lets the child see the table. In other children (clone(2), _Fork(3)), for
+  /// which no handler runs, it is empty: every descriptor is the kernel's.
   void show_to_child(bool yes) noexcept;
 
  private:
@@ -73,7 +73,7 @@ class FdTable {
   /// In a child of vfork(2) every descriptor is the kernel's.
   Handle find_if_ours(uint64_t word, int fd) const noexcept;
 
-  std::atomic<uint64_t>* slots_ = nullptr;  ///< generation << 32 | index of the File; 0 = not ours
+  std::atomic<uint64_t>* slots_ = nullptr;  ///< generation << 32 | index of the File; 0 = no File
   uint32_t slots_count_ = 0;
   std::atomic<int> end_{0};
   Lock lock_;

@@ -1,11 +1,11 @@
-// An open file description that is ours: a TCP or UDP socket, or an epoll. All descriptors made
-// from it by dup share it. Under each descriptor lies a kernel descriptor of the same number: the
-// shadow (a kernel socket), or for an accepted connection a dup of a placeholder.
+// An open file description served by Vireo: a TCP or UDP socket, or an epoll. Descriptors made by
+// dup share it. Under each descriptor lies a kernel descriptor of the same number: the shadow (a
+// kernel socket), or, for an accepted connection, a dup of a placeholder.
 //
-// Life: Files lie in a type-stable array (fd_table.h) and are never returned to the heap. A Handle
-// found by number is checked by its generation under the engine's lock or the File's control lock;
-// who lets go of the lock to sleep holds a reference. The last reference (descriptors and sleepers)
-// closes it.
+// Lifetime: Files lie in a type-stable array (fd_table.h) and never return to the heap. A Handle
+// found by number is checked by its generation under the engine's lock or the File's control lock.
+// A call that releases the lock to sleep holds a reference. The last reference (descriptors and
+// sleeping calls) closes the File.
 // Owner: FdTable. Guards: named at each member. Lock order: control (5), then engine (6).
 #pragma once
 
@@ -33,15 +33,15 @@ enum class FileKind : uint8_t { kNone, kTcp, kUdp, kEpoll };
 
 /// Who serves the socket.
 enum class Mode : uint8_t {
-  kUndecided,  ///< a new socket: the kernel's until connect, listen, bind or the first send
-  kKernel,     ///< the kernel's, for good (or until the next connect of a UDP socket)
-  kCarried,    ///< ours: `flow` is a TcpFlow or UdpFlow
-  kListening,  ///< ours and the kernel's: `flow` is a Listener, the shadow listens too
-  kVoid,       ///< a carried connection in the child of a fork: every use answers ENOTCONN
+  kUndecided,  ///< a new socket: the kernel serves it until connect, listen, bind or the first send
+  kKernel,     ///< the kernel serves it for good (or until a UDP socket's next connect)
+  kCarried,    ///< Vireo serves it: `flow` is a TcpFlow or UdpFlow
+  kListening,  ///< both serve it: `flow` is a Listener, the shadow listens too
+  kVoid,       ///< a carried connection in the child of a fork: every use fails with ENOTCONN
 };
 
-/// A pointer that a thread with a dead Handle may still read while the File starts its next life.
-/// It is never stale memory: what it points at is reused, not freed.
+/// A pointer that a thread with a dead Handle may still read while the File is opened again. It
+/// never dangles: its target is reused, not freed.
 template <class T>
 class LastingPtr {
  public:
@@ -56,32 +56,32 @@ class LastingPtr {
   std::atomic<T*> p_{nullptr};
 };
 
-/// Linux's enum socket_state: what connect(2) answers depends on it.
+/// Linux's enum socket_state, which decides the result of connect(2).
 enum class Link : uint8_t { kUnconnected, kConnecting, kConnected };
 
 inline constexpr uint8_t kShutRead = 1;
 inline constexpr uint8_t kShutWrite = 2;
 
-/// What a TCP socket is beyond its File and its flow.
+/// The state of a TCP socket beyond its File and its flow.
 struct TcpSocket {
   SharedOptions options;
   // ---- guarded by the engine's lock while carried
   Link link = Link::kUnconnected;
-  uint8_t shut = 0;               ///< what the program shut down
-  bool error_taken : 1 = false;   ///< SO_ERROR is reported once
-  bool has_accepted : 1 = false;  ///< of a listener: the program has asked for a connection here
-  /// As Linux's tcp_disconnect() leaves it: a new socket with perhaps an error to tell, though its
-  /// flow, which is over, is still here.
+  uint8_t shut = 0;               ///< kShutRead, kShutWrite
+  bool error_taken : 1 = false;   ///< SO_ERROR has been reported (once only)
+  bool has_accepted : 1 = false;  ///< a listener's: the program has called accept
+  /// State after Linux's tcp_disconnect(): a new socket, perhaps with a pending error. The old flow
+  /// is closed but still attached.
   bool undone : 1 = false;
-  // ---- guarded by the control lock; a byte of its own parts these bits from those above
+  // ---- guarded by the control lock; in a separate byte from the bits above
   uint8_t : 0;
-  PortOrigin port : 2 = PortOrigin::kProgram;  ///< of a connection that was asked for
-  bool has_drawn_source : 1 = false;           ///< the program has named no address of its own
-  // ---- changed under both, read without: a hint
-  /// The options ask for more than bytes of recvmsg(2).
+  PortOrigin port : 2 = PortOrigin::kProgram;  ///< of an active open
+  bool has_drawn_source : 1 = false;           ///< the program has chosen no local address
+  // ---- written under both locks, read without as a hint
+  /// The options ask recvmsg(2) for ancillary data.
   std::atomic<bool> wants_control{false};
 
-  /// As new.
+  /// Back to the state of a new socket.
   void reset() noexcept {
     options = SharedOptions();
     link = Link::kUnconnected;
@@ -92,52 +92,54 @@ struct TcpSocket {
   }
 };
 
-/// Why a socket stays on the kernel, whatever comes. None: it need not.
+/// Why a socket must stay on the kernel in any case. kUndecided: it need not.
 struct Forced {
   Carriage why = Carriage::kUndecided;
-  OptionId option = kNoOption;  ///< of kOption
+  OptionId option = kNoOption;  ///< if `why` is kOption
 };
 
-/// Two cache lines: what a call on a carried connection looks at; who waits, and the rest.
+/// Two cache lines: first what a call on a carried connection reads, then waiters and the rest.
 struct alignas(64) File {
   /// Changes when the File is freed: a Handle of an older generation is dead. Written under both
   /// locks; acquire/release with fd_table.cpp.
   std::atomic<uint32_t> generation{0};
-  /// Of a free File: the next one's (FdTable). Of an open one: that of the kernel's socket beneath
-  /// in ShadowReserve, which has lent it and has a second number for it; 0: it has not.
+  /// Free File: index of the next free one (FdTable). Open File: place of its kernel socket in
+  /// ShadowReserve, if that socket is on loan and has a second number there; else 0.
   std::atomic<uint32_t> place{0};
-  /// Descriptors and sleeping calls. Changed by any thread while it holds one.
+  /// Descriptors and sleeping calls. Changed by any thread that holds a reference.
   std::atomic<uint32_t> refs{0};
   std::atomic<FileKind> kind{FileKind::kNone};
-  /// Changed under control lock and, once there is an engine, the engine's lock. Read anywhere as a
-  /// hint; a decision reads it again under a lock.
+  /// Written under the control lock and, once there is an engine, the engine's lock. Read without a
+  /// lock as a hint; a decision reads it again under a lock.
   std::atomic<Mode> mode{Mode::kUndecided};
   std::atomic<bool> nonblock{false};  ///< O_NONBLOCK, as the program set it
-  /// The fd number is a dup of a placeholder: the kernel's socket beneath means nothing.
+  /// The fd number is a dup of a placeholder: the kernel socket's state says nothing about this
+  /// one.
   bool placeholder = false;
-  /// The kernel's socket beneath has not the connection's local name.
+  /// The kernel socket beneath is not bound to the connection's local address.
   bool has_own_name() const { return placeholder || tcp.port == PortOrigin::kLeased; }
-  std::atomic<Engine*> engine{nullptr};  ///< set once with mode kCarried or kListening
+  std::atomic<Engine*> engine{nullptr};  ///< set once, with mode kCarried or kListening
   LastingPtr<Stack> stack;               ///< constant from open to free
   Flow* flow = nullptr;                  ///< guarded by the engine's lock
-  LastingPtr<SocketStats> stats;         ///< its slot, never null for sockets; constant while open
+  LastingPtr<SocketStats> stats;         ///< never null for sockets; constant while open
   [[no_unique_address]] TcpSocket tcp;   ///< kind kTcp
-  /// Set by a multiplexer that saw the kernel's descriptor readable: the next receive looks there
-  /// first. Cleared by the receive that finds it empty.
+  /// Set by a multiplexer that saw the kernel's descriptor readable: the next receive reads from
+  /// the kernel first. Cleared by the receive that finds nothing there.
   std::atomic<bool> kernel_hint{false};
   std::atomic<uint8_t> domain{0};  ///< AF_INET, AF_INET6
-  /// The kernel's socket beneath is as socket(2) made it, but for O_NONBLOCK and, with kNoDelay,
-  /// TCP_NODELAY, and has this number alone in the program: the ShadowReserve::age() it was made
-  /// in, else 0. Whoever does to it what the kernel remembers says so (touch()).
+  /// Not 0: the kernel socket beneath is as socket(2) made it, except O_NONBLOCK and, with
+  /// kNoDelay, TCP_NODELAY, and the program has no other descriptor of it. The value is the
+  /// ShadowReserve::age() in which it was made. Call touch() before changing any state that the
+  /// kernel keeps.
   std::atomic<uint8_t> made_in{0};
   static constexpr uint8_t kNoDelay = 0x80;
-  LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, reused by the next life
+  LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, kept for reuse
   Epoll* epoll = nullptr;                  ///< kind kEpoll; constant while open
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
   std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
   [[no_unique_address]] ReadySource ready;
   Lock control;   ///< bind, connect, listen, options
-  Forced forced;  ///< guarded by the control lock; of a listener that the kernel has, why
+  Forced forced;  ///< guarded by the control lock; for a listener on the kernel, the reason
 
   void touch() noexcept {
     made_in.store(0, std::memory_order_relaxed);
@@ -160,33 +162,33 @@ struct alignas(64) File {
   void end_loan() noexcept;  // shadow_reserve.cpp
 };
 
-static_assert(sizeof(File) == 128);  // of the 1 KiB that an idle connection may take
+static_assert(sizeof(File) == 128);  // part of the 1 KiB budget of an idle connection
 
 /// A File as found by a descriptor: valid while `file->generation == generation`.
 struct Handle {
   File* file = nullptr;
   uint32_t generation = 0;
-  int fd = -1;  ///< the number it was found by: the kernel's socket beneath
+  int fd = -1;  ///< the number it was found by, also of the kernel socket beneath
 
   explicit operator bool() const noexcept { return file != nullptr; }
   File* operator->() const noexcept { return file; }
-  /// Still the same open description. Certain only under the engine's or the control lock.
+  /// Still the same open file description. Reliable only under the engine's or the control lock.
   bool is_alive() const noexcept {
     return file->generation.load(std::memory_order_acquire) == generation;
   }
 };
 
-/// What the kernel's poll(2)/epoll(7) on the descriptor itself has to say counts too: always for
-/// UDP, listeners and sockets of the kernel; never for a carried connection, whose shadow is dead.
+/// Whether readiness includes the kernel's poll(2)/epoll(7) result for the descriptor: always for
+/// UDP, listeners and kernel sockets; never for a carried connection, whose shadow is unused.
 inline bool watches_kernel(const File& f) noexcept {
   const Mode m = f.mode.load(std::memory_order_acquire);
   return m == Mode::kUndecided || m == Mode::kKernel || m == Mode::kListening ||
          (m == Mode::kCarried && f.kind.load(std::memory_order_relaxed) == FileKind::kUdp);
 }
 
-/// The events that our side of the socket has now (EPOLL*); the kernel's side is the caller's to
-/// ask if watches_kernel(). kVoid: HUP and ERR. Those that are not `asked` for may be left out, but
-/// for HUP and ERR. Thread: holder of the engine's lock if carried or listening.
+/// The events (EPOLL*) pending on Vireo's side of the socket. If watches_kernel(), the caller polls
+/// the kernel's side itself. kVoid: HUP and ERR. Events not in `asked` may be left out, except HUP
+/// and ERR. Thread: holder of the engine's lock if carried or listening.
 ReadyBits readiness(const File& f, ReadyBits asked = ~ReadyBits{0}) noexcept;
 
 }  // namespace vireo

@@ -1,4 +1,4 @@
-// Open descriptions and their numbers: socket, dup, close.
+// Files and their descriptors: socket, dup, close.
 #include "stack/sock/files.h"
 
 #include <new>
@@ -19,19 +19,19 @@ namespace {
 
 uint8_t proto_of(FileKind k) { return k == FileKind::kTcp ? IPPROTO_TCP : IPPROTO_UDP; }
 
-/// The last reference to the File of that generation is gone: ends the flow, gives everything back.
+/// The last reference to the File of that generation is gone: closes the flow, frees everything.
 void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THREAD_ANALYSIS {
   yield_point();
   {
     const LockGuard control(f.control);
     Engine* e = f.engine.load(std::memory_order_acquire);
     if (e != nullptr) e->acquire();
-    // A call that found the File before its number went may have pinned it since; then that call
-    // closes it, and perhaps has already: then this is the File's next life, if it has begun one.
+    // A call that found the File before its number was removed may have pinned it since. Then that
+    // call closes it, or has already, and the File may have been opened again.
     const bool gone = f.refs.load(std::memory_order_relaxed) != 0 ||
                       f.generation.load(std::memory_order_relaxed) != generation;
     if (!gone) {
-      // release pairs with the acquire in Handle::is_alive().
+      // Pairs with the acquire in Handle::is_alive().
       f.generation.fetch_add(1, std::memory_order_release);
       if (f.flow != nullptr) {
         switch (f.flow->kind) {
@@ -62,12 +62,12 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
   fd_table().free(f);
 }
 
-/// One reference less; was it the last, fn(generation) ends the File.
+/// Drops a reference; if it was the last, fn(generation) closes the File.
 template <class F>
 [[gnu::always_inline]] inline void end_reference(File& f, F&& fn) {
   // Constant while the reference is held.
   const uint32_t generation = f.generation.load(std::memory_order_relaxed);
-  // acq_rel: what other holders did to the File happens before its end.
+  // acq_rel: other holders' writes to the File happen before its close.
   if (f.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) fn(generation);
 }
 
@@ -80,7 +80,7 @@ void free_sockets(File& f) {
     *f.udp = UdpSocket{};
   }
   if (f.is_tcp()) f.tcp.reset();
-  // The pointer stays: a call that slept in the kernel counts itself when it wakes.
+  // The pointer stays valid: a call that slept in the kernel counts itself when it wakes.
   if (f.stats != nullptr) f.stack->counters().put(*f.stats);
   if (f.epoll != nullptr) free_epoll(f);
   f.engine.store(nullptr, std::memory_order_relaxed);
@@ -130,7 +130,7 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   int fd = -1;
   ShadowReserve& reserve = stack.shadow_reserve();
   const bool ours = stack.is_owner();
-  // A ring's calls would come by what the kernel is told of late.
+  // A ring's calls would reach the kernel socket while its options are not yet set there.
   const uint8_t age = tcp && ours && !has_ring() ? reserve.age() : 0;
   ShadowReserve::Loan loan;
   if (age != 0)
@@ -141,7 +141,7 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
     fd = libc().socket(domain, type, protocol);
   if (fd < 0) return fail_errno("socket");
   if ((!tcp && !udp) || !ours) return fd;
-  // No memory or no room in the table: the kernel's socket is as good as before.
+  // No memory or no room in the table: the kernel's socket works without a File.
   auto f = open_file(stack, tcp ? FileKind::kTcp : FileKind::kUdp, domain, fd);
   if (!f) {
     if (loan.place != 0) reserve.end_loan(age, loan);
@@ -152,7 +152,7 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
     (*f)->forced.why = Carriage::kNamespace;
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   if (age != 0) reserve.set_pristine(**f, age, loan);
-  forget(fd);  // the number was closed behind our back
+  forget(fd);  // the number was closed by a call that Vireo did not see
   if (!fd_table().install(fd, **f)) {
     (*f)->touch();
     free_sockets(**f);
@@ -163,8 +163,8 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
 
 namespace {
 
-/// A dup of the shadow for a connection whose last number goes: its port must stay ours. A leased
-/// one has a holder already.
+/// A dup of the shadow, for a connection whose last descriptor is being closed: keeps its port
+/// reserved. A leased port has a holder already.
 UniqueFd holder_for(Handle h) {
   const bool last = h->refs.load(std::memory_order_relaxed) == 1;
   if (!last || h->kind.load(std::memory_order_relaxed) != FileKind::kTcp || !h->is_carried() ||
@@ -175,8 +175,8 @@ UniqueFd holder_for(Handle h) {
 
 bool in_owner(Handle h) { return h->stack->is_owner(); }
 
-/// kernel::close() of a number whose File has lost it, but what lies beneath may serve another.
-/// Only where it was a carried connection's: any other may have been given away (SCM_RIGHTS).
+/// kernel::close() of a number that is out of the table, or keeps the kernel socket for reuse. Only
+/// for a carried connection: any other may have been passed on (SCM_RIGHTS).
 int close_shadow(Handle h) {
   if (h->is_pristine() && h->is_carried() && h->tcp.port == PortOrigin::kLeased &&
       h->refs.load(std::memory_order_relaxed) == 1 && h->stack->shadow_reserve().put(h))
@@ -194,7 +194,7 @@ Result<void> close(Handle h) {
   if (h->kind.load(std::memory_order_relaxed) == FileKind::kTcp && h->is_carried())
     tcp_socket::linger(h);
   const Handle removed = fd_table().remove(h.fd);
-  if (!removed) return fail(EBADF, "close");  // another thread was first
+  if (!removed) return fail(EBADF, "close");  // another thread closed it first
   UniqueFd holder = holder_for(removed);
   const int r = close_shadow(removed);
   const int err = errno;
@@ -214,12 +214,11 @@ Result<void> adopt_dup(int from, int to) {
   const Handle h = fd_table().find(from);
   if (h && in_owner(h)) {
     h->touch();
-    // Of what is the kernel's beneath, a name more that we do not know is as good.
+    // If the kernel serves it, a descriptor that is not in the table works as well.
     if (!fd_table().duplicate(from, to) && h->engine.load(std::memory_order_relaxed) != nullptr &&
         !fd_table().has_place(to))
       return fail(EMFILE, "dup");
-    // What lay beneath when the kernel made the dup is not what does now if it was handed over in
-    // between.
+    // If it was handed over after the kernel made the dup, `to` refers to the old kernel socket.
     if (h->is_tcp() && h->engine.load(std::memory_order_relaxed) != nullptr &&
         h->mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]] {
       const int flags = libc().fcntl(to, F_GETFD);
@@ -231,7 +230,7 @@ Result<void> adopt_dup(int from, int to) {
 }
 
 namespace {
-/// `fd` is a dup that the kernel has made of it.
+/// `fd` is a dup that the kernel has made of `h`.
 Result<int> adopt_made(Handle h, int fd) {
   if (auto ok = adopt_dup(h.fd, fd); !ok) {
     kernel::close(fd);

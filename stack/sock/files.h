@@ -1,4 +1,4 @@
-// How a File begins and ends. Owner: none (functions). Thread: any; locks are named at each.
+// Opening and closing a File. Owner: none (functions). Thread: any; locks are named at each.
 #pragma once
 
 #include "core/fd.h"
@@ -7,11 +7,11 @@
 
 namespace vireo {
 
-/// A File for descriptor `fd` of a kernel socket, installed. Errors: ENOMEM, ENFILE, EMFILE.
+/// Makes and installs a File for `fd`, a kernel socket. Errors: ENOMEM, ENFILE, EMFILE.
 Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd);
-/// One reference less; the last one closes. No lock held. `port_holder`: see Engine::tcp_close.
+/// Drops a reference; the last closes the File. No lock held. `port_holder`: see Engine::tcp_close.
 void release_file(File& f, UniqueFd port_holder);
-/// What it has beyond itself.
+/// Frees what the File has allocated.
 void free_sockets(File& f);
 
 }  // namespace vireo

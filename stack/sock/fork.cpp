@@ -1,22 +1,22 @@
 // fork(2) and exit(3). The engines, their devices and their memory stay the parent's; the child has
-// the kernel's sockets beneath, and makes an engine of its own when it opens sockets of its own.
+// the kernel sockets beneath, and makes an engine of its own when it opens sockets of its own.
 //
 // What an inherited socket does in the child (the parent's goes on as before):
 //   accepted, but not read or written yet: the kernel's, shared with the parent, if the device can
 //                              tell its frames from the listener's (hand_over.cpp): servers that
 //                              fork for each connection
-//   listener at which the parent has not asked for a connection: the kernel's, too: servers that
-//                              fork their workers
-//   carried TCP connection     ENOTCONN for every use but close, and a line of the log; close is
-//                              silent, the peer hears nothing; poll(2) says POLLHUP | POLLERR
+//   listener on which the parent has not called accept: the kernel's, too: servers that fork their
+//                              workers
+//   carried TCP connection     ENOTCONN for every use but close, and a line of the log; close
+//                              sends nothing to the peer; poll(2) returns POLLHUP | POLLERR
 //   listener, UDP, undecided   the kernel's socket, shared with the parent. While the parent lives,
 //                              its steering rules bring carried traffic to the parent; when it
-//                              ends, the kernel gets it, and with it the child
+//                              ends, the kernel receives it, and with it the child
 //   kernel's socket            as always
-// A child of clone(2) with a memory of its own is as one of fork (calls_process.cpp). One that no
-// handler told us of (_Fork(3)) finds the table of descriptors empty: every socket is the kernel's
+// A child of clone(2) with its own memory is treated as one of fork (calls_process.cpp). In a child
+// for which no handler ran (_Fork(3)) the descriptor table is empty: every socket is the kernel
 // socket beneath, which for a carried connection answers ENOTCONN or EINVAL. Until it ends or calls
-// exec, our devices live as long as it does.
+// exec, Vireo's devices live as long as it does.
 #include <errno.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -42,7 +42,7 @@ namespace vireo {
 
 namespace {
 
-// The table is the process's: of several stacks (tests) the first locks it and the last lets go.
+// The table is the process's: of several stacks (tests) the first locks it and the last unlocks it.
 int g_forking = 0;
 
 }  // namespace
@@ -50,7 +50,7 @@ int g_forking = 0;
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   if (is_owner() && engine_if_any() != nullptr) sock::hand_over_untouched(*this);
   life_lock_.lock();
-  // The lock is held for as long as the kernel copies the process.
+  // The lock is held while the kernel copies the process.
   for_each_engine([is_ours = is_owner()](Engine& e) VIREO_NO_THREAD_ANALYSIS {
     e.acquire();
     if (is_ours) e.doorbells().release_held(Clock::now());
@@ -90,7 +90,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
 void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   const int saved = errno;
   owner_.move_here();
-  // Each lets go of what is the parent's.
+  // Each drops what belongs to the parent.
   waiters_.fork_child();
   counters_.fork_child();
   options_table_.lock().reset_after_fork();
@@ -106,8 +106,8 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     fd_table().lock().reset_after_fork();
   }
 
-  // Ended without their destructors: those would take the parent's rules away, and the packet
-  // memory is not mapped here. What they leave behind is a little memory.
+  // Released without running their destructors: those would remove the parent's rules, and the
+  // packet memory is not mapped here. This leaks a little memory.
   forget_own_threads();
   if (helper_) helper_->abandon();
   (void)helper_.release();
@@ -120,8 +120,8 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   homes_.clear();
   secret_ = {};
   engine_refusal_.reset();
-  // Our copies of its descriptors: while they are open, the devices would outlive the parent.
-  LogSink::fd.store(2, std::memory_order_relaxed);  // its file is among them
+  // The child's copies of the parent's descriptors: while open, they would keep its devices alive.
+  LogSink::fd.store(2, std::memory_order_relaxed);  // the log file is among them
   close_own_fds();
 
   fd_table().for_each_file([&](File& f) {
@@ -146,11 +146,11 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
       case Mode::kVoid:
         break;
     }
-    // Calls that were asleep in the parent's threads do not exist here.
+    // Calls that slept in the parent's threads do not exist here.
     f.refs.store(fd_table().count_names(f), std::memory_order_relaxed);
   });
   sock::reset_async_after_fork();
-  // Their items watch Files that have all been put right by now.
+  // Last, because their items watch Files, which are all reset by now.
   fd_table().for_each_file([&](File& f) {
     if (f.stack == this && f.epoll != nullptr) f.epoll->reset_after_fork();
   });
@@ -164,10 +164,10 @@ bool Stack::ends_elsewhere() const noexcept {
 
 void Stack::drain_at_exit() {
   if (engine_if_any() == nullptr || !is_owner()) return;
-  // release pairs with the acquire above: a thread that finds its socket gone knows why.
+  // Pairs with the acquire above: a thread that finds its socket closed knows why.
   ending_thread_.store(::gettid(), std::memory_order_release);
-  // Connections that are still open close now, as the kernel would close them. Their Files stay: a
-  // thread that uses one must come by here and not by the kernel's socket beneath.
+  // Closes connections that are still open, as the kernel would. Their Files stay, so that a thread
+  // that uses one calls Vireo and not the kernel socket beneath.
   {
     sock::EngineHold hold;
     fd_table().for_each_file([&](File& f) {
@@ -178,7 +178,7 @@ void Stack::drain_at_exit() {
       if (!f.is_carried() || f.flow == nullptr) return;
       const bool reset =
           f.tcp.options->socket.linger_on != 0 && f.tcp.options->socket.linger_s == 0;
-      // Whoever has the other lock of the options reads them: then there is no name.
+      // If another thread holds the control lock, it reads the options: no address is then saved.
       if (f.control.try_lock()) {
         leave_name(f);
         f.control.unlock();
@@ -194,14 +194,14 @@ void Stack::drain_at_exit() {
 
 void Stack::drain_orphans() {
   if (engine_if_any() == nullptr || !is_owner()) return;
-  // What is owed is worth the whole patience, for as long as peers take of it. Their own FINs, what
-  // they had sent before they knew, and their answers to what we said twice are worth a moment:
-  // they should find us and not the kernel, which knows no such connection. The slower they were,
-  // the longer.
+  // Unsent data is worth the whole VIREO_EXIT_LINGER while peers accept some of it. The peers'
+  // FINs, data that they had sent before, and their answers to retransmissions are worth a moment:
+  // they should reach the engine and not the kernel, which would reset them. The slower the peers
+  // were, the longer.
   constexpr Duration kPeerCloses = Duration::ms(50);
   constexpr Duration kQuiet = Duration::ms(1);
-  constexpr uint64_t kMinTaken = 536;  // the least segment that who reads has room for, RFC 9293
-  constexpr int kMaxTimes = 12;        // of the patience, whatever peers take
+  constexpr uint64_t kMinTaken = 536;  // least segment that a reading peer has room for, RFC 9293
+  constexpr int kMaxTimes = 12;        // of VIREO_EXIT_LINGER, whatever peers accept
   constexpr timespec kNap{0, 100'000};
   const Duration patience = parts_.settings.exit_linger;
   const Instant start = Clock::now();
@@ -220,7 +220,7 @@ void Stack::drain_orphans() {
       has_orphans |= e.tcp().has_orphans();
       owed += e.tcp().orphans_owe();
     });
-    // A byte that answers a probe of a closed window is no sign that somebody reads.
+    // One byte acknowledged by a zero-window probe does not show that the peer reads.
     if (owed + kMinTaken <= least_owed || owed == 0) {
       last_taken = now;
       least_owed = owed;
@@ -235,7 +235,7 @@ void Stack::drain_orphans() {
           now - settled >= std::min(kPeerCloses, patience))
         break;
     }
-    // It may take a while, and perhaps the peer needs this processor.
+    // It may take a while, and the peer may need this processor.
     if (now - last_frame > kQuiet)
       ::syscall(SYS_nanosleep, &kNap, nullptr);
     else

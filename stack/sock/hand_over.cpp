@@ -1,6 +1,6 @@
-// A socket of ours becomes the kernel's, because another process is to have it too (SCM_RIGHTS, a
-// child of fork, the next program), or because libc's streams are to use it. A connection goes on
-// in a kernel socket (repair.h), which takes over all numbers of the File.
+// Moves a socket to the kernel, because another process gets it too (SCM_RIGHTS, a child of fork,
+// the next program), or because libc's streams will use it. A connection continues in a kernel
+// socket (repair.h), which replaces all descriptors of the File.
 #include "stack/sock/hand_over.h"
 
 #include <linux/inet_diag.h>
@@ -23,21 +23,21 @@
 namespace vireo {
 namespace {
 
-/// The numbers of the File are the kernel socket's from here on. A thread that closes one takes it
-/// out of the table first: what is there is open.
+/// Points the File's descriptors at the kernel socket `made`. A thread that closes one removes it
+/// from the table first, so each one in the table is open.
 void take_numbers(const File& f, int made) {
   const LockGuard table(fd_table().lock());
   for (int fd = 0; fd < fd_table().end(); ++fd) {
     if (fd_table().find(fd).file != &f) continue;
     const int flags = libc().fcntl(fd, F_GETFD);
     const int cloexec = flags > 0 && (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0;
-    // EBUSY: the kernel is about to give that number to open(2), which it cannot be here.
+    // EBUSY: open(2) in another thread is about to install that number, which cannot last.
     while (libc().dup3(made, fd, cloexec) < 0 && (errno == EINTR || errno == EBUSY)) {
     }
   }
 }
 
-/// Has the kernel this connection still?
+/// Whether the kernel still has this connection (sock_diag).
 bool is_kernels(const FlowKey& k, IfIndex by) {
   const UniqueFd fd(static_cast<int>(
       ::syscall(SYS_socket, AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)));
@@ -49,7 +49,7 @@ bool is_kernels(const FlowKey& k, IfIndex by) {
   m.ask.sdiag_family = k.v6 ? AF_INET6 : AF_INET;
   m.ask.sdiag_protocol = IPPROTO_TCP;
   m.ask.idiag_states = ~0U;
-  m.ask.id.idiag_if = by.value();  // of one that is bound to it
+  m.ask.id.idiag_if = by.value();  // for a socket bound to an interface
   m.ask.id.idiag_sport = be16(k.local.port).raw();
   m.ask.id.idiag_dport = be16(k.remote.port).raw();
   const auto name = [&](const IpAddr& a, __be32* to) {
@@ -71,7 +71,7 @@ bool is_kernels(const FlowKey& k, IfIndex by) {
   const long n = ::syscall(SYS_read, fd.get(), &answer, sizeof answer);
   if (n < static_cast<long>(sizeof answer.head)) return true;
   if (answer.head.nlmsg_type == NLMSG_ERROR) return false;
-  // Where there is none it tells of the listener that the next one would go to.
+  // Without an exact match, it returns the listener that would accept the connection.
   return n < kMinBytes || answer.said.id.idiag_dport == m.ask.id.idiag_dport;
 }
 
@@ -88,14 +88,14 @@ Result<void> hand_over_tcp(File& f) {
   const int fd = made->get();
   e.steering().forget_left(is_kernels);
   if (auto ok = e.tcp().hand_over(flow, Clock::now()); !ok) return ok;
-  // From here on there is no way back. Who found it carried waits for the engine's lock.
+  // No failure from here on. A call that found it carried waits for the engine's lock.
   f.flow = nullptr;
   take_numbers(f, fd);
   end_repair(f, fd, *c);
   f.placeholder = false;
   f.tcp.link = Link::kConnected;
   f.tcp.port = PortOrigin::kProgram;
-  // release pairs with the acquire of whoever goes to the kernel for it: its numbers are there.
+  // Pairs with the acquire of a call that goes to the kernel: the descriptors are replaced.
   f.mode.store(Mode::kKernel, std::memory_order_release);
   return {};
 }
@@ -123,7 +123,7 @@ Result<void> hand_over(Handle h, const Refusal& refusal) {
       return {};
     }
     if (!f.is_tcp()) return {};
-    // A new one that this process connects would be connected here alone.
+    // A connection that this process opens later must be usable in the other process, too.
     if (mode == Mode::kUndecided) f.forced = {refusal.why};
     if (mode != Mode::kCarried && mode != Mode::kListening) return {};
     if (mode == Mode::kListening)
@@ -137,14 +137,14 @@ Result<void> hand_over(Handle h, const Refusal& refusal) {
 
 namespace {
 
-/// hand_over(), or a line of the log that says what happens to the connection.
+/// hand_over(), or a log line about the connection.
 void hand_over_or_say(int fd, const char* why, const char* what_happens) noexcept {
   const Handle h = fd_table().find(fd);
   if (!h) return;
   h->touch();
   if (!h->stack->is_owner()) return;
   const auto done = hand_over(h, {Carriage::kInherited, 0, why});
-  static std::atomic<bool> is_said{false};  // a server may do it one after the other
+  static std::atomic<bool> is_said{false};  // a server may do it for many connections
   if (done || (is_said.exchange(true) && !log_enabled(LogLevel::kDebug))) return;
   log<LogLevel::kWarn>(
       "descriptor {}: a carried connection {} ({}: {}); a rule `use os` keeps such connections on "
@@ -169,7 +169,7 @@ void give_to_next_program(Stack& stack) noexcept {
     const int flags = libc().fcntl(fd, F_GETFD);
     if (flags < 0) continue;
     const Mode mode = h->mode.load(std::memory_order_relaxed);
-    // What ends with this program: of a connection the kernel sends the rest.
+    // Closed by the exec; for a connection the kernel sends the rest.
     if ((flags & FD_CLOEXEC) != 0 && (mode != Mode::kCarried || !h->is_tcp())) continue;
     if (fd <= STDERR_FILENO && mode == Mode::kVoid)
       log<LogLevel::kWarn>(
@@ -182,8 +182,8 @@ void give_to_next_program(Stack& stack) noexcept {
 
 namespace {
 
-/// The parent has done nothing yet with what a child may be meant for: an accepted connection that
-/// is neither read nor written, a listener at which nobody has asked, nor waits.
+/// Whether the parent has not used a socket that may be meant for a child: an accepted connection
+/// neither read nor written, or a listener without an accept call or a waiting thread.
 bool is_untouched(Handle h) {
   if (!h->is_tcp()) return false;
   const Mode mode = h->mode.load(std::memory_order_acquire);

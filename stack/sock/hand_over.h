@@ -1,5 +1,5 @@
-// Handing a carried connection over to the kernel, with all that it has queued. The calls that ask
-// for it are in calls.h. Owner: none (functions).
+// Hands a carried connection over to the kernel, with all its queued data. The calls that request
+// it are in calls.h. Owner: none (functions).
 #pragma once
 
 #include "core/carriage.h"
@@ -8,7 +8,7 @@
 
 namespace vireo {
 
-/// Control lock held, the engine's not. Errors: it is carried on.
+/// Control lock held, the engine's not. On an error the connection stays carried.
 Result<void> hand_over_connection(File& f, const Refusal& why);
 
 }  // namespace vireo

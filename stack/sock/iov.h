@@ -1,4 +1,4 @@
-// I/O vectors of a call (readv(2), sendmsg(2)): a walk through one, and copies to it.
+// I/O vectors of a call (readv(2), sendmsg(2)): iteration, and copies to one.
 // Owner: the call. Thread: its own.
 #pragma once
 
@@ -21,23 +21,23 @@ inline size_t iov_bytes(std::span<const iovec> iov) noexcept {
   return n;
 }
 
-/// Are all pieces there?
+/// Whether all pieces are readable memory.
 inline bool is_readable(std::span<const iovec> iov) noexcept {
   for (const iovec& v : iov)
     if (v.iov_len != 0 && !is_readable(v.iov_base, v.iov_len)) return false;
   return true;
 }
 
-/// A walk through an I/O vector.
+/// Iterates over an I/O vector.
 class IovCursor {
  public:
   explicit IovCursor(std::span<const iovec> iov) noexcept : iov_(iov) { skip_empty(); }
   bool done() const noexcept { return at_ == iov_.size(); }
-  /// The contiguous room from here.
+  /// The rest of the current piece.
   std::span<std::byte> piece() const noexcept {
     return {static_cast<std::byte*>(iov_[at_].iov_base) + offset_, iov_[at_].iov_len - offset_};
   }
-  /// Goes on by `n` bytes, which lie within the vector.
+  /// Advances by `n` bytes, which lie within the vector.
   void advance(size_t n) noexcept {
     while (n != 0) {
       const size_t step = std::min(n, iov_[at_].iov_len - offset_);
@@ -46,7 +46,7 @@ class IovCursor {
       skip_empty();
     }
   }
-  /// The rest from here, cut into `out`. @return how many pieces.
+  /// Writes the remaining pieces to `out`. @return how many.
   size_t rest(std::span<iovec> out) const noexcept {
     size_t n = 0;
     size_t offset = offset_;
@@ -67,7 +67,7 @@ class IovCursor {
   size_t offset_ = 0;
 };
 
-/// copy_out() of what goes to several pieces, or to none.
+/// copy_out() across pieces, or with none left.
 inline std::optional<size_t> copy_out_in_parts(IovCursor& to,
                                                std::span<const std::byte> data) noexcept {
   IovCursor at = to;
@@ -85,13 +85,13 @@ inline std::optional<size_t> copy_out_in_parts(IovCursor& to,
   return done;
 }
 /// Copies `data` to the cursor, as far as there is room. @return bytes copied; nullopt: EFAULT, and
-/// the cursor is where it was, as Linux counts a piece that it has copied in part for none.
+/// the cursor has not moved, because Linux does not count a partly copied piece.
 [[gnu::always_inline]] inline std::optional<size_t> copy_out(
     IovCursor& to, std::span<const std::byte> data) noexcept {
   const size_t n = data.size();
   if (to.done()) return 0;
   const auto room = to.piece();
-  if (n - 1 >= room.size()) [[unlikely]]  // or there are none
+  if (n - 1 >= room.size()) [[unlikely]]  // or n is 0
     return copy_out_in_parts(to, data);
   if (!is_writable(room.data(), n)) [[unlikely]]
     return std::nullopt;

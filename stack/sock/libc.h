@@ -1,6 +1,6 @@
-// libc's own functions, as pointers. The socket layer calls no libc name that the preload layer
-// interposes: that would call us again. Preload fills the table by dlsym(RTLD_NEXT), tests with the
-// plain functions.
+// libc's own functions, as pointers. The socket layer must not call the names that the preload
+// layer interposes: the call would come back to Vireo. Preload fills the table by dlsym(RTLD_NEXT),
+// tests with the plain functions.
 // Owner: process. Thread: written once before any call, then constant.
 #pragma once
 
@@ -18,7 +18,7 @@
 #include "core/result.h"
 
 // clang-format off
-/// One row a function: the table, and whatever fills it, are made from this list.
+/// One entry per function. The table, and the code that fills it, are generated from this list.
 #define VIREO_LIBC_CALLS(X)                                                                        \
   X(socket)                                                                                        \
   X(bind) X(listen) X(accept) X(accept4) X(connect) X(shutdown) X(close) X(dup) X(dup2) X(dup3)    \
@@ -40,15 +40,15 @@ struct Libc {
 inline constinit Libc g_libc{};
 inline const Libc& libc() { return g_libc; }
 
-/// -1 and errno of a libc call become an Err.
+/// Converts -1 and errno of a libc call to an Err.
 template <class T>
 Result<T> from_libc(T returned, const char* where) {
   if (returned < 0) return fail_errno(where);
   return returned;
 }
 
-/// The kernel's calls without libc, for what does not wait: these are no cancellation points
-/// (pthreads(7)), so locks may be held. -1 and errno, as libc's.
+/// Non-blocking system calls without libc: they are no cancellation points (pthreads(7)), so locks
+/// may be held. They return -1 and set errno, as libc's do.
 namespace kernel {
 inline int close(int fd) noexcept { return static_cast<int>(::syscall(SYS_close, fd)); }
 inline int connect(int fd, const sockaddr* a, socklen_t n) noexcept {
@@ -60,7 +60,7 @@ inline ssize_t recvmsg(int fd, msghdr* m, int flags) noexcept {
 inline ssize_t sendmsg(int fd, const msghdr* m, int flags) noexcept {
   return ::syscall(SYS_sendmsg, fd, m, flags);
 }
-/// poll(2) and epoll_wait(2) that only look.
+/// poll(2) and epoll_wait(2) with a timeout of zero.
 inline int poll_now(pollfd* fds, nfds_t n) noexcept {
   const timespec none{};
   return static_cast<int>(::syscall(SYS_ppoll, fds, n, &none, nullptr, 0));

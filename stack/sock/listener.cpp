@@ -1,7 +1,6 @@
-// A listening socket looks into our queue first, and into the kernel's (loopback, interfaces that
-// are not carried) when its socket has something. The kernel's listener is made non-blocking: a
-// thread is told of a connection, another thread takes it, and the first must not hang in
-// accept(2).
+// accept checks Vireo's queue first, then the kernel's (loopback, interfaces that are not carried)
+// if the shadow is readable. The kernel's listener is made non-blocking, because another thread may
+// take the connection that this one was woken for, and this one must not block in accept(2).
 #include "stack/sock/listener.h"
 
 #include "stack/sock/blocking.h"
@@ -29,7 +28,7 @@ uint32_t clamp_backlog(const Stack& stack, int backlog) {
   return std::min(static_cast<uint32_t>(backlog), most);
 }
 
-/// listen(2) gives a socket without a name one; we must know it before the kernel listens.
+/// listen(2) binds an unbound socket; the port must be known before the kernel listens.
 void give_name(int fd, int domain) {
   const auto name = kernel_name(fd);
   if (!name || name->port != 0) return;
@@ -39,8 +38,8 @@ void give_name(int fd, int domain) {
   (void)libc().bind(fd, reinterpret_cast<const sockaddr*>(&any), len);
 }
 
-/// Control lock held. The kernel does not listen yet: a connection whose handshake it began could
-/// not go on once its segments come to us. @return where it listens.
+/// Control lock held. Call before the kernel listens: a handshake that the kernel began could not
+/// continue once the segments go to Vireo. @return the local address.
 Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   give_name(fd, f.domain.load(std::memory_order_relaxed));
   const auto name = kernel_name(fd);
@@ -75,7 +74,7 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
   return *name;
 }
 
-/// Seconds as SYN-ACK timeouts: 1 s, 2 s, ... up to 120 s each (Linux secs_to_retrans).
+/// Seconds as a number of SYN-ACK timeouts: 1 s, 2 s, ... up to 120 s each (Linux secs_to_retrans).
 uint8_t timeouts_in(int seconds) {
   if (seconds <= 0) return 0;
   uint8_t n = 1;
@@ -89,8 +88,8 @@ constexpr int kTfoServer = 2;
 constexpr int kTfoServerNoCookie = 0x200;
 constexpr int kTfoEveryListener = 0x400;
 
-/// TCP_FASTOPEN's number if the operator allows it, somaxconn where all listeners have it (Linux
-/// fastopen_queue_tune).
+/// TCP_FASTOPEN's queue length if the sysctl allows it; somaxconn if it enables all listeners
+/// (Linux fastopen_queue_tune).
 uint32_t fast_opens(const KernelDefaults& d, const SocketOptions& o) {
   if ((d.tcp_fastopen & kTfoServer) == 0) return 0;
   const int asked = o.tcp.fastopen == 0 && (d.tcp_fastopen & kTfoEveryListener) != 0
@@ -107,7 +106,7 @@ ListenOptions listen_options(const File& f, int fd) {
   const bool v6 = f.domain.load(std::memory_order_relaxed) == AF_INET6;
   const uint32_t fast = fast_opens(d, o);
   IpSettings ip = ip_settings(o, v6);
-  ip.priority = 0;  // which accept(2) does not hand on
+  ip.priority = 0;  // not inherited by accept(2)
   return {.reuse_addr = o.socket.reuse_addr != 0,
           .reuse_port = o.socket.reuse_port != 0,
           .defer_accept = timeouts_in(o.tcp.defer_accept),
@@ -123,8 +122,8 @@ ListenOptions listen_options(const File& f, int fd) {
 
 namespace {
 
-/// The kernel draws its first key when the first of its listeners does Fast Open, which may have
-/// been this one, now.
+/// Reads the keys again: the kernel draws its first key when the first listener enables Fast Open,
+/// which may have been this listen(2).
 void give_keys(File& f, int fd) {
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   {
@@ -193,7 +192,7 @@ void stop(File& f, Mode then) {
 }
 
 void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
-  // While it was ours too, nobody was to hang in the kernel's accept.
+  // Restores blocking mode: listen() had made the kernel's listener non-blocking.
   const int flags = libc().fcntl(fd, F_GETFL);
   if (flags >= 0 && !f.nonblock.load(std::memory_order_relaxed))
     (void)libc().fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
@@ -205,7 +204,7 @@ void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
 
 namespace {
 
-/// What accept(2) hands on: not SO_PRIORITY, nor the owner. Control or engine's lock held.
+/// The options accept(2) passes on: not SO_PRIORITY, nor the owner. Control or engine lock held.
 SharedOptions inherited(const File& listener) {
   const SocketOptions& its = *listener.tcp.options;
   if (its.socket.priority == 0 && its.owner.pid == 0) return listener.tcp.options;
@@ -215,22 +214,22 @@ SharedOptions inherited(const File& listener) {
   return SharedOptions::share(*listener.stack, o).value_or(listener.tcp.options);
 }
 
-/// Why the kernel's queue had it. Control lock of the listener held.
+/// Why the connection came from the kernel's queue. Control lock of the listener held.
 Refusal why_kernels(const File& listener, bool is_loopback) {
   if (is_loopback) return {Carriage::kLoopback, 0, "accept"};
   if (listener.mode.load(std::memory_order_relaxed) == Mode::kListening)
-    return {Carriage::kInterface, 0, "accept"};  // by one that is not carried
-  // In the child of a fork it is the parent's still.
+    return {Carriage::kInterface, 0, "accept"};  // by an interface that is not carried
+  // In the child of a fork the listener is still the parent's.
   const Forced forced = listener.forced;
   return refusal_of(forced.why == Carriage::kUndecided ? Forced{Carriage::kInherited} : forced,
                     "its listener");
 }
 
-/// A connection that the kernel accepted: its File says why it is not ours.
+/// Makes a File for a connection that the kernel accepted, with the reason why it is not carried.
 Result<int> adopt_kernel(File& listener, int fd, int flags) {
   auto made = open_file(*listener.stack, FileKind::kTcp,
                         listener.domain.load(std::memory_order_relaxed), fd);
-  if (!made) return fd;  // served by the kernel without us
+  if (!made) return fd;  // the kernel serves it without a File
   File& f = **made;
   f.tcp.link = Link::kConnected;
   f.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
@@ -254,20 +253,20 @@ Result<int> adopt_kernel(File& listener, int fd, int flags) {
   return fd;
 }
 
-/// accept4() makes a socket before it looks whether there is a connection for it.
+/// accept4() makes a socket before it checks for a connection.
 bool may_kernel_accept(int fd) {
   pollfd p{fd, POLLIN, 0};
   return kernel::poll_now(&p, 1) != 0;
 }
 
-/// In the child of a fork: the parent serves this listener, for whose sake the kernel's does not
-/// block, and the program knows nothing of that.
+/// In the child of a fork: the parent still serves this listener and has set O_NONBLOCK on it,
+/// which the program did not ask for.
 bool is_nonblock_for_us(Handle h) {
   return !h->nonblock.load(std::memory_order_relaxed) &&
          (libc().fcntl(h.fd, F_GETFL) & O_NONBLOCK) != 0;
 }
 
-/// What the kernel's accept would have waited for. Errors: EAGAIN, the time is over; EINTR.
+/// Waits as the kernel's accept would have. Errors: EAGAIN at the timeout; EINTR.
 Result<void> await_kernel(Handle h) {
   const int64_t limit = h->rcv_timeout_ns.load(std::memory_order_relaxed);
   const timespec t{limit / 1'000'000'000, limit % 1'000'000'000};
@@ -293,8 +292,8 @@ Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
   }
 }
 
-/// The first of our queue. The engine's lock is held: one system call under it keeps a connection
-/// that finds no free descriptor in the queue, as Linux does.
+/// Takes the first connection of Vireo's queue. The engine's lock is held, also over one system
+/// call, so that a connection stays in the queue if no descriptor is free, as in Linux.
 Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   Stack& stack = *f.stack;
   const int domain = f.domain.load(std::memory_order_relaxed);
@@ -302,7 +301,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   if (!fd && fd.error().code == EMFILE && e.tcp().give_up_leases(0))
     fd = stack.placeholders().take_number(domain, (flags & SOCK_CLOEXEC) != 0);
   if (!fd) return fd;
-  // What no number could name would be the program's to lose: it stays in the queue.
+  // Without a slot in the table the connection would be lost: it stays in the queue.
   const bool has_place = fd_table().has_place(*fd);
   auto made = has_place ? open_file(stack, FileKind::kTcp, domain, *fd)
                         : Result<File*>(fail(EMFILE, "accept"));
@@ -330,11 +329,11 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   flow.stats = c.stats;
   c.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
   record_carried(c, flow.key.local, flow.key.remote);
-  (void)fd_table().install(*fd, c);  // it has a place
+  (void)fd_table().install(*fd, c);  // cannot fail: has_place()
   return fd;
 }
 
-/// What could not be told whose it is, is lost (net/socket.c do_accept).
+/// A connection whose address cannot be returned is closed (net/socket.c do_accept).
 Result<int> lose(int fd, int why) {
   (void)sock::close(fd_table().find(fd));
   return fail(why, "accept");
@@ -391,8 +390,8 @@ Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
     }
     pin.pin(f);
     if (!deadline) deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
-    // Another thread may have put another file under the number (dup2) or closed it: Linux waits on
-    // for the listener that it found.
+    // Another thread may have closed the number or replaced it (dup2): as in Linux, the call
+    // continues to wait on the listener that it found.
     const auto has_name = [&] { return fd_table().find(h.fd).file == h.file; };
     const WaitFor what{h, *deadline, static_cast<short>(has_name() ? POLLIN : 0),
                        f.stack->settings().rx_udp_poll_os_ratio};

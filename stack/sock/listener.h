@@ -16,12 +16,12 @@ Result<void> listen(Handle h, int backlog);
 Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags);
 /// Up-call of the engine.
 void on_accept(Listener& l);
-/// What the socket's options ask of its listener; the keys of Fast Open are told by `fd`, its
-/// kernel's socket.
+/// Listener settings from the socket's options; the Fast Open keys are read from `fd`, its kernel
+/// socket.
 ListenOptions listen_options(const File& f, int fd);
-/// shutdown(SHUT_RD) and close: ends our side. Control lock held, engine's not.
+/// shutdown(SHUT_RD) and close: closes Vireo's listener. Control lock held, engine's not.
 void stop(File& f, Mode then = Mode::kUndecided);
-/// It is the kernel's alone from now on. Control lock held, engine's not.
+/// Leaves it to the kernel alone from now on. Control lock held, engine's not.
 void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced);
 }  // namespace listener
 

@@ -24,7 +24,7 @@
 #include "core/log.h"
 #include "stack/sock/stack.h"
 
-// Where the companion is installed, from the library's folder (CMakeLists.txt).
+// Where the companion is installed, relative to the library's directory (CMakeLists.txt).
 #ifndef VIREO_LIBEXEC
 #define VIREO_LIBEXEC "../libexec"
 #endif
@@ -35,8 +35,8 @@ namespace {
 /// Descriptors of the companion, by their numbers there (tools/vireo-mourner/main.cpp).
 enum : int { kAlive, kWill, kRaw4, kRaw6, kFds };
 
-/// What the companion needs before its exec. It shares our memory until then, so it may not
-/// allocate, lock or return.
+/// The state for the companion before its exec. It shares this process's memory until then, so it
+/// may not allocate, lock or return.
 struct Birth {
   const char* path = nullptr;
   char* const* argv = nullptr;
@@ -52,7 +52,7 @@ struct Birth {
   for (;;) ::syscall(SYS_exit_group, 127);
 }
 
-/// Beyond the numbers that are given out below.
+/// Moves `fd` above the numbers that are assigned below.
 int out_of_the_way(long fd) {
   if (fd < 0) return -1;
   return static_cast<int>(::syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 2 * kFds));
@@ -71,7 +71,7 @@ int become_companion(void* argument) {
   int from[kFds];
   from[kAlive] = out_of_the_way(b.alive);
   from[kWill] = out_of_the_way(b.will);
-  // Opened here: the namespace and the rights are ours now; exec(3) may keep fewer.
+  // Opened before exec(3), which may drop privileges; the network namespace is the program's.
   from[kRaw4] =
       out_of_the_way(::syscall(SYS_socket, AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW));
   if (from[kRaw4] < 0) give_up(b, "raw socket, needs CAP_NET_RAW");
@@ -89,7 +89,7 @@ int become_companion(void* argument) {
   (void)!::syscall(SYS_chdir, "/");
   const sched_param ordinary{};
   ::syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, &ordinary);
-  // No environment: no LD_PRELOAD.
+  // Empty environment: no LD_PRELOAD.
   char* const nothing[] = {nullptr};
   ::syscall(SYS_execve, b.path, b.argv, nothing);
   give_up(b, b.path);
@@ -97,13 +97,13 @@ int become_companion(void* argument) {
 
 constexpr size_t kStackBytes = 32 << 10;
 
-/// As posix_spawn(3): nothing of our memory is copied, and we stand still until the child's exec or
-/// end. @return its number, -1 and errno. `stack`: used by one at a time.
+/// As posix_spawn(3): no memory is copied, and this thread is suspended until the child's exec or
+/// exit. @return its pid, or -1 and errno. `stack`: used by one child at a time.
 int spawn(int (*run)(void*), std::byte (&stack)[kStackBytes], Birth& birth) {
   return ::clone(run, stack + kStackBytes, CLONE_VM | CLONE_VFORK, &birth);
 }
 
-/// exec makes any child one that wait(2) sees, but the child of a child that ended is another's.
+/// After an exec, wait(2) sees any child; so the companion is made a grandchild whose parent ends.
 int bear_companion(void* argument) {
   alignas(16) static std::byte stack[kStackBytes];
   Birth& b = *static_cast<Birth*>(argument);
@@ -111,8 +111,8 @@ int bear_companion(void* argument) {
   for (;;) ::syscall(SYS_exit_group, 0);
 }
 
-/// Where this library is. A relative LD_PRELOAD is all that the dynamic linker knows of it, and the
-/// program's folder may be another by now: the kernel knows the whole of it. Empty: neither does.
+/// The path of this library. With a relative LD_PRELOAD the dynamic linker knows no more, and the
+/// program may have changed its directory since: the kernel has the full path. Empty: unknown.
 std::string library_path() {
   const auto here = reinterpret_cast<const void*>(&library_path);
   Dl_info self{};
@@ -139,7 +139,7 @@ std::string library_path() {
 /// Beside the library, else where it is installed; empty: in neither place.
 std::string find_companion() {
   const std::string library = library_path();
-  if (library.empty()) return {};  // never from the folder that the program happens to be in
+  if (library.empty()) return {};  // never from the program's current directory
   const std::string folder = library.substr(0, library.rfind('/') + 1);
   for (const char* there : {"", VIREO_LIBEXEC "/"}) {
     std::string path = folder + there + "vireo-mourner";
@@ -168,10 +168,10 @@ std::unique_ptr<Mourner> Mourner::create() {
     say_there_is_none("memory of the last will", errno);
     return nullptr;
   }
-  // The connections are not those of a forked child.
+  // A forked child does not own the connections.
   ::madvise(at, sizeof(LastWill), MADV_DONTFORK);
   ::madvise(at, sizeof(LastWill), MADV_DONTDUMP);
-  // The memfd's zeroes are empty entries: none is constructed, so none is touched.
+  // The memfd's zeroes are empty entries: none is constructed, so no page is touched.
   auto* const will = static_cast<LastWill*>(at);
   will->magic = kLastWillMagic;
   return std::unique_ptr<Mourner>(new (std::nothrow) Mourner(std::move(will_fd), will));
@@ -201,11 +201,11 @@ void Mourner::start() noexcept {
     Birth birth{
         .path = path.c_str(), .argv = argv, .alive = read_end.get(), .will = will_fd_.get()};
     alignas(16) static std::byte stack[kStackBytes];
-    // The companion keeps the mask over its exec: nothing but SIGKILL reaches it.
+    // The companion keeps this mask over its exec: only SIGKILL ends it.
     const uint64_t all = ~uint64_t{0};
     uint64_t before = 0;
     ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
-    // A program that takes in its children's orphans (PR_SET_CHILD_SUBREAPER) is not to have it.
+    // A program that adopts orphans (PR_SET_CHILD_SUBREAPER) must not get the companion as a child.
     int takes_in = 0;
     if (::prctl(PR_GET_CHILD_SUBREAPER, &takes_in) != 0) takes_in = 0;
     if (takes_in != 0) ::prctl(PR_SET_CHILD_SUBREAPER, 0);

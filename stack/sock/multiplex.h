@@ -1,6 +1,5 @@
-// poll(2), select(2) and epoll(7) over descriptors of ours and the kernel's, mixed. Preload
-// forwards to these when at least one descriptor of the call is ours; all others go straight to
-// libc.
+// poll(2), select(2) and epoll(7) over a mix of Vireo's and the kernel's descriptors. Preload calls
+// these if at least one descriptor of the call is Vireo's; otherwise it calls libc.
 //
 // A timeout of null waits for ever. `mask`, if not null, is in force while the call waits, as in
 // ppoll(2). Errors are Linux's; EINTR as in calls.h. Thread: any. Locks: takes control and engine
@@ -21,9 +20,8 @@
 
 namespace vireo::sock {
 
-/// Some descriptor in `fds` is carried, listening or an epoll that holds such: the kernel's own
-/// poll would not do. None if they are too many, or lie where nothing can be written: that the
-/// kernel refuses in its own words.
+/// Some descriptor in `fds` is carried, listening or an epoll that holds such, so the kernel's poll
+/// would not suffice. False if `fds` is too long or not writable: the kernel returns that error.
 bool concerns_us(std::span<pollfd> fds) noexcept;
 /// The same for select's sets; any may be null.
 bool concerns_us(int nfds, fd_set* read, fd_set* write, fd_set* except) noexcept;
@@ -37,7 +35,7 @@ Result<int> select(int nfds, fd_set* read, fd_set* write, fd_set* except, const 
 
 /// epoll_create1(2): a kernel epoll with a File attached.
 Result<int> epoll_create(Stack& stack, int flags);
-/// epoll_ctl(2) on an epoll of ours; `fd` may be anything.
+/// epoll_ctl(2) on an epoll with a File; `fd` may be any descriptor.
 Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event);
 /// epoll_pwait2(2).
 Result<int> epoll_wait(Handle epoll, std::span<epoll_event> events, const timespec* timeout,

@@ -1,4 +1,4 @@
-// What waits of poll, select and epoll_wait share: deadlines, sleep, one engine's poll.
+// Shared parts of poll, select and epoll_wait: deadlines, sleep, readiness under an engine's lock.
 #include "stack/sock/multiplex_wait.h"
 
 #include "stack/sock/cancel.h"
@@ -7,7 +7,7 @@ namespace vireo::sock {
 
 ReadyBits ready_under(EngineHold& hold, const Handle& h, ReadyBits asked) noexcept {
   Engine* e = h->engine.load(std::memory_order_acquire);
-  if (e == nullptr)  // the kernel's, or void in the child of a fork
+  if (e == nullptr)  // served by the kernel, or void in the child of a fork
     return h->mode.load(std::memory_order_acquire) == Mode::kVoid ? readiness(*h.file) : 0;
   hold.take(e);
   return h.is_alive() ? readiness(*h.file, asked) : 0;
@@ -17,7 +17,7 @@ Result<Instant> deadline_of(const timespec* timeout, Instant now) noexcept {
   if (timeout == nullptr) return Instant::never();
   if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1'000'000'000)
     return fail(EINVAL, "timeout");
-  constexpr int64_t kYears = int64_t{100} * 365 * 86'400;  // beyond, nanoseconds overflow
+  constexpr int64_t kYears = int64_t{100} * 365 * 86'400;  // above this, nanoseconds overflow
   if (timeout->tv_sec >= kYears) return Instant::never();
   return now + Duration::s(timeout->tv_sec) + Duration::ns(timeout->tv_nsec);
 }
@@ -30,11 +30,11 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
   own = {event.fd(), POLLIN, 0};
   const nfds_t first_device = n;
   Instant until = deadline;
-  unsigned asleep = 0;  // engines that count us
+  unsigned asleep = 0;  // engines in which begin_sleep() succeeded
   for (Engine* e : engines) {
     e->acquire();
-    // After the call was armed and the queues are armed nothing can be missed: what arrived before
-    // is seen here, what arrives later wakes us.
+    // With the call and the queues armed no event is lost: earlier ones are seen here, later ones
+    // wake this thread.
     const bool ok = e->begin_sleep();
     if (ok) {
       ++asleep;
@@ -47,11 +47,11 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
   }
   const bool sleeps = asleep == engines.n;
   if (sleeps) {
-    t_signals.sleeping_on = &event;  // from here a handler wakes us
+    t_signals.sleeping_on = &event;  // from here a handler wakes this thread
     if (!signals.pending()) {
       const int64_t ns = until.is_never() ? 0 : std::max<int64_t>(0, (until - Clock::now()).ns());
       const timespec t{ns / 1'000'000'000, ns % 1'000'000'000};
-      // Left out by the kernel where it fails (EINTR).
+      // ppoll does not write these if it fails (EINTR).
       for (nfds_t i = 0; i < n; ++i) list.at[i].revents = 0;
       (void)cancelable(
           [&] { return libc().ppoll(list.at, n, until.is_never() ? nullptr : &t, nullptr); });

@@ -1,6 +1,6 @@
-// How poll, select and epoll_wait wait: poll the engines concerned, look at the kernel's side now
-// and then, spin as VMA_SELECT_POLL says, then sleep until a device, the kernel, another thread's
-// poll or a signal wakes us. What is waited for is the `Call`'s business.
+// The wait loop of poll, select and epoll_wait: polls the engines concerned, checks the kernel's
+// side now and then, spins as VMA_SELECT_POLL says, then sleeps until a device, the kernel, another
+// thread's poll or a signal wakes it. The `Call` defines what is waited for.
 // Owner: the calling thread's stack. Thread: each its own.
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace vireo::sock {
 
-/// The engines behind a set of descriptors. A process has as many as it has rings; a test has some
-/// per host.
+/// The engines of a set of descriptors. A process has as many as it has rings; a test has some per
+/// host.
 struct EngineSet {
   static constexpr unsigned kMax = Rings::kMax;
   Engine* at[kMax];  ///< the first `n`
@@ -52,31 +52,31 @@ class EngineHold {
   Engine* held_ = nullptr;
 };
 
-/// What a wait is about to tell its program of, or 0: it begins. @return that.
+/// Tells the doorbell policies how many events a wait returns; 0: it begins. @return that.
 inline int tell(const EngineSet& engines, int events) noexcept {
   for (Engine* e : engines) e->doorbells().tell(static_cast<unsigned>(events));
   return events;
 }
 
-/// One poll of each engine that nobody else polls. @return false: none had anything to do.
+/// Polls once each engine that no other thread polls. @return false: none found work.
 inline bool poll_all(const EngineSet& engines, Instant now) noexcept {
   bool busy = false;
   for (Engine* e : engines) busy |= poll_engine_to_return(*e, now);
   return busy;
 }
 
-/// readiness() of a File whose lock `hold` takes; 0 for one that is closed.
+/// readiness() of a File under its engine's lock, taken by `hold`; 0 if the File is closed.
 ReadyBits ready_under(EngineHold& hold, const Handle& h, ReadyBits asked) noexcept;
 
-/// What one sleep waits on: the kernel's side of the call, with room behind it for our own.
+/// The pollfds of one sleep: the kernel's side of the call, with room behind it for Vireo's own.
 struct SleepList {
   static constexpr nfds_t kExtra =
       1 + 4 * EngineSet::kMax;  ///< the thread's eventfd, the devices' descriptors
   pollfd* at = nullptr;
-  nfds_t n = 0;  ///< of the kernel's side; `at` has room for n + kExtra
+  nfds_t n = 0;  ///< entries of the kernel's side; `at` has room for n + kExtra
 };
 
-/// The caller's timeout. Errors: EINVAL.
+/// The deadline for the caller's timeout. Errors: EINVAL.
 Result<Instant> deadline_of(const timespec* timeout, Instant now) noexcept;
 
 /// The caller's signal mask, from apply() to the end of the call.
@@ -99,7 +99,7 @@ class MaskScope {
   bool applied_ = false;
 };
 
-/// A waiter for the sleeps of one call, taken at the first.
+/// A waiter for the sleeps of one call, taken at the first sleep.
 class WaiterLoan {
  public:
   explicit WaiterLoan(Stack& s) noexcept : stack_(s) {}
@@ -108,7 +108,7 @@ class WaiterLoan {
   ~WaiterLoan() {
     if (waiter_ != nullptr) stack_.waiters().put(*waiter_);
   }
-  /// Null: no descriptor is to be had.
+  /// Null: no descriptor is free.
   EventFd* event() noexcept {
     if (waiter_ == nullptr) {
       if (auto w = stack_.waiters().take()) waiter_ = *w;
@@ -121,35 +121,35 @@ class WaiterLoan {
   Waiter* waiter_ = nullptr;
 };
 
-/// The part of a sleep that is the same for all. `list` has been filled by the call, and whoever
-/// makes something ready signals `event` by now. @return false: there was work, none was slept.
+/// The common part of a sleep. The call has filled `list`, and every readiness change now signals
+/// `event`. @return false: there was work, the thread did not sleep.
 bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant deadline,
               const SignalMark& signals) noexcept;
 
-/// A look at the kernel's side costs as much as several polls of ours: at most so often, whatever
-/// VMA_SELECT_POLL_OS_RATIO and VMA_SELECT_SKIP_OS say. The latency profiles say 1, and what comes
-/// by the kernel has taken longer than that.
+/// Checking the kernel's side costs as much as several polls of Vireo's, so this is the shortest
+/// interval between checks, whatever VMA_SELECT_POLL_OS_RATIO and VMA_SELECT_SKIP_OS say. The
+/// latency profiles set 1, and what arrives by the kernel has taken longer than this interval
+/// anyway.
 inline constexpr Duration kBetweenLooks = Duration::us(10);
 
-/// How far a look at what is ready goes.
+/// How much one look for ready descriptors covers.
 enum class Look : uint8_t {
-  kOurs,    ///< where ours has something: the kernel's side in its turn, VMA_SELECT_SKIP_OS
-  kTimely,  ///< where ours has something: the kernel's side, if kBetweenLooks have passed
+  kOurs,    ///< Vireo's side; if it has events, the kernel's as VMA_SELECT_SKIP_OS says
+  kTimely,  ///< Vireo's side; if it has events, the kernel's if kBetweenLooks have passed
   kBoth,
 };
 
-/// Waits until `call` has something, the deadline passes (0) or a signal comes (EINTR). A Call has:
+/// Waits until `call` has events, the deadline passes (0) or a signal arrives (EINTR). A Call has:
 ///   EngineSet engines                    refreshed by harvest()
-///   bool poll(now, size_t& taken)        one poll of each engine, if nobody else does; false:
-///                                        none had anything to do. `taken` with it, at times
-///   bool pending()                       our side may have something; no lock
+///   bool poll(now, size_t& taken)        polls each engine that no other thread polls; false: none
+///                                        found work. May take events at once: `taken`
+///   bool pending()                       Vireo's side may have events; no lock
 ///   Result<int> harvest(look, now)       takes what is ready
-///   int at_end()                         what there is to tell although time is up
+///   int at_end()                         what to return at the deadline
 ///   void begin_wait()                    before the first spin
 ///   SleepList& sleep_list()              the kernel's side
 ///   bool arm(EventFd&), void disarm()    around a sleep; false: something is pending
-///   bool woken_by_kernel()               after a sleep: the list says that the kernel has
-///   something
+///   bool woken_by_kernel()               after a sleep: the list has an event of the kernel's
 template <class Call>
 Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
                              const sigset_t* mask) noexcept {
@@ -171,7 +171,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
     idle.begin(now);
     if (t_cancelled) [[unlikely]]
-      return fail(EINTR, "cancelled");  // what is ready stays so
+      return fail(EINTR, "cancelled");  // ready events stay pending
     size_t taken = 0;
     idle.end(call.poll(now, taken), now);
     if (taken != 0) [[unlikely]]
@@ -194,7 +194,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     }
     kernel_woke = false;
     if (expired) {
-      // Who returns with nothing has always asked the kernel: it may be the program's only call.
+      // A return without events always follows a check of the kernel: it may be the only call.
       if (look != Look::kBoth) {
         const auto n = call.harvest(Look::kBoth, now);
         if (!n) return n;

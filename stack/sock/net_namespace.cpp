@@ -1,4 +1,4 @@
-// Follows which threads have left the home namespace.
+// Records that threads have left the home namespace.
 #include "stack/sock/net_namespace.h"
 
 #include <sys/socket.h>
@@ -16,7 +16,7 @@
 namespace vireo::net_namespace {
 namespace {
 
-/// No namespace has it.
+/// No namespace has this cookie.
 constexpr Cookie kUnknown = ~Cookie{0};
 
 Cookie cookie_of(int fd) noexcept {
@@ -44,7 +44,7 @@ Cookie here() noexcept {
 }
 
 void left(Cookie from) noexcept {
-  if (Owner::may_be_child()) return;  // another process, which has our memory
+  if (Owner::may_be_child()) return;  // another process, which shares this memory
   Cookie nobody = 0;
   g_home.compare_exchange_strong(nobody, from != 0 ? from : kUnknown, std::memory_order_relaxed);
 }

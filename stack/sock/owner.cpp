@@ -1,4 +1,4 @@
-// The page that no child inherits.
+// The page that is zeroed in a child.
 #include "stack/sock/owner.h"
 
 #include <sys/mman.h>

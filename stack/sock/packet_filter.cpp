@@ -1,6 +1,6 @@
-// A socket is judged as it is when it binds or connects. If the rules change, listeners and UDP
-// sockets are judged again. A rule may see each fragment by itself; so fragments are carried only
-// where there are no rules at all.
+// A socket is checked against the rules when it binds or connects. If the rules change, listeners
+// and UDP sockets are checked again. A rule may match each fragment by itself, so fragments are
+// carried only if there are no rules at all.
 #include "stack/sock/packet_filter.h"
 
 #include <algorithm>
@@ -28,8 +28,8 @@ bool is_candidate(const Settings& s, const net::Link& l) {
 
 filter::Interface name_of(const net::Link& l) { return {l.index, l.name}; }
 
-/// By which packets may come: what the socket is bound to, else where its address is, else whatever
-/// may be carried, with VLANs on it. Never empty.
+/// The interfaces that packets may arrive on: the bound one, else those with the local address,
+/// else all that may be carried, and their VLANs. Never empty.
 std::vector<filter::Interface> interfaces_of(const Settings& s, const net::Snapshot& now,
                                              const Passage& p) {
   std::vector<filter::Interface> all;
@@ -72,14 +72,14 @@ std::optional<std::string> obstacle(const filter::Ruleset& rules, const Passage&
   return std::nullopt;
 }
 
-/// SO_BINDTODEVICE of a listener or a UDP socket that is carried. The engine's lock held.
+/// SO_BINDTODEVICE of a carried listener or UDP socket. The engine's lock held.
 IfIndex device_of(const File& f) {
   if (f.is_udp()) return f.udp_flow().device;
   if (!f.is_carried()) return f.listener().options.device;
   return {};
 }
 
-/// What a carried socket is for. One that sends here and there looks its way up again.
+/// The packets of a carried socket. An unconnected UDP socket is made to look up its route again.
 std::optional<Passage> passage_of(Handle h) {
   const File& f = *h.file;
   Engine* const e = f.engine.load(std::memory_order_acquire);

@@ -1,5 +1,5 @@
-// The host's packet filter: a socket is not carried if the rules would keep packets from it. It
-// stays with the kernel, which applies them.
+// The host's packet filter: a socket whose packets the rules would drop is not carried. It stays on
+// the kernel, which applies the rules.
 // Owner: HostFilter is the Stack's, Verdicts a UDP socket's. Guards: named at each.
 #pragma once
 
@@ -22,30 +22,30 @@ namespace filter {
 class Filter;
 }
 
-/// The rules, as far as they have a say in this process. Thread: any.
+/// The rules, as far as they apply to this process. Thread: any.
 class HostFilter {
  public:
   HostFilter() noexcept;
   ~HostFilter();
-  /// Before there is an engine: reads them.
+  /// Reads them, before there is an engine.
   void open();
   void close() noexcept;
-  /// Null: they have no say. Constant once there is an engine.
+  /// Null: no rules apply. Constant once there is an engine.
   filter::Filter* get() const noexcept { return filter_.get(); }
 
-  /// Once a process: that the rules could not be read.
+  /// Logs, once per process, that the rules could not be read.
   void say_if_unread() noexcept {
     if (is_unread_.load(std::memory_order_relaxed)) [[unlikely]]
       say_unread();
   }
-  /// The same of a later change.
+  /// The same for a later change of the rules.
   void say_if_unread_again() noexcept;
-  /// A lasting copy of what a refusal says.
+  /// A permanent copy of a refusal's text.
   const char* keep(const std::string& detail);
 
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
-  /// It is the parent's: not closed, but left behind.
+  /// The filter belongs to the parent: it is leaked, not closed.
   void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS {
     lock_.reset_after_fork();
     (void)filter_.release();
@@ -55,29 +55,29 @@ class HostFilter {
   void say_unread() noexcept;
 
   std::unique_ptr<filter::Filter> filter_;
-  std::atomic<bool> is_unread_{false};  ///< and nobody has said so yet
+  std::atomic<bool> is_unread_{false};  ///< and not yet logged
   std::atomic<bool> said_unread_again_{false};
   Lock lock_;  ///< leaf
   std::set<std::string> details_ VIREO_GUARDED_BY(lock_);
 };
 
-/// What a socket is to be for, as far as the packet filter asks.
+/// The packets that a socket needs, as the packet filter distinguishes them.
 struct Passage {
   IpProto proto = IpProto::kTcp;
   Endpoint local = {};
   Endpoint remote = {};
   bool v6only = false;
-  IfIndex interface{};  ///< the one that it is bound to, or its route's; 0: by its address
+  IfIndex interface{};  ///< the bound or routed interface; 0: found by address
   bool begins_there = false, begins_here = false, is_established = false;
   bool operator==(const Passage&) const = default;
 };
 
-/// What the packet filter said of the last destinations of a socket. Guard: the engine's lock.
+/// The packet filter's verdicts for a socket's last destinations. Guard: the engine's lock.
 class Verdicts {
  public:
-  /// @return whether it passes; nullopt: ask, and keep() the answer.
+  /// @return whether it passes; nullopt: ask the filter, then keep() the answer.
   std::optional<bool> find(const Passage& p, uint32_t generation) const noexcept;
-  /// `generation`: of the rules, read before they were asked.
+  /// `generation`: of the rules, read before the filter was asked.
   void keep(const Passage& p, uint32_t generation, bool passes);
 
  private:
@@ -88,20 +88,20 @@ class Verdicts {
     bool passes = false;
   };
   static size_t place_of(const Passage& p) noexcept;
-  std::vector<Verdict> kept_;  ///< by place_of(); empty: nothing was asked yet
+  std::vector<Verdict> kept_;  ///< by place_of(); empty: nothing asked yet
 };
 
-/// Is there anything to ask? Else passing costs nothing.
+/// Whether there are rules to check; if not, a check costs nothing.
 bool is_filtered(Stack& stack) noexcept;
-/// Of the rules; others have another.
+/// Changes with the rules.
 uint32_t rules_generation(Stack& stack) noexcept;
-/// Refusals: kFilter. Walks through the rules: no engine's lock is held.
+/// Refusals: kFilter. Evaluates the rules: no engine's lock may be held.
 Carried<void> may_pass(Stack& stack, const Passage& p);
-/// Asks once more if the rules have changed since they were of this `generation`, which was read
-/// before may_pass(). In the lock of the engine that the flow is opened in: a change that comes
-/// later finds the flow.
+/// Checks again if the rules have changed since `generation`, which was read before may_pass().
+/// Call it under the lock of the engine in which the flow is opened: a later change then finds the
+/// flow.
 Carried<void> may_still_pass(Stack& stack, const Passage& p, uint32_t generation);
-/// iptables-legacy does not tell of changes. Before may_pass(), where no engine's lock is held.
+/// iptables-legacy sends no notification of changes. Call before may_pass(), no engine's lock held.
 void look_at_filter(Stack& stack);
 
 }  // namespace vireo

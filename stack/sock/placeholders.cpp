@@ -15,7 +15,7 @@ Result<int> Placeholders::take_number(int family, bool cloexec) {
   {
     const LockGuard guard(lock_);
     if (!place) {
-      if (!net_namespace::is_thread_home()) [[unlikely]]  // for this one alone
+      if (!net_namespace::is_thread_home()) [[unlikely]]  // for this connection only
         return from_libc(libc().socket(family, SOCK_STREAM | (cloexec ? SOCK_CLOEXEC : 0), 0),
                          "placeholder");
       const int fd = libc().socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);

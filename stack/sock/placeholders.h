@@ -1,5 +1,5 @@
-// The kernel's sockets beneath accepted connections. There is one for each family, unconnected, and
-// each connection has a dup of it, which holds its number. Option values are tried on it.
+// The kernel sockets beneath accepted connections. There is one for each family, unconnected, and
+// each connection has a dup of it, which reserves its number. Option values are tried on it.
 // Owner: Stack. Thread: any. Guard: lock(), a leaf.
 #pragma once
 
@@ -11,15 +11,15 @@ namespace vireo {
 
 class Placeholders {
  public:
-  /// A new descriptor that holds a number. Errors: EMFILE and those of socket(2).
+  /// A new descriptor that reserves a number. Errors: EMFILE and those of socket(2).
   Result<int> take_number(int family, bool cloexec);
 
-  /// Held while an option is set on one and read back.
+  /// Held while an option is set on a placeholder and read back.
   Lock& lock() noexcept { return lock_; }
 
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
-  /// Their descriptors are closed with all that are Vireo's own.
+  /// The descriptors are closed with all of Vireo's own.
   void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS {
     lock_.reset_after_fork();
     (void)v4_.release();

@@ -1,5 +1,5 @@
-// poll(2) and select(2) over descriptors of ours and the kernel's: ours by their readiness and a
-// temporary watcher each, the kernel's by one ppoll of what is the kernel's.
+// poll(2) and select(2) over Vireo's and the kernel's descriptors: Vireo's by readiness() and a
+// temporary watcher each, the kernel's by one ppoll.
 #include <algorithm>
 #include <climits>
 #include <memory>
@@ -12,7 +12,7 @@
 namespace vireo::sock {
 namespace {
 
-/// An array on the stack, on the heap if it is large. Nothing is touched before resize().
+/// An array on the stack, or on the heap if it is large. No memory is touched before resize().
 template <class T, size_t kInline>
 class CallArray {
  public:
@@ -23,7 +23,7 @@ class CallArray {
     std::destroy_n(at_, size_);
     if (at_ != inline_at()) ::operator delete(at_);
   }
-  /// Once. @return false: no memory.
+  /// Call once. @return false: no memory.
   bool resize(size_t n) noexcept {
     if (n > kInline) {
       auto* heap = static_cast<T*>(::operator new(n * sizeof(T), std::nothrow));
@@ -47,14 +47,14 @@ class CallArray {
 /// The thread's last look at the kernel's side of a poll or select.
 struct LastLook {
   uint64_t of = 0;     ///< PollCall::list_hash_
-  Instant next;        ///< not before, of the same
-  uint32_t calls = 0;  ///< since then, that found something
+  Instant next;        ///< earliest next look for the same list
+  uint32_t calls = 0;  ///< calls since then that found an event
 };
 [[gnu::tls_model("initial-exec")]] thread_local constinit LastLook t_last_look;
 
 class PollCall {
  public:
-  /// `always`: reported although not asked for (POLLERR and POLLHUP in poll, not in select).
+  /// `always`: reported even if not requested (POLLERR and POLLHUP in poll, not in select).
   PollCall(std::span<pollfd> fds, short always) noexcept : fds_(fds), always_(always) {}
   PollCall(const PollCall&) = delete;
   PollCall& operator=(const PollCall&) = delete;
@@ -64,13 +64,13 @@ class PollCall {
   }
 
   EngineSet engines;
-  Stack* stack = nullptr;  ///< whose settings count
+  Stack* stack = nullptr;  ///< its settings apply
 
   /// Errors: ENOMEM.
   Result<void> begin() noexcept {
     for (const pollfd& p : fds_)
       if (fd_table().find(p.fd)) ++count_;
-    // An epoll has two descriptors of the kernel's.
+    // An epoll takes two kernel descriptors.
     if (!entries_.resize(count_) || !kernel_.resize(fds_.size() + count_ + SleepList::kExtra) ||
         !kernel_of_.resize(fds_.size() + count_))
       return fail(ENOMEM, "poll");
@@ -92,25 +92,25 @@ class PollCall {
     return {};
   }
 
-  /// One of them was no descriptor from the start.
+  /// One of them was no open descriptor from the start.
   bool was_closed() const noexcept { return was_closed_; }
   bool poll(Instant now, size_t&) noexcept { return poll_all(engines, now); }
   bool pending() const noexcept { return hit_.load(std::memory_order_acquire); }
 
   Result<int> harvest(Look how, Instant now) noexcept {
     for (pollfd& p : fds_) p.revents = 0;
-    // acq_rel pairs with the store in notify(): what comes from here on is seen next time.
+    // Pairs with the store in notify(): later events are seen next time.
     const bool hit = hit_.exchange(false, std::memory_order_acq_rel);
     bool look = how == Look::kBoth;
     if (hit && look_at_ours() && !look) look = is_kernels_turn(how, now);
     if (look) {
       const auto some = look_at_kernel(now);
       if (!some) return std::unexpected(some.error());
-      // Nothing of ours has come; but what the kernel says of an epoll is only half of it.
+      // Vireo's side has no event; but for an epoll the kernel's result is only a part.
       if (!hit && *some) (void)look_at_ours();
     }
-    // As Linux: that a number was closed by another thread while we wait wakes nobody; it shows
-    // when something else did, and at the end.
+    // As in Linux, a number closed by another thread during the wait wakes no one; it is reported
+    // after another wake-up, and at the end.
     const bool tells_closed = !has_looked_ || hit || woken_;
     woken_ = false;
     int n = 0;
@@ -122,7 +122,7 @@ class PollCall {
     has_looked_ |= look;
     return n;
   }
-  /// Time is up, and harvest() found nothing. @return what there is to tell all the same.
+  /// The deadline has passed, and harvest() found nothing. @return descriptors to report anyway.
   int at_end() noexcept {
     if (closed_.load(std::memory_order_relaxed)) (void)look_at_ours();
     int n = 0;
@@ -133,11 +133,11 @@ class PollCall {
   void begin_wait() noexcept {
     watching_ = true;
     for (size_t i = 0; i < count_; ++i) entries_[i].target->ready.add(entries_[i].watcher);
-    hit_.store(true, std::memory_order_release);  // what came before the watchers
+    hit_.store(true, std::memory_order_release);  // for events before the watchers were added
   }
   SleepList& sleep_list() noexcept { return list_; }
   bool arm(EventFd& event) noexcept {
-    // seq_cst, with notify()'s: either it sees the event, or we see the hit.
+    // seq_cst, as in notify(): either notify() sees the eventfd, or this sees the hit.
     event_.store(&event, std::memory_order_seq_cst);
     if (!hit_.load(std::memory_order_seq_cst)) return true;
     event_.store(nullptr, std::memory_order_relaxed);
@@ -155,7 +155,7 @@ class PollCall {
     Watcher watcher;  ///< the first member
     PollCall* call = nullptr;
     Handle target;
-    uint32_t at = 0;  ///< in fds_
+    uint32_t at = 0;  ///< index in fds_
   };
   static constexpr size_t kInline = 64;
 
@@ -168,7 +168,7 @@ class PollCall {
     if (EventFd* event = c.event_.load(std::memory_order_seq_cst)) event->signal();
   }
 
-  /// Fills the kernel's list, and the engines, from the modes as they are.
+  /// Fills the kernel's list and the engines from the current modes.
   void list_kernel() noexcept {
     relist_.store(false, std::memory_order_relaxed);
     engines.n = 0;
@@ -180,12 +180,12 @@ class PollCall {
     for (size_t i = 0; i < fds_.size(); ++i) {
       const pollfd& p = fds_[i];
       if (e == end || e->at != i) {
-        // Our own descriptors do not exist: -1 would be ignored, this is not a descriptor.
+        // Vireo's own descriptors must look closed: -1 would be ignored, this one is invalid.
         add_kernel(is_protected_fd(p.fd) ? INT_MAX : p.fd, p.events, i);
         continue;
       }
       const Handle& h = (e++)->target;
-      if (!h.is_alive()) continue;  // closed while we wait, and its number is perhaps another's
+      if (!h.is_alive()) continue;  // closed during the wait; the number may be reused
       if (h->kind.load(std::memory_order_acquire) == FileKind::kEpoll) {
         const LockGuard guard(h->control);
         if (!h.is_alive()) continue;
@@ -197,7 +197,7 @@ class PollCall {
       const Mode m = h->mode.load(std::memory_order_acquire);
       const bool carried = m == Mode::kCarried || m == Mode::kListening;
       if (carried) engines.add(h->engine.load(std::memory_order_acquire));
-      // Ours is the side that sends.
+      // Vireo sends for these.
       constexpr short kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
       if (watches_kernel(*h.file))
         add_kernel(p.fd, carried ? static_cast<short>(p.events & ~kOut) : p.events, i);
@@ -213,7 +213,7 @@ class PollCall {
     kernel_[list_.n++] = {fd, events, 0};
   }
 
-  /// @return true: something of ours is ready.
+  /// @return true: some socket of Vireo's is ready.
   bool look_at_ours() noexcept {
     if (relist_.load(std::memory_order_relaxed)) list_kernel();
     EngineHold hold;
@@ -237,7 +237,7 @@ class PollCall {
     return some;
   }
 
-  /// @return true: the kernel has something.
+  /// @return true: the kernel reports an event.
   Result<bool> look_at_kernel(Instant now) noexcept {
     if (list_.n == 0) return false;
     t_last_look = {list_hash_, now + kBetweenLooks, 0};
@@ -251,21 +251,21 @@ class PollCall {
       pollfd& p = fds_[kernel_of_[k]];
       const auto bits = static_cast<short>(kernel_[k].revents & (p.events | always_ | POLLNVAL));
       if (bits == 0) {
-        kernel_[k].fd = -1;  // select does not want this one's hang-up: it would wake us for ever
+        kernel_[k].fd = -1;  // select did not request its hang-up: it would wake us for ever
         continue;
       }
       some = true;
       const Handle h = fd_table().find(p.fd);
       if (h && h->kind.load(std::memory_order_acquire) == FileKind::kEpoll)
-        continue;  // is_ready() says it, with what our side takes back
+        continue;  // is_ready() decides, as Vireo's side may overrule it
       if (h && (bits & POLLIN) != 0) h->kernel_hint.store(true, std::memory_order_relaxed);
       p.revents = static_cast<short>(p.revents | bits);
     }
     return some;
   }
 
-  /// For a call that found something of ours at once: of other descriptors than its own nothing is
-  /// known by the last look.
+  /// For a call that at once found an event of Vireo's: whether to check the kernel too. The last
+  /// look counts only if it was for the same descriptors.
   bool is_kernels_turn(Look how, Instant now) const noexcept {
     if (list_.n == 0) return false;
     const bool is_due = now >= t_last_look.next || t_last_look.of != list_hash_;
@@ -277,20 +277,20 @@ class PollCall {
   std::span<pollfd> fds_;
   short always_;
   bool watching_ = false;
-  bool fresh_ = false;       ///< kernel_ holds what a sleep just told
+  bool fresh_ = false;       ///< kernel_ holds the result of a sleep
   bool woken_ = false;       ///< the kernel ended a sleep
-  bool has_looked_ = false;  ///< at all, the kernel's side too
+  bool has_looked_ = false;  ///< harvest() has checked both sides once
   bool was_closed_ = false;
-  size_t count_ = 0;  ///< of entries_
+  size_t count_ = 0;  ///< entries in entries_
   std::atomic<bool> hit_{true};
   std::atomic<bool> relist_{false};
-  std::atomic<bool> closed_{false};  ///< one of ours, while we wait
+  std::atomic<bool> closed_{false};  ///< one was closed during the wait
   std::atomic<EventFd*> event_{nullptr};
   SleepList list_;
-  uint64_t list_hash_ = 0;  ///< of it: which descriptors, and what is asked of them
+  uint64_t list_hash_ = 0;  ///< of list_: descriptors and requested events
   CallArray<Entry, kInline> entries_;
   CallArray<pollfd, kInline + SleepList::kExtra> kernel_;
-  CallArray<uint32_t, kInline> kernel_of_;  ///< place in fds_ of each of kernel_
+  CallArray<uint32_t, kInline> kernel_of_;  ///< index in fds_ for each of kernel_
 };
 
 constexpr short kPollAlways = POLLERR | POLLHUP;
@@ -303,7 +303,7 @@ bool concerns_us(int fd) noexcept {
     case Mode::kListening:
     case Mode::kVoid:
       return true;
-    // While one thread polls it another may bind it. (A TCP socket in this state hangs up at once.)
+    // Another thread may bind it during the poll. (A TCP socket in this state reports POLLHUP.)
     case Mode::kUndecided:
       return h->kind.load(std::memory_order_relaxed) == FileKind::kUdp;
     case Mode::kKernel:
@@ -340,7 +340,7 @@ void for_each_fd(int nfds, const fd_set* read, const fd_set* write, const fd_set
 constexpr short kInSet = POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR;
 constexpr short kOutSet = POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR;
 constexpr short kExSet = POLLPRI;
-/// And what a number is that was closed while we wait.
+/// And the result for a number closed during the wait.
 constexpr short kClosed = POLLNVAL;
 
 }  // namespace
@@ -355,7 +355,7 @@ bool concerns_us(std::span<pollfd> fds) noexcept {
 }
 
 bool concerns_us(int nfds, fd_set* read, fd_set* write, fd_set* except) noexcept {
-  nfds = std::min(nfds, fd_table().end());  // sets may be smaller than is said: Linux cuts, too
+  nfds = std::min(nfds, fd_table().end());  // sets may be smaller than nfds says, as in Linux
   if (nfds <= 0) return false;
   const size_t bytes = (static_cast<size_t>(nfds) + kWordBits - 1) / kWordBits * sizeof(long);
   for (fd_set* s : {read, write, except})
@@ -377,9 +377,9 @@ Result<int> poll_once(std::span<pollfd> fds, const timespec* timeout, const sigs
   return n;
 }
 
-/// As Linux: whoever a signal wakes looks once more at what its numbers are by then, be it other
-/// files (dup2), and tells of that rather than of the signal. `n` is what the wait came to,
-/// look(timeout) the call without a wait.
+/// As in Linux: after a signal the call checks its numbers once more, even if they are other files
+/// by now (dup2), and returns events in preference to EINTR. `n`: the result of the wait;
+/// look(timeout): the call without a wait.
 template <class F>
 Result<int> look_after_signal(const Result<int>& n, F&& look) {
   if (n || n.error().code != EINTR) return n;
@@ -397,7 +397,7 @@ Result<int> poll(std::span<pollfd> fds, const timespec* timeout, const sigset_t*
 
 namespace {
 
-/// `keeps`: the sets stay as they are if nothing is ready.
+/// `keeps`: leave the sets unchanged if nothing is ready.
 Result<int> select_once(int nfds, fd_set* read, fd_set* write, fd_set* except,
                         const timespec* timeout, const sigset_t* mask, bool keeps) {
   size_t count = 0;

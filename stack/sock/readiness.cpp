@@ -1,4 +1,4 @@
-// Readiness by who serves the socket, and the notification of watchers.
+// Readiness by the side that serves the socket, and notification of watchers.
 #include "stack/sock/readiness.h"
 
 #include "stack/sock/blocking.h"
@@ -12,7 +12,7 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
   switch (f.mode.load(std::memory_order_acquire)) {
     case Mode::kUndecided:
     case Mode::kKernel:
-      return 0;  // the kernel's to say
+      return 0;  // the kernel reports
     case Mode::kListening:
       return f.listener().ready.empty() ? 0 : kReadyIn;
     case Mode::kVoid:
@@ -50,7 +50,7 @@ bool poll_engine_to_return(Engine& e, Instant now) noexcept {
 
 ReadyBits ready_now(Handle h) noexcept {
   Engine* e = h->engine.load(std::memory_order_acquire);
-  if (e == nullptr) return h.is_alive() ? readiness(*h.file) : 0;  // no flow: nothing to guard
+  if (e == nullptr) return h.is_alive() ? readiness(*h.file) : 0;  // no flow: no lock needed
   const EngineGuard guard(*e);
   return h.is_alive() ? readiness(*h.file) : 0;
 }

@@ -1,4 +1,4 @@
-// TCP_REPAIR step by step: state, queues, options, and the ends that the kernel has to learn of.
+// TCP_REPAIR step by step: state, queues, options, and the FINs that the kernel must know of.
 #include "stack/sock/repair.h"
 
 #include <linux/tcp.h>
@@ -36,9 +36,9 @@ Result<void> set_int(int fd, int name, int value) {
 }
 
 enum : uint32_t { kMss = 2, kWindowScale, kSackPermitted, kTimestamps = 8 };  // kinds of options
-enum : int { kNoWindowProbe = -1, kOff, kOn };                                // of TCP_REPAIR
-enum : uint8_t { kFinWait2 = 5, kCloseWait = 8 };  // of tcp_info (Linux net/tcp_states.h)
-constexpr size_t kExtraRoom = 64 << 10;            // in a buffer, beside what is put there
+enum : int { kNoWindowProbe = -1, kOff, kOn };     // values of TCP_REPAIR
+enum : uint8_t { kFinWait2 = 5, kCloseWait = 8 };  // in tcp_info (Linux net/tcp_states.h)
+constexpr size_t kExtraRoom = 64 << 10;            // in a buffer, beyond the queued data
 constexpr int kMaxLooks = 1000;
 
 Result<void> name_ends(int fd, int domain, const FlowKey& key) {
@@ -64,20 +64,19 @@ Result<void> put(int fd, std::span<const std::byte> data) {
   return {};
 }
 
-/// Room for `bytes` at once, with what the kernel counts beside them. Locks the size, which
-/// settle_buffers() takes back.
+/// Enlarges a buffer to hold `bytes` at once, and the kernel's overhead. This locks the size;
+/// settle_buffers() unlocks it.
 void make_room(int fd, int ask, int force, size_t bytes) {
   int value = 0;
   socklen_t n = sizeof value;
   if (libc().getsockopt(fd, SOL_SOCKET, ask, &value, &n) == 0 &&
       static_cast<size_t>(value) / 2 >= bytes)
     return;
-  value = static_cast<int>(bytes);  // it is doubled
+  value = static_cast<int>(bytes);  // the kernel doubles it
   (void)set(fd, SOL_SOCKET, force, &value, sizeof value);
 }
 
-/// What is queued is in its place: the sizes are the program's, and where it named none, they tune
-/// themselves again.
+/// After the data is queued: sets the program's sizes; where it set none, re-enables autotuning.
 void settle_buffers(int fd, const SocketOptions& o) {
   const int free_ones =
       (o.socket.sndbuf_set ? SOCK_SNDBUF_LOCK : 0) | (o.socket.rcvbuf_set ? SOCK_RCVBUF_LOCK : 0);
@@ -90,8 +89,8 @@ void settle_buffers(int fd, const SocketOptions& o) {
   (void)set(fd, SOL_SOCKET, SO_BUF_LOCK, &free_ones, sizeof free_ones);
 }
 
-/// Our kernel hears by a raw socket what the peer has said to us and will not say again. It checks
-/// it as anything that comes.
+/// Sends the kernel, by a raw socket, a segment of the peer's that Vireo received and the peer will
+/// not repeat. The kernel validates it as any other.
 Result<void> say_as_peer(const FlowKey& key, Seq32 seq, Seq32 ack, uint16_t window,
                          wire::TcpFlags flags) {
   wire::TcpHeader tcp{};
@@ -115,7 +114,7 @@ Result<void> say_as_peer(const FlowKey& key, Seq32 seq, Seq32 ack, uint16_t wind
     v6.src = key.remote.addr.bytes();
     v6.dst = key.local.addr.bytes();
   } else {
-    v4.version_ihl = 0x45;  // length and checksum are filled in (raw(7))
+    v4.version_ihl = 0x45;  // the kernel fills in length and checksum (raw(7))
     v4.ttl = 64;
     v4.protocol = IPPROTO_TCP;
     v4.src = key.remote.addr.as_v4();
@@ -135,10 +134,10 @@ Result<void> say_as_peer(const FlowKey& key, Seq32 seq, Seq32 ack, uint16_t wind
   return {};
 }
 
-/// The FINs that were said already, ours and the peer's, and the acknowledgment of ours.
+/// Replays the FINs sent so far, ours and the peer's, and the ACK of ours.
 Result<void> tell_of_ends(int fd, const FlowKey& key, const tcp::HandOver& c) {
   using tcp::HandOver;
-  // In repair nothing leaves: it counts as sent.
+  // In repair mode nothing is sent: the FIN counts as sent.
   const bool is_acked = c.fin == HandOver::Fin::kAcked;
   if ((is_acked || c.fin == HandOver::Fin::kSent) && libc().shutdown(fd, SHUT_WR) != 0)
     return fail_errno("shutdown");
@@ -154,7 +153,7 @@ Result<void> tell_of_ends(int fd, const FlowKey& key, const tcp::HandOver& c) {
     socklen_t n = sizeof info;
     if (libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) break;
     if (info.tcpi_state == due) return {};
-    ::sched_yield();  // a busy kernel hears it a moment later
+    ::sched_yield();  // a busy kernel processes it a moment later
   }
   return fail(EOPNOTSUPP, "its FIN did not get to the kernel");
 }
@@ -170,7 +169,7 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
   const int fd = made.get();
   if (fd < 0) return fail_errno("socket");
   give_options(f, fd);
-  // The peer may send all that its window allows.
+  // The peer may send as much as its window allows.
   make_room(fd, SO_SNDBUF, SO_SNDBUFFORCE, c.to_send.size() + kExtraRoom);
   make_room(fd, SO_RCVBUF, SO_RCVBUFFORCE, c.unread.size() + c.rcv_wnd);
   if (f.nonblock.load(std::memory_order_relaxed)) (void)libc().fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -217,14 +216,14 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
 void end_repair(const File& f, int fd, const tcp::HandOver& c) {
   using tcp::HandOver;
   const SocketOptions& o = *f.tcp.options;
-  // What has not left yet, leaves; and the peer is asked where it stands.
+  // Sends what was not sent yet, and probes the peer's state.
   const bool is_fin_due = c.fin == HandOver::Fin::kQueued;
   const bool is_all_told = c.sent == c.to_send.size() && !is_fin_due;
   (void)set_int(fd, TCP_REPAIR, is_all_told ? kOff : kNoWindowProbe);
   (void)put(fd, std::span(c.to_send).subspan(c.sent));
   if (is_fin_due) (void)libc().shutdown(fd, SHUT_WR);
   settle_buffers(fd, o);
-  // Repair has taken it away, and without it nobody can listen at the port anew.
+  // Repair mode has cleared it, and without it no new listener could bind the port.
   if (o.socket.reuse_addr != 0)
     (void)set(fd, SOL_SOCKET, SO_REUSEADDR, &o.socket.reuse_addr, sizeof o.socket.reuse_addr);
   if ((f.tcp.shut & kShutRead) != 0) (void)libc().shutdown(fd, SHUT_RD);

@@ -1,5 +1,5 @@
-// A kernel socket that continues a connection of ours, made with TCP_REPAIR (Linux net/ipv4/tcp.c;
-// CAP_NET_ADMIN). The peer notices nothing, or that a segment was lost.
+// A kernel socket that continues a carried connection, made with TCP_REPAIR (Linux net/ipv4/tcp.c;
+// CAP_NET_ADMIN). The peer sees no change, or at most a lost segment.
 // Owner: the caller. Thread: holder of the File's control lock and the engine's lock.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 namespace vireo {
 
-/// A socket with all that the connection is, and the options of `f`. It does not speak by itself
-/// yet, and is closed without a word. Errors: EPERM, EMFILE and those of the kernel's calls.
+/// Makes a socket with the connection's whole state and the options of `f`. Until end_repair() it
+/// sends nothing, also when closed. Errors: EPERM, EMFILE and those of the system calls.
 Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key, const tcp::HandOver& c)
     VIREO_REQUIRES(e.lock());
-/// The peer's frames come to it from now on: it speaks.
+/// The peer's frames now go to the kernel socket: it starts to send.
 void end_repair(const File& f, int fd, const tcp::HandOver& c);
 
 }  // namespace vireo

@@ -1,4 +1,4 @@
-// Chooses an engine for a socket, and makes one more where the interfaces have queues for it.
+// Chooses an engine for a socket, and makes another where the interfaces have queues for it.
 #include "stack/sock/rings.h"
 
 #include <sched.h>
@@ -20,7 +20,7 @@ namespace {
 unsigned most_of(const Settings& s) {
   switch (s.ring_allocation_logic_rx) {
     case RingLogic::kInterface:
-    case RingLogic::kUserId:  // nobody can give one: all have the same
+    case RingLogic::kUserId:  // no call sets a user id: all have the same
       return 1;
     case RingLogic::kIp:
     case RingLogic::kSocket:
@@ -33,7 +33,7 @@ unsigned most_of(const Settings& s) {
   return limit == 0 ? Rings::kMax : std::min(limit, Rings::kMax);
 }
 
-/// The processor to which the calling thread was attached, -1: none.
+/// The processor that the calling thread was attached to, -1: none.
 [[gnu::tls_model("initial-exec")]] thread_local constinit int t_processor = -1;
 
 }  // namespace
@@ -69,8 +69,8 @@ std::optional<uint64_t> Rings::key_of_caller(const IpAddr& source) {
   return 0;
 }
 
-/// The calling thread stays on one processor from now on, of those that it may use that which the
-/// fewest were given. @return which.
+/// Attaches the calling thread to one processor: of those that it may use, the one with the fewest
+/// threads attached. @return which.
 int Rings::attach() {
   if (t_processor >= 0) return t_processor;
   cpu_set_t may;
@@ -106,16 +106,16 @@ Carried<Engine*> Stack::place(const Placing& p) {
   if (!made) return made;
   Engine& first = **made;
   const auto here = reach(first, p);
-  if (!here) return &first;  // it will say why
+  if (!here) return &first;  // it will return the reason
   const LockGuard guard(life_lock_);
   if (!here->reopens) {
-    // Several profiles ask for more, wherever they run: no fault, and nothing to be mended.
+    // Several profiles ask for rings on any host: no fault, and nothing to fix.
     if (!std::exchange(said_one_ring_, true))
       log<LogLevel::kInfo>(
           "VMA_RING_ALLOCATION_LOGIC_RX: one ring, for the interface has one queue");
     return &first;
   }
-  // The kernel lets them share a port; a device would give each of two rings every frame for it.
+  // The kernel lets such sockets share a port; a device would give every frame for it to each ring.
   if (p.shares_port && !p.local.addr.is_multicast())
     if (Engine* const e = home_of(p)) return e;
   const Instant now = Clock::now();
@@ -157,8 +157,8 @@ Engine* Stack::home_of(const Placing& p) {
   return nullptr;
 }
 
-/// The next ring, that has opened what the first has. Holder of life_lock_. @return false: it was
-/// refused.
+/// Makes the next ring and opens the same interfaces as the first. Holder of life_lock_. @return
+/// false: it could not.
 bool Stack::make_ring(const Placing& p, const Reach& wanted) {
   if (!net_namespace::is_thread_home()) [[unlikely]]
     return false;
@@ -170,20 +170,20 @@ bool Stack::make_ring(const Placing& p, const Reach& wanted) {
   }
   const auto there = reach(**made, p);
   if (!there || there->ports < wanted.ports) {
-    stats().engines[ring].pool_size.set(0);  // it never was
+    stats().engines[ring].pool_size.set(0);  // it never existed
     say_one_ring(there ? "not all interfaces have room for one more" : there.error().where);
     return false;
   }
   if (helper_) helper_->serve_too(**made);
   engines_[ring] = std::move(*made);
-  // release pairs with the acquire in engine_count().
+  // Pairs with the acquire in engine_count().
   engine_count_.store(ring + 1, std::memory_order_release);
   tell_of_filter(*engines_[ring]);
   log<LogLevel::kInfo>("ring {} of at most {}", ring + 1, rings_.most());
   return true;
 }
 
-/// Once: what was asked for cannot be had. Holder of life_lock_.
+/// Logs once that the requested rings cannot be made. Holder of life_lock_.
 void Stack::say_one_ring(const char* why) {
   if (std::exchange(said_one_ring_, true)) return;
   log<LogLevel::kWarn>(

@@ -1,13 +1,13 @@
-// Which ring a socket gets: VMA_RING_ALLOCATION_LOGIC_RX and VMA_RING_LIMIT_PER_INTERFACE. A ring
-// is an engine: it has a queue on each interface that it uses, and packets, flows, timers and a
-// lock of its own, so that threads with a ring each share nothing. Ring 0 is the engine that every
-// process has; there are others only if the settings ask for them.
+// Chooses a socket's ring: VMA_RING_ALLOCATION_LOGIC_RX and VMA_RING_LIMIT_PER_INTERFACE. A ring is
+// an engine: it has a queue on each interface that it uses, and its own packets, flows, timers and
+// lock, so that threads with a ring each share nothing. Ring 0 is the engine that every process
+// has; there are others only if the settings ask for them.
 //
-// A ring belongs to a key: a thread, a processor or an address. It keeps the key for as long as
-// sockets are in it; then the next new key takes it over. No ring is closed before the process
-// ends, for a program that made many threads makes them again. Beyond the limit, new keys share the
-// rings in turn.
-// Owner: Stack. Thread: holder of its life_lock_; most() and is_for_each_socket() any.
+// A ring belongs to a key: a thread, a processor or an address. It keeps its key while it has
+// sockets; after that the next new key takes it over. No ring is closed before the process ends,
+// because a program that made many threads will make many again. Beyond the limit, new keys share
+// the rings in turn.
+// Owner: Stack. Thread: holder of its life_lock_; most() any.
 #pragma once
 
 #include <array>
@@ -23,34 +23,34 @@
 
 namespace vireo {
 
-/// What a socket is placed by.
+/// What decides a socket's ring.
 struct Placing {
   IpProto proto = IpProto::kTcp;
-  Endpoint local;                     ///< its own end, as far as it is known
-  bool shares_port = false;           ///< the kernel may let others have the same
-  const RouteRequest* way = nullptr;  ///< of one that connects
+  Endpoint local;                     ///< local address and port, as far as known
+  bool shares_port = false;           ///< the kernel may let other sockets bind the same port
+  const RouteRequest* way = nullptr;  ///< for a connecting socket
 };
 
 class Rings {
  public:
   static constexpr unsigned kMax = kStatsEngines;
-  /// A ring that was chosen is not another's so soon, though no socket may be in it yet.
+  /// A ring chosen less than this ago is not given to another key, even if it has no socket yet.
   static constexpr Duration kUnsettled = Duration::s(1);
   static constexpr size_t kMinArena = size_t{4} << 20;
 
   explicit Rings(const Settings& s);
 
-  /// 1: there is one ring for all.
+  /// The highest number of rings; 1: one ring for all.
   unsigned most() const { return most_; }
-  /// Packet memory of one of them: an equal part of what the process is to have, but not less than
-  /// a ring can carry a stream with.
+  /// Packet memory of one ring: an equal part of the process's, but at least what a ring needs to
+  /// carry a stream.
   size_t arena_bytes(const Settings& s) const;
-  /// Whose ring the calling thread asks for; none: nobody else's. `source`: the socket's address.
-  /// Where threads are attached to processors, this is where it happens.
+  /// The key of the calling thread; nullopt: a ring of its own, if possible. `source`: the socket's
+  /// address. Where the settings attach threads to processors, this call does it.
   std::optional<uint64_t> key_of_caller(const IpAddr& source);
 
-  /// The ring of `key`, of `count` there are; `count` itself: one is to be made. `is_unused` says
-  /// of a ring that no socket is in it.
+  /// The ring of `key`, one of `count`; `count` itself: a new one must be made. `is_unused` returns
+  /// whether a ring has no socket.
   template <class F>
   unsigned choose(std::optional<uint64_t> key, unsigned count, Instant now, F&& is_unused) {
     if (key)
@@ -63,12 +63,12 @@ class Rings {
       }
     return take_for(key, count < most_ ? count : next_++ % most_, now);
   }
-  /// There will be no more of them: the next one was refused.
+  /// No more rings can be made: creating the next one failed.
   void limit_to(unsigned count) {
     most_ = count;
     std::erase_if(ring_of_, [&](const auto& one) { return one.second >= count; });
   }
-  /// The child of a fork begins with none.
+  /// In the child of a fork: it starts with no ring.
   void forget() {
     ring_of_.clear();
     taken_.fill(kNever);
@@ -77,7 +77,7 @@ class Rings {
 
  private:
   static constexpr Instant kNever = Instant::from_ns(INT64_MIN / 2);
-  /// Keys that are remembered; a thread that is forgotten chooses anew for its next sockets.
+  /// Limit of remembered keys; a forgotten thread chooses again for its next sockets.
   static constexpr size_t kMaxKeys = 4096;
 
   unsigned take(unsigned ring, Instant now) {
@@ -94,9 +94,9 @@ class Rings {
   RingLogic logic_;
   unsigned most_;
   std::unordered_map<uint64_t, unsigned> ring_of_;
-  std::array<Instant, kMax> taken_;  ///< when a socket was last sent there
-  unsigned next_ = 0;                ///< whose turn it is to be shared
-  std::vector<unsigned> attached_;   ///< threads, by processor
+  std::array<Instant, kMax> taken_;  ///< when a socket was last placed there
+  unsigned next_ = 0;                ///< the next ring to share
+  std::vector<unsigned> attached_;   ///< number of attached threads, by processor
 };
 
 }  // namespace vireo

@@ -10,7 +10,7 @@ const Rules& RulesFile::rules(const Settings& s) {
   const LockGuard guard(lock_);
   if (!rules_) {
     Diagnostics said;
-    // The default file may be missing; one that was named may not.
+    // The default file may be missing, one named in the settings may not.
     const bool named = s.config_file != Settings{}.config_file;
     rules_ = std::make_unique<Rules>(Rules::load(s.config_file, named, said));
     for (const Diagnostic& d : said) log<LogLevel::kWarn>("{}", d.text);

@@ -1,4 +1,4 @@
-// The rules file (config/rules.h), read when the first socket asks.
+// The rules file (config/rules.h), read for the first socket.
 // Owner: Stack. Thread: any. Guard: its own lock, a leaf.
 #pragma once
 
@@ -22,7 +22,7 @@ class RulesFile {
  private:
   Lock lock_;
   std::unique_ptr<Rules> rules_ VIREO_GUARDED_BY(lock_);
-  std::atomic<const Rules*> read_{nullptr};  ///< the same, once they are read
+  std::atomic<const Rules*> read_{nullptr};  ///< = rules_, once read
 };
 
 }  // namespace vireo

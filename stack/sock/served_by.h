@@ -1,5 +1,5 @@
-// Who serves a call: TCP, UDP or the kernel, by a first look at the socket. Whoever serves it looks
-// again under a lock. Owner: none (functions). Thread: any.
+// Which side serves a call: TCP, UDP or the kernel, by a first look without a lock. The callee
+// checks again under a lock. Owner: none (functions). Thread: any.
 #pragma once
 
 #include "core/result.h"
@@ -17,7 +17,7 @@ inline bool is_udp_carried(Handle h) {
   return mode(h) == Mode::kCarried && kind(h) == FileKind::kUdp;
 }
 
-/// What is carried is carried in no child (fork.cpp); else the question costs a system call.
+/// A child has no carried sockets of its parent (fork.cpp); others may cost a system call.
 inline bool is_udp_ours(Handle h) {
   return kind(h) == FileKind::kUdp && (h->is_carried() || h->stack->is_owner());
 }
@@ -25,7 +25,7 @@ inline bool is_udp_ours(Handle h) {
 /// A carried connection in the child of a fork.
 inline bool is_void(Handle h) { return mode(h) == Mode::kVoid; }
 
-/// What a use of it is answered. A program that needs it is told why, once.
+/// The error for a use of a void connection. Logs the reason, once.
 std::unexpected<Err> parents_own(Handle h, const char* call);
 
 }  // namespace vireo::sock

@@ -1,4 +1,4 @@
-// The kernel's socket beneath: its names, its port, and the calls that it serves.
+// The kernel socket beneath: its addresses, its port, and the calls that it serves.
 #include "stack/sock/shadow.h"
 
 #include "stack/sock/blocking.h"
@@ -68,7 +68,7 @@ Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
     n = cancelable([&] { return libc().recvmsg(h.fd, &msg, flags); });
   }
   if (n < 0) return fail_errno("recvmsg");
-  // Several threads may add at once: the kernel's calls are counted, not accounted.
+  // Several threads may add at once, so these counts may be inexact.
   if (SocketStats* s = h->stats; s != nullptr) {
     s->os_rx_packets.add();
     s->os_rx_bytes.add(static_cast<uint64_t>(n));

@@ -1,4 +1,4 @@
-// The shadow: the kernel's socket beneath one of ours. Its names, its port, and the calls that it
+// The shadow: the kernel socket beneath a File. Its addresses, its port, and the calls that it
 // serves. Owner: none (functions). Thread: any; locks are named at each.
 #pragma once
 
@@ -17,21 +17,21 @@ namespace vireo {
 
 Result<Endpoint> kernel_name(int fd);
 Result<Endpoint> kernel_peer(int fd);
-/// The kernel refused for want of a local port (0: of any) or a descriptor: those that the engine
-/// keeps go back. @return whether there were any. The engine's lock not held.
+/// No local port (`port`; 0: any) or no descriptor was free: releases the leased ones. @return
+/// whether there were any. The engine's lock not held.
 bool give_up_leases(Stack& stack, uint16_t port);
-/// Gives a sockaddr to the caller as the kernel does: cut to *len, *len = the full length. Nothing
-/// to a null `addr`. @return errno, 0: none (net/socket.c move_addr_to_user).
+/// Copies an address to the caller as the kernel does: cut to *len, *len = the full length. Does
+/// nothing if `addr` is null. @return errno, or 0 (net/socket.c move_addr_to_user).
 int give_address(const Endpoint& e, int family, sockaddr* addr, socklen_t* len);
-/// One that the program gives. @return errno, 0: none (move_addr_to_kernel).
+/// Checks an address from the program. @return errno, or 0 (move_addr_to_kernel).
 inline int address_error(const sockaddr* addr, socklen_t len) noexcept {
   if (len > sizeof(sockaddr_storage)) return EINVAL;
   return len != 0 && !is_readable(addr, len) ? EFAULT : 0;
 }
-/// A private dup of the shadow, which keeps its port; empty if there is none to be had.
+/// A private dup of the shadow, which keeps its port; empty if no descriptor is free.
 UniqueFd dup_shadow(int fd) noexcept;
 
-/// recvmsg(2) and sendmsg(2) by it, counted.
+/// recvmsg(2) and sendmsg(2) on the shadow, counted.
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags);
 Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags);
 

@@ -1,4 +1,4 @@
-// Keeps, lends and ends kernel sockets.
+// Keeps, lends and closes kernel sockets.
 #include "stack/sock/shadow_reserve.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@ ShadowReserve::Loan ShadowReserve::lend(uint8_t age, int family, bool nonblock,
   const LockGuard guard(lock_);
   if (age != age_) return {};
   const auto fits = [&](const Shadow& s) { return s.fd && !s.is_lent && s.family == family; };
-  Shadow* s = &shadows_[last_];  // mostly the one that came last
+  Shadow* s = &shadows_[last_];  // usually the one returned last
   if (!fits(*s)) s = std::ranges::find_if(shadows_, fits);
   if (s == shadows_.end()) return {};
   const int fd = libc().fcntl(s->fd.get(), cloexec ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
@@ -50,7 +50,7 @@ bool ShadowReserve::put(Handle h) noexcept {
       return std::find_if(shadows_.begin(), shadows_.begin() + limit_, is);
     };
     s = find([](const Shadow& place) { return !place.fd; });
-    // Who holds one for long needs no place for it.
+    // A place whose socket is lent for long can be reused.
     if (s == shadows_.begin() + limit_)
       s = find([](const Shadow& place) { return place.lent_to != nullptr; });
     if (s == shadows_.begin() + limit_) return false;
@@ -84,7 +84,7 @@ uint8_t ShadowReserve::age() noexcept {
 
 void ShadowReserve::set_pristine(File& f, uint8_t age, const Loan& loan) noexcept {
   const LockGuard guard(lock_);
-  if (age != age_) return;  // a loan of that age ended with it
+  if (age != age_) return;  // the loan ended with its age
   f.made_in.store(age, std::memory_order_relaxed);
   if (loan.place == 0) return;
   shadows_[loan.place - 1U].lent_to = &f;

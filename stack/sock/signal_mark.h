@@ -1,5 +1,5 @@
-// Whether a signal handler ran during a call: a call that polls must return EINTR, as one that
-// sleeps in the kernel does.
+// Detects whether a signal handler ran during a call: a call that polls must return EINTR, as one
+// that sleeps in the kernel does.
 // Owner: each thread has its own. Thread: its own; note_signal() is async-signal-safe.
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace vireo {
 
-/// Counts the handlers that ran on this thread. Preload's wrapper calls note_signal() after the
-/// program's handler.
+/// Counts this thread's signals. Preload's handler calls note_signal() before it runs or defers the
+/// program's.
 struct SignalState {
   volatile uint32_t count = 0;
-  const EventFd* volatile sleeping_on = nullptr;  ///< this thread is about to sleep: wake it
+  const EventFd* volatile sleeping_on = nullptr;  ///< this thread is about to sleep on it: wake it
   volatile uint32_t in_kernel =
-      0;  ///< waits in the kernel's own call, no lock held: handlers may run
-  volatile uint32_t deferred = 0;  ///< handlers put off to the end of the call (preload)
+      0;  ///< in a blocking system call with no lock held: handlers may run at once
+  volatile uint32_t deferred = 0;  ///< handlers postponed to the end of the call (preload)
 };
 [[gnu::tls_model("initial-exec")]] inline thread_local constinit SignalState t_signals;
 
@@ -26,7 +26,7 @@ inline void note_signal() noexcept {
   if (e != nullptr) const_cast<EventFd*>(e)->signal();  // write(2) is async-signal-safe
 }
 
-/// Taken at the start of a call: has a handler run since?
+/// Made at the start of a call; pending(): has a handler run since, or been postponed?
 class SignalMark {
  public:
   SignalMark() noexcept : at_(t_signals.count) {}
@@ -36,8 +36,8 @@ class SignalMark {
   uint32_t at_;
 };
 
-/// Around a call of libc that may block in the kernel: handlers run at once there, so that
-/// SA_RESTART means what it says. No lock may be held.
+/// Scope of a libc call that may block in the kernel: handlers run at once there, so that
+/// SA_RESTART takes effect. No lock may be held.
 class KernelWait {
  public:
   KernelWait() noexcept { t_signals.in_kernel = t_signals.in_kernel + 1; }

@@ -1,4 +1,4 @@
-// Places, followers, and how a spinner learns that it is preempted.
+// Places, followers, and how a spinner detects preemption.
 #include "stack/sock/spin_places.h"
 
 #include <sched.h>
@@ -13,8 +13,7 @@ namespace {
 
 constexpr Duration kWithin = Duration::s(1);
 constexpr Duration kMoment = Duration::s(2);
-/// For so long nobody spins for long before it is tried again: longer each time it turns out to be
-/// as before.
+/// Pause in long spinning before the next trial; doubled each time nothing has changed.
 constexpr Duration kFirstPause = Duration::s(2);
 constexpr Duration kMaxPause = Duration::s(8);
 
@@ -35,7 +34,7 @@ bool SpinPlaces::try_enter() noexcept {
 }
 
 void SpinPlaces::leave() noexcept {
-  // seq_cst pairs with follow(): either we see who waits, or it sees that the place is free.
+  // seq_cst pairs with follow(): either this sees the follower, or it sees that the place is free.
   spinners_.fetch_sub(1, std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_seq_cst) == 0) return;
   const LockGuard guard(lock_);

@@ -1,7 +1,7 @@
 // splice(2) between a pipe and a carried socket. The kernel moves pages between its own objects; a
-// carried socket is none, so the bytes are copied. What the caller sees is the same (fs/splice.c,
-// net/ipv4/tcp.c tcp_splice_read): the pipe's side waits unless told not to, the socket's side as
-// its own O_NONBLOCK says, and what was not moved is still where it was.
+// carried socket is none, so the bytes are copied. The caller sees no difference (fs/splice.c,
+// net/ipv4/tcp.c tcp_splice_read): the pipe's side waits unless told not to, the socket's side
+// follows its own O_NONBLOCK, and data that was not moved stays where it was.
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr size_t kAtOnce = 16384;
 
-/// Waits until the pipe has one of `events` or its other end is gone. @return what it has; 0: it
-/// would have to wait and may not. Errors: EINTR.
+/// Waits until the pipe has one of `events` or its other end is closed. @return its events; 0: it
+/// would block and may not. Errors: EINTR.
 Result<short> await_pipe(int pipe, short events, bool nonblock) {
   pollfd p{pipe, events, 0};
   int n = 0;
@@ -40,7 +40,7 @@ ssize_t write_now(int pipe, const std::byte* data, size_t n) {
   const iovec v{const_cast<std::byte*>(data), n};
   const long whole = ::syscall(SYS_pwritev2, pipe, &v, 1, -1L, -1L, RWF_NOWAIT);
   if (whole >= 0 || errno != EOPNOTSUPP) return whole;
-  // Before Linux 6.4: what poll(2) calls writable has room for a page.
+  // Before Linux 6.4: a pipe that poll(2) reports writable has room for a page.
   constexpr size_t kPage = 4096;
   size_t done = 0;
   while (done < n) {
@@ -59,7 +59,7 @@ Result<ssize_t> one_piece(Handle h, void* at, size_t n, int flags) {
   return recv(h, {&v, 1}, flags);
 }
 
-/// Socket to pipe: what is there, as far as the pipe has room.
+/// Socket to pipe: the available data, as far as the pipe has room.
 Result<ssize_t> fill_pipe(Handle in, int pipe, size_t n, bool nonblock) {
   std::byte buffer[kAtOnce];
   size_t done = 0;
@@ -75,10 +75,10 @@ Result<ssize_t> fill_pipe(Handle in, int pipe, size_t n, bool nonblock) {
     if (!there && done == 0) return there;
     if (!there) break;
     const ssize_t put = *there == 0 ? 0 : write_now(pipe, buffer, static_cast<size_t>(*there));
-    if (put < 0 && done == 0 && errno == EAGAIN && !nonblock) continue;  // another writer was first
+    if (put < 0 && done == 0 && errno == EAGAIN && !nonblock) continue;  // another writer filled it
     if (put < 0 && done == 0) return fail_errno("splice");
     if (put < 0) break;
-    // A datagram goes whole, with what there was no room for.
+    // A datagram is consumed whole, including what did not fit.
     const bool is_stream = in->is_tcp();
     if (put != 0 || !is_stream)
       (void)one_piece(in, nullptr, is_stream ? static_cast<size_t>(put) : 0,
@@ -89,9 +89,9 @@ Result<ssize_t> fill_pipe(Handle in, int pipe, size_t n, bool nonblock) {
   return static_cast<ssize_t>(done);
 }
 
-/// How much a send would take at once; 0: none, or nothing may be sent.
+/// How many bytes a send would take at once; 0: none, or sending is not possible.
 size_t room_of(Handle h) {
-  // The kernel waits by itself, where it has the connection by now (hand_over.cpp).
+  // If the kernel has the connection by now (hand_over.cpp), it does the waiting.
   if (!h->is_tcp() || h->mode.load(std::memory_order_acquire) == Mode::kKernel) return kAtOnce;
   Engine* const e = h->engine.load(std::memory_order_acquire);
   if (e == nullptr) return 0;
@@ -102,7 +102,7 @@ size_t room_of(Handle h) {
   return tcp::can_send(t) ? tcp::send_room(t) : 0;
 }
 
-/// Waits until a send would take something, or fail. Errors: EAGAIN, EINTR, and why it would.
+/// Waits until a send would take data or fail. Errors: EAGAIN, EINTR, and those of the send.
 Result<size_t> await_room(Handle h) {
   for (;;) {
     if (const size_t room = room_of(h); room != 0) return room;
@@ -118,7 +118,7 @@ Result<size_t> await_room(Handle h) {
   }
 }
 
-/// Pipe to socket: taken from the pipe is only what the socket has room for.
+/// Pipe to socket: reads from the pipe only what the socket has room for.
 Result<ssize_t> drain_pipe(int pipe, Handle out, size_t n, bool nonblock) {
   std::byte buffer[kAtOnce];
   size_t done = 0;
@@ -140,7 +140,7 @@ Result<ssize_t> drain_pipe(int pipe, Handle out, size_t n, bool nonblock) {
     const long got = ::syscall(SYS_read, pipe, buffer, want);
     if (got < 0 && done == 0) return fail_errno("splice");
     if (got <= 0) break;
-    // It is nowhere else any more: nothing but the connection's end may stop it.
+    // This data is now only in `buffer`: only the connection's end may stop the loop.
     for (size_t sent = 0; sent < static_cast<size_t>(got);) {
       const iovec rest{buffer + sent, static_cast<size_t>(got) - sent};
       const auto some = send(out, {&rest, 1}, MSG_NOSIGNAL);

@@ -1,4 +1,4 @@
-// Makes the first engine and what comes with it: mirror, mourner, packet filter, helper.
+// Makes the first engine and its companions: mirror, mourner, packet filter, helper.
 #include "stack/sock/stack.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ EngineEvents socket_events() {
       .tcp = tcp_socket::on_effects, .accept = listener::on_accept, .udp = udp_socket::on_datagram};
 }
 
-/// A kept port costs a descriptor: at most one of 16 that the program may have.
+/// Each kept port holds a descriptor: at most a sixteenth of RLIMIT_NOFILE.
 uint32_t port_leases(const Settings& s) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -45,19 +45,19 @@ Stack::Stack(Parts parts)
       program_(program_invocation_short_name),
       rings_(parts_.settings),
       counters_(parts_.settings, program_) {
-  // One is opened by whoever needs it first, and a number of an interface is of a namespace.
+  // Any thread may open a device first, but an interface index belongs to one namespace.
   parts_.opener = [open = std::move(parts_.opener)](
                       const net::Link& link, Arena& arena) -> Carried<std::unique_ptr<Device>> {
     if (!net_namespace::is_thread_home()) return std::unexpected(kElsewhere);
     return open(link, arena);
   };
-  // On the shared-memory wire the kernel, through which both speak, does not know the way.
+  // The mourner and the filter work through the kernel, which does not know the shm wire.
   const bool is_shm = parts_.settings.device == DeviceChoice::kShm;
   parts_.want_mourner = parts_.want_mourner && parts_.settings.mourner && !is_shm;
   parts_.want_filter = parts_.want_filter && parts_.settings.respect_filter && !is_shm;
   (void)fd_table().init();
   first_options_ = vireo::first_options(*this);
-  // Before the helper is started. Where the kernel cannot, locks cost what they always did.
+  // Before the helper: it is fast with one thread only. Without kernel support locks stay plain.
   (void)BiasedLock::allow();
 }
 
@@ -96,7 +96,7 @@ std::unexpected<Refusal> refuse(const Err& e) {
 
 }  // namespace
 
-/// Number `id` of them, by the mirror that there is.
+/// Engine `id`, on the existing mirror.
 Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
   EngineConfig config;
   config.arena_bytes = parts_.settings.arena_bytes;
@@ -107,7 +107,7 @@ Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
   config.autocork = parts_.settings.autocork;
   config.max_orphans = static_cast<uint32_t>(defaults_.tcp_max_orphans);
   config.port_leases = port_leases(parts_.settings) / rings_.most();
-  // An interface is told of once, by the first engine, which opens what another does.
+  // Only the first engine reports interfaces; it opens all that others open.
   if (id == 0) config.port_stats = stats().ports;
   if (mourner_) config.will = &mourner_->will();
   config.engines = rings_.most();
@@ -116,7 +116,7 @@ Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
     log<LogLevel::kInfo>(
         "VMA_RING_ALLOCATION_LOGIC_TX differs from ..._RX, which decides: a socket has one ring");
   if (rings_.most() != 1) {
-    // A peer's connection may come back in another: sequence numbers go on (RFC 6528).
+    // A peer may connect again through another engine: sequence numbers must continue (RFC 6528).
     if (secret_.k0 == 0) secret_ = tcp::IsnSecret::random();
     config.secret = secret_;
   }

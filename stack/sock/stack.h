@@ -1,9 +1,9 @@
 // What all sockets of a process share: settings, rules, the engines, the mirror of the kernel's
-// network state, counters, waiters. Made when the first socket asks, so that preloading `ls` costs
-// nothing. A class and not globals, so that a test can have two hosts in one process; a program has
+// network state, counters, waiters. Created with the first socket, so that preloading `ls` costs
+// nothing. A class, not globals, so that a test can have two hosts in one process; a program has
 // one, installed by preload.
 // Owner: process (or a test). Thread: any, unless said otherwise. Guards: each part has its own
-// lock; life_lock_ is for what is made with the engines. Lock order: core/lock.h.
+// lock; life_lock_ guards what is made with the engines. Lock order: core/lock.h.
 #pragma once
 
 #include <sys/types.h>
@@ -48,12 +48,12 @@ class Stack {
     DeviceOpener opener;
     bool want_helper = true;    ///< false: the test polls the engine itself
     bool want_mourner = false;  ///< true: a program that may be killed (and VIREO_MOURNER)
-    bool want_filter = false;   ///< true: the host's packet filter has a say
-    /// Some device can be opened once more by each ring: they share the packet memory.
+    bool want_filter = false;   ///< true: the host's packet filter is consulted
+    /// Some device can be opened once per ring; each ring then gets a part of the packet memory.
     bool may_have_rings = false;
   };
   explicit Stack(Parts parts);
-  ~Stack();  ///< tests only: every socket is closed
+  ~Stack();  ///< tests only, with every socket closed
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
 
@@ -63,20 +63,20 @@ class Stack {
   const KernelDefaults& defaults() const { return defaults_; }
   const std::string& program() const { return program_; }
 
-  /// The first engine; makes it, the mirror, the counters and the helper at the first call.
+  /// The first engine. The first call creates it, the mirror, the counters and the helper.
   /// Refusals: kDisabled, kMemory. Order 3.
   Carried<Engine*> engine();
-  /// As above if it exists already, else null.
+  /// The first engine if it exists, else null.
   Engine* engine_if_any() const { return engine_ptr_.load(std::memory_order_acquire); }
-  /// The one that serves a socket that is to be bound or connected, see rings.h. A socket has one
-  /// for life: who has one does not ask. No engine's lock held.
+  /// The engine for a socket about to be bound or connected, see rings.h. A socket keeps its engine
+  /// for life, so do not call this for one that has an engine. No engine's lock held.
   Carried<Engine*> engine_for(const Placing& p) {
     if (rings_.most() == 1) [[likely]]
       return engine();
     return place(p);
   }
   const Rings& rings() const { return rings_; }
-  /// How many engines there are. In the order of their ids, which is that of their locks.
+  /// The number of engines. for_each_engine() visits them by id, which is their lock order.
   unsigned engine_count() const { return engine_count_.load(std::memory_order_acquire); }
   template <class F>
   void for_each_engine(F&& fn) const {
@@ -94,38 +94,38 @@ class Stack {
   ShadowReserve& shadow_reserve() { return shadow_reserve_; }
   HostFilter& host_filter() { return host_filter_; }
   OptionsTable& options_table() { return options_table_; }
-  const SharedOptions& first_options() const { return first_options_; }  ///< a TCP socket's
+  const SharedOptions& first_options() const { return first_options_; }  ///< a new TCP socket's
 
-  /// A TCP connection or listener is carried from now on: who will tell the peers if we are killed?
+  /// A TCP connection or listener is now carried: starts the mourner, in case we are killed.
   void watch_over_tcp() {
     if (mourner_) mourner_->start();
   }
 
   // ---- multicast
   void count_membership(int n) { members_.fetch_add(n, std::memory_order_relaxed); }
-  /// A socket of this process is a member of some group: multicast must loop (a hint).
+  /// Some socket of this process is in a multicast group, so multicast must loop (a hint).
   bool has_members() const { return members_.load(std::memory_order_relaxed) > 0; }
 
   // ---- process life
-  /// False in a vfork child and in children that no handler told us of: touch nothing, use the
-  /// kernel.
+  /// False in a vfork child, and in forked children for which no fork handler ran: they must not
+  /// touch the Stack and use the kernel.
   bool is_owner() const { return owner_.is_here(); }
-  /// pthread_atfork's three (fork(2)): prepare takes all locks in order, parent lets go; child
-  /// marks the engine void. After it, in the child: carried TCP connections are kVoid (ENOTCONN on
-  /// use, closing them is silent), listeners, UDP and undecided sockets are the kernel's, and new
-  /// sockets get a new engine.
+  /// The three handlers of pthread_atfork(3): prepare takes all locks in order, parent releases
+  /// them, child marks the engine void. Afterwards, in the child: carried TCP connections are kVoid
+  /// (ENOTCONN on use; closing one sends nothing), listeners, UDP and undecided sockets are the
+  /// kernel's, and new sockets get a new engine.
   void fork_prepare();
   void fork_parent();
   void fork_child();
-  /// exit(3): waits up to VIREO_EXIT_LINGER for data of closed connections, then resets what is
-  /// left.
+  /// exit(3): waits up to VIREO_EXIT_LINGER until the data of closed connections is sent, then
+  /// resets the remaining ones.
   void drain_at_exit();
-  /// The second half of it, before an exec: what connections that are closed owe their peers.
+  /// The second half of it, also before an exec: sends what closed connections have queued.
   void drain_orphans();
-  /// Another thread is in drain_at_exit(): this one, whose sockets went away under it, would be
-  /// dead already if the kernel had carried them.
+  /// Another thread is in drain_at_exit(). The calling thread, whose sockets have been closed,
+  /// would already be dead if the kernel had carried them.
   bool ends_elsewhere() const noexcept;
-  /// VMA_STATS_FILE: appends the counters, once a process. After drain_at_exit(). stats_file.cpp
+  /// VMA_STATS_FILE: appends the counters, once per process. After drain_at_exit(). stats_file.cpp
   void write_stats_at_exit();
 
  private:
@@ -143,31 +143,31 @@ class Stack {
   bool make_ring(const Placing& p, const Reach& wanted) VIREO_REQUIRES(life_lock_);
   void say_one_ring(const char* why) VIREO_REQUIRES(life_lock_);
   // packet_filter.cpp
-  /// The rules changed: who is carried against them? Thread: the helper.
+  /// The filter rules changed: checks carried sockets against them again. Thread: the helper.
   void judge_again();
-  /// Whether it is to take fragments. Behind engine_count_, by which judge_again() finds it.
+  /// Whether it may accept fragments. After engine_count_, by which judge_again() finds it.
   void tell_of_filter(Engine& e);
 
   Parts parts_;  ///< constant
   KernelDefaults defaults_;
   std::string program_;
   Owner owner_;
-  std::atomic<pid_t> ending_thread_{0};  ///< in drain_at_exit()
+  std::atomic<pid_t> ending_thread_{0};  ///< the thread in drain_at_exit()
 
   Lock life_lock_;  ///< order 3: making engines, choosing one
   // ---- made with the first engine, constant from then on
   std::unique_ptr<net::Mirror> mirror_;
   HostFilter host_filter_;
-  std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the will
+  std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the last will
   std::unique_ptr<Helper> helper_;
-  tcp::IsnSecret secret_;  ///< of all engines, where there may be several
+  tcp::IsnSecret secret_;  ///< shared by all engines, where there may be several
   // ---- written under life_lock_, read anywhere
-  std::array<std::unique_ptr<Engine>, Rings::kMax> engines_;  ///< never freed: Files point at them
+  std::array<std::unique_ptr<Engine>, Rings::kMax> engines_;  ///< never freed: Files point to them
   std::atomic<unsigned> engine_count_{0};
   std::atomic<Engine*> engine_ptr_{nullptr};  ///< the first
   // ---- guarded by life_lock_
   Rings rings_;
-  std::vector<Home> homes_ VIREO_GUARDED_BY(life_lock_);  ///< ports that were asked for just now
+  std::vector<Home> homes_ VIREO_GUARDED_BY(life_lock_);  ///< ports requested recently
   bool said_one_ring_ VIREO_GUARDED_BY(life_lock_) = false;
   std::optional<Refusal> engine_refusal_ VIREO_GUARDED_BY(life_lock_);
 
@@ -181,10 +181,10 @@ class Stack {
   OptionsTable options_table_;
   SharedOptions first_options_;  ///< constant
 
-  std::atomic<int> members_{0};  ///< memberships of groups
+  std::atomic<int> members_{0};  ///< number of multicast group memberships
 };
 
-/// The program's stack; null before install_stack() and in programs where it was refused.
+/// The program's stack; null before install_stack().
 Stack* process_stack() noexcept;
 void install_stack(Stack* s) noexcept;
 

@@ -15,7 +15,7 @@
 
 namespace vireo {
 
-// core names the states by number.
+// core has the names of the states by number.
 static_assert(static_cast<int>(tcp::State::kClosed) == 0 &&
               static_cast<int>(tcp::State::kEstablished) == 3 &&
               static_cast<int>(tcp::State::kCloseWait) == 6 &&
@@ -37,10 +37,10 @@ void Stack::write_stats_at_exit() {
   const StatsLayout* all = counters_.if_any();
   if (all == nullptr || parts_.settings.stats_file.empty() || !is_owner()) return;
   const pid_t self = ::getpid();
-  // exit() may be followed by _exit().
+  // Once only: exit() may be followed by _exit().
   if (!counters_.begin_file(self)) return;
   const int saved = errno;
-  // The last second's losses; whoever holds the lock for ever has left the counters as they are.
+  // Adds the last second's losses. If the lock is never released, the counters stay as they are.
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS {
     if (!e.try_acquire()) return;
     e.ports().count_losses();

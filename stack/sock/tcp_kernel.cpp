@@ -1,4 +1,4 @@
-// The rest of a vector, by the kernel's recvmsg(2) and sendmsg(2).
+// Transfers the rest of a vector by the kernel's recvmsg(2) and sendmsg(2).
 #include "stack/sock/tcp_kernel.h"
 
 #include <sys/uio.h>
@@ -9,7 +9,7 @@
 namespace vireo::tcp_socket {
 namespace {
 
-/// A message of what is left of a call's vector. Good until the next.
+/// A message header for the rest of a call's vector. Valid while this object lives.
 class Rest {
  public:
   explicit Rest(const IovCursor& from) noexcept {

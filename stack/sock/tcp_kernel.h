@@ -1,5 +1,5 @@
-// The rest of a call on a connection that was handed over to the kernel (hand_over.cpp) while the
-// call waited.
+// Finishes a call on a connection that was handed over to the kernel (hand_over.cpp) while the call
+// waited.
 // Owner: none (functions). Thread: any; the File is pinned, the engine's lock not held.
 #pragma once
 
@@ -15,7 +15,7 @@ inline bool is_kernels(const File& f) noexcept {
   return f.mode.load(std::memory_order_acquire) == Mode::kKernel;
 }
 
-/// `done`: bytes that the call has already. `to`, `from`: what is left of its vector.
+/// `done`: bytes transferred already. `to`, `from`: the rest of the call's vector.
 Result<ssize_t> recv_from_kernel(Handle h, const IovCursor& to, size_t done, int flags);
 Result<ssize_t> send_to_kernel(Handle h, const IovCursor& from, size_t done, int flags);
 

@@ -1,4 +1,4 @@
-// Bytes from a carried TCP connection. The hot path: no allocation, no system call, one engine
+// Receiving from a carried TCP connection. The hot path: no allocation, no system call, one engine
 // lock. Order of checks as net/ipv4/tcp.c tcp_recvmsg_locked.
 #include <sys/uio.h>
 
@@ -17,8 +17,8 @@ namespace {
 
 using tcp::State;
 
-/// Copies what is queued behind `skip` bytes, which stay. MSG_TRUNC only counts. @return bytes, up
-/// to where the program's memory `ends`.
+/// Copies queued data after `skip` bytes, without consuming it. MSG_TRUNC only counts. @return
+/// bytes; `ends`: stopped at memory that is not writable.
 size_t peek(const PacketChain& q, IovCursor& to, uint32_t skip, size_t limit, int flags,
             bool& ends) noexcept {
   size_t done = 0;
@@ -34,8 +34,8 @@ size_t peek(const PacketChain& q, IovCursor& to, uint32_t skip, size_t limit, in
   return done;
 }
 
-/// Takes what is queued. MSG_TRUNC discards instead of copying. @return bytes, as peek(). Holder of
-/// the engine's lock.
+/// Consumes queued data. MSG_TRUNC discards instead of copying. @return bytes, and `ends` as
+/// peek(). Holder of the engine's lock.
 size_t take(PacketChain& q, IovCursor& to, size_t limit, int flags, bool& ends) noexcept {
   size_t done = 0;
   while (done < limit && !q.empty()) {
@@ -53,8 +53,8 @@ size_t take(PacketChain& q, IovCursor& to, size_t limit, int flags, bool& ends) 
   return done;
 }
 
-/// What nearly every read is: all that is queued lies in one buffer, and there is room for it in
-/// one piece. @return its bytes, taken; 0: nothing is done, go the full way.
+/// The common case: all queued data is in one buffer and fits into a single piece. @return bytes
+/// consumed; 0: nothing was done, use the general path.
 size_t take_whole(PacketChain& q, std::span<const iovec> iov, size_t least) noexcept {
   if (q.buffers() != 1 || iov.size() != 1) return 0;
   const PacketBuf* p = q.front();
@@ -65,14 +65,14 @@ size_t take_whole(PacketChain& q, std::span<const iovec> iov, size_t least) noex
   return n;
 }
 
-/// May what comes go to the program at once? Nothing is queued.
+/// Whether input may go directly to the program's buffer. Requires an empty queue.
 bool may_read_directly(const File& f) noexcept {
   return f.tcp_flow().tcb.single_out && f.tcp.options->socket.rcvlowat <= 1;
 }
 
-/// What nearly every read is: one piece, that takes all that is there, or that comes with the next
-/// poll, on a connection on which nothing unusual goes on. @return bytes; 0: nothing was read, go
-/// the full way. `polled`: what came was not for it. Holder of the engine's lock.
+/// The common case of a read: one piece takes all that is queued or comes with the next poll, on a
+/// connection in normal state. @return bytes; 0: nothing was read, use the general path. `polled`:
+/// a poll was done. Holder of the engine's lock.
 size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
     VIREO_REQUIRES(e.lock()) {
   TcpFlow& flow = f.tcp_flow();
@@ -80,7 +80,7 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
   const Instant now = Clock::now();
   PacketChain& queue = tcp::recv_queue(t);
   if (queue.empty()) {
-    if (!t.predictable || (f.tcp.shut & kShutRead) != 0) return 0;  // perhaps nothing more may come
+    if (!t.predictable || (f.tcp.shut & kShutRead) != 0) return 0;  // perhaps no more will come
     polled = true;
     if (may_read_directly(f)) [[likely]] {
       const Engine::PolledFor came = e.poll_for_here(flow, v, now);
@@ -104,7 +104,7 @@ size_t recv_plain(Engine& e, File& f, const iovec& v, bool& polled) noexcept
   return n;
 }
 
-/// Nothing is queued and nothing more may come: what recv returns then. nullopt: wait.
+/// What recv returns if nothing is queued and no more data will come. nullopt: wait.
 std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
   if (f.tcp.undone) [[unlikely]] {
@@ -117,7 +117,7 @@ std::optional<Result<ssize_t>> end_of_stream(File& f) noexcept {
   return std::nullopt;
 }
 
-/// A call that has not got all it wants at once.
+/// A call that the common case did not complete.
 struct RecvCall {
   RecvCall(Handle handle, Engine& engine, std::span<const iovec> vector, int its_flags) noexcept
       : h(handle), e(engine), iov(vector), flags(its_flags), to(vector) {}
@@ -139,13 +139,13 @@ struct RecvCall {
   size_t done = 0;
   std::optional<Deadline> deadline;
 
-  /// What it has, else `otherwise`.
+  /// The bytes received, if any, else `otherwise`.
   Result<ssize_t> end(Result<ssize_t> otherwise) const {
     return done != 0 ? static_cast<ssize_t>(done) : otherwise;
   }
 };
 
-/// What is queued goes to the call. nullopt: it is to have more, which may come yet.
+/// Copies queued data to the call. nullopt: it needs more, which may still come.
 std::optional<Result<ssize_t>> take_queued(RecvCall& c) noexcept VIREO_NO_THREAD_ANALYSIS {
   if (c.peeks) {
     c.to = IovCursor(c.iov);
@@ -181,8 +181,8 @@ std::optional<Result<ssize_t>> take_queued(RecvCall& c) noexcept VIREO_NO_THREAD
   return std::nullopt;
 }
 
-/// Waits for more than is queued. nullopt: there is some. The connection may have been handed over
-/// to the kernel meanwhile: the call ends there. `guard` and `pin` are the call's.
+/// Waits for more data than is queued. nullopt: there is some. If the connection was handed over to
+/// the kernel meanwhile, the call finishes there. `guard` and `pin` are the call's.
 std::optional<Result<ssize_t>> wait_for_more(RecvCall& c, const SignalMark& signals,
                                              EngineGuard& guard,
                                              FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
@@ -213,7 +213,7 @@ std::optional<Result<ssize_t>> wait_for_more(RecvCall& c, const SignalMark& sign
   return std::nullopt;
 }
 
-/// All of recv(), the engine's lock held, which it lets go.
+/// The general recv(): called with the engine's lock held, releases it.
 [[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, bool polled,
                                            std::span<const iovec> iov,
                                            int flags) VIREO_NO_THREAD_ANALYSIS {

@@ -1,5 +1,5 @@
-// Bytes to a carried TCP connection. The hot path: no allocation, no system call, one engine lock.
-// Order of checks as net/ipv4/tcp.c tcp_sendmsg_locked.
+// Sending to a carried TCP connection. The hot path: no allocation, no system call, one engine
+// lock. Order of checks as net/ipv4/tcp.c tcp_sendmsg_locked.
 #include <sched.h>
 #include <sys/uio.h>
 
@@ -28,8 +28,8 @@ Result<ssize_t> broken(File& f, int flags) noexcept {
   return fail(EPIPE, (flags & MSG_NOSIGNAL) != 0 ? "send" : kSigpipe);
 }
 
-/// Is what Linux would copy at once there, of which it takes all or nothing? append() looks again,
-/// and stops where the memory ends.
+/// Whether the next chunk is readable that Linux would copy at once, all or nothing. append()
+/// checks again, and stops where the memory ends.
 bool is_next_readable(IovCursor from) noexcept {
   size_t left = 32768;  // net/core/sock.c SKB_FRAG_PAGE_ORDER
   while (left != 0 && !from.done()) {
@@ -55,7 +55,7 @@ size_t send_some(Engine& e, TcpFlow& flow, std::span<const iovec> iov, int flags
   return n;
 }
 
-/// A call whose bytes could not all be queued at once.
+/// A call whose data could not all be queued at once.
 struct SendCall {
   SendCall(Handle handle, Engine& engine, std::span<const iovec> vector, int its_flags,
            size_t queued) noexcept
@@ -82,7 +82,7 @@ struct SendCall {
     from.advance(n);
   }
   bool is_complete() const noexcept { return done == want; }
-  /// What is queued.
+  /// Returns the bytes queued so far.
   Result<ssize_t> end() const VIREO_NO_THREAD_ANALYSIS {
     if (f.stack->settings().rx_poll_on_tx_tcp) [[unlikely]]
       e.poll(Clock::now());
@@ -90,7 +90,7 @@ struct SendCall {
   }
 };
 
-/// The flow has gone while the call waited: it goes on in the kernel, or another thread has
+/// The flow has changed during the wait: the connection is the kernel's, or another thread has
 /// disconnected the socket.
 [[gnu::cold, gnu::noinline]] Result<ssize_t> send_elsewhere(SendCall& c, EngineGuard& guard)
     VIREO_NO_THREAD_ANALYSIS {
@@ -99,8 +99,8 @@ struct SendCall {
   return send_to_kernel(c.h, c.from, c.done, c.flags);
 }
 
-/// Queues what there is room for: the vector as it stands the first time, its rest after a part was
-/// taken. @return bytes.
+/// Queues as much as there is room for: first the whole vector, after a part its rest. @return
+/// bytes.
 size_t queue_some(SendCall& c) noexcept VIREO_NO_THREAD_ANALYSIS {
   size_t n = 0;
   if (c.done == 0) {
@@ -113,12 +113,12 @@ size_t queue_some(SendCall& c) noexcept VIREO_NO_THREAD_ANALYSIS {
   return n;
 }
 
-/// The SYN goes with the first bytes. nullopt: the connection is there, go on.
+/// Sends the SYN with the first bytes. nullopt: connected, continue.
 std::optional<Result<ssize_t>> send_with_syn(SendCall& c, FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   const size_t n = c.e.tcp().send_syn(c.flow, fast_connect(c.f, true), c.iov, Clock::now());
   const auto opened = finish_connect(c.h, c.e, c.signals, true, c.nonblock, pin);
   if (!opened) {
-    // What went with the SYN is sent, unless it is known that the connection failed.
+    // The data on the SYN counts as sent, unless the connection is known to have failed.
     const bool failed = c.f.flow != &c.flow || tcp::state(c.flow.tcb) == State::kClosed;
     if (n != 0 && (!failed || opened.error().code == EINPROGRESS)) return static_cast<ssize_t>(n);
     return std::unexpected(opened.error());
@@ -128,7 +128,7 @@ std::optional<Result<ssize_t>> send_with_syn(SendCall& c, FilePin& pin) VIREO_NO
   return std::nullopt;
 }
 
-/// There is room, but no frame is to be had, and nobody says when one is. nullopt: go on.
+/// There is room, but no frame is free, and no event will tell when one is. nullopt: try again.
 [[gnu::cold, gnu::noinline]] std::optional<Result<ssize_t>> yield_for_frame(
     SendCall& c, EngineGuard& guard, FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   pin.pin(c.f);
@@ -142,7 +142,7 @@ std::optional<Result<ssize_t>> send_with_syn(SendCall& c, FilePin& pin) VIREO_NO
   return fail(over ? EAGAIN : EINTR, "send");
 }
 
-/// nullopt: there is room, or the connection has ended.
+/// Waits. nullopt: there is room, or the connection has ended.
 std::optional<Result<ssize_t>> wait_for_room(SendCall& c, EngineGuard& guard,
                                              FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   File& f = c.f;
@@ -164,7 +164,7 @@ std::optional<Result<ssize_t>> wait_for_room(SendCall& c, EngineGuard& guard,
   return std::nullopt;
 }
 
-/// All of send(), of which `done` bytes are queued, the engine's lock held, which it lets go.
+/// The general send(), after `done` bytes were queued. Releases the engine's lock, held on entry.
 [[gnu::noinline]] Result<ssize_t> send_any(Handle h, Engine& e, std::span<const iovec> iov,
                                            int flags, size_t done) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
@@ -186,7 +186,7 @@ std::optional<Result<ssize_t>> wait_for_room(SendCall& c, EngineGuard& guard,
     if (tcp::can_send(t)) [[likely]] {
       const size_t n = queue_some(call);
       if (call.is_complete()) return call.end();
-      // A part of the vector, or TCP_NOTSENT_LOWAT and some of it has left meanwhile.
+      // After a part of the vector, or if sending has made room below TCP_NOTSENT_LOWAT.
       if (n != 0 && tcp::send_room(t) != 0) continue;
       if (n == 0 && call.polled && !call.nonblock && tcp::send_room(t) != 0) [[unlikely]]
         if (const auto end = yield_for_frame(call, guard, pin)) return *end;
@@ -214,7 +214,7 @@ void push(Handle h) {
   Engine& e = *engine;
   const EngineGuard guard(e);
   if (!h.is_alive() || f.flow == nullptr || f.tcp.options->tcp.cork != 0) return;
-  // Taking a cork off pushes (tcp(7)), whether it was on or not.
+  // Clearing the cork pushes (tcp(7)), whether it was set or not.
   tcp::set_cork(f.tcp_flow().tcb, false, Clock::now());
   e.tcp().progress(f.tcp_flow(), Clock::now());
 }
@@ -226,10 +226,10 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
     return fail(EBADF, "send");  // closed by another thread
   Engine& e = *engine;
   size_t done = 0;
-  e.take_lock();  // and no acquire(): the answer first
+  e.take_lock();  // not acquire(), whose deferred work can wait until the reply is sent
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
       !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
-    // Where a lone segment may leave or a held one grow, so may data: tcp::can_send().
+    // The states that permit a lone segment, or growth of a held one, permit data: tcp::can_send().
     TcpFlow& flow = f.tcp_flow();
     if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp().append_nagled(flow, iov[0])) {
       e.unlock();
@@ -269,7 +269,7 @@ namespace vireo {
     return false;
   e->take_lock();
   bool is_held = false;
-  // Even the description that the thread remembers may be another by now.
+  // The description that the thread remembers may have been closed and reused.
   if (h.is_alive() && f.is_tcp() && f.is_carried() && f.flow != nullptr) [[likely]] {
     tcp::Tcb& t = f.tcp_flow().tcb;
     is_held = !t.autocork && tcp::fits_nagled(t, n) && is_readable(data, n);

@@ -1,6 +1,6 @@
-// A carried TCP connection as the program sees it: connect, shutdown, errors, readiness.
-// Behaviour is Linux's (net/ipv4/af_inet.c inet_stream_connect, inet_shutdown; net/ipv4/tcp.c
-// tcp_poll); bytes are in tcp_recv.cpp and tcp_send.cpp.
+// A carried TCP connection as the program sees it: connect, shutdown, errors, readiness. Behaviour
+// is Linux's (net/ipv4/af_inet.c inet_stream_connect, inet_shutdown; net/ipv4/tcp.c tcp_poll); data
+// transfer is in tcp_recv.cpp and tcp_send.cpp.
 #include "stack/sock/tcp_socket.h"
 
 #include <netinet/tcp.h>
@@ -71,13 +71,13 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
     auto least = static_cast<uint32_t>(std::max(s.options->socket.rcvlowat, 1));
     if (const tcp::Urgent u = tcp::urgent(t); u != tcp::Urgent::kNone) [[unlikely]] {
       if (u == tcp::Urgent::kThere) bits |= EPOLLPRI;
-      // The marked byte alone is nothing to read.
+      // The urgent byte alone does not count as readable.
       if (s.options->socket.oobinline == 0 && tcp::bytes_to_mark(t) == 0) ++least;
     }
     if (tcp::has_readable(t, least)) bits |= kReadyIn;
     if ((asked & kReadyOut) != 0 && (write_shut || tcp::is_writable(t))) bits |= kReadyOut;
   } else if (tcp::is_syn_deferred(t)) {
-    bits |= kReadyOut;  // the SYN waits for what is written (tcp(7) TCP_FASTOPEN_CONNECT)
+    bits |= kReadyOut;  // the SYN waits for the first data (tcp(7) TCP_FASTOPEN_CONNECT)
   }
   if (!s.error_taken && tcp::error(t) != 0) bits |= EPOLLERR;
   return bits;
@@ -85,7 +85,7 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
 
 namespace {
 
-/// May the kernel's choice of a port for this socket be another's later? Not if it may share it.
+/// Whether the port that the kernel chooses is this socket's alone, and so can be leased later.
 bool is_exclusive(const SocketOptions& o) {
   return o.socket.reuse_addr == 0 && o.socket.reuse_port == 0 && o.socket.bound_ifindex == 0;
 }
@@ -94,8 +94,8 @@ uint32_t scope_of(const IpAddr& a, IfIndex link) {
   return !a.is_v4() && a.is_link_local() ? link.value() : 0;
 }
 
-/// Gives the shadow a local port, so that the kernel gives it to nobody else. `link`: the interface
-/// that the connection is on, which names the address if that is one of a link.
+/// Binds the shadow to a local port, so that the kernel gives it to no other socket. `link`: the
+/// connection's interface, which is the scope of a link-local address.
 Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src, IfIndex link) {
   TcpSocket& s = f.tcp;
   f.touch();
@@ -104,7 +104,7 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src, IfIndex link) {
   const bool is_any = name->addr.is_unspecified();
   if (is_any) s.has_drawn_source = true;
   if (name->port == 0) {
-    // The program may have bound an address with IP_BIND_ADDRESS_NO_PORT: only the port is open.
+    // With IP_BIND_ADDRESS_NO_PORT the program may have bound an address: only the port is missing.
     const Endpoint want =
         is_any ? Endpoint{src, 0, scope_of(src, link)} : Endpoint{name->addr, 0, name->scope};
     const auto set_no_port = [&](int on) {
@@ -128,7 +128,7 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src, IfIndex link) {
   return name;
 }
 
-/// Route, port, rule, SYN. Control lock held, engine's not. @return the connection's own end.
+/// Route, port, rule, SYN. Control lock held, engine's not. @return the local address.
 Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& to,
                         const FastConnect* fast) {
   TcpSocket& s = f.tcp;
@@ -211,8 +211,8 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
   if (opening()) {
     if (nonblock) {
       e.poll_to_return(Clock::now());
-      // As Linux: the call that begins a connection does not say how it ended, however fast that
-      // was.
+      // As in Linux, the call that starts a connection does not return its outcome, however fast
+      // that is known.
       if (first) return fail(EINPROGRESS, "connect");
       if (opening()) return fail(EALREADY, "connect");
     } else {
@@ -241,8 +241,8 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
 
 namespace {
 
-/// Ends the connection as Linux's tcp_disconnect(): its peer is told, and the program that it was
-/// no orderly end. Engine's lock held.
+/// Ends the connection as Linux's tcp_disconnect(): notifies the peer, and leaves ECONNRESET for
+/// the program if the end was not orderly. Engine's lock held.
 void undo(File& f, Engine& e, Instant now) {
   TcpSocket& s = f.tcp;
   tcp::Tcb& t = f.tcp_flow().tcb;
@@ -263,11 +263,11 @@ void undo(File& f, Engine& e, Instant now) {
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state(t));
 }
 
-/// Ends the flow of a socket that goes on living. Control and engine's lock held.
+/// Closes the flow of a socket that stays open. Control and engine's lock held.
 void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
   File& f = *h.file;
   f.touch();
-  // What it was not told while it was carried (setsockopt()).
+  // Not set on the kernel socket while the socket was carried (setsockopt()).
   const int nodelay = f.tcp.options->tcp.nodelay;
   (void)libc().setsockopt(h.fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
   e.tcp().close(f.tcp_flow(), std::move(holder), reset, Clock::now());
@@ -276,7 +276,7 @@ void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
   f.tcp.link = Link::kUnconnected;
   f.tcp.shut = 0;
   f.tcp.undone = false;
-  if (f.tcp.port == PortOrigin::kLeased) f.tcp.has_drawn_source = false;  // it has no name again
+  if (f.tcp.port == PortOrigin::kLeased) f.tcp.has_drawn_source = false;  // it is unbound again
 }
 
 }  // namespace
@@ -306,7 +306,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
       pin.pin(f);
     } else if (mode == Mode::kUndecided) {
       first = true;
-      // Who was never bound has no name.
+      // A socket that was never bound has no local address.
       const auto local =
           f.is_pristine()
               ? Endpoint{f.domain.load(std::memory_order_relaxed) == AF_INET ? IpAddr::any_v4()
@@ -321,7 +321,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
         const bool fast = how.for_data || f.tcp.options->tcp.fastopen_connect != 0;
         carried = carry(f, h.fd, local, to, fast ? &wish : nullptr);
       }
-      // Neither the kernel may, whose socket beneath knows nothing of the other one.
+      // The kernel must not connect either: its socket does not know Vireo's connection.
       if (!carried && carried.error().why == Carriage::kDevice &&
           carried.error().err == EADDRNOTAVAIL)
         return fail(EADDRNOTAVAIL, "connect");
@@ -346,7 +346,7 @@ Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen
       done = from_libc(cancelable([&] { return libc().connect(h.fd, addr, len); }), "connect");
     }
     if (first) {
-      // Now it has a source; EINPROGRESS has one too.
+      // Now it has a local address, also after EINPROGRESS.
       const LockGuard control(f.control);
       if (h.is_alive()) record_address(*f.stats, kernel_name(h.fd).value_or(Endpoint{}), to);
     }
@@ -369,7 +369,7 @@ Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len) {
     const LockGuard control(f.control);
     if (!h.is_alive()) return fail(EBADF, "connect");
     if (f.mode.load(std::memory_order_relaxed) == Mode::kListening) listener::stop(f);
-    // What kept it as a listener with the kernel says nothing of it as a client.
+    // The reason to stay on the kernel as a listener does not apply to a client.
     const Carriage why = f.forced.why;
     if (why != Carriage::kOption && why != Carriage::kNamespace && why != Carriage::kInherited)
       f.forced = {};
@@ -440,13 +440,13 @@ void linger(Handle h) {
       f.refs.load(std::memory_order_relaxed) != 1)
     return;
   tcp::Tcb& t = f.tcp_flow().tcb;
-  // Unread data: the close will be a reset, there is nothing to wait for.
+  // With unread data the close sends a reset: nothing to wait for.
   if (!tcp::recv_queue(t).empty() || tcp::is_opening(t)) return;
   tcp::shutdown_write(t, Clock::now());
   e.tcp().progress(f.tcp_flow(), Clock::now());
   pin.pin(f);
   const WaitFor what{h, Deadline::after_ns(Duration::s(o.socket.linger_s).ns())};
-  // Whatever ends the wait (time, a signal), the socket closes.
+  // The socket closes, whatever ends the wait (time, a signal).
   (void)wait_until(e, what, signals, [&] {
     const State s = tcp::state(t);
     return s != State::kFinWait1 && s != State::kClosing && s != State::kLastAck &&

@@ -1,5 +1,5 @@
-// Multicast groups that a UDP socket has joined. The kernel's socket beneath has joined or left
-// first; the flow follows.
+// Multicast groups that a UDP socket has joined. The kernel socket beneath joins or leaves first,
+// then the flow.
 #include <algorithm>
 #include <iterator>
 
@@ -15,12 +15,12 @@ void joined(File& f, const Membership& m) {
   if (!f.is_carried()) return;
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   const EngineGuard guard(e);
-  // Refused (an interface that is not carried): the kernel's queue brings the group.
+  // Refused (an interface that is not carried): the kernel's queue receives the group.
   if (f.flow != nullptr) (void)e.udp().join(f.udp_flow(), m.group, m.ifindex);
 }
 
-/// The kernel has ended one membership: that by the interface, of several the last; or, where the
-/// tables do not tell which that is, the last of the group.
+/// The kernel has dropped one membership: the latest on that interface; or, if the interface is
+/// unknown, the latest of the group.
 void left(File& f, const Membership& m) {
   auto& groups = f.udp->groups;
   const auto last = [&](auto&& is_it) {

@@ -1,5 +1,5 @@
-// Receiving datagrams: our queue first, the kernel's once in VMA_RX_UDP_POLL_OS_RATIO polls, when a
-// multiplexer saw it readable, and before sleeping. Semantics as net/ipv4/udp.c udp_recvmsg.
+// Receiving datagrams: Vireo's queue first; the kernel's once in VMA_RX_UDP_POLL_OS_RATIO polls,
+// when a multiplexer saw it readable, and before sleeping. Semantics as net/ipv4/udp.c udp_recvmsg.
 #include <netinet/in.h>
 
 #include "stack/engine/fast_path/receive_awaited.h"
@@ -18,7 +18,7 @@
 namespace vireo::udp_socket {
 namespace {
 
-/// Is there, or may there be, more to tell than bytes and source?
+/// Whether there is, or may be, ancillary data to return.
 [[gnu::always_inline]] inline bool has_control(const File& f) noexcept {
   const DatagramControl c = f.udp->control;
   if (c == DatagramControl::kNever) [[likely]]
@@ -26,10 +26,10 @@ namespace {
   return c == DatagramControl::kAlways || f.stats->rx_drops.get() != 0;
 }
 
-/// Calls without a flag that changes what they do.
+/// Flags that need no special path.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
-/// `by()`: the interface that it came by.
+/// `by()`: the interface that received the datagram.
 template <class By>
 void put_control(const File& f, const wire::ParsedFrame& p, By&& by, int64_t hw_time, msghdr& msg) {
   const SocketOptions& o = f.udp->options;
@@ -74,12 +74,11 @@ bool give_source(const File& f, const IpAddr& src, uint16_t port, By&& by, msghd
                       static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen) == 0;
 }
 
-/// Copies the first datagram, of `total` bytes; one that cannot be is lost. @return what recvmsg
-/// does.
+/// Copies the first datagram, of `total` bytes; if that fails it is lost. @return recvmsg's result.
 Result<ssize_t> hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
   IovCursor to({msg.msg_iov, msg.msg_iovlen});
   size_t copied = 0;
-  bool is_lost = false;  // as in the kernel, whose datagram is off its queue when it is copied
+  bool is_lost = false;  // as in the kernel, which dequeues a datagram before it copies it
   const auto copy = [&](const PacketBuf& p) {
     const auto n = is_lost ? std::nullopt : copy_out(to, p.bytes());
     copied += n.value_or(0);
@@ -103,7 +102,7 @@ Result<ssize_t> hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? total : copied);
 }
 
-/// As give_source(), of what was read at fixed places before `payload`.
+/// As give_source(), with the address read at fixed offsets before `payload`.
 bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   const int domain = f.domain.load(std::memory_order_relaxed);
   const uint32_t src = wire::plain_udp4_src(payload);
@@ -120,22 +119,22 @@ bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
                       static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen) == 0;
 }
 
-/// Takes the first datagram of the queue, which is all in its first buffer, to where `n` bytes of
-/// it may be written. @return its length.
+/// Dequeues the first datagram, which is all in its first buffer, and copies `n` bytes of it to
+/// `to`, which is writable. @return its length.
 [[gnu::always_inline]] inline size_t take_whole(UdpFlow& u, void* to, size_t n) {
   const PacketRef p = u.queue.buffers() == 1 ? u.queue.pop_only() : u.queue.pop_front();
   copy_message(to, p->data(), n);
   UdpFlows::received(u, *p);
   return p->length;
 }
-/// Bytes of it that go to `to`; 0: none, or they cannot be written there.
+/// How many of its bytes fit into `to`; 0: none, or `to` is not writable.
 [[gnu::always_inline]] inline size_t writable_bytes(const PacketBuf& front, const iovec& to) {
   const size_t n = std::min<size_t>(front.length, to.iov_len);
   return n != 0 && is_writable(to.iov_base, n) ? n : 0;
 }
 
-/// The first datagram of the queue, if it came in one buffer over IPv4 and nothing but its bytes
-/// and its source is asked for: what nearly every one is. @return -1: nothing was done.
+/// The common case: the first datagram of the queue, if it came in one buffer over IPv4 and only
+/// its bytes and source are requested. @return -1: nothing was done.
 [[gnu::always_inline]] inline ssize_t deliver_plain(const File& f, msghdr& msg, int flags) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
@@ -150,7 +149,7 @@ bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   msg.msg_flags = n < length ? MSG_TRUNC : 0;
   return static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? length : n);
 }
-/// The same where nothing but its bytes is asked for.
+/// The same if only its bytes are requested.
 [[gnu::always_inline]] inline ssize_t deliver_bytes(const File& f, const iovec& to) {
   UdpFlow& u = f.udp_flow();
   const PacketBuf& front = *u.queue.front();
@@ -160,7 +159,7 @@ bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
   return static_cast<ssize_t>(n);
 }
 
-/// The first datagram of the queue goes to the caller. Holder of the engine's lock.
+/// Returns the first datagram of the queue to the caller. Holder of the engine's lock.
 Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) {
   if (const ssize_t n = deliver_plain(f, msg, flags); n >= 0) [[likely]]
     return n;
@@ -169,7 +168,7 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
   size_t total = 0;
   for (const PacketBuf* p = u.queue.front();; p = p->next) {
     total += p->length;
-    if (p->offset == 0) break;  // 1: the datagram goes on in the next buffer
+    if (p->offset == 0) break;  // 1: the datagram continues in the next buffer
   }
   const bool control = has_control(f);
   bool is_named = true;
@@ -177,7 +176,7 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
     const PacketBuf& first = *u.queue.front();
     const unsigned head = header_bytes(first);
     const auto parsed =
-        wire::parse_frame({first.data() - head, head + first.length}, UINT16_MAX);  // it was whole
+        wire::parse_frame({first.data() - head, head + first.length}, UINT16_MAX);  // parsed before
     const auto by = [&] { return e.host().came_by(u, first, parsed); };
     if (msg.msg_name != nullptr && parsed)
       is_named = give_source(f, parsed.src(), parsed.src_port, by, msg);
@@ -193,7 +192,7 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
   return n;
 }
 
-/// Time to look at the kernel's queue although ours may have something.
+/// Whether to check the kernel's queue although Vireo's may have a datagram.
 [[gnu::always_inline]] inline bool is_kernels_turn(const File& f, Instant now) noexcept {
   UdpSocket& s = *f.udp;
   if (!f.kernel_hint.load(std::memory_order_relaxed) && --s.kernel_look != 0 && now < s.kernel_due)
@@ -205,15 +204,15 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
   return true;
 }
 
-/// What a call has found out so far.
+/// What a call has done so far.
 enum class Progress : uint8_t {
   kNone,
-  kKernelsTurn,  ///< to be looked at first
-  kPolled,       ///< what came was not for it
+  kKernelsTurn,  ///< check the kernel's queue first
+  kPolled,       ///< polled without a datagram for this call
 };
 
-/// A call that is not served by what is queued. `of_bytes`: in one piece, with no flag that changes
-/// what it does, and nothing else is asked for.
+/// A call that found nothing queued. `of_bytes`: one piece, no flag that needs a special path, and
+/// only bytes requested.
 struct RecvCall {
   const Handle h;
   Engine& e;
@@ -224,16 +223,16 @@ struct RecvCall {
   const socklen_t name_room = msg.msg_namelen;
   const size_t control_room = msg.msg_controllen;
   bool has_waited = false;
-  Deadline deadline = Deadline::never();  ///< begins with the first wait
+  Deadline deadline = Deadline::never();  ///< set at the first wait
 
-  /// The message as the program gave it.
+  /// Restores the lengths that the program passed.
   void give_room() const noexcept {
     msg.msg_namelen = name_room;
     msg.msg_controllen = control_room;
   }
 };
 
-/// What the kernel's queue has. nullopt: nothing.
+/// Receives from the kernel's queue. nullopt: it is empty.
 std::optional<Result<ssize_t>> look_at_kernel(RecvCall& c, EngineGuard& guard,
                                               FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   pin.pin(c.f);
@@ -247,7 +246,7 @@ std::optional<Result<ssize_t>> look_at_kernel(RecvCall& c, EngineGuard& guard,
   return std::nullopt;
 }
 
-/// Waits for a datagram. nullopt: look again; `is_kernels`: at the kernel's queue, too.
+/// Waits for a datagram. nullopt: check again; `is_kernels`: the kernel's queue, too.
 std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& signals,
                                                  FilePin& pin,
                                                  bool& is_kernels) VIREO_NO_THREAD_ANALYSIS {
@@ -268,7 +267,7 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
   return std::nullopt;
 }
 
-/// All of recv() on a carried socket, the engine's lock held, which it lets go.
+/// The general recv() of a carried socket: called with the engine's lock held, releases it.
 [[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, Progress before, msghdr& msg,
                                            int flags,
                                            bool of_bytes = false) VIREO_NO_THREAD_ANALYSIS {
@@ -300,8 +299,7 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
   }
 }
 
-/// Has the socket a flow, and is what comes on it to be looked at next? Holder of the engine's
-/// lock.
+/// Whether the socket has a flow, whose queue is to be checked next. Holder of the engine's lock.
 [[gnu::always_inline]] inline bool is_flows_turn(Handle h, Instant now, Progress& so_far) noexcept {
   if (!h.is_alive()) [[unlikely]]
     return false;
@@ -312,7 +310,7 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
   return h->flow != nullptr;
 }
 
-// Apart: who is not in need of a message header shall pay nothing for it.
+// A separate function, so that calls without a message header do not pay for one.
 msghdr headed(std::span<const iovec> iov) {
   msghdr m{};
   m.msg_iov = const_cast<iovec*>(iov.data());
@@ -325,7 +323,7 @@ msghdr headed(std::span<const iovec> iov) {
   msghdr m = headed({&to, 1});
   return recv_any(h, e, so_far, m, flags, true);
 }
-/// What is in the queue, or recv_any().
+/// Returns a queued datagram, else calls recv_any().
 [[gnu::noinline]] Result<ssize_t> recv_queued(Handle h, Engine& e, Progress so_far, const iovec& to,
                                               int flags) VIREO_NO_THREAD_ANALYSIS {
   const File& f = *h.file;
@@ -340,11 +338,11 @@ msghdr headed(std::span<const iovec> iov) {
   }
   return recv_any_bytes(h, e, so_far, to, flags);
 }
-/// A receiver that waits before its socket has a port, and gives it none: that is for another
-/// thread's bind(), connect() or send() to do. Asleep in the kernel it would miss what is steered
-/// to us from then on. nullopt: it is decided who serves the socket.
+/// A receive on an unbound socket waits for another thread's bind(), connect() or send(). It must
+/// not sleep in the kernel: there it would miss datagrams steered to Vireo after that. nullopt: the
+/// mode is decided.
 [[gnu::noinline]] std::optional<Result<ssize_t>> recv_undecided(Handle h, msghdr& msg, int flags) {
-  constexpr Duration kPatience = Duration::ms(100);  // that another thread closes it wakes nobody
+  constexpr Duration kPatience = Duration::ms(100);  // a close by another thread wakes nobody
   const SignalMark signals;
   const auto deadline = Deadline::after_ns(h->rcv_timeout_ns.load(std::memory_order_relaxed));
   for (;;) {
@@ -358,7 +356,7 @@ msghdr headed(std::span<const iovec> iov) {
     const auto n = sock::poll({&p, 1}, &left, nullptr);
     if (!n) return std::unexpected(n.error());
     if (*n == 0 || h->mode.load(std::memory_order_acquire) != Mode::kUndecided) continue;
-    // Shut, or an error: neither is waited for.
+    // Shut down, or an error: either returns at once.
     const bool is_shut = (p.revents & POLLRDHUP) != 0;
     msghdr m = msg;
     const auto got = kernel_recvmsg(h, m, is_shut ? flags : flags | MSG_DONTWAIT);

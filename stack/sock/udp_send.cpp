@@ -1,7 +1,6 @@
 // Sending datagrams: by the flow's cached egress, else by a new route, else by the kernel's socket,
-// which has the same port. The kernel also gets whatever is rare: datagrams to a neighbour that is
-// not known yet, fragments, broadcast, ancillary data, malformed calls (whose errno is then its
-// own).
+// which has the same port. The kernel also sends the rare cases: unresolved neighbours, fragments,
+// broadcast, ancillary data, malformed calls (whose errno is then the kernel's).
 #include <sched.h>
 
 #include "core/sleep.h"
@@ -19,11 +18,11 @@ namespace vireo::udp_socket {
 namespace {
 
 constexpr size_t kMaxDatagram = 65'507;
-constexpr socklen_t kMaxName = sizeof(sockaddr_storage);  // the rest is cut off
-/// How long a destination that was refused is not asked for again.
+constexpr socklen_t kMaxName = sizeof(sockaddr_storage);  // the kernel ignores the rest
+/// How long a destination that the engine refused goes to the kernel.
 constexpr Duration kRefusalLife = Duration::s(1);
 
-/// Where the datagram goes; nullopt: the kernel knows better.
+/// The datagram's destination; nullopt: leave it to the kernel.
 std::optional<Endpoint> destination(const File& f, const msghdr& msg) {
   if (msg.msg_name == nullptr || msg.msg_namelen == 0) {
     if (!f.udp->connected) return std::nullopt;
@@ -39,8 +38,8 @@ std::optional<Endpoint> destination(const File& f, const msghdr& msg) {
 
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_CONFIRM;
 
-/// An IPv6 socket that may not send to IPv4, or has an address of the other family: the kernel
-/// refuses it in its own words (ipv6(7) IPV6_V6ONLY).
+/// An IPv6 socket that may not send to IPv4, or is bound to an address of the other family: the
+/// kernel returns the errno (ipv6(7) IPV6_V6ONLY).
 bool crosses_families(const File& f, const Endpoint& to) {
   if (f.domain.load(std::memory_order_relaxed) != AF_INET6) return false;
   const UdpSocket& s = *f.udp;
@@ -52,15 +51,15 @@ bool crosses_families(const File& f, const Endpoint& to) {
 bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& to) {
   if (msg.msg_controllen != 0 || (flags & ~kPlainFlags) != 0) return true;
   if (to.addr.is_limited_broadcast() || crosses_families(f, to)) return true;
-  // The kernel loops a copy to members on this host; ours goes to the wire alone.
+  // The kernel loops a copy to members on this host; Vireo only sends to the wire.
   const SocketOptions& o = f.udp->options;
   const bool loops = f.domain.load(std::memory_order_relaxed) == AF_INET6 ? o.ipv6.mc_loop != 0
                                                                           : o.ip.mc_loop != 0;
   return to.addr.is_multicast() && loops && f.stack->has_members();
 }
 
-/// Gives the kernel's socket a port and the socket its flow, as the first send does.
-/// @return the destination may be tried by the flow.
+/// The first send: binds the kernel's socket to a port and opens the flow.
+/// @return whether the flow may try the destination.
 bool first_send(Handle h, const Endpoint& to) {
   File& f = *h.file;
   const LockGuard control(f.control);
@@ -69,7 +68,7 @@ bool first_send(Handle h, const Endpoint& to) {
   const auto local = kernel_name(h.fd).value_or(Endpoint{});
   const auto may = may_carry(*f.stack, Role::kUdpSender, f.forced, local, to);
   if (!may) {
-    // Another destination may be carried; this one is counted once.
+    // Another destination may be carried; the refusal is counted once.
     if (f.stats->carriage == Carriage::kUndecided) record_kernel(f, may.error());
     return false;
   }
@@ -86,11 +85,11 @@ bool first_send(Handle h, const Endpoint& to) {
 struct Attempt {
   Result<void> sent;
   bool by_kernel = false;
-  std::optional<Passage> unjudged = {};  ///< nothing was done: the packet filter is to be asked
+  std::optional<Passage> unjudged = {};  ///< nothing was done: ask the packet filter first
 };
 
-/// A datagram above the path's MTU, or IPV6_MTU. The kernel cuts it, or refuses it where the
-/// program forbids that; but of a path that is smaller than its link only we were told.
+/// A datagram above the path's MTU, or IPV6_MTU. The kernel fragments it, or refuses it if the
+/// program forbids that; but only Vireo knows of a path MTU below the link's.
 Attempt too_big(File& f, const UdpFlow& u) {
   UdpSocket& s = *f.udp;
   if (u.path_mtu >= u.egress.link_mtu) return {.sent = {}, .by_kernel = true};
@@ -99,8 +98,8 @@ Attempt too_big(File& f, const UdpFlow& u) {
   return {.sent = {}, .by_kernel = true};
 }
 
-/// Lets the kernel's socket cut what is too big for the path: by routers on the way (IPv4), by
-/// itself (IPv6). No lock held.
+/// Lets the kernel's socket send a datagram above the path MTU: routers fragment it (IPv4), or the
+/// socket does (IPv6). No lock held.
 void let_kernel_cut(Handle h, const Endpoint& to) {
   UdpSocket& s = *h->udp;
   const int mtu = static_cast<int>(std::exchange(s.cut_at, 0));
@@ -111,8 +110,8 @@ void let_kernel_cut(Handle h, const Endpoint& to) {
     (void)libc().setsockopt(h.fd, IPPROTO_IP, IP_MTU_DISCOVER, &off, sizeof off);
 }
 
-/// What nearly every datagram does: in one piece, with nothing beside it, to where the flow's last
-/// one went, by unicast over IPv4, as `is_same(File&)` says with the engine's lock.
+/// The common case: one piece, no ancillary data, unicast over IPv4, to the flow's last
+/// destination, as `is_same(File&)` checks under the engine's lock.
 /// @return false: nothing was done.
 template <class IsSame>
 [[gnu::always_inline]] inline bool send_as_before(Handle h, const iovec& v, Doorbell bell,
@@ -121,7 +120,7 @@ template <class IsSame>
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) [[unlikely]]
     return false;
-  e->take_lock();  // and no acquire(): books of connections can wait
+  e->take_lock();  // not acquire(): deferred work of connections can wait
   const bool is_sent = h.is_alive() && f.flow != nullptr && f.udp->shut == 0 &&
                        f.udp_flow().soft_error == 0 && is_same(f) &&
                        (e->udp().send_datagram_here(f.udp_flow(), v, bell) ||
@@ -142,7 +141,7 @@ bool is_to_same(const File& f, const msghdr& msg) {
   return name == f.udp_flow().egress_name;
 }
 
-/// One try under the engine's lock.
+/// One attempt under the engine's lock.
 Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> iov,
                  Doorbell bell) {
   UdpFlow& u = f.udp_flow();
@@ -192,7 +191,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   return {.sent = sent};
 }
 
-/// Asks the packet filter of a new destination, with no lock held.
+/// Asks the packet filter about a new destination, with no lock held.
 [[gnu::cold, gnu::noinline]] void ask_filter(Handle h, const Passage& p, EngineGuard& guard,
                                              FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
@@ -204,8 +203,8 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   if (h.is_alive()) f.udp->verdicts.keep(p, generation, passes);
 }
 
-/// The ring or the pool is full: what has left frees it. @return errno, if the call waits no
-/// longer; 0: try again.
+/// The ring or the pool is full; completed transmissions free it. @return errno if the call must
+/// end; 0: try again.
 [[gnu::cold, gnu::noinline]] int wait_for_room(File& f, Engine& e, bool nonblock,
                                                std::optional<Deadline>& deadline,
                                                const SignalMark& signals, EngineGuard& guard,
@@ -224,7 +223,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   return 0;
 }
 
-/// A socket that is carried: until the engine has taken it, or the kernel's socket is to have it.
+/// Sends on a carried socket: until the engine or the kernel's socket has taken the datagram.
 Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msghdr& msg, int flags,
                              Doorbell bell) {
   File& f = *h.file;
@@ -240,7 +239,7 @@ Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msgh
       guard.unlock();
       return kernel_sendmsg(h, msg, flags);
     }
-    if ((f.udp->shut & kShutWrite) != 0) return fail(EPIPE, "send");  // without SIGPIPE, as Linux
+    if ((f.udp->shut & kShutWrite) != 0) return fail(EPIPE, "send");  // no SIGPIPE, as in Linux
     if (const int error = take_error(f); error != 0) return fail(error, "send");
     const Attempt a = try_send(f, e, to, iov, bell);
     if (a.unjudged) [[unlikely]] {
@@ -262,7 +261,7 @@ Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msgh
   }
 }
 
-/// All of send().
+/// The general send().
 [[gnu::noinline]] Result<ssize_t> send_any(Handle h, const msghdr& msg, int flags, Doorbell bell) {
   File& f = *h.file;
   const Mode mode = f.mode.load(std::memory_order_acquire);
@@ -283,7 +282,7 @@ Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msgh
   return send_carried(h, *engine, *to, msg, flags, bell);
 }
 
-// Apart: the short way shall pay nothing for the message header.
+// A separate function, so that the common case does not pay for the message header.
 [[gnu::noinline]] Result<ssize_t> send_any_bytes(Handle h, std::span<const iovec> iov, int flags) {
   msghdr m{};
   m.msg_iov = const_cast<iovec*>(iov.data());

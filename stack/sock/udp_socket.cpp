@@ -1,6 +1,6 @@
-// A UDP socket: which flow it has, and how bind, connect and options change it. The
-// kernel's socket beneath does every call too: it owns the port, the membership and the error
-// queue, and it receives what is not steered to us (loopback, other interfaces).
+// A UDP socket's flow, and how bind, connect and options change it. The kernel socket beneath gets
+// every call too: it owns the port, the membership and the error queue, and it receives what is not
+// steered to Vireo (loopback, other interfaces).
 #include "stack/sock/udp_socket.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
   u.ip = ip_settings(o, v6);
   u.fragment_bytes = static_cast<uint32_t>(o.ipv6.fragment);
   u.multicast_ttl = static_cast<uint8_t>(v6 ? o.ipv6.mc_hops : o.ip.mc_ttl);
-  u.go_to({});  // the header's template is made anew
+  u.go_to({});  // the header template must be rebuilt
   u.egress.generation = 0;
 }
 
@@ -31,7 +31,7 @@ bool is_v6(const File& f) { return f.domain.load(std::memory_order_relaxed) == A
 
 constexpr Refusal kNoClock{Carriage::kOption, ENOTSUP, "SO_TIMESTAMPING: no device has a clock"};
 
-/// Changes what others read under the engine's lock. Holder of the control lock.
+/// Changes fields that are read under the engine's lock. Holder of the control lock.
 template <class F>
 void change(const File& f, F&& edit) {
   Engine* const e = f.engine.load(std::memory_order_relaxed);
@@ -49,7 +49,7 @@ void close_flow(File& f, Mode then) {
   f.mode.store(then, std::memory_order_release);
 }
 
-/// The engine that it has, or is to have. Control lock held.
+/// The socket's engine, chosen if it has none. Control lock held.
 Carried<Engine*> engine_of(File& f, const Endpoint& local, const RouteRequest* way = nullptr) {
   if (Engine* const own = f.engine.load(std::memory_order_relaxed)) return own;
   UdpSocket& s = *f.udp;
@@ -64,8 +64,8 @@ Carried<Engine*> engine_of(File& f, const Endpoint& local, const RouteRequest* w
   return chosen;
 }
 
-/// Opens the flow for `local`, in place of the one there is; what that had received, and its error,
-/// stay to be told. `is_asked_first`: no peer knows of its port before it sends.
+/// Opens the flow for `local`, replacing the present one, whose queue and error it takes over.
+/// `is_asked_first`: no peer knows its port before it sends.
 Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
                         bool is_asked_first) {
   const auto engine = engine_of(f, local);
@@ -147,7 +147,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (!h.is_alive()) return fail(EBADF, "connect");
   UdpSocket& s = *f.udp;
   const bool had_port = s.bound;
-  // The kernel first: it filters its own queue, chooses source address and port, and checks.
+  // The kernel first: it filters its own queue, chooses source address and port, and validates.
   if (kernel::connect(h.fd, addr, len) != 0) return fail_errno("connect");
   const auto name = kernel_name(h.fd);
   if (!name) return std::unexpected(name.error());
@@ -158,7 +158,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
     s.connected = peer.has_value();
     s.remote = peer.value_or(Endpoint{});
   });
-  if (!s.connected) {  // AF_UNSPEC: the association is dissolved, the port perhaps kept
+  if (!s.connected) {  // AF_UNSPEC: the association is dissolved, the port may be kept
     if (s.bound)
       bound(f, h.fd);
     else
@@ -241,8 +241,8 @@ ReadyBits readiness(const File& f) noexcept {
   return bits;
 }
 
-// As net/ipv4/af_inet.c inet_shutdown: a socket without a peer is shut all the same, beside
-// ENOTCONN.
+// As net/ipv4/af_inet.c inet_shutdown: a socket without a peer is shut down, too, and the call
+// returns ENOTCONN.
 Result<void> shutdown(Handle h, int how) {
   File& f = *h.file;
   Result<void> done;

@@ -49,7 +49,7 @@ void send_sigurg(const File& f) noexcept {
   if (to.is_thread)
     ::syscall(SYS_tgkill, ::getpid(), to.pid, SIGURG);
   else
-    ::kill(to.pid, SIGURG);  // a group is a negative number, as F_SETOWN has it
+    ::kill(to.pid, SIGURG);  // a process group is negative, as in F_SETOWN
 }
 
 std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument) noexcept {
@@ -68,7 +68,7 @@ std::optional<Result<int>> owner_call(Handle h, int command, uintptr_t argument)
     *ex = sock::owner_in(s.owner);
     return 0;
   }
-  // The kernel judges; where the socket beneath is its own, it needs to know too.
+  // The kernel validates; if the socket beneath is not shared, it needs the value too.
   if (libc().fcntl(h.fd, command, argument) != 0) return fail_errno("fcntl");
   const bool plain = command == F_SETOWN;
   const pid_t id = plain ? static_cast<pid_t>(argument) : ex->pid;

@@ -1,4 +1,4 @@
-// Gives all sockets to the kernel when the program makes its first ring.
+// Moves all sockets to the kernel when the program makes its first ring.
 #include "stack/sock/uring.h"
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// io_uring(7): the kernel takes what a ring asks for by number, past us, and beneath a carried
-// socket lies one that is not connected. So a program that makes a ring has its sockets on the
-// kernel from then on, those that there are as well (VIREO_IO_URING=0: its rings are for files).
+// io_uring(7): the kernel serves a ring's requests by descriptor number, without Vireo, and the
+// kernel socket beneath a carried one is not connected. So once a program makes a ring, its sockets
+// are the kernel's, existing ones too (VIREO_IO_URING=0: the program uses rings for files only).
 // Owner: process. Thread: any.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace vireo::sock {
 
-/// Again is harmless.
+/// May be called again.
 void ring_was_made(Stack& stack) noexcept;
 bool has_ring() noexcept;
 

@@ -1,4 +1,4 @@
-// Lends eventfds, and keeps those that come back.
+// Lends eventfds, and keeps the returned ones.
 #include "stack/sock/waiters.h"
 
 #include <cerrno>
@@ -25,7 +25,7 @@ Result<Waiter*> Waiters::take() {
   if (w == nullptr) return fail(ENOMEM, "waiter");
   w->event = std::move(*event);
   w->watcher.notify = [](Watcher& self, ReadyBits) noexcept {
-    // The watcher is the first member: the waiter begins where it does.
+    // The watcher is the first member: both have the same address.
     reinterpret_cast<Waiter*>(&self)->event.signal();
   };
   return w;

@@ -33,7 +33,7 @@ class Waiters {
 
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
-  /// Those that were there are the parent's, and their descriptors are closed.
+  /// The existing ones belong to the parent; their descriptors are closed elsewhere.
   void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS {
     lock_.reset_after_fork();
     free_ = nullptr;
@@ -44,8 +44,8 @@ class Waiters {
   Waiter* free_ VIREO_GUARDED_BY(lock_) = nullptr;
 };
 
-/// In the place of a sleep that would need an eventfd, where no descriptor is to be had (EMFILE):
-/// who looks again each millisecond is late, but leaves the processor to others.
+/// Replaces a sleep that needs an eventfd when no descriptor is free (EMFILE): checking once per
+/// millisecond is late, but leaves the processor to others.
 inline void nap_without_event() noexcept {
   constexpr timespec kNap{0, 1'000'000};
   ::syscall(SYS_nanosleep, &kNap, nullptr);

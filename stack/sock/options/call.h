@@ -1,4 +1,4 @@
-// A call of setsockopt(2) or getsockopt(2), as the rows of the table see it. Used within
+// A call of setsockopt(2) or getsockopt(2), as passed to the rows of the table. Used within
 // stack/sock/options only.
 // Owner: the call. Thread: its own.
 #pragma once
@@ -17,27 +17,27 @@ namespace vireo {
 
 struct SetCall {
   const Handle& h;
-  const SocketOption* row;  ///< null: Vireo knows of none such
+  const SocketOption* row;  ///< null: an option unknown to Vireo
   int level;
   int name;
   const void* value;
   socklen_t len;
 
   File& file() const { return *h.file; }
-  /// As the kernel reads it: whole, or where it takes less, one byte.
+  /// The value as the kernel reads it: an int, or one byte if `len` is shorter.
   int as_int() const {
     int v = 0;
     const size_t n = len < sizeof v ? std::min<size_t>(len, 1) : sizeof v;
     if (n != 0 && is_readable(value, n)) std::memcpy(&v, value, n);
     return v;
   }
-  /// By the kernel's socket beneath, or another one.
+  /// Sets it on the kernel socket beneath, or on another one.
   Result<void> by_kernel() const { return by_kernel(h.fd); }
   Result<void> by_kernel(int fd) const {
     if (libc().setsockopt(fd, level, name, value, len) != 0) return fail_errno("setsockopt");
     return {};
   }
-  /// What the kernel's socket beneath has now under `as`. @return false: it does not tell.
+  /// Reads the present value of option `as` from the kernel socket. @return false: it failed.
   bool read_back(int as, int& v) const {
     int read = 0;
     socklen_t n = sizeof read;
@@ -54,7 +54,7 @@ struct GetCall {
   socklen_t* len;
 
   File& file() const { return *h.file; }
-  /// Copies a value as the kernel's getsockopt does: what fits.
+  /// Copies a value as the kernel's getsockopt does: as much as fits.
   template <class T>
   Result<void> give(const T& v) const {
     if (!is_writable(len)) return fail(EFAULT, "getsockopt");
@@ -67,18 +67,18 @@ struct GetCall {
   }
 };
 
-/// A connection that has to follow its options. Its engine's lock is held.
+/// A connection to which options are applied. Its engine's lock is held.
 struct LiveConnection {
   File& f;
   TcpFlow& flow;
   const SocketOptions& o;
-  const tcp::Config& config;  ///< of them
+  const tcp::Config& config;  ///< derived from `o`
   Instant now;
 
   tcp::Tcb& tcb() const { return flow.tcb; }
 };
 
-/// OptionHandling::tell of the answers that the live flow has. nullopt: it is not carried.
+/// OptionHandling::tell for values that the live flow has. nullopt: it is not carried.
 template <std::optional<Result<void>> (*kTell)(const GetCall&, Engine&)>
 std::optional<Result<void>> of_flow(const GetCall& c) {
   if (!c.file().is_carried()) return std::nullopt;
@@ -89,9 +89,9 @@ std::optional<Result<void>> of_flow(const GetCall& c) {
 }
 
 // ---- setsockopt.cpp
-/// The kernel's socket has the option: it is the kernel's alone from now on.
+/// The kernel socket has the option set: the socket is the kernel's alone from now on.
 void leave_to_kernel(const SetCall& c);
-/// Makes a live connection or listener follow what was set.
+/// Applies the option to a live connection or listener.
 void apply_to_tcp(const SetCall& c);
 
 // ---- give.cpp
@@ -101,9 +101,9 @@ void give_to(int fd, int level, int name, const T& value) {
 }
 
 // ---- socket.cpp
-/// OptionHandling::apply of what the engine asks of IP: the route, and what its headers have.
+/// OptionHandling::apply of the IP options: route and header fields.
 void apply_ip(LiveConnection& c);
-/// The same of an interface that the socket is bound to.
+/// The same for the bound interface.
 void apply_device(LiveConnection& c);
 
 // ---- ip.cpp, tcp.cpp

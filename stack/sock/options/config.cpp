@@ -1,4 +1,4 @@
-// What follows from the options of a socket: what its flow starts with.
+// The initial configuration of a flow, from its socket's options.
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -88,10 +88,10 @@ IpSettings ip_settings(const SocketOptions& o, bool v6) {
 tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   const Settings& s = stack.settings();
   const KernelDefaults& d = stack.defaults();
-  // Both grow with the path (stack/tcp/buffer_tuning.h). To receive it starts as on Linux, half of
-  // tcp_rmem: it is what a peer may send at once, and so may those of all other connections. To
-  // send, Linux starts small; we start with what an ordinary path needs. A size that was set is
-  // twice the bytes asked for (socket(7)).
+  // Both buffers grow with the path (stack/tcp/buffer_tuning.h). The receive buffer starts as on
+  // Linux, at half of tcp_rmem: a peer may fill it at once, and so may those of all other
+  // connections. The send buffer, which Linux starts small, starts with what an ordinary path
+  // needs. A size set by the program is stored doubled (socket(7)).
   static constexpr uint32_t kStartToSend = 256 << 10;
   const auto bytes = [](bool set, int doubled, Bytes chosen, uint32_t start) {
     if (set) return static_cast<uint32_t>(std::max(doubled, 2 * 2048) / 2);
@@ -139,7 +139,7 @@ tcp::Config tcp_config(const Stack& stack, const SocketOptions& o) {
   c.synack_retries = static_cast<uint8_t>(d.tcp_synack_retries);
   c.retries1 = static_cast<uint8_t>(d.tcp_retries1);
   c.retries2 = static_cast<uint8_t>(d.tcp_retries2);
-  // What may be fragmented tells nothing of the path.
+  // A path whose packets may be fragmented cannot be probed.
   if (o.ip.mtu_discover != IP_PMTUDISC_DONT)
     c.mtu_probing = static_cast<tcp::MtuProbing>(d.tcp_mtu_probing);
   const auto bounded = [](int64_t v) {

@@ -1,12 +1,12 @@
-// getsockopt(2): the live flow tells, or what is kept, or the kernel's socket beneath.
+// getsockopt(2): answered by the live flow, from the kept options, or by the kernel socket beneath.
 #include "stack/sock/calls.h"
 #include "stack/sock/options/call.h"
 
 namespace vireo::sock {
 namespace {
 
-/// What an accepted connection was given, for it has no kernel's socket that could tell. nullopt:
-/// it is not kept. Control lock held.
+/// Answers for an accepted connection, which has no kernel socket of its own to ask. nullopt: the
+/// value is not kept. Control lock held.
 std::optional<Result<void>> read_kept(const GetCall& c) {
   const OptionHandling& how = c.row.how;
   if (how.read != nullptr)

@@ -1,5 +1,4 @@
-// A kernel's socket goes on in the place of one that was carried: it is told what the program has
-// set on that.
+// Sets a socket's options on the kernel socket that replaces it.
 #include <fcntl.h>
 
 #include "stack/sock/async_io.h"

@@ -13,7 +13,7 @@
 #define IP_PROTOCOL 52
 #endif
 
-// Of headers that do not go together with libc's. Each is of the same number as one that sets.
+// From headers that conflict with libc's. Each shares its number with an option that sets.
 #define IPT_SO_GET_INFO 64
 #define IPT_SO_GET_ENTRIES 65
 #define IPT_SO_GET_REVISION_MATCH 66
@@ -53,7 +53,7 @@ void keep_tos(const SetCall& c, SocketOptions& o) {
   if (c.read_back(IP_TOS, o.ip.tos) && o.ip.tos != before)
     o.socket.priority = priority_of(o.ip.tos);
 }
-/// It sets SO_PRIORITY, too, to what the program has changed perhaps.
+/// It also sets SO_PRIORITY, which the program may have changed since.
 void give_tos(const File& f, int fd) {
   const SocketOptions& o = *f.tcp.options;
   if (o.ip.tos == 0) return;
@@ -68,9 +68,9 @@ constexpr SocketOption kRows[] = {
     ours(IP(IP_TOS),
          {.kept = kept<&IpOptions::tos>, .keep = keep_tos, .apply = apply_ip, .give = give_tos}),
     ours(IP(IP_TTL), {.kept = kept<&IpOptions::ttl>, .apply = apply_ip}),
-    kernels(IP(IP_HDRINCL)),  // of raw sockets
+    kernels(IP(IP_HDRINCL)),  // raw sockets only
     leaves(IP(IP_OPTIONS), kNotEmpty),
-    kernels(IP(IP_ROUTER_ALERT)),  // of raw sockets
+    kernels(IP(IP_ROUTER_ALERT)),  // raw sockets only
     leaves(IP(IP_RECVOPTS)),
     leaves(IP(IP_RETOPTS)),
     ours(IP(IP_PKTINFO), {.kept = kept<&IpOptions::pktinfo>}),
@@ -80,14 +80,14 @@ constexpr SocketOption kRows[] = {
     ours(IP(IP_RECVTTL), {.kept = kept<&IpOptions::recvttl>}),
     ours(IP(IP_RECVTOS), {.kept = kept<&IpOptions::recvtos>}),
     ours(IP(IP_MTU), {.tell = of_flow<tell_mtu>}),
-    kernels(IP(IP_FREEBIND)),  // of bind(2)
+    kernels(IP(IP_FREEBIND)),  // for bind(2)
     leaves(IP(IP_IPSEC_POLICY), kSet),
     leaves(IP(IP_XFRM_POLICY), kSet),
     leaves_udp(IP(IP_PASSSEC)),
     leaves(IP(IP_TRANSPARENT)),
     leaves_udp(IP(IP_ORIGDSTADDR)),
     leaves(IP(IP_MINTTL)),
-    kernels(IP(IP_NODEFRAG)),  // of raw sockets
+    kernels(IP(IP_NODEFRAG)),  // raw sockets only
     leaves_udp(IP(IP_CHECKSUM)),
     ours(IP(IP_BIND_ADDRESS_NO_PORT), {.kept = kept<&IpOptions::bind_no_port>}),
     leaves_udp(IP(IP_RECVFRAGSIZE)),
@@ -97,7 +97,7 @@ constexpr SocketOption kRows[] = {
     ours(IP(IP_MULTICAST_LOOP), {.kept = kept<&IpOptions::mc_loop>}),
     ours(IP(IP_ADD_MEMBERSHIP), {.change_groups = change_groups}),
     ours(IP(IP_DROP_MEMBERSHIP), {.change_groups = change_groups}),
-    kernels(IP(IP_UNBLOCK_SOURCE)),  // it was left to the kernel by IP_BLOCK_SOURCE
+    kernels(IP(IP_UNBLOCK_SOURCE)),  // IP_BLOCK_SOURCE has moved the socket to the kernel
     leaves(IP(IP_BLOCK_SOURCE), kSet),
     leaves(IP(IP_ADD_SOURCE_MEMBERSHIP), kSet),
     kernels(IP(IP_DROP_SOURCE_MEMBERSHIP)),
@@ -109,16 +109,16 @@ constexpr SocketOption kRows[] = {
     leaves(IP(MCAST_JOIN_SOURCE_GROUP), kSet),
     kernels(IP(MCAST_LEAVE_SOURCE_GROUP)),
     leaves(IP(MCAST_MSFILTER), kSet),
-    kernels(IP(IP_MULTICAST_ALL)),  // what is carried hears its own groups alone
+    kernels(IP(IP_MULTICAST_ALL)),  // a carried socket receives its own groups only
     leaves_udp(IP(IP_UNICAST_IF)),
     ours(IP(IP_LOCAL_PORT_RANGE), {.kept = kept<&IpOptions::port_range>}),
     kernels(IP(IP_PROTOCOL)),
-    // Of the packet filter, not of the socket by which they are called.
+    // About the packet filter, not about the socket.
     kernels(IP(IPT_SO_GET_INFO)),
     kernels(IP(IPT_SO_GET_ENTRIES)),
     kernels(IP(IPT_SO_GET_REVISION_MATCH)),
     kernels(IP(IPT_SO_GET_REVISION_TARGET)),
-    kernels(IP(SO_ORIGINAL_DST)),  // of a connection that it has redirected: ours are none
+    kernels(IP(SO_ORIGINAL_DST)),  // of a redirected connection: never a carried one
     kernels(IP(SO_IP_SET)),
     kernels(IP(ARPT_SO_GET_INFO)),
     kernels(IP(ARPT_SO_GET_ENTRIES)),

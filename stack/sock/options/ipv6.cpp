@@ -14,7 +14,7 @@
 #define IPV6_USE_MIN_MTU 63
 #endif
 
-// Of headers that do not go together with libc's. Each is of the same number as one that sets.
+// From headers that conflict with libc's. Each shares its number with an option that sets.
 #define IP6T_SO_GET_INFO 64
 #define IP6T_SO_GET_ENTRIES 65
 #define IP6T_SO_GET_REVISION_MATCH 68
@@ -34,8 +34,8 @@ bool is_of_v6(const File& f) { return f.domain.load(std::memory_order_relaxed) =
 // ---- IPV6_V6ONLY
 
 bool is_v6(const SetCall& c) { return is_of_v6(c.file()); }
-/// The kernel's socket beneath may be bound to an address that the program has not named. But what
-/// the program has bound to an address of IPv6 is for IPv6 only, and the kernel says so.
+/// The kernel socket beneath may be bound to an address that the program did not choose. But a
+/// socket that the program has bound to an IPv6 address is IPv6-only, as the kernel reports.
 std::optional<Result<void>> tell_v6only(const GetCall& c) {
   File& f = c.file();
   if (!f.is_tcp() || !f.is_carried() || !is_of_v6(f)) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<Result<void>> tell_v6only(const GetCall& c) {
   if (!f.placeholder && !f.tcp.has_drawn_source) return std::nullopt;
   return c.give(f.tcp.options->ipv6.v6only);
 }
-/// Always: the operator may have set it for all (net.ipv6.bindv6only).
+/// Always set, because net.ipv6.bindv6only may have changed the default.
 void give_v6only(const File& f, int fd) {
   give_to(fd, IPPROTO_IPV6, IPV6_V6ONLY, f.tcp.options->ipv6.v6only);
 }
@@ -86,7 +86,7 @@ constexpr SocketOption kRows[] = {
     leaves(IPV6(IPV6_2292DSTOPTS)),
     leaves(IPV6(IPV6_2292RTHDR)),
     leaves(IPV6(IPV6_2292PKTOPTIONS), kSet),
-    kernels(IPV6(IPV6_CHECKSUM)),  // of raw sockets
+    kernels(IPV6(IPV6_CHECKSUM)),  // raw sockets only
     leaves(IPV6(IPV6_2292HOPLIMIT)),
     kernels(IPV6(IPV6_NEXTHOP)),  // not in Linux
     kernels(IPV6(IPV6_AUTHHDR)),
@@ -97,7 +97,7 @@ constexpr SocketOption kRows[] = {
     ours(IPV6(IPV6_MULTICAST_LOOP), {.kept = kept<&Ipv6Options::mc_loop>}),
     ours(IPV6(IPV6_ADD_MEMBERSHIP), {.change_groups = change_groups}),
     ours(IPV6(IPV6_DROP_MEMBERSHIP), {.change_groups = change_groups}),
-    kernels(IPV6(IPV6_ROUTER_ALERT)),  // of raw sockets
+    kernels(IPV6(IPV6_ROUTER_ALERT)),  // raw sockets only
     ours(IPV6(IPV6_MTU_DISCOVER), {.kept = kept<&Ipv6Options::mtu_discover>, .apply = apply_ip}),
     ours(IPV6(IPV6_MTU), {.keep = keep_mtu, .tell = of_flow<tell_mtu>}),
     leaves(IPV6(IPV6_RECVERR)),
@@ -111,7 +111,7 @@ constexpr SocketOption kRows[] = {
     kernels(IPV6(IPV6_ROUTER_ALERT_ISOLATE)),
     leaves(IPV6(IPV6_RECVERR_RFC4884)),
     leaves(IPV6(IPV6_FLOWLABEL_MGR), kSet),
-    kernels(IPV6(IPV6_FLOWINFO_SEND)),  // Java sets it with IP_TOS; it is about sin6_flowinfo
+    kernels(IPV6(IPV6_FLOWINFO_SEND)),  // Java sets it with IP_TOS; it concerns sin6_flowinfo
     leaves(IPV6(IPV6_IPSEC_POLICY), kSet),
     leaves(IPV6(IPV6_XFRM_POLICY), kSet),
     kernels(IPV6(IPV6_HDRINCL)),
@@ -125,7 +125,7 @@ constexpr SocketOption kRows[] = {
     ours(IPV6(IPV6_RECVPKTINFO), {.kept = kept<&Ipv6Options::pktinfo>}),
     leaves(IPV6(IPV6_PKTINFO), kSet),
     ours(IPV6(IPV6_RECVHOPLIMIT), {.kept = kept<&Ipv6Options::recvhops>}),
-    kernels(IPV6(IPV6_HOPLIMIT)),  // a message's
+    kernels(IPV6(IPV6_HOPLIMIT)),  // of one message
     leaves(IPV6(IPV6_RECVHOPOPTS)),
     leaves(IPV6(IPV6_HOPOPTS), kSet),
     leaves(IPV6(IPV6_RTHDRDSTOPTS), kSet),
@@ -135,7 +135,7 @@ constexpr SocketOption kRows[] = {
     leaves(IPV6(IPV6_DSTOPTS), kSet),
     leaves(IPV6(IPV6_RECVPATHMTU)),
     ours(IPV6(IPV6_PATHMTU), {.tell = of_flow<tell_path_mtu>}),
-    kernels(IPV6(IPV6_DONTFRAG)),  // it fragments what is too large, or does not
+    kernels(IPV6(IPV6_DONTFRAG)),  // whether to fragment large datagrams
     kernels(IPV6(IPV6_USE_MIN_MTU)),
     ours(IPV6(IPV6_RECVTCLASS), {.kept = kept<&Ipv6Options::recvtclass>}),
     ours(IPV6(IPV6_TCLASS), {.kept = kept<&Ipv6Options::tclass>, .apply = apply_ip}),

@@ -1,5 +1,5 @@
-// Groups that a UDP socket joins and leaves, and the interface by which it sends to them. The
-// kernel's socket beneath has joined first.
+// Multicast groups that a UDP socket joins and leaves, and the interface for sending to them. The
+// kernel socket beneath has joined first.
 #include <netinet/in.h>
 
 #include "stack/sock/options/call.h"
@@ -12,13 +12,13 @@ namespace {
 
 IpAddr v4(in_addr a) { return IpAddr::v4(be32(__builtin_bswap32(a.s_addr))); }
 
-/// Are there tables of the kernel's to look into?
+/// Whether the mirror of the kernel's tables exists.
 bool has_mirror(Stack& stack) {
   const Settings& s = stack.settings();
   return s.offloaded_sockets && s.device != DeviceChoice::kOff && stack.engine();
 }
 
-/// Whose address that is; 0: nobody's.
+/// The interface with this address; 0: none.
 IfIndex interface_with(Stack& stack, const IpAddr& address) {
   if (!has_mirror(stack)) return {};
   net::SnapshotStore::Reader reader(stack.mirror()->store());
@@ -27,7 +27,7 @@ IfIndex interface_with(Stack& stack, const IpAddr& address) {
   return {};
 }
 
-/// By which the kernel's tables lead to a group; 0: none.
+/// The interface of the kernel's route to a group; 0: none.
 IfIndex interface_to(Stack& stack, const IpAddr& group) {
   if (!has_mirror(stack)) return {};
   net::SnapshotStore::Reader reader(stack.mirror()->store());
@@ -71,9 +71,9 @@ std::optional<GroupCall> group_call(const SetCall& c) {
   return std::nullopt;
 }
 
-/// A membership by the interface's address, or by none, gets its index as Linux finds it
-/// (net/ipv4/igmp.c ip_mc_find_dev(), net/ipv6/mcast.c ipv6_sock_mc_join()): whose address that is,
-/// or by the route to the group.
+/// Finds the interface index of a membership given by address or without interface, as Linux does
+/// (net/ipv4/igmp.c ip_mc_find_dev(), net/ipv6/mcast.c ipv6_sock_mc_join()): the interface with
+/// that address, or that of the route to the group.
 void resolve_interface(Stack& stack, Membership& m) {
   if (m.ifindex.value() != 0) return;
   if (!m.address.is_unspecified())
@@ -88,7 +88,7 @@ bool change_groups(const SetCall& c) {
   auto group = group_call(c);
   if (!group) return false;
   File& f = c.file();
-  // As Linux: of IPv6 by no interface is left what was joined last.
+  // As in Linux: leaving an IPv6 group without naming an interface ends the latest membership.
   if (group->is_join || group->m.group.is_v4()) resolve_interface(*f.stack, group->m);
   if (group->is_join)
     udp_socket::joined(f, group->m);
@@ -101,7 +101,7 @@ void keep_multicast_if(const SetCall& c, SocketOptions& o) {
   ip_mreqn m{};
   if (c.len >= sizeof m) std::memcpy(&m, c.value, sizeof m);
   o.ip.mc_ifindex = m.imr_ifindex;
-  // The address is the source then, and tells the interface where no index does (ip(7)).
+  // The address is then the source, and selects the interface if no index is given (ip(7)).
   in_addr a{};
   socklen_t n = sizeof a;
   if (libc().getsockopt(c.h.fd, c.level, c.name, &a, &n) != 0) return;

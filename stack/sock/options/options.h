@@ -1,5 +1,5 @@
-// What follows from the options of a socket: the configuration of its flow, and what a kernel's
-// socket must be told that goes on in its place.
+// What follows from a socket's options: the configuration of its flow, and the options to set on a
+// kernel socket that replaces it.
 // Owner: none (functions). Guard: the File's control lock, unless said otherwise.
 #pragma once
 
@@ -11,15 +11,17 @@
 
 namespace vireo {
 
-/// The socket has these from now on. Control lock held, the engine's not. Errors: ENOMEM.
+/// Replaces the socket's options. Control lock held, the engine's not. Errors: ENOMEM.
 Result<void> replace_options(File& f, const SocketOptions& o);
-/// The flow goes and the File stays: its name does too. Engine's lock held, or nobody else is here.
+/// Keeps the local address of a flow about to be freed. Engine's lock held, or no other thread
+/// here.
 void leave_name(File& f);
 
-/// What a connection starts with: settings, kernel defaults, then the program's options.
+/// The initial configuration of a connection: settings, kernel defaults, then the program's
+/// options.
 tcp::Config tcp_config(const Stack& stack, const SocketOptions& o);
 
-/// Options as sockets share them, with what follows from them.
+/// A set of options that sockets share, with the configuration derived from it.
 struct OptionsWithConfig : SocketOptions {
   constexpr OptionsWithConfig() = default;
   OptionsWithConfig(const SocketOptions& o, const Stack& stack)
@@ -29,16 +31,16 @@ struct OptionsWithConfig : SocketOptions {
 
 /// Congestion control of a socket that has chosen none.
 tcp::CcKind default_congestion(const Stack& stack);
-/// What the flow of a socket asks of IP.
+/// The IP settings of a socket's flow.
 IpSettings ip_settings(const SocketOptions& o, bool v6);
 
-/// A new socket: reads the kernel's starting values, applies VMA_TCP_NODELAY and others.
+/// For a new socket: reads the kernel's initial values, applies VMA_TCP_NODELAY and others.
 void init_options(File& f);
-/// Those of a TCP socket of which nothing was set yet. Without memory: the ordinary ones.
+/// The options of a TCP socket on which none was set yet. Without memory: the defaults.
 SharedOptions first_options(Stack& stack);
 
-/// Sets on the kernel's new socket `fd`, which is of the family of `f`, a TCP socket, what the
-/// program has set on that.
+/// Sets on a new kernel socket `fd`, of the same family as `f`, the options that the program has
+/// set on TCP socket `f`.
 void give_options(const File& f, int fd);
 
 }  // namespace vireo

@@ -1,5 +1,5 @@
-// How the rows of the table are written, and the five parts of it. Used within stack/sock/options
-// only. Owner: none (constants).
+// How the rows of the table are written, and its five parts. Used within stack/sock/options only.
+// Owner: none (constants).
 #pragma once
 
 #include "stack/sock/options/table.h"
@@ -27,7 +27,7 @@ constexpr SocketOption kernels(int level, int name, const char* text, OptionHand
 constexpr SocketOption leaves(int level, int name, const char* text, LeavesIf when = kOn) {
   return {level, name, text, kLeaves, kLeaves, when};
 }
-/// Linux does nothing for it on a stream.
+/// Linux ignores it on a stream.
 constexpr SocketOption leaves_udp(int level, int name, const char* text, LeavesIf when = kOn) {
   return {level, name, text, kKernels, kLeaves, when};
 }

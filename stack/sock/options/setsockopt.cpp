@@ -1,5 +1,5 @@
-// setsockopt(2): the kernel's socket judges the value, what it made of it is kept, and the live
-// flow follows; or the socket goes to the kernel.
+// setsockopt(2): the kernel socket validates the value, its result is kept, and the live flow is
+// updated; or the socket moves to the kernel.
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace vireo {
 namespace {
 
-/// Would the kernel have it for a socket of this family? A carried connection's own is not to be
-/// asked: it has no connection, and others have it, too.
+/// Whether the kernel accepts the option for a socket of this family. Not tried on a carried
+/// connection's kernel socket, which is not connected and may be shared.
 Result<void> kernel_judges(const SetCall& c) {
   const UniqueFd fd(libc().socket(c.file().domain.load(std::memory_order_relaxed),
                                   SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
@@ -30,8 +30,8 @@ Refusal why_left(const SetCall& c) {
 }
 Forced forced_by(const SetCall& c) { return {Carriage::kOption, id_of(c.row)}; }
 
-/// leave_to_kernel() of a carried connection. Errors: EOPNOTSUPP, it cannot go on there; the
-/// kernel's.
+/// leave_to_kernel() for a carried connection. Errors: EOPNOTSUPP if it cannot continue on the
+/// kernel; the kernel's.
 Result<void> leave_connected(const SetCall& c) {
   File& f = c.file();
   if (auto ok = hand_over_connection(f, why_left(c)); !ok) return fail(EOPNOTSUPP, "setsockopt");
@@ -40,7 +40,7 @@ Result<void> leave_connected(const SetCall& c) {
   return c.by_kernel();
 }
 
-/// Sets it on the kernel's socket, which judges it, and keeps in `o` what that made of it.
+/// Sets the option on the kernel socket, which validates it, and keeps the result in `o`.
 Result<void> set_and_keep(const SetCall& c, SocketOptions& o) {
   if (auto ok = c.by_kernel(); !ok) return ok;
   if (c.row != nullptr && c.row->how.keep != nullptr)
@@ -50,7 +50,7 @@ Result<void> set_and_keep(const SetCall& c, SocketOptions& o) {
   return {};
 }
 
-/// Does such a value ask for what only the kernel can do?
+/// Whether the value needs the kernel.
 bool asks_for_kernel(const SetCall& c) {
   if (c.row == nullptr) return true;
   const File& f = c.file();
@@ -75,7 +75,7 @@ void leave_to_kernel(const SetCall& c) {
     listener::give_to_kernel(f, c.h.fd, why, forced_by(c));
     f.ready.notify(kModeChanged);
   } else {
-    f.forced = forced_by(c);  // it may connect anew
+    f.forced = forced_by(c);  // for its next connect
   }
 }
 
@@ -92,7 +92,7 @@ void apply_to_tcp(const SetCall& c) {
     const uint16_t mss = f.listener().config.mss;
     f.listener().config = f.tcp.options.config();
     f.listener().config.mss = std::min(mss, f.listener().config.mss);
-    // Refused (an interface that is not carried): the kernel's listener beneath hears by it.
+    // If refused (an interface that is not carried), the kernel's listener beneath receives there.
     (void)e.listeners().hear_by(f.listener(), of_listener.device);
     f.listener().options = of_listener;
     return;
@@ -124,7 +124,7 @@ Result<void> sock::setsockopt(Handle h, int level, int name, const void* value, 
   }
   SocketOptions o = f.is_tcp() ? *f.tcp.options : f.udp->options;
   if (f.placeholder) {
-    // The placeholder judges the value: limits and errno are the kernel's.
+    // The placeholder validates the value: limits and errno are the kernel's.
     const LockGuard judge(f.stack->placeholders().lock());
     if (auto ok = set_and_keep(call, o); !ok) return ok;
   } else {

@@ -1,4 +1,4 @@
-// A reference to shared options: held, dropped, found or made.
+// References to shared options: copy, release, find or make.
 #include "stack/sock/options/shared.h"
 
 #include "stack/sock/options/options.h"

@@ -1,6 +1,6 @@
-// The options of TCP sockets, of which many sockets have the same: a value that is not changed but
-// replaced, and shared by all sockets of a Stack that have it. A connection has its listener's
-// until its program sets one of its own, and then those of the others for whom it set that too.
+// The options of TCP sockets. Many sockets have equal options, so all sockets of a Stack with equal
+// options share one immutable value, which is replaced, not changed. A connection starts with its
+// listener's. If its program sets one of its own, it then shares with those that set the same.
 //
 // Owner: a reference is SharedOptions's, the table the Stack's. Thread: as the File in which it
 // lies: replaced under the control lock and, once there is an engine, the engine's too, read under
@@ -32,17 +32,17 @@ class SharedOptions {
     return *this;
   }
   ~SharedOptions();
-  /// Equal to `o`. nullopt: no memory.
+  /// A reference to the value equal to `o`. nullopt: no memory.
   static std::optional<SharedOptions> share(Stack& stack, const SocketOptions& o);
 
   const SocketOptions& operator*() const noexcept { return *options_; }
   const SocketOptions* operator->() const noexcept { return options_; }
-  /// What a connection with these starts with (tcp_config()).
+  /// The initial configuration of a connection with these options (tcp_config()).
   const tcp::Config& config() const noexcept;
 
  private:
   explicit SharedOptions(const SocketOptions& o) noexcept : options_(&o) {}
-  const SocketOptions* options_;  ///< of a table, or the default ones, which are in none
+  const SocketOptions* options_;  ///< in a table, except the defaults
 };
 
 }  // namespace vireo

@@ -54,7 +54,7 @@ void apply_reuse(LiveConnection& c) {
 
 void apply_oobinline(LiveConnection& c) { tcp::set_oob_inline(c.tcb(), c.o.socket.oobinline != 0); }
 
-/// As Linux: the buffer must hold it, and it may be there already.
+/// As in Linux: the buffer must hold that much, and the data may be queued already.
 void apply_rcvlowat(LiveConnection& c) {
   tcp::Tcb& t = c.tcb();
   if (!c.o.socket.rcvbuf_set)
@@ -70,11 +70,11 @@ std::optional<Result<void>> tell_error(const GetCall& c, Engine& e) {
   if (f.flow == nullptr) return std::nullopt;
   e.poll_to_return(Clock::now());
   const int error = f.is_tcp() ? tcp_socket::take_error(f) : udp_socket::take_error(f);
-  if (error == 0 && f.is_udp()) return std::nullopt;  // the kernel may have one
+  if (error == 0 && f.is_udp()) return std::nullopt;  // the kernel may have an error
   return c.give(error);
 }
 
-/// As getpeername(2), but for room that is too small.
+/// As getpeername(2), except for a buffer that is too small.
 std::optional<Result<void>> tell_peer(const GetCall& c, Engine& e) {
   File& f = c.file();
   if (!f.is_tcp()) return std::nullopt;
@@ -104,7 +104,7 @@ void keep_sndbuf(const SetCall& c, SocketOptions& o) {
 }
 void apply_rcvbuf(LiveConnection& c) { tcp::set_rcv_buf(c.tcb(), c.config.rcv_buf); }
 void apply_sndbuf(LiveConnection& c) { tcp::set_snd_buf(c.tcb(), c.config.snd_buf); }
-// Where none was set: not the placeholder's, which has what others set.
+// If never set: the default, as the placeholder's value is that of others.
 std::optional<Result<void>> read_rcvbuf(const GetCall& c) {
   if (c.file().tcp.options->socket.rcvbuf_set) return std::nullopt;
   return c.give(c.file().stack->defaults().tcp_rmem.initial);
@@ -113,7 +113,7 @@ std::optional<Result<void>> read_sndbuf(const GetCall& c) {
   if (c.file().tcp.options->socket.sndbuf_set) return std::nullopt;
   return c.give(c.file().stack->defaults().tcp_wmem.initial);
 }
-// It is doubled again.
+// The kernel doubles it again.
 void give_rcvbuf(const File& f, int fd) {
   if (f.tcp.options->socket.rcvbuf != 0)
     give_to(fd, SOL_SOCKET, SO_RCVBUF, f.tcp.options->socket.rcvbuf / 2);
@@ -141,19 +141,19 @@ void give_linger(const File& f, int fd) {
   if (o.linger_on != 0) give_to(fd, SOL_SOCKET, SO_LINGER, linger{o.linger_on, o.linger_s});
 }
 
-/// As nanoseconds, 0 = for ever.
+/// In nanoseconds, 0 = no timeout.
 int64_t timeout_ns(const void* value, socklen_t len) {
   if (value == nullptr || len < sizeof(timeval)) return 0;
   timeval tv{};
   std::memcpy(&tv, value, sizeof tv);
-  if (tv.tv_sec < 0) return 1;  // Linux: does not wait at all
+  if (tv.tv_sec < 0) return 1;  // Linux: no wait at all
   constexpr int64_t kMaxSeconds = 9'000'000'000;
   return std::min<int64_t>(tv.tv_sec, kMaxSeconds) * 1'000'000'000 + tv.tv_usec * 1'000;
 }
 timeval timeval_of(int64_t ns) { return {ns / 1'000'000'000, ns % 1'000'000'000 / 1'000}; }
 
 using Timeout = std::atomic<int64_t> File::*;
-// SO_RCVTIMEO_NEW is the same on a machine of 64 bits.
+// SO_RCVTIMEO_NEW is the same on 64-bit machines.
 template <Timeout kTimeout>
 void keep_timeout(const SetCall& c, SocketOptions&) {
   (c.file().*kTimeout).store(timeout_ns(c.value, c.len), std::memory_order_relaxed);
@@ -176,7 +176,8 @@ void give_timeout(const File& f, int fd) {
 void keep_device(const SetCall& c, SocketOptions& o) {
   (void)c.read_back(SO_BINDTOIFINDEX, o.socket.bound_ifindex);
 }
-/// As net/core/sock.c sock_getbindtodevice(): the name with its end, no bytes of none.
+/// As net/core/sock.c sock_getbindtodevice(): the name with its NUL, or zero bytes if there is
+/// none.
 std::optional<Result<void>> read_device(const GetCall& c) {
   const int index = c.file().tcp.options->socket.bound_ifindex;
   if (index == 0) {
@@ -199,9 +200,9 @@ void give_device(const File& f, int fd) {
   if (index != 0) give_to(fd, SOL_SOCKET, SO_BINDTOIFINDEX, index);
 }
 
-// ---- times and losses of what is received
+// ---- times and losses of received data
 
-/// Each of these two ends the other.
+/// Setting one of these two clears the other.
 void keep_timestamp(const SetCall& c, SocketOptions& o) {
   if (c.read_back(c.name, o.socket.timestamp) && o.socket.timestamp != 0) o.socket.timestamp_ns = 0;
 }
@@ -210,7 +211,7 @@ void keep_timestamp_ns(const SetCall& c, SocketOptions& o) {
     o.socket.timestamp = 0;
 }
 
-/// linux/net_tstamp.h so_timestamping, which is newer than some headers.
+/// linux/net_tstamp.h so_timestamping, which some headers lack.
 struct StampFlags {
   int flags;
   int bind_phc;
@@ -219,12 +220,12 @@ std::optional<Result<void>> read_timestamping(const GetCall& c) {
   return c.give(StampFlags{c.file().tcp.options->socket.timestamping, 0});
 }
 
-/// SO_RXQ_OVFL of a socket whose losses are not counted.
+/// SO_RXQ_OVFL on a socket without loss counters of its own.
 bool has_no_counters(const File& f, int on) {
   return f.is_udp() && on != 0 && f.stats->generation.load(std::memory_order_relaxed) == 0;
 }
 
-// ---- SO_MAX_PACING_RATE of TCP: 32 bits, or 64 if there is room for them; all ones is no bound
+// ---- SO_MAX_PACING_RATE of TCP: 32 bits, or 64 if `len` allows; all ones means unlimited
 
 std::optional<Result<void>> set_pacing(const SetCall& c) {
   File& f = c.file();
@@ -339,10 +340,10 @@ constexpr SocketOption kRows[] = {
      {.kept = kept<&SocketLevelOptions::rxq_ovfl>, .leaves = has_no_counters}},
     leaves_udp(SOCKET(SO_WIFI_STATUS)),
     leaves(SOCKET(SO_PEEK_OFF), kNotNegative),
-    kernels(SOCKET(SO_NOFCS)),  // of packet sockets
+    kernels(SOCKET(SO_NOFCS)),  // packet sockets only
     leaves(SOCKET(SO_LOCK_FILTER)),
     kernels(SOCKET(SO_SELECT_ERR_QUEUE)),  // the queue is the kernel's, and polled there
-    // Vireo polls by VMA_RX_POLL and VMA_SELECT_POLL; the kernel does for what it serves.
+    // Vireo polls by VMA_RX_POLL and VMA_SELECT_POLL; the kernel polls for its own sockets.
     kernels(SOCKET(SO_BUSY_POLL), {.kept = kept<&SocketLevelOptions::busy_poll>}),
     {SOCKET(SO_MAX_PACING_RATE),
      kOurs,
@@ -384,7 +385,7 @@ constexpr SocketOption kRows[] = {
     leaves(SOCKET(SO_DEVMEM_DONTNEED), kSet),
     leaves_udp(SOCKET(SO_RCVPRIORITY)),
     kernels(SOCKET(SO_PASSRIGHTS)),
-    kernels(SOCKET(SO_INQ)),  // of Unix sockets
+    kernels(SOCKET(SO_INQ)),  // Unix sockets only
 };
 
 #undef SOCKET

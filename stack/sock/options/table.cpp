@@ -39,7 +39,7 @@ const SocketOption* option_of(OptionId id) {
 }
 
 bool SocketOption::leaves_with(int value, socklen_t len, bool is_udp) const {
-  // What is received, and how it is told; times of what is sent come by the error queue.
+  // Received packets' times, and their format; times of sent packets come through the error queue.
   constexpr unsigned kTold = SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE |
                              SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_SYS_HARDWARE |
                              SOF_TIMESTAMPING_RAW_HARDWARE;

@@ -1,11 +1,11 @@
-// Every option of socket(7), ip(7), ipv6(7), tcp(7) and udp(7), a row each: what becomes of a
-// socket for which it is set, where its value is kept, how that is applied to a live flow, how it
-// is read, and how a kernel's socket is told that goes on in its place. No option is accepted and
-// then without effect: tests/unit/sock/option_walk_test.cpp walks the table, the kernel's headers
-// and the kernel itself, and fails for one that is not here.
+// Every option of socket(7), ip(7), ipv6(7), tcp(7) and udp(7), one row each: whether the socket
+// stays carried when it is set, where its value is kept, how it is applied to a live flow, how it
+// is read, and how it is set on a kernel socket that replaces the flow. No option is accepted
+// without effect: tests/unit/sock/option_walk_test.cpp walks the table, the kernel's headers and
+// the kernel itself, and fails for one that is not here.
 //
-// The rows are in socket.cpp, ip.cpp, ipv6.cpp, tcp.cpp and udp.cpp. One of an int that the
-// kernel's socket judges, and that is read where it is used, needs its place alone:
+// The rows are in socket.cpp, ip.cpp, ipv6.cpp, tcp.cpp and udp.cpp. An int that the kernel socket
+// validates, and that is read where it is used, needs only its place:
 //
 //   ours(TCP(TCP_INQ), {.kept = kept<&TcpOptions::inq>}),
 //
@@ -31,54 +31,54 @@ struct GetCall;         // the same
 struct LiveConnection;  // the same
 
 enum class OptionClass : uint8_t {
-  kOurs,     ///< Vireo honours it, or gives its answer
-  kKernels,  ///< the kernel's socket beneath does all that it is about; or it is a hint, or read
-             ///< only, or Linux does nothing for it on such a socket
-  kLeaves,   ///< only the kernel can honour it: the socket is the kernel's from then on
-  kRefused,  ///< as kLeaves, but a connection that is carried fails it with `error`: programs can
-             ///< do without, and find out by trying
+  kOurs,     ///< Vireo implements it, or answers it
+  kKernels,  ///< the kernel socket beneath implements all of it; or it is a hint, or read-only, or
+             ///< Linux ignores it on such a socket
+  kLeaves,   ///< only the kernel can implement it: the socket is the kernel's from then on
+  kRefused,  ///< as kLeaves, but a carried connection fails it with `error`: programs can do
+             ///< without it, and find out by trying
 };
 
-/// With which values an option leaves the socket to the kernel.
+/// The values with which an option moves the socket to the kernel.
 enum class LeavesIf : uint8_t {
   kSet,            ///< any
   kOn,             ///< an int other than 0
   kNotNegative,    ///< an int
-  kNotEmpty,       ///< of at least a byte
-  kUnknownStamps,  ///< SO_TIMESTAMPING of other times than Vireo tells
+  kNotEmpty,       ///< of at least one byte
+  kUnknownStamps,  ///< SO_TIMESTAMPING of times that Vireo does not report
 };
 
-/// How an option that is ours is set, applied, read and handed on. Every part may be missing.
-/// Control lock held in all of them, but for `apply` (and the engine's, too) and `tell` (none).
+/// How an option of class kOurs is set, applied, read and passed on. Every part may be missing.
+/// Control lock held in all of them; in `apply` the engine's too, in `tell` none.
 struct OptionHandling {
-  /// Its place. The kernel's socket is asked first, so that limits, clamping and errno are Linux's;
-  /// then its answer is read back and kept here.
+  /// Where the value is kept. It is first set on the kernel socket, so that limits, clamping and
+  /// errno are Linux's, then read back and kept here.
   int& (*kept)(SocketOptions&) = nullptr;
 
-  // ---- setsockopt(2), in the order in which they are asked
-  /// All of the call. nullopt: go on as with the others.
+  // ---- setsockopt(2), in the order of the calls
+  /// Handles the whole call. nullopt: continue with the parts below.
   std::optional<Result<void>> (*set)(const SetCall&) = nullptr;
-  /// Must a connection refuse it (EINVAL)? The kernel's socket beneath, which has none, cannot say.
+  /// Whether a connection must refuse it (EINVAL). The unconnected kernel socket cannot tell.
   bool (*is_fixed)(const SetCall&) = nullptr;
-  /// Does this socket go to the kernel with such a value, though others do not?
+  /// This value moves this socket to the kernel, though not every socket.
   bool (*leaves)(const File&, int value) = nullptr;
-  /// Keeps what the kernel made of it, in another way than reading an int back.
+  /// Keeps the kernel's value in another way than reading an int back.
   void (*keep)(const SetCall&, SocketOptions&) = nullptr;
-  /// Makes a live connection follow. A listener is configured anew, whatever was set.
+  /// Applies it to a live connection. A listener is reconfigured after any option.
   void (*apply)(LiveConnection&) = nullptr;
-  /// UDP: changes the socket's groups. false: it is none of those calls.
+  /// UDP: changes the socket's multicast groups. false: it is no such call.
   bool (*change_groups)(const SetCall&) = nullptr;
 
   // ---- getsockopt(2)
-  /// The answer is not the kernel's socket's to give. nullopt: it is. Not asked for sockets that
+  /// The answer does not come from the kernel socket. nullopt: it does. Not called for sockets that
   /// are the kernel's.
   std::optional<Result<void>> (*tell)(const GetCall&) = nullptr;
-  /// Of what is kept, where the kernel's socket beneath belongs to many. nullopt: the int `kept`,
-  /// else the kernel's answer.
+  /// Answers from the kept options, where the kernel socket beneath is shared by many. nullopt: the
+  /// int `kept`, else the kernel's answer.
   std::optional<Result<void>> (*read)(const GetCall&) = nullptr;
 
-  // ---- a kernel's socket that goes on in its place
-  /// Another way than to set the int `kept`, if it is not what a new socket has.
+  // ---- a kernel socket that replaces the flow
+  /// Replaces the default, which sets the int `kept` if it differs from a new socket's.
   void (*give)(const File&, int fd) = nullptr;
 };
 
@@ -93,19 +93,19 @@ struct SocketOption {
   OptionHandling how = {};
 
   OptionClass of(bool is_udp) const { return is_udp ? udp : tcp; }
-  /// Of class kLeaves or kRefused: does such a value ask for what only the kernel can do? `len` as
-  /// setsockopt(2) has it; `value`: its first int.
+  /// For classes kLeaves and kRefused: whether this value needs the kernel. `len` as in
+  /// setsockopt(2); `value`: its first int.
   bool leaves_with(int value, socklen_t len, bool is_udp) const;
 };
 
-/// Linux's names of a level are lower.
+/// All of Linux's option names in a level are at most this.
 inline constexpr int kMaxOptionName = 127;
 
 /// The options of a level.
 struct OptionLevel {
   int level;
   std::span<const SocketOption> rows;
-  std::array<uint8_t, kMaxOptionName + 1> places;  ///< in `rows`, by name; kNone: not there
+  std::array<uint8_t, kMaxOptionName + 1> places;  ///< index in `rows` by name; kNone: no row
   static constexpr uint8_t kNone = 0xff;
 
   template <size_t N>
@@ -118,12 +118,12 @@ struct OptionLevel {
   }
 };
 
-/// The levels that there are.
+/// All levels.
 std::span<const OptionLevel* const> option_levels();
-/// Null: Vireo knows of none such.
+/// Null: unknown to Vireo.
 const SocketOption* find_option(int level, int name);
 
-/// A row as a number that is kept where there is no room for more.
+/// A row's identifier, for places with little room.
 using OptionId = uint16_t;
 inline constexpr OptionId kNoOption = 0xffff;
 /// Of null: kNoOption.

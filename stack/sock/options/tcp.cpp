@@ -39,19 +39,18 @@ int& kept(SocketOptions& o) {
   return o.tcp.*kMember;
 }
 
-/// What a live connection takes from its configuration.
+/// Applies a value of the configuration to a live connection.
 template <auto kSet, auto kMember>
 void apply(LiveConnection& c) {
   kSet(c.tcb(), c.config.*kMember);
 }
 
-/// Of opening a connection, which is over.
+/// For options of connection setup, which is over.
 void give_nothing(const File&, int) {}
 bool is_always_fixed(const SetCall&) { return true; }
 
-// ---- TCP_NODELAY: set on most connections as soon as they are there, and any value is right. The
-// kernel's socket beneath a carried one is not asked, but told when it is no longer carried
-// (drop_flow()).
+// ---- TCP_NODELAY: set on most new connections, and any value is valid. So it is set on the
+// kernel socket beneath a carried connection only when that is no longer carried (drop_flow()).
 
 Result<void> keep_nodelay(const SetCall& c) {
   File& f = c.file();
@@ -68,7 +67,7 @@ std::optional<Result<void>> set_nodelay(const SetCall& c) {
   const Mode mode = f.mode.load(std::memory_order_relaxed);
   if (!f.is_tcp() || (mode != Mode::kUndecided && mode != Mode::kCarried)) return std::nullopt;
   if (mode == Mode::kCarried) return keep_nodelay(c);
-  // It may become the kernel's.
+  // The socket may still become the kernel's.
   if (f.place.load(std::memory_order_relaxed) != 0) {
     if (auto ok = keep_nodelay(c); !ok) return ok;
     if (f.stack->shadow_reserve().set_nodelay(f, c.as_int() != 0)) return Result<void>();
@@ -98,12 +97,12 @@ void apply_notsent_lowat(LiveConnection& c) {
     c.f.ready.notify(kReadyOut);
 }
 
-/// TCP_WINDOW_CLAMP is not to be taken away.
+/// TCP_WINDOW_CLAMP cannot be cleared.
 bool is_zero(const SetCall& c) {
   return c.len >= sizeof(int) && is_readable(c.value, sizeof(int)) && c.as_int() == 0;
 }
 
-/// Kept as 0 where it was never set, for which the kernel has a number.
+/// 0 means never set; the kernel then reports its default.
 std::optional<Result<void>> read_kernel_default(const GetCall& c) {
   SocketOptions o = *c.file().tcp.options;
   if (c.row.how.kept(o) != 0) return std::nullopt;
@@ -114,7 +113,7 @@ std::optional<Result<void>> read_kernel_default(const GetCall& c) {
   return Result<void>();
 }
 
-// ---- TCP_MAXSEG, TCP_QUICKACK, TCP_INFO: the connection's own answers
+// ---- TCP_MAXSEG, TCP_QUICKACK, TCP_INFO: answered by the connection
 
 void keep_maxseg(const SetCall& c, SocketOptions& o) { o.tcp.maxseg = c.as_int(); }
 std::optional<Result<void>> tell_maxseg(const GetCall& c, Engine& e) {
@@ -150,16 +149,16 @@ std::optional<Result<void>> tell_info(const GetCall& c, Engine& e) {
   return c.give(info);
 }
 
-/// TCP_ZEROCOPY_RECEIVE: as of a connection whose pages cannot be mapped.
+/// TCP_ZEROCOPY_RECEIVE: the answer for a connection whose pages cannot be mapped.
 std::optional<Result<void>> tell_zerocopy(const GetCall& c, Engine&) {
   if (!c.file().is_tcp()) return std::nullopt;
   return fail(EOPNOTSUPP, "getsockopt");
 }
 
-// ---- TCP_CONGESTION: ours are ours even if the kernel does not have them; one that only the
-// kernel has keeps the socket there, and one that nobody has is ENOENT
+// ---- TCP_CONGESTION: Vireo's algorithms work even if the kernel lacks them; one that only the
+// ---- kernel has keeps the socket there, and an unknown one fails with ENOENT
 
-/// With or without its end.
+/// With or without a NUL at the end.
 std::string_view congestion_name(const void* value, socklen_t len) {
   const std::string_view s(static_cast<const char*>(value), std::min<socklen_t>(len, 15));
   return s.substr(0, s.find('\0'));
@@ -238,7 +237,7 @@ constexpr SocketOption kRows[] = {
                                .give = give_congestion}),
     leaves(TCP(TCP_MD5SIG), kSet),
     leaves(TCP(TCP_THIN_LINEAR_TIMEOUTS)),
-    kernels(TCP(TCP_THIN_DUPACK)),  // not in Linux any more
+    kernels(TCP(TCP_THIN_DUPACK)),  // no longer in Linux
     ours(TCP(TCP_USER_TIMEOUT),
          {.kept = kept<&TcpOptions::user_timeout_ms>,
           .apply = apply<tcp::set_user_timeout, &tcp::Config::user_timeout>}),

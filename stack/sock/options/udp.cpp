@@ -1,4 +1,4 @@
-// Rows of udp(7). What a carried socket honours is of socket(7), ip(7) and ipv6(7).
+// Rows of udp(7). The options that Vireo implements are those of socket(7), ip(7) and ipv6(7).
 #include <linux/udp.h>
 #include <netinet/in.h>
 
@@ -17,7 +17,7 @@ using namespace rows;
 
 constexpr SocketOption kRows[] = {
     leaves(UDP(UDP_CORK)),
-    kernels(UDP(UDPLITE_SEND_CSCOV)),  // of UDP-Lite
+    kernels(UDP(UDPLITE_SEND_CSCOV)),  // UDP-Lite only
     kernels(UDP(UDPLITE_RECV_CSCOV)),
     leaves(UDP(UDP_ENCAP)),
     leaves(UDP(UDP_NO_CHECK6_TX)),

@@ -21,7 +21,7 @@ struct SocketLevelOptions {
   int reuse_port = 0;
   int keepalive = 0;
   int broadcast = 0;
-  int rcvbuf = 0;  ///< doubled, as Linux reports it; counts if rcvbuf_set
+  int rcvbuf = 0;  ///< doubled, as Linux reports it; valid if rcvbuf_set
   int sndbuf = 0;  ///< the same
   bool rcvbuf_set = false;
   bool sndbuf_set = false;
@@ -82,7 +82,7 @@ struct Ipv6Options {
 struct TcpOptions {
   int nodelay = 0;
   int cork = 0;
-  int quickack = -1;  ///< TCP_QUICKACK as set before there was a connection; -1 = never
+  int quickack = -1;  ///< TCP_QUICKACK as set before connecting; -1 = never
   int keepidle = 7200;
   int keepintvl = 75;
   int keepcnt = 9;
@@ -105,10 +105,10 @@ struct TcpOptions {
   bool operator==(const TcpOptions&) const = default;
 };
 
-/// Whom SIGURG and SIGIO are for: fcntl(2) F_SETOWN.
+/// The recipient of SIGURG and SIGIO: fcntl(2) F_SETOWN.
 struct SignalOwner {
   bool is_thread = false;
-  pid_t pid = 0;  ///< a group as a negative number; 0: nobody
+  pid_t pid = 0;  ///< a process group as a negative number; 0: none
 
   bool operator==(const SignalOwner&) const = default;
 };
@@ -119,20 +119,21 @@ struct SocketOptions {
   Ipv6Options ipv6;
   TcpOptions tcp;
   SignalOwner owner;
-  Endpoint void_name;  ///< not an option: of a connection without a flow, what getsockname(2) says
+  Endpoint void_name;  ///< not an option: the local address of a connection without a flow, for
+                       ///< getsockname(2)
 
   bool operator==(const SocketOptions&) const = default;
 };
 
-/// TCP: recvmsg(2) gives what tcp(7) TCP_INQ and socket(7) SO_TIMESTAMP ask for beside the bytes.
+/// TCP: recvmsg(2) returns the ancillary data of tcp(7) TCP_INQ or socket(7) SO_TIMESTAMP.
 inline bool wants_stream_control(const SocketOptions& o) {
   return (o.tcp.inq | o.socket.timestamp | o.socket.timestamp_ns) != 0;
 }
 
-/// UDP: recvmsg(2) gives more than bytes and source.
+/// UDP: whether recvmsg(2) returns ancillary data.
 enum class DatagramControl : uint8_t {
   kNever,
-  kOfLosses,  ///< once something was lost
+  kOfLosses,  ///< once a datagram was lost
   kAlways,
 };
 inline DatagramControl datagram_control(const SocketOptions& o) {
@@ -147,7 +148,7 @@ inline IfIndex bound_interface(const SocketOptions& o) {
   return IfIndex(static_cast<uint32_t>(o.socket.bound_ifindex));
 }
 
-/// SO_TIMESTAMPING asks for the device's time of what is received.
+/// SO_TIMESTAMPING asks for the device's receive time.
 bool wants_device_time(const SocketOptions& o);
 
 }  // namespace vireo
