@@ -1,6 +1,6 @@
 // Explicit congestion notification: marking, echo and reaction.
 //
-//   sender    ECT(0) on new data; an echo lowers the window once a window of data, and the next new
+// sender ECT(0) on new data; an echo lowers cwnd once a window of data, and the next new
 //             segment says CWR
 //   receiver  from a CE mark on, every ACK says ECE, until a segment says CWR. DCTCP: an ACK says
 //             ECE if what it acknowledges was marked, and a change of that is acknowledged at once

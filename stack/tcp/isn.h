@@ -17,7 +17,7 @@ namespace vireo::tcp {
 /// Secret of the process; the caller reads it once from the kernel's random number generator.
 using IsnSecret = FlowHashKey;
 
-/// SipHash-2-4 of `data`: secure enough for values that are visible on the wire.
+/// SipHash-2-4 of `data`, for values that are visible on the wire.
 inline uint64_t siphash(const IsnSecret& key, std::span<const uint8_t> data) {
   return vireo::siphash<2, 4>(key, data.data(), data.size());
 }

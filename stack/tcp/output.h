@@ -41,8 +41,7 @@ inline uint32_t may_leave(const Tcb& t, const SendDesc& d, StreamOffset at, uint
     length = fits;
   }
   const bool urgent =
-      t.urgent_mode && t.queue.board().snd_up >
-                           t.snd_una;  // urgent data is sent at once, even with TCP_CORK (Linux)
+      t.urgent_mode && t.queue.board().snd_up > t.snd_una;  // sent at once, cork or not (Linux)
   if (at + length == t.snd_end && length < mss && !t.fin_queued && !t.push && !t.probe_due &&
       !urgent) {
     if (t.cork || t.more || t.autocork) return 0;

@@ -76,8 +76,7 @@ class Reassembly {
 
   uint32_t count_ = 0;
   uint32_t buffers_ = 0;
-  uint32_t capacity_ =
-      0;  ///< size of order_, a multiple of kChunk; ids [count_, capacity_) are free
+  uint32_t capacity_ = 0;  ///< of order_, a multiple of kChunk; ids [count_, capacity_) are free
   Id newest_ = kNone;
   std::unique_ptr<Id[]> order_;
   std::array<std::unique_ptr<Chunk>, kMaxRanges / kChunk> chunks_;

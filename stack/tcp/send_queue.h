@@ -104,8 +104,7 @@ struct Scoreboard {
   // Tail loss probe (RFC 8985 §7.4).
   StreamOffset tlp_end = 0;  ///< end of the probe's data, 0: none outstanding
   bool tlp_retransmitted = false;
-  StreamOffset tlp_prompt =
-      0;  ///< the receiver does not delay the ACK of data in flight up to here
+  StreamOffset tlp_prompt = 0;  ///< the ACK of data in flight up to here is not delayed
 
   bool frto = false;  ///< F-RTO (RFC 5682) is deciding if the timeout was spurious
 
@@ -142,8 +141,7 @@ struct Scoreboard {
   uint8_t next_run = 0;
 
   // For Tcb::single_out.
-  uint32_t answer_most =
-      0;  ///< largest payload that may be copied directly to the program, see book_answer()
+  uint32_t answer_most = 0;  ///< most payload for the program directly, see book_answer()
   wire::ExpectedTcp answer;  ///< the expected answer; if not set, only its sequence numbers
 };
 static_assert(std::is_trivially_copyable_v<Scoreboard>);

@@ -29,9 +29,8 @@ struct SynRecord {
   uint64_t wscale_on : 1 = 0;
   uint64_t ts_on : 1 = 0;
   uint64_t sack_on : 1 = 0;
-  uint64_t ecn_on : 1 = 0;  ///< the SYN requested ECN and we accept (RFC 3168 §6.1.1)
-  uint64_t acked : 1 =
-      0;  ///< a valid third segment arrived but was not accepted (backlog full, deferred)
+  uint64_t ecn_on : 1 = 0;      ///< the SYN requested ECN and we accept (RFC 3168 §6.1.1)
+  uint64_t acked : 1 = 0;       ///< a valid third segment was not accepted (full, deferred)
   uint64_t is_retried : 1 = 0;  ///< two SYN-ACKs were sent: no RTT sample (Karn)
   uint64_t is_cookie : 1 = 0;   ///< not stored: the SYN-ACK encodes it
 

@@ -70,7 +70,7 @@ struct Segment {
   Seq32 ack;
   uint16_t window = 0;  ///< as on the wire, unscaled
   SegFlags flags = SegFlags::kNone;
-  uint8_t segments = 1;  ///< number of segments that the device merged into this one
+  uint8_t segments = 1;  ///< segments that the device merged into this one
   uint16_t urgent = 0;
   std::span<const uint8_t> options;    ///< borrowed: valid during input()
   PacketChain payload;                 ///< TCP payload only; input() takes what it keeps
@@ -145,10 +145,9 @@ struct SegmentConfig {
   bool window_scaling : 1 = true;
   bool timestamps : 1 = true;
   bool sack : 1 = true;
-  bool tlp : 1 = true;   ///< tail loss probes (Linux tcp_early_retrans)
-  bool frto : 1 = true;  ///< RFC 5682 (Linux tcp_frto)
-  bool spread_rto : 1 =
-      false;  ///< varies repeated timeouts by up to 5 % either way, from ts_offset
+  bool tlp : 1 = true;          ///< tail loss probes (Linux tcp_early_retrans)
+  bool frto : 1 = true;         ///< RFC 5682 (Linux tcp_frto)
+  bool spread_rto : 1 = false;  ///< varies repeated timeouts by 5 % either way, by ts_offset
   bool nodelay : 1 = false;
   bool cork : 1 = false;
   bool quickack : 1 = false;
