@@ -1,5 +1,5 @@
-// IP addresses and transport endpoints: one type for both families, IPv4 kept v4-mapped (RFC 4291
-// §2.5.5.2). Owner: none (values). Thread: any.
+// IP addresses and transport endpoints: one type for both families, with IPv4 as v4-mapped (RFC
+// 4291 §2.5.5.2). Owner: none (values). Thread: any.
 #pragma once
 
 #include <netinet/in.h>
@@ -88,7 +88,7 @@ struct Endpoint {
   /// From AF_INET or AF_INET6; nullopt for other families or too short a length.
   static std::optional<Endpoint> from_sockaddr(const sockaddr* sa, socklen_t len);
   /// Writes a sockaddr of `family` (an IPv4 address becomes v4-mapped for AF_INET6). @return its
-  /// length: what lies beyond stays as it is.
+  /// length; bytes beyond it are unchanged.
   socklen_t to_sockaddr(sockaddr_storage& out, int family) const;
   sockaddr_in as_sockaddr_in() const {  ///< requires addr.is_v4()
     return {.sin_family = AF_INET,
@@ -103,13 +103,13 @@ struct Endpoint {
 
 enum class IpProto : uint8_t { kIcmp = 1, kTcp = 6, kUdp = 17, kIcmpV6 = 58 };
 
-/// What a device steers to us and what the demux looks up. An unspecified remote (address and port)
-/// is a wildcard; so is an unspecified local address.
+/// The key of a flow rule and of the demux. An unspecified remote (address and port) is a wildcard;
+/// so is an unspecified local address.
 struct FlowKey {
   IpProto proto = IpProto::kTcp;
   bool v6 = false;  ///< family, needed where addresses are wildcards
-  VlanId vlan{};    ///< of its frames, for a device that asks (DeviceCaps::vlan_rules, link_rules);
-                    ///< 0: any; kUntagged
+  VlanId vlan{};    ///< of its frames, for a device with DeviceCaps::vlan_rules or link_rules; 0:
+                    ///< any; kUntagged
   Endpoint local;
   Endpoint remote;
 

@@ -1,4 +1,4 @@
-// Clang thread-safety annotations: who guards what, checked by `-Wthread-safety`; nothing under
+// Clang thread-safety annotations: which lock guards what, checked by `-Wthread-safety`; empty for
 // other compilers. Source: clang.llvm.org/docs/ThreadSafetyAnalysis.html
 #pragma once
 
@@ -11,7 +11,7 @@
 #define VIREO_CAPABILITY(name) VIREO_THREAD_ATTR(capability(name))  ///< class: a lock
 #define VIREO_SCOPED_CAPABILITY \
   VIREO_THREAD_ATTR(scoped_lockable)  ///< class: holds a lock while it lives
-#define VIREO_GUARDED_BY(x) VIREO_THREAD_ATTR(guarded_by(x))  ///< member: touch with x held
+#define VIREO_GUARDED_BY(x) VIREO_THREAD_ATTR(guarded_by(x))  ///< member: access with x held
 #define VIREO_REQUIRES(...) VIREO_THREAD_ATTR(requires_capability(__VA_ARGS__))
 #define VIREO_ACQUIRE(...) VIREO_THREAD_ATTR(acquire_capability(__VA_ARGS__))
 #define VIREO_TRY_ACQUIRE(...) VIREO_THREAD_ATTR(try_acquire_capability(__VA_ARGS__))

@@ -8,9 +8,8 @@
 namespace vireo {
 namespace {
 
-// Anonymous and not of a memfd: of shared memory the kernel makes huge pages only where an
-// administrator said so (shmem_enabled, "never" by default), of anonymous memory wherever
-// MADV_HUGEPAGE asks.
+// Anonymous, not a memfd: shared memory gets huge pages only if an administrator enabled it
+// (shmem_enabled, "never" by default), anonymous memory wherever MADV_HUGEPAGE asks for it.
 std::byte* map_anonymous(size_t size, int flags) {
   void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);

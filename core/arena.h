@@ -1,6 +1,6 @@
-// The packet memory of a process: one region, huge pages where there are any, that devices register
-// once. Owner: process. Thread: made and ended by one thread; the mapping itself is constant. Not
-// inherited by fork (MADV_DONTFORK): a frame that a device writes has one process.
+// The packet memory of a process: one region, of huge pages if available, that devices register
+// once. Owner: process. Thread: created and destroyed by one thread; the mapping is constant. Not
+// inherited by fork (MADV_DONTFORK): frames that a device writes belong to one process.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ class Arena {
   static constexpr size_t kHugePageBytes = size_t{2} << 20;
 
   /// Maps at least `bytes` (rounded up to 2 MiB). Takes huge pages if `want_huge` and the pool has
-  /// enough free ones, else ordinary pages that the kernel may merge. @return ENOMEM, or the errno
-  /// of mmap(2).
+  /// enough free ones, else ordinary pages that the kernel may merge into huge ones. @return
+  /// ENOMEM, or the errno of mmap(2).
   static Result<Arena> create(size_t bytes, bool want_huge);
 
   Arena() = default;

@@ -12,16 +12,16 @@ namespace {
 
 /// About two microseconds: an engine is held for one burst at a time.
 constexpr int kSpins = 64;
-/// An owner that has not left by then has lost its processor.
+/// An owner that has not left by then was preempted.
 constexpr int kSpinsForOwner = 1024;
 constexpr Duration kNapForOwner = Duration::us(50);
 constexpr Duration kRefused = Duration::ms(1);
-/// How much longer the row must be each time that threads of the program turn out to share the
-/// lock: the third time it is never.
+/// log2 of how much longer the row must be each time that threads of the program turn out to share
+/// the lock: the third time it can never be reached.
 constexpr unsigned kShiftIfShared = 8;
 
 std::atomic<bool> g_is_allowed{false};
-std::atomic<uint32_t> g_last_name{2};  // the words below are no names
+std::atomic<uint32_t> g_last_name{2};  // lower values are not names
 
 int64_t membarrier(int command) noexcept {
   const int saved = errno;
@@ -30,9 +30,9 @@ int64_t membarrier(int command) noexcept {
   return r;
 }
 
-/// What this thread has written, others see in what they read from now on, and it what they wrote.
-/// Registered for, as a bias proves; but a sandbox may have closed in since. Then: far longer than
-/// a processor keeps a store to itself, and never again.
+/// Makes this thread's stores visible to later loads of the other threads, and theirs to this one.
+/// The process is registered for it, as a bias exists; but a sandbox may have forbidden it since.
+/// Then this waits far longer than a processor holds back a store, and no lock is biased any more.
 void make_seen() noexcept {
   if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) [[likely]]
     return;
@@ -57,12 +57,12 @@ void BiasedLock::reset_after_fork() noexcept {
   word_.store(kFree, std::memory_order_seq_cst);
   row_ = 0;
   need_ = kRow;
-  owner_ = kNobody;  // no other thread is here that might yet come in by it
+  owner_ = kNobody;  // no other thread exists that might still use it
 }
 
-/// The way of a plain lock, for whoever has no bias.
+/// A plain lock's way, for threads without the bias.
 inline bool BiasedLock::take_free() noexcept {
-  // A look first (a guess): whoever tries again and again leaves the line with its holder.
+  // Load first (a heuristic): repeated attempts leave the cache line with its holder.
   uint32_t w = word_.load(std::memory_order_relaxed);
   if (w != kFree) return false;
   // acquire pairs with the release in unlock_plain().
@@ -79,18 +79,18 @@ inline bool BiasedLock::take_free() noexcept {
   return true;
 }
 
-/// It was not free: perhaps its owner is elsewhere.
+/// The lock was not free: perhaps it is biased and its owner outside.
 bool BiasedLock::try_claim() noexcept {
   uint32_t w = word_.load(std::memory_order_relaxed);
   if (w <= kAwaited) return false;
-  // Likewise: who tries again and again does not take it from an owner at work.
+  // Likewise: repeated attempts do not revoke the bias of an active owner.
   if (inside_.load(std::memory_order_relaxed) == w) return false;
   // acquire pairs with the release in give().
   if (!word_.compare_exchange_strong(w, kTaken, std::memory_order_acquire,
                                      std::memory_order_relaxed))
     return false;
-  // It came in just before? Who tries does not wait for it: it gets its bias back, unless someone
-  // sleeps on the word by now.
+  // The owner may have entered just before. try_lock() does not wait for it: the owner gets its
+  // bias back, unless a thread sleeps on the word by now.
   uint32_t taken = kTaken;
   make_seen();
   if (is_inside(w) &&
@@ -110,7 +110,7 @@ void BiasedLock::lock_plain() noexcept {
     cpu_relax();
   }
   for (;;) {
-    // acquire as above. kAwaited, not kTaken: others may sleep behind us.
+    // acquire as above. kAwaited, not kTaken: there may be other sleepers.
     const uint32_t was = word_.exchange(kAwaited, std::memory_order_acquire);
     if (was == kFree) return;
     if (was > kAwaited) {
@@ -122,12 +122,12 @@ void BiasedLock::lock_plain() noexcept {
 }
 
 void BiasedLock::unlock_plain() noexcept {
-  // release pairs with the acquire of who takes it.
+  // release pairs with the acquire of the thread that takes it.
   if (word_.exchange(kFree, std::memory_order_release) == kAwaited) [[unlikely]]
     futex_wake(word_, 1);
 }
 
-/// To the caller, which holds it.
+/// Gives the bias to the caller, which holds the lock.
 void BiasedLock::give() noexcept {
   row_ = 0;
   if (t_visits || need_ == kNobody || !g_is_allowed.load(std::memory_order_relaxed)) return;
@@ -145,20 +145,21 @@ void BiasedLock::give() noexcept {
   if (owner_ != t_name) return;
   inside_.store(t_name, std::memory_order_relaxed);
   uint32_t taken = kTaken;
-  // release publishes inside_ to who claims it. Not if someone waits: it would have to be woken.
+  // release publishes inside_ to the claiming thread. Not if a thread waits: it would have to be
+  // woken.
   if (!word_.compare_exchange_strong(taken, t_name, std::memory_order_release,
                                      std::memory_order_relaxed))
     inside_.store(kFree, std::memory_order_relaxed);
 }
 
-/// The word is claimed, and its owner comes in no more; once it is outside, this is a plain lock
-/// that the caller holds.
+/// The word is claimed and the owner cannot enter; once the owner is outside, the caller holds a
+/// plain lock.
 void BiasedLock::take_from(uint32_t owner) noexcept {
   for (int i = 0; is_inside(owner); ++i) {
     if (i < kSpinsForOwner)
       cpu_relax();
     else
-      futex_wait(inside_, owner, kNapForOwner);  // it wakes nobody: for so long at most
+      futex_wait(inside_, owner, kNapForOwner);  // the owner does not wake us: limited
   }
   row_ = 0;
   if (!t_visits && owner != t_name)

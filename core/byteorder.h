@@ -1,5 +1,5 @@
-// Big-endian integers as they lie on the wire: alignment 1, convert on access, so that no htonl
-// appears elsewhere. Owner: none (values). Thread: any.
+// Big-endian integers in wire format: alignment 1, converted on access, so that no htonl() is
+// needed elsewhere. Owner: none (values). Thread: any.
 #pragma once
 
 #include <bit>
@@ -35,7 +35,7 @@ class BigEndian {
       return std::byteswap(v);
     }
   }
-  /// The bytes as they lie in memory, for hashing and masked compares.
+  /// The value in memory order, for hashing and masked compares.
   constexpr T raw() const { return std::bit_cast<T>(bytes_); }
   constexpr bool operator==(const BigEndian&) const = default;
 

@@ -8,7 +8,7 @@ namespace {
 using detail::halves;
 using detail::load;
 
-/// The rest, fewer bytes than a vector, at an even distance from the start.
+/// The rest, fewer bytes than a vector, at an even offset.
 template <bool kCopy>
 inline uint64_t tail(std::byte* dst, const std::byte* src, size_t n) {
   uint64_t s = 0;
@@ -35,7 +35,7 @@ inline Sum portable(std::byte* dst, const std::byte* src, size_t n) {
   return fold(halves(s) + carry + tail<kCopy>(kCopy ? dst + at : nullptr, src + at, n - at));
 }
 
-// Each 32-bit word is added into a 64-bit lane, even and odd words apart: no carry is lost below
+// Each 32-bit word is added to a 64-bit lane, even and odd words separately: no carry is lost below
 // 2^32 vectors.
 template <bool kCopy>
 [[gnu::target("avx2")]] inline Sum avx2(std::byte* dst, const std::byte* src, size_t n) {

@@ -1,10 +1,10 @@
 // Internet checksum (RFC 1071): 16-bit ones' complement sums, combined with the copy.
 //
-// A Sum is a partial sum of 16-bit words *as they lie in memory*, not yet complemented: byte order
-// does not matter to ones' complement, so nothing is swapped until a host integer joins in
-// (word()). Two sums add with plain `+`, and up to 2^16 folded sums fit before the next fold. 0 and
-// 0xffff stand for the same value. Owner: none. Thread: any. Below 128 bytes all is inline; above,
-// one call to the widest vectors the processor has.
+// A Sum is a partial sum of 16-bit words in memory order, not complemented: ones' complement is
+// independent of byte order, so only host integers are swapped (word()). Sums are added with plain
+// `+`, and up to 2^16 folded sums fit before the next fold. 0 and 0xffff are the same value. Owner:
+// none. Thread: any. Below 128 bytes all code is inline; above, it is one call that uses the
+// processor's widest vectors.
 #pragma once
 
 #include <bit>
@@ -20,20 +20,20 @@ namespace vireo::checksum {
 
 using Sum = uint32_t;
 
-/// To 16 bits, with end-around carry; zero of zero only.
+/// Folds to 16 bits with end-around carry; zero only for zero.
 constexpr Sum fold(uint64_t s) noexcept {
   s += std::rotr(s, 32);  // the upper half is both halves and the carry of the lower one
   auto half = static_cast<uint32_t>(s >> 32);
   half += std::rotr(half, 16);
   return half >> 16;
 }
-/// Ones' complement sum of sums that are not folded, the carry brought round: zero of zeros only.
+/// Ones' complement sum of unfolded sums, with end-around carry; zero only for zeros.
 constexpr uint64_t add(uint64_t a, uint64_t b) noexcept {
   a += b;
   return a + static_cast<uint64_t>(a < b);
 }
 
-/// The checksum field for a sum over all the words it covers (that field counted as zero).
+/// The checksum field for a sum over all words that it covers (the field itself counted as zero).
 constexpr be16 finish(uint64_t s) noexcept {
   return std::bit_cast<be16>(static_cast<uint16_t>(~fold(s)));
 }
@@ -42,15 +42,15 @@ constexpr be16 finish_udp(uint64_t s) noexcept {
   const auto v = static_cast<uint16_t>(~fold(s));
   return std::bit_cast<be16>(v == 0 ? uint16_t{0xffff} : v);
 }
-/// True if a sum over all words, the checksum field included, is right: what folds to 0xffff is a
-/// multiple of it.
+/// True if a sum over all words with the checksum field is right: values that fold to 0xffff are
+/// its multiples.
 constexpr bool is_good(uint64_t s) noexcept { return s % 0xffff == 0 && s != 0; }
 
-/// What a host integer adds as a 16-bit big-endian field.
+/// Sum of a host integer stored as a 16-bit big-endian field.
 constexpr Sum word(uint16_t host) noexcept { return std::byteswap(host); }
 
-/// The sum of the concatenation: `next` covers what follows; `odd` says that `first` covers an odd
-/// number of bytes.
+/// The sum of the concatenation: `next` covers the bytes after `first`; `odd`: `first` covers an
+/// odd number of bytes.
 constexpr Sum combine(Sum first, Sum next, bool odd) noexcept {
   next = fold(next);
   return fold(first + (odd ? std::byteswap(static_cast<uint16_t>(next)) : next));
@@ -59,7 +59,7 @@ constexpr Sum combine(Sum first, Sum next, bool odd) noexcept {
 namespace detail {
 using SumFn = Sum (*)(const void* data, size_t n) noexcept;
 using CopyFn = Sum (*)(void* dst, const void* src, size_t n) noexcept;
-// Set once before main() to the best for this processor; until then the portable ones. n >=
+// Set once before main() to the best for this processor; portable until then. Requires n >=
 // kInlineBytes.
 extern SumFn sum_large;
 extern CopyFn copy_large;
@@ -78,8 +78,8 @@ inline T load(const void* p) noexcept {
 }
 inline uint64_t halves(uint64_t v) noexcept { return (v & 0xffffffff) + (v >> 32); }
 
-/// add() of the `kWords` words of 8 bytes from `p` + kAt on: a chain of carries, which compilers do
-/// not make of the same in C++.
+/// add() of the `kWords` words of 8 bytes from `p` + kAt, in one carry chain, which compilers do
+/// not generate from C++.
 template <size_t kWords, size_t kAt = 0>
 inline uint64_t add_words(uint64_t s, const std::byte* p) noexcept {
   static_assert(kWords == 2 || kWords == 4 || kWords == 5 || kWords == 8);
@@ -115,7 +115,7 @@ inline uint64_t add_words(uint64_t s, const std::byte* p) noexcept {
   return s;
 }
 
-/// As many more; both ends go on behind them.
+/// Adds the next words, with kCopy also copies them, and advances both pointers.
 template <size_t kWords, bool kCopy>
 [[gnu::always_inline]] inline void take_words(uint64_t& s, std::byte*& dst,
                                               const std::byte*& src) noexcept {
@@ -151,7 +151,7 @@ inline uint64_t tiny(std::byte* dst, const std::byte* src, size_t n) noexcept {
   return s;
 }
 
-/// Not folded. n < kInlineBytes. With kCopy also copies. As a part of its caller.
+/// Not folded. n < kInlineBytes. With kCopy also copies. Always inlined.
 template <bool kCopy>
 [[gnu::always_inline]] inline uint64_t small_here(std::byte* dst, const std::byte* src,
                                                   size_t n) noexcept {
@@ -170,7 +170,7 @@ template <bool kCopy>
     src += 8;
   }
   if (const size_t rest = n & 7; rest != 0) {
-    // With those before them, which are taken out of the sum; their copy just overlaps.
+    // Reads the last 8 bytes. Those already summed are shifted out; their copies overlap.
     const auto last = load<uint64_t>(src + rest - 8);
     if constexpr (kCopy) std::memcpy(dst + rest - 8, &last, 8);
     s = add(s, last >> (8 * (8 - rest)));
@@ -183,7 +183,7 @@ inline uint64_t small(std::byte* dst, const std::byte* src, size_t n) noexcept {
 }
 }  // namespace detail
 
-/// As sum(), but not folded: for who adds to it, by add().
+/// As sum(), but not folded: add to it by add().
 inline uint64_t sum_unfolded(const void* data, size_t n) noexcept {
   if (n >= detail::kInlineBytes) return detail::sum_large(data, n);
   return detail::small<false>(nullptr, static_cast<const std::byte*>(data), n);
@@ -199,7 +199,7 @@ inline uint64_t copy_and_sum_unfolded(void* dst, const void* src, size_t n) noex
   if (n >= detail::kInlineBytes) return detail::copy_large(dst, src, n);
   return detail::small<true>(static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), n);
 }
-/// The same as a part of its caller.
+/// The same, always inlined.
 [[gnu::always_inline]] inline uint64_t copy_and_sum_here(void* dst, const void* src,
                                                          size_t n) noexcept {
   if (n >= detail::kInlineBytes) [[unlikely]]

@@ -18,8 +18,8 @@ struct Sample {
   int64_t ns;
 };
 
-/// Pairs the two clocks with the least uncertainty out of a few tries: an interrupt between the
-/// reads would skew one.
+/// Takes the pair of readings with the least uncertainty out of a few tries: an interrupt between
+/// the reads would skew one.
 Sample sample() {
   Sample best{};
   Ticks best_gap = ~Ticks{0};

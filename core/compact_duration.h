@@ -1,5 +1,6 @@
-// A Duration in 32 bits, for settings that every connection has: a whole number of kUnit. A longer
-// value is stored as the longest that fits. Reads as a Duration. Owner: none (values). Thread: any.
+// A Duration in 32 bits, for settings that every connection has: a multiple of kUnitNs. A longer
+// value is stored as the longest that fits. Converts to a Duration. Owner: none (values). Thread:
+// any.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@ class CompactDuration {
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr operator Duration() const { return Duration::ns(v_ * kUnitNs); }
   constexpr Duration get() const { return *this; }
-  /// Of two of the same kind: a template, so that nothing is converted for it.
+  /// Compares two of the same type; a template, so that nothing is converted.
   template <std::same_as<CompactDuration> T>
   constexpr bool operator==(const T& o) const {
     return v_ == o.v_;

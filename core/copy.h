@@ -7,7 +7,7 @@
 
 namespace vireo {
 
-/// memcpy() of `n` bytes, not none; of so few as a small message has without the call.
+/// memcpy() of `n` bytes, n > 0; up to 16 bytes without a call.
 inline void copy_message(void* to, const void* from, size_t n) noexcept {
   auto* const d = static_cast<std::byte*>(to);
   const auto* const s = static_cast<const std::byte*>(from);

@@ -1,5 +1,5 @@
-// The key of a flow, in the form that tables compare and hash: equal keys are equal bytes. Owner:
-// none (values). Thread: any.
+// The key of a flow, for tables to compare and hash: equal keys are equal bytes. Owner: none
+// (values). Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace vireo {
 
-/// Addresses and ports as they are compared: 40 bytes without padding. Wildcards are zero.
+/// Addresses and ports: 40 bytes without padding. Wildcards are zero.
 struct DemuxKey {
-  static constexpr uint32_t kMapped = 0xffff0000;  ///< of an IPv4 address, before its own bytes
+  static constexpr uint32_t kMapped = 0xffff0000;  ///< the word before a mapped IPv4 address
   uint8_t local[16] = {};
   uint8_t remote[16] = {};
   uint16_t local_port = 0;
   uint16_t remote_port = 0;
   uint8_t proto = 0;
-  uint8_t v6 = 0;     ///< family of a wildcard; 0 where addresses tell
-  uint16_t vlan = 0;  ///< of a device's rule that asks for it, else 0
+  uint8_t v6 = 0;     ///< family of a wildcard; else 0
+  uint16_t vlan = 0;  ///< for device rules with a VLAN, else 0
 
   static DemuxKey exact(IpProto proto, const IpAddr& local, uint16_t local_port,
                         const IpAddr& remote, uint16_t remote_port) {
@@ -42,7 +42,7 @@ struct DemuxKey {
     k.proto = static_cast<uint8_t>(proto);
     return k;
   }
-  /// Of a rule or a binding: exact, or bound.
+  /// The key of a rule or a binding: exact or bound.
   static DemuxKey of(const FlowKey& k) {
     DemuxKey d = k.is_exact()
                      ? exact(k.proto, k.local.addr, k.local.port, k.remote.addr, k.remote.port)
@@ -50,7 +50,7 @@ struct DemuxKey {
     d.vlan = k.vlan.value();
     return d;
   }
-  /// An exact one of IPv4 in 16 bytes. @return false: it is another.
+  /// Packs an exact IPv4 key into 16 bytes. @return false: it is not one.
   bool pack_v4(uint32_t (&out)[4]) const {
     struct {
       uint64_t zero;
@@ -66,9 +66,9 @@ struct DemuxKey {
     out[3] = uint32_t{vlan} << 16 | uint32_t{v6} << 8 | proto;
     return true;
   }
-  /// For a table of keys that strangers choose.
+  /// For a table whose keys remote hosts choose.
   uint64_t hash(const FlowHashKey& secret) const noexcept {
-    uint32_t words[4];  // of which the length says that they are all of a key of IPv4
+    uint32_t words[4];  // the length distinguishes them from a full key
     if (!pack_v4(words)) return flow_hash(secret, this, sizeof *this);
     return flow_hash(secret, words, sizeof words);
   }

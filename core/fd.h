@@ -1,6 +1,6 @@
-// A kernel file descriptor that closes itself. Owner: whoever holds it. Thread: as the holder.
-// Closing goes to the kernel directly, never through the interposed close(). While it is held, the
-// program cannot close it (own_fds.h).
+// A kernel file descriptor that closes itself. Owner: its holder. Thread: as the holder. Closing
+// goes to the kernel directly, never through the interposed close(). While it is held, the program
+// cannot close it (own_fds.h).
 #pragma once
 
 #include <sys/syscall.h>

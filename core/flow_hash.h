@@ -1,6 +1,6 @@
-// Keyed hash for tables whose keys strangers choose: SipHash (Aumasson, Bernstein 2012). 1-3 for
-// tables, where only collisions must be unpredictable; 2-4 where the value itself is seen on the
-// wire (ISN, cookies). Owner: none; the key belongs to the table. Thread: any.
+// Keyed hash for tables whose keys remote hosts choose: SipHash (Aumasson, Bernstein 2012). 1-3 for
+// tables, where only collisions must be unpredictable; 2-4 where the value is visible on the wire
+// (ISN, cookies). Owner: none; the key belongs to the table. Thread: any.
 #pragma once
 
 #include <sys/syscall.h>
@@ -59,7 +59,7 @@ inline uint64_t siphash(const FlowHashKey& key, const void* data, size_t n) noex
   }
   uint64_t last = static_cast<uint64_t>(n) << 56;
   size_t i = 0;
-  if (left >= 4) {  // all that keys of whole words leave
+  if (left >= 4) {  // all that remains of keys of whole words
     uint32_t word;
     std::memcpy(&word, p, 4);
     last |= word;
@@ -74,7 +74,7 @@ inline uint64_t siphash(const FlowHashKey& key, const void* data, size_t n) noex
   return v0 ^ v1 ^ v2 ^ v3;
 }
 
-/// The hash of a table's key of `n` bytes without padding. All bits are equally good.
+/// The hash of a table's key of `n` bytes without padding. All bits are equally random.
 inline uint64_t flow_hash(const FlowHashKey& key, const void* data, size_t n) noexcept {
   return siphash<1, 3>(key, data, n);
 }

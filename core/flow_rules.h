@@ -1,8 +1,7 @@
-// The flow rules of a device: found by their key, so that no flow is steered twice, and by the id
-// that a FlowRule holds. Adding, finding and removing cost the same among few and among a million.
-// A rule is 44 bytes and what the device keeps with it, and 6 to 12 bytes of the table over the
-// keys. Ids do not come again: that of a rule which is gone names none. Owner: one device. Thread:
-// as the device's steer().
+// The flow rules of a device: found by key, so that no flow is steered twice, and by the id that a
+// FlowRule holds. Adding, finding and removing take constant time up to a million rules. A rule
+// takes 44 bytes and the device's value, and 6 to 12 bytes in the table of keys. Ids are not
+// reused: the id of a removed rule is invalid. Owner: one device. Thread: as the device's steer().
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace vireo {
 
-/// For a device that keeps nothing with a rule.
+/// For a device without a value per rule.
 struct NoValue {};
 
 template <class Value = NoValue>
@@ -48,12 +47,12 @@ class FlowRules {
   Value* find(const DemuxKey& key) noexcept {
     return const_cast<Value*>(std::as_const(*this).find(key));
   }
-  /// What is kept with a rule; nullptr if it is gone.
+  /// The value of a rule; nullptr if it was removed.
   Value* get(uint64_t id) noexcept {
     const auto i = static_cast<uint32_t>(id);
     return i < rules_.size() && rules_[i].life == id >> 32 ? &rules_[i].value : nullptr;
   }
-  /// Nothing if it is gone.
+  /// Does nothing if it was removed.
   void remove(uint64_t id) noexcept {
     if (get(id) == nullptr) return;
     const auto i = static_cast<uint32_t>(id);
@@ -71,10 +70,10 @@ class FlowRules {
 
  private:
   static constexpr uint32_t kFree = 1U << 31;
-  static constexpr uint32_t kNone = kFree - 1;  ///< no index: the list of free rules ends
+  static constexpr uint32_t kNone = kFree - 1;  ///< no index: end of the free list
   struct Rule {
     DemuxKey key;
-    uint32_t life = 0;  ///< which rule this place holds; or kFree and the next free place
+    uint32_t life = 0;  ///< number of the rule; or kFree and the next free index
     [[no_unique_address]] Value value{};
   };
 

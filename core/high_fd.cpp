@@ -10,8 +10,7 @@
 
 namespace vireo {
 
-// Above what programs that count descriptors use, and low enough that the kernel's table stays
-// small.
+// Above the numbers that programs use, and low enough to keep the kernel's table small.
 int high_number() noexcept {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -1,6 +1,6 @@
-// Gives Vireo's long-lived descriptors high numbers. A program may count its descriptors, expect
-// the lowest free number, or close and reuse a range of small ones: ours are out of its way. Owner:
-// none. Thread: any.
+// Gives Vireo's long-lived descriptors high numbers, so that they do not interfere with a program
+// that counts its descriptors, expects the lowest free number, or closes and reuses a range of low
+// ones. Owner: none. Thread: any.
 #pragma once
 
 #include <utility>
@@ -12,7 +12,7 @@ namespace vireo {
 /// Moves `fd` to a high number, close-on-exec. @return the new number; `fd` itself if it is
 /// negative or there is no room above (RLIMIT_NOFILE).
 int to_high_number(int fd) noexcept;
-/// Where they begin.
+/// The lowest of these numbers.
 int high_number() noexcept;
 
 inline UniqueFd to_high_number(UniqueFd fd) noexcept {

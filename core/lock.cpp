@@ -13,7 +13,7 @@ void Lock::lock_slow() noexcept {
     cpu_relax();
     if (try_lock()) return;
   }
-  // acquire pairs with the release in unlock(). 2, not 1: others may sleep behind us.
+  // acquire pairs with the release in unlock(). 2, not 1: there may be other sleepers.
   while (word_.exchange(2, std::memory_order_acquire) != 0) futex_wait(word_, 2);
 }
 

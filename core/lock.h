@@ -16,8 +16,8 @@
 
 namespace vireo {
 
-/// A mutex: annotated, no libc inside; reset_after_fork() in the child, while that has one thread.
-/// Spins a little, then sleeps until it is free (pollers try). Not recursive, not fair.
+/// A mutex: annotated, without libc; reset_after_fork() in the child, while that has one thread.
+/// Spins briefly, then sleeps until it is free (pollers use try_lock()). Not recursive, not fair.
 class VIREO_CAPABILITY("lock") Lock {
  public:
   Lock() = default;
@@ -25,7 +25,7 @@ class VIREO_CAPABILITY("lock") Lock {
   Lock& operator=(const Lock&) = delete;
 
   bool try_lock() noexcept VIREO_TRY_ACQUIRE(true) {
-    // A look first (a guess): whoever tries again and again leaves the line with its holder.
+    // Load first (a heuristic): repeated attempts leave the cache line with its holder.
     return word_.load(std::memory_order_relaxed) == 0 && take();
   }
   void lock() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS {
@@ -49,7 +49,7 @@ class VIREO_CAPABILITY("lock") Lock {
   void lock_slow() noexcept VIREO_ACQUIRE() VIREO_NO_THREAD_ANALYSIS;
   void wake_one() noexcept;
 
-  std::atomic<uint32_t> word_{0};  ///< 0 free, 1 taken, 2 taken and perhaps awaited
+  std::atomic<uint32_t> word_{0};  ///< 0 free, 1 taken, 2 taken with possible waiters
 };
 
 /// Holds a Lock, or a BiasedLock, for a scope.

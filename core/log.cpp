@@ -38,7 +38,7 @@ const char* level_name(LogLevel l) {
   return "?";
 }
 
-/// Which file a descriptor leads to.
+/// The file of a descriptor.
 struct Identity {
   dev_t device = 0;
   ino_t inode = 0;
@@ -51,16 +51,16 @@ const Identity g_first = [] {
   return ::fstat(STDERR_FILENO, &s) == 0 ? Identity{s.st_dev, s.st_ino} : Identity{};
 }();
 
-/// Is standard error still where a person reads? Daemons give its number to a connection (inetd),
-/// or close it, and the next file that is opened has it. A terminal, /dev/null and a file to append
-/// to are as good as the first one.
+/// True if standard error is still for messages. Daemons give its number to a connection (inetd),
+/// or close it, and the next opened file gets it. A terminal, /dev/null and a file in append mode
+/// are accepted like the original one.
 bool may_write_to_stderr() {
   struct stat s;
   if (::fstat(STDERR_FILENO, &s) != 0) return false;
   if (S_ISCHR(s.st_mode)) return true;
   if (S_ISREG(s.st_mode) && (::syscall(SYS_fcntl, STDERR_FILENO, F_GETFL) & O_APPEND) != 0)
     return true;
-  if (S_ISSOCK(s.st_mode)) {  // the journal's is a local one
+  if (S_ISSOCK(s.st_mode)) {  // the journal's is a local socket
     int domain = 0;
     socklen_t n = sizeof domain;
     if (::syscall(SYS_getsockopt, STDERR_FILENO, SOL_SOCKET, SO_DOMAIN, &domain, &n) != 0 ||
@@ -81,7 +81,7 @@ void LogSink::write(LogLevel l, std::string_view text) {
   }
   fmt::memory_buffer line;
   fmt::format_to(std::back_inserter(line), "Vireo {}: {}\n", level_name(l), text);
-  // The raw call: our own write() may be the interposed one.
+  // A raw system call: write() may be the interposed one.
   (void)!::syscall(SYS_write, to, line.data(), line.size());
   errno = saved;
 }

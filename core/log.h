@@ -21,13 +21,13 @@ enum class LogLevel : int {
   kAll = 6
 };
 
-/// Where lines go and which pass. Set once at load from the settings.
+/// Destination and level of log lines. Set once at load from the settings.
 struct LogSink {
   static inline std::atomic<int> level{static_cast<int>(LogLevel::kWarn)};
   static inline std::atomic<int> fd{2};
   /// Writes "Vireo <level>: <text>\n" to fd with one write(2); errors are ignored. errno is
-  /// preserved. Not to a standard error that has become the program's own, a connection or a file
-  /// of its data (log.cpp).
+  /// preserved. Not to a standard error that now is a connection or data file of the program
+  /// (log.cpp).
   static void write(LogLevel level, std::string_view text);
 };
 

@@ -1,7 +1,8 @@
 // The set of Vireo's own descriptors, one bit each. A program that closes descriptors it did not
 // open (daemons, close_range) must not close ours, and the child of a fork must close its copies,
-// lest a device outlive the parent that opened it. UniqueFd keeps the bits; descriptors that a
-// library holds for us (libbpf) are added by hand. Owner: process. Thread: any; a look is one load.
+// or a device would outlive the parent that opened it. UniqueFd maintains the bits; descriptors
+// that a library holds for us (libbpf) are added explicitly. Owner: process. Thread: any; a query
+// is one load.
 #pragma once
 
 #include <sys/syscall.h>
@@ -19,7 +20,7 @@ inline void add_own_fd(int fd) noexcept {
   if (static_cast<uint32_t>(fd) < kMaxOwnFds)
     g_own_fds[fd / 64].fetch_or(uint64_t{1} << (fd % 64), std::memory_order_relaxed);
 }
-/// Before it is closed or given away: afterwards the number may be another's.
+/// Call before it is closed or given away: afterwards the number may be reused.
 inline void remove_own_fd(int fd) noexcept {
   if (static_cast<uint32_t>(fd) < kMaxOwnFds)
     g_own_fds[fd / 64].fetch_and(~(uint64_t{1} << (fd % 64)), std::memory_order_relaxed);
@@ -28,7 +29,7 @@ inline bool is_own_fd(int fd) noexcept {
   return static_cast<uint32_t>(fd) < kMaxOwnFds &&
          (g_own_fds[fd / 64].load(std::memory_order_relaxed) >> (fd % 64) & 1) != 0;
 }
-/// The lowest of ours at or above `from`, kMaxOwnFds if there is none.
+/// Our lowest descriptor at or above `from`, kMaxOwnFds if there is none.
 inline uint32_t next_own_fd(uint32_t from) noexcept {
   for (uint32_t word = from / 64; word < kMaxOwnFds / 64; ++word) {
     uint64_t bits = g_own_fds[word].load(std::memory_order_relaxed);
@@ -37,7 +38,7 @@ inline uint32_t next_own_fd(uint32_t from) noexcept {
   }
   return kMaxOwnFds;
 }
-/// The child of a fork: closes our copies; their owners must have been forgotten.
+/// In the child of a fork: closes our copies. Their owners must not use them any more.
 inline void close_own_fds() noexcept {
   for (uint32_t word = 0; word < kMaxOwnFds / 64; ++word)
     for (uint64_t bits = g_own_fds[word].exchange(0, std::memory_order_relaxed); bits != 0;

@@ -38,7 +38,7 @@ int start_own_thread(pthread_t& thread, void* (*run)(void*), void* argument) noe
   sigset_t before;
   sigfillset(&all);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited: there is no moment without it
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // inherited by the thread from its start
   const int e = pthread_create(&thread, nullptr, run_counted, start);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (e != 0) delete start;

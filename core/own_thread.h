@@ -1,4 +1,4 @@
-// A thread of Vireo's own in a program's process.
+// Vireo's own threads in a program's process.
 // Owner: none (functions). Thread: any.
 #pragma once
 
@@ -6,14 +6,14 @@
 
 namespace vireo {
 
-/// As pthread_create(3), and the new thread gets none of the program's signals, save faults: of a
-/// blocked one the kernel tells nobody, it ends the process.
-/// @return 0, or the error's number
+/// As pthread_create(3). The new thread blocks all signals but faults, which would end the process
+/// without its handler if blocked.
+/// @return 0, or an error number
 int start_own_thread(pthread_t& thread, void* (*run)(void*), void* argument) noexcept;
 
-/// How many of them run.
+/// Number of these threads.
 int own_threads() noexcept;
-/// The child of a fork has none.
+/// In the child of a fork, which has none: resets the number.
 void forget_own_threads() noexcept;
 
 }  // namespace vireo

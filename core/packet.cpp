@@ -33,7 +33,7 @@ uint32_t PacketPool::lend(uint32_t n, std::span<uint32_t> firsts, PacketPool& to
   const auto most = std::min(static_cast<uint32_t>(firsts.size()), rx_count() / n);
   const auto is_here = [&](const PacketBuf& p) { return p.refs == 0 && p.pool == this; };
   uint32_t found = 0;
-  // From the end: those at the beginning are the ones in use.
+  // From the end: frames at the beginning are in use.
   for (uint32_t first = size() / n * n; first > 0 && found < most;) {
     first -= n;
     const auto run = std::span(meta_).subspan(first, n);

@@ -3,10 +3,10 @@
 //   frame   |<- headroom ->|<----- length valid bytes ----->|<- tailroom ->|
 //           ^frame         ^data() = frame + data_at
 //
-// A buffer is owned by exactly one of: the pool, a device RX ring, the engine, a socket queue, a
-// send queue. A device that still reads a frame it was asked to send holds a second reference; the
-// frame returns to the pool when both have let go. Owner: the engine of the pool. Thread: holder of
-// that engine's lock.
+// A buffer has exactly one owner: the pool, a device RX ring, the engine, a socket queue or a send
+// queue. A device that still reads a frame to send holds a second reference; the frame returns to
+// the pool when both are dropped. Owner: the engine of the pool. Thread: holder of that engine's
+// lock.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +24,11 @@ namespace vireo {
 
 class PacketPool;
 
-/// Metadata of one frame, a cache line, same index as its frame.
+/// Metadata of one frame: a cache line, with the index of the frame.
 struct alignas(64) PacketBuf {
   PacketBuf* next = nullptr;   ///< link of the list it is in (free list, PacketChain)
   std::byte* frame = nullptr;  ///< constant
-  PacketPool* pool = nullptr;  ///< where it is dropped to: its own, or one that it is lent to
+  PacketPool* pool = nullptr;  ///< where it is returned: its own, or the one it is lent to
   StreamOffset offset = 0;     ///< TCP: stream position of the first valid byte
   uint32_t index = 0;          ///< constant: frame number in the pool
   uint32_t sum = 0;            ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded
@@ -37,7 +37,7 @@ struct alignas(64) PacketBuf {
   uint16_t refs = 0;           ///< 0 = in the pool
   uint16_t device_refs = 0;    ///< of refs, those held by a device that still reads the frame
   int64_t hw_time = 0;         ///< RX timestamp by the device (Queue::stamp()), ns, 0 = none
-  uint32_t cookie = 0;         ///< free for the present owner
+  uint32_t cookie = 0;         ///< for use by the current owner
 
   std::byte* data() { return frame + data_at; }
   const std::byte* data() const { return frame + data_at; }
@@ -46,8 +46,8 @@ struct alignas(64) PacketBuf {
 };
 static_assert(sizeof(PacketBuf) == 64);
 
-/// Bytes of a packet to send. Who reads them later takes a reference of its own.
-struct PacketSlice {  // no defaults: an array of them on the stack is not to be cleared each time
+/// Bytes of a packet to send. A later reader takes its own reference.
+struct PacketSlice {  // no defaults: an array on the stack is not cleared each time
   PacketBuf* packet;
   uint16_t at;  ///< offset from packet->frame
   uint16_t length;
@@ -56,13 +56,12 @@ struct PacketSlice {  // no defaults: an array of them on the stack is not to be
 /// Frames of one engine. Never allocates after construction.
 class PacketPool {
  public:
-  static constexpr uint32_t kHeadroom =
-      256;  ///< where payload starts in a frame for sending: room for any header
+  static constexpr uint32_t kHeadroom = 256;  ///< start of payload to send: room for any header
 
   /// Cuts `memory` into frames of `frame_bytes` (a power of two, 2048 or 4096). Metadata goes to
   /// the heap.
   PacketPool(std::span<std::byte> memory, uint32_t frame_bytes);
-  /// Without frames of its own: for those that `lender` lends.
+  /// Without frames of its own: for frames lent by `lender`.
   explicit PacketPool(PacketPool* lender);
   PacketPool(const PacketPool&) = delete;
   PacketPool& operator=(const PacketPool&) = delete;
@@ -82,18 +81,19 @@ class PacketPool {
     p->hw_time = 0;
     return p;
   }
-  /// Every free one, as a list by `next` of which nothing is made ready as take() does it.
+  /// All free buffers, as a list linked by `next`, not initialized as by take().
   PacketBuf* take_list() noexcept {
     free_count_ = 0;
     return std::exchange(free_, nullptr);
   }
-  /// take() for a device to receive into: the last 32nd is left to those who send, who else could
-  /// never answer a program that reads nothing until it has sent.
+  /// take() for a device to receive into. The last 32nd is reserved for sending: otherwise a
+  /// program that reads nothing until it has sent might never be able to send.
   PacketBuf* take_for_rx() noexcept { return rx_count() != 0 ? take() : nullptr; }
-  /// As many take_for_rx() would give.
+  /// Number of buffers that take_for_rx() can give.
   uint32_t rx_count() const { return ready_count() - std::min(ready_count(), size() / 32); }
-  /// May a connection take a buffer to send? The last eighth is for receiving, for what is sent
-  /// only drains by ACKs; but who has none in flight waits for no ACK.
+  /// True if a connection may take a buffer to send. The last eighth is reserved for receiving, as
+  /// only ACKs free sent data. A connection with nothing in flight (`has_none`) waits for no ACK
+  /// and may use it up to the last 64th.
   bool may_send(bool has_none) const {
     return ready_count() > (has_none ? kept_from_all_ : kept_from_busy_);
   }
@@ -110,53 +110,53 @@ class PacketPool {
   std::span<std::byte> memory() const { return memory_; }
   uint32_t frame_bytes() const { return 1U << frame_shift_; }
   uint32_t size() const { return static_cast<uint32_t>(meta_.size()); }
-  /// Those that nobody uses.
+  /// Unused frames.
   uint32_t free_count() const { return free_count_; }
-  /// Of them, as many as take() gives: not those of runs that are lent and spare.
+  /// Of these, those that take() can give: without lent spare runs.
   uint32_t ready_count() const { return free_count_ - spare_count_; }
-  /// Frames that one connection may invite its peer to send; kNoShare: as many as it likes. The
-  /// engine sets it while the device's receive ring or the pool is crowded.
+  /// Receive window that one connection may advertise, in frames; kNoShare: no limit. The engine
+  /// sets it while the device's receive ring or the pool is nearly used up.
   static constexpr uint32_t kNoShare = UINT32_MAX;
   uint32_t window_share() const { return window_share_; }
   void set_window_share(uint32_t frames) { window_share_ = frames; }
 
   // ---- runs of adjacent frames, for a device that receives into them
 
-  /// Takes runs of `n` frames (a power of two, which their first index is a multiple of) out of
-  /// this pool, as far as take_for_rx() would. They have refs 0, as in the pool, and those that are
-  /// taken into use and dropped come back to `to`. Walks all frames. @return how many runs were
-  /// found; `firsts` has the index of each one's first frame.
+  /// Lends runs of `n` frames (a power of two, of which their first index is a multiple) to `to`,
+  /// as far as take_for_rx() would give them. They have refs 0, as in the pool; when used and
+  /// dropped, they return to `to`. Walks all frames. @return number of runs; `firsts` has the index
+  /// of the first frame of each.
   uint32_t lend(uint32_t n, std::span<uint32_t> firsts, PacketPool& to);
-  /// A run is lent no more: what of it is in use comes back here, all else is here now. What was
-  /// dropped to the other pool must not be taken there any more.
+  /// Ends the loan of a run: free frames return now, those in use when they are dropped. The other
+  /// pool must not hand out frames of it any more.
   void take_back(uint32_t n, uint32_t first);
-  /// Runs that are lent while their borrower has no use for them. They count as free, for the
-  /// borrower lets them be taken back by keep_ready(), so that take() need not look for them.
+  /// Lent runs that their borrower does not use. They count as free: the borrower has keep_ready()
+  /// take them back, so that take() need not search them.
   struct Spares {
-    uint32_t frames;               ///< of a run
-    std::vector<uint32_t> firsts;  ///< as lend() has them
-    Spares* next = nullptr;        ///< of another borrower
+    uint32_t frames;               ///< in a run
+    std::vector<uint32_t> firsts;  ///< as from lend()
+    Spares* next = nullptr;        ///< another borrower's
   };
-  /// Until leave(); `s` is empty in between.
+  /// Registers `s` until leave(), when it must be empty.
   void join(Spares& s) { s.next = std::exchange(spares_, &s); }
   void leave(Spares& s);
-  /// The borrower has put a run there.
+  /// The borrower added a run to `s`.
   void note_spare(const Spares& s) {
     free_count_ += s.frames;
     spare_count_ += s.frames;
   }
-  /// It has taken one.
+  /// The borrower took a run from `s`.
   void note_used(const Spares& s) {
     free_count_ -= s.frames;
     spare_count_ -= s.frames;
   }
-  /// Takes spare runs back until a quarter of the pool is ready, or there are none. Whoever makes
-  /// runs spare calls it now and then.
+  /// Takes spare runs back until a quarter of the pool is ready, or there are none. A borrower with
+  /// spare runs calls it regularly.
   void keep_ready() {
     while (ready_count() < size() / 4 && spare_count_ != 0) [[unlikely]]
       reclaim();
   }
-  /// The pool that frames dropped to this one belong to.
+  /// The pool that owns the frames dropped to this one.
   PacketPool& home() { return *home_; }
 
  private:
@@ -171,8 +171,8 @@ class PacketPool {
   std::span<std::byte> memory_;
   uint32_t frame_shift_;
   uint32_t free_count_ = 0;
-  uint32_t spare_count_ = 0;     ///< of them
-  uint32_t kept_from_all_ = 0;   ///< free frames that may_send() leaves: a 64th,
+  uint32_t spare_count_ = 0;     ///< of free_count_
+  uint32_t kept_from_all_ = 0;   ///< free frames that may_send() reserves: a 64th,
   uint32_t kept_from_busy_ = 0;  ///< an eighth
   uint32_t window_share_ = kNoShare;
   PacketBuf* free_ = nullptr;
@@ -181,7 +181,7 @@ class PacketPool {
   std::vector<PacketBuf> meta_;
 };
 
-/// Sole owner's handle of a buffer; drops its reference when it ends.
+/// Owns one reference to a buffer; the destructor drops it.
 class PacketRef {
  public:
   PacketRef() = default;
@@ -236,7 +236,7 @@ class PacketChain {
     bytes_ += p->length;
     ++buffers_;
   }
-  /// push_back() to an empty one.
+  /// push_back() to an empty chain.
   void push_first(PacketRef ref) {
     VIREO_DEBUG_ASSERT(empty());
     PacketBuf* p = ref.release();
@@ -245,7 +245,7 @@ class PacketChain {
     bytes_ = p->length;
     buffers_ = 1;
   }
-  /// pop_front() of the only one.
+  /// pop_front() of the only buffer.
   PacketRef pop_only() {
     VIREO_DEBUG_ASSERT(buffers_ == 1);
     PacketBuf* p = std::exchange(head_, nullptr);
@@ -274,8 +274,8 @@ class PacketChain {
     o.head_ = o.tail_ = nullptr;
     o.bytes_ = o.buffers_ = 0;
   }
-  /// Copies `bytes` behind the last buffer's. False, nothing done: no buffer, no tailroom, or it is
-  /// shared.
+  /// Appends a copy of `bytes` to the last buffer. False, nothing done: no buffer, no tailroom, or
+  /// it is shared.
   bool extend_back(std::span<const std::byte> bytes);
   /// Drops `n` bytes (at most bytes()) from the front, releasing buffers that become empty.
   void trim_front(uint32_t n);

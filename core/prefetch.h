@@ -6,7 +6,7 @@
 
 namespace vireo {
 
-/// All lines of `t` but the first, which the caller is about to look at.
+/// All lines of `t` but the first, which the caller reads next.
 template <class T>
 [[gnu::always_inline]] inline void prefetch_rest(const T& t) noexcept {
   const auto* const begin = reinterpret_cast<const std::byte*>(&t);
@@ -14,10 +14,10 @@ template <class T>
   for (size_t line = 64; line < sizeof(T); line += 64) __builtin_prefetch(begin + line);
 }
 
-/// The line at `p`, out of another core's cache: it is about to be written.
+/// The line at `p`, which may be in another core's cache, for writing.
 [[gnu::always_inline]] inline void prefetch_for_writing(std::byte* p) noexcept {
 #ifdef __x86_64__
-  // By hand: without -mprfchw the builtin fetches it for reading, a transfer that is done twice.
+  // Without -mprfchw the builtin prefetches for reading, and the line is transferred twice.
   asm volatile("prefetchw %0" : : "m"(*p));
 #else
   __builtin_prefetch(p, 1);

@@ -1,4 +1,4 @@
-// Expected failures are values: an errno and the place that refused.
+// Expected failures are values: an errno and the step that failed.
 // Owner: none (values). Thread: any.
 #pragma once
 

@@ -33,8 +33,8 @@ class Seq32 {
 /// Position in a byte stream since its SYN (the SYN itself is offset 0); never wraps.
 using StreamOffset = uint64_t;
 
-/// The one place where a wire number becomes a stream offset: the offset nearest to `near_offset`,
-/// whose wire number is `near_seq`.
+/// The only conversion of a sequence number to a stream offset: the offset nearest to
+/// `near_offset`, whose sequence number is `near_seq`.
 constexpr StreamOffset unwrap(Seq32 seq, Seq32 near_seq, StreamOffset near_offset) {
   return near_offset + static_cast<uint64_t>(static_cast<int64_t>(seq - near_seq));
 }

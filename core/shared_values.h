@@ -1,8 +1,8 @@
-// Immutable values that many holders share. A holder changes its value by replacing it; equal
-// values are stored once, as far as a comparison with the few that were found last tells (two equal
-// ones do no harm). The last value that nobody holds any more is kept: a program that opens and
-// closes one connection after the other finds it again. Owner: the table owns the values, a holder
-// has a reference. Thread: any; the lock is a leaf.
+// Immutable values that many holders share. A holder changes its value by replacing it. Equal
+// values are stored once, if found among the few used most recently (duplicates do no harm). The
+// latest value without holders is kept: a program that opens and closes one connection after
+// another finds it again. Owner: the table owns the values, a holder has a reference. Thread: any;
+// the lock is a leaf.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace vireo {
 
-/// Of T, which is told from others by its base Key.
+/// Values of T, identified by their base Key.
 template <class T, class Key = T>
 class SharedValues {
  public:
@@ -22,8 +22,8 @@ class SharedValues {
   SharedValues(const SharedValues&) = delete;
   SharedValues& operator=(const SharedValues&) = delete;
 
-  /// Equal to `key`, with a reference for the caller; nullptr: no memory. A new one is made of
-  /// `key` and of `more`.
+  /// Returns a value equal to `key`, with a reference for the caller; nullptr: out of memory. A new
+  /// one is constructed from `key` and `more`.
   template <class... More>
   const T* find_or_make(const Key& key, const More&... more) noexcept {
     const LockGuard guard(lock_);
@@ -42,20 +42,21 @@ class SharedValues {
     if (b != nullptr) push_front(*b);
     return b;
   }
-  /// One more reference to what find_or_make() gave.
+  /// Adds a reference to a value from find_or_make().
   static void hold(const T* value) noexcept {
-    block_of(value).refs.fetch_add(1, std::memory_order_relaxed);  // the caller's keeps it
+    block_of(value).refs.fetch_add(1,
+                                   std::memory_order_relaxed);  // the caller has one
   }
   static void drop(const T* value) noexcept {
     Block& b = block_of(value);
     b.home.drop(b);
   }
-  /// The end of its owner's life, when nobody has a value any more.
+  /// Call at the end of the owner's life, when no value has a holder.
   void clear() noexcept {
     const LockGuard guard(lock_);
     end_unused();
   }
-  Lock& lock() noexcept { return lock_; }  ///< for fork(), whose child must find it free
+  Lock& lock() noexcept { return lock_; }  ///< for fork(): it must be free in the child
 
  private:
   static constexpr unsigned kLooks = 8;
@@ -74,7 +75,7 @@ class SharedValues {
   }
   void drop(Block& b) noexcept {
     const LockGuard guard(lock_);
-    if (b.refs.fetch_sub(1, std::memory_order_relaxed) != 1) return;  // the lock orders it
+    if (b.refs.fetch_sub(1, std::memory_order_relaxed) != 1) return;  // ordered by the lock
     end_unused();
     unused_ = &b;
   }
@@ -95,7 +96,7 @@ class SharedValues {
   }
 
   Lock lock_;
-  Block* first_ VIREO_GUARDED_BY(lock_) = nullptr;   ///< the one found last
+  Block* first_ VIREO_GUARDED_BY(lock_) = nullptr;   ///< the most recently found
   Block* unused_ VIREO_GUARDED_BY(lock_) = nullptr;  ///< in the list, too
 };
 

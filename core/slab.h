@@ -1,11 +1,11 @@
-// Type-stable slabs: objects of one type in chunks that are never given back, with generations.
+// Type-stable slabs: objects of one type in chunks that are never freed, with generations.
 //
-// A SlabHandle names one life of one object. free() ends that life and leaves the object as newly
-// made: by its own recycle() if it has one (for objects that other threads may still read: touch
-// only atomics), else by destroying and making it again in place. So memory that once held a T
-// always holds a T. Owner: one engine or table. Thread: alloc(), free(), for_each() by the owner
-// (holder of its lock); get() and at() by any thread, which then locks the object and checks the
-// generation again by is_live().
+// A SlabHandle identifies one life of one object. free() ends that life and leaves the object as
+// newly constructed: by its own recycle() if it has one (for objects that other threads may still
+// read: it may change only atomics), else by destroying and constructing it in place. So memory
+// that once held a T always holds a T. Owner: one engine or table. Thread: alloc(), free(),
+// for_each() by the owner (holder of its lock); get() and at() by any thread, which then locks the
+// object and checks the generation again by is_live().
 #pragma once
 
 #include <algorithm>
@@ -44,27 +44,28 @@ class Slab {
       delete chunks_[i].load(std::memory_order_relaxed);  // the owner wrote it
   }
 
-  /// A newly made object, or nullptr: the limit is reached or memory is exhausted. O(1); allocates
-  /// only if no object is free, one chunk at a time.
+  /// A newly constructed object, or nullptr: the limit is reached or memory is exhausted. O(1);
+  /// allocates only if no object is free, one chunk at a time.
   T* alloc() {
     if (free_ == kNone && !grow()) [[unlikely]]
       return nullptr;
     Slot* s = find(free_);
     free_ = std::exchange(s->link, free_);
-    // release pairs with the acquire in get(): who sees the new life sees the object as made.
+    // release pairs with the acquire in get(): a thread that sees the new generation sees the
+    // object as constructed.
     s->generation.store(s->generation.load(std::memory_order_relaxed) + 1,
                         std::memory_order_release);
     ++live_;
     return &s->object;
   }
 
-  /// Ends the life of `t`: its handles are void from now on.
+  /// Ends the life of `t`: its handles become invalid.
   void free(T& t) noexcept {
     Slot& s = slot_of(t);
     const uint32_t g = s.generation.load(std::memory_order_relaxed);  // only the owner writes it
     VIREO_ASSERT((g & 1) != 0);
-    // release pairs with the acquire in is_live(): who sees the old generation was before our
-    // recycling.
+    // release pairs with the acquire in is_live(): a thread that sees the old generation read
+    // before the recycling.
     s.generation.store(g + 1, std::memory_order_release);
     if constexpr (requires { t.recycle(); }) {
       t.recycle();
@@ -76,14 +77,14 @@ class Slab {
     --live_;
   }
 
-  /// The handle of an object that lives.
+  /// The handle of a live object.
   SlabHandle handle(const T& t) const noexcept {
     const Slot& s = slot_of(const_cast<T&>(t));
     return {s.link, s.generation.load(std::memory_order_relaxed)};  // the caller keeps it alive
   }
 
-  /// The object if that life goes on, else nullptr. Other threads: it may end right after; see
-  /// above.
+  /// The object if that life has not ended, else nullptr. For other threads it may end right after;
+  /// see above.
   T* get(SlabHandle h) const noexcept {
     Slot* s = find(h.index);
     // acquire pairs with the release in alloc().
@@ -94,14 +95,14 @@ class Slab {
   }
   bool is_live(SlabHandle h) const noexcept { return get(h) != nullptr; }
 
-  /// The object at an index, living or not; nullptr if there never was one.
+  /// The object at an index, live or not; nullptr if there never was one.
   T* at(uint32_t index) const noexcept {
     Slot* s = find(index);
     return s == nullptr ? nullptr : &s->object;
   }
 
-  /// Calls fn(T&) for every living object, in order of index. fn may free the object it is given,
-  /// and alloc().
+  /// Calls fn(T&) for every live object, in order of index. fn may free its object, and may
+  /// alloc().
   template <class F>
   void for_each(F&& fn) {
     for (uint32_t c = 0; c < chunk_count_; ++c)
@@ -116,13 +117,13 @@ class Slab {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  /// What fills a cache line begins at one.
+  /// Objects of a cache line or more are aligned to one.
   static constexpr size_t kAlignment =
       std::max({alignof(T), alignof(uint32_t), sizeof(T) >= 64 ? size_t{64} : size_t{1}});
   struct alignas(kAlignment) Slot {
     T object{};  // first: the address of the object is that of the slot
     std::atomic<uint32_t> generation{0};
-    uint32_t link = 0;  ///< its index while it lives, else that of the next one that is free
+    uint32_t link = 0;  ///< its index while live, else the index of the next free one
   };
   struct Chunk {
     Slot slots[kChunkObjects];
@@ -140,11 +141,11 @@ class Slab {
     if (chunk_count_ == chunk_limit_) return false;
     Chunk* c = new (std::nothrow) Chunk;
     if (c == nullptr) return false;
-    for (uint32_t i = kChunkObjects; i-- > 0;) {  // from the end: low indices go first
+    for (uint32_t i = kChunkObjects; i-- > 0;) {  // from the end: low indices are used first
       c->slots[i].link = free_;
       free_ = chunk_count_ * kChunkObjects + i;
     }
-    // release pairs with the acquire in find(): the chunk is made before it is seen.
+    // release pairs with the acquire in find(): the chunk is constructed before it is visible.
     chunks_[chunk_count_++].store(c, std::memory_order_release);
     return true;
   }

@@ -13,7 +13,7 @@
 namespace vireo {
 namespace {
 
-/// Keeps errno as it was: only the C boundary writes it.
+/// Preserves errno: only the C boundary writes it.
 class ErrnoKeeper {
  public:
   ErrnoKeeper() : saved_(errno) {}

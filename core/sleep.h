@@ -1,7 +1,7 @@
-// Ways to wait without a processor: futex words and eventfds.
+// Waiting without using a processor: futex words and eventfds.
 // Owner: none. Thread: any. All are raw system calls: the libc names may be the interposed ones.
-// errno is preserved. Timeouts are spans, not points: Instant counts TSC time, which drifts from
-// the kernel's clock over hours.
+// errno is preserved. Timeouts are durations, not points in time: Instant counts TSC time, which
+// drifts from the kernel's clock over hours.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,17 @@ namespace vireo {
 inline void cpu_relax() noexcept { __builtin_ia32_pause(); }
 
 enum class Wake : uint8_t {
-  kWoken,  ///< woken, or the word had changed already; may be spurious: look again
+  kWoken,  ///< woken, or the word had changed; may be spurious: check again
   kTimeout,
   kInterrupted,  ///< a signal handler ran (EINTR)
 };
 
-/// Sleeps while `word` holds `expected`. Duration::max() = for ever; a span <= 0 returns at once.
-/// The caller reads the word again with acquire: a futex orders nothing by itself. Source:
+/// Sleeps while `word` holds `expected`. Duration::max(): without limit; a timeout <= 0 returns at
+/// once. The caller reads the word again with acquire: a futex does not order memory. Source:
 /// futex(2).
 Wake futex_wait(const std::atomic<uint32_t>& word, uint32_t expected,
                 Duration timeout = Duration::max()) noexcept;
-/// Wakes up to `count` sleepers of `word`. @return how many.
+/// Wakes up to `count` sleepers of `word`. @return number woken.
 int futex_wake(const std::atomic<uint32_t>& word, int count) noexcept;
 
 /// A counter in the kernel that makes a descriptor readable: wakes a thread that sleeps in poll or

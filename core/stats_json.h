@@ -1,4 +1,4 @@
-// Counters as JSON: the one form of `vireo-stat --json` and of VMA_STATS_FILE.
+// Counters as JSON: the format of `vireo-stat --json` and of VMA_STATS_FILE.
 //
 //   {"processes":[{"pid":..,"name":"..","ports":[{"name","ifindex","mode","queues"}],
 //     "engine":{"rx_packets":..,...},"decisions":{"carried":..,"kernel":..,"refused":{"loopback":..}},
@@ -18,9 +18,8 @@
 
 namespace vireo {
 
-/// Quoted and escaped; bytes outside of ASCII become U+FFFD, so that any program name is JSON.
+/// Quoted and escaped; bytes outside ASCII become U+FFFD, so that any program name is valid JSON.
 std::string json_string(std::string_view text);
-/// One process object on one line.
 /// The whole document, one line without its newline.
 std::string processes_json(std::span<const ProcessReading> all);
 /// "10.0.0.1:80", "0.0.0.0:80"; empty if neither address nor port is known.

@@ -1,8 +1,8 @@
-// Counters in shared memory: how tools read a live process. A memfd named "vireo-stats" in the
-// process's fd table, found through /proc/PID/fd, so that nothing is left behind by a process that
-// is killed. Owner: the process; each slot is written by the holder of its engine's lock. Thread:
-// readers of other processes see plain 64-bit stores; a slot's texts are whole while `generation`
-// is even, non-zero and unchanged around the read (stats_reading.h does it). The memfd is sealed
+// Counters in shared memory, for tools to read from a live process. A memfd named "vireo-stats" in
+// the process's fd table, found through /proc/PID/fd, so that a killed process leaves nothing
+// behind. Owner: the process; each slot is written by the holder of its engine's lock. Thread:
+// readers in other processes see plain 64-bit stores; a slot's texts are consistent if `generation`
+// is even, non-zero and unchanged across the read (stats_reading.h checks it). The memfd is sealed
 // against shrinking: a reader may map it without fear of SIGBUS.
 #pragma once
 
@@ -28,7 +28,7 @@ class Counter {
 #if defined(__SANITIZE_THREAD__)
     v_.store(v_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 #else
-    // The same in one instruction: compilers leave atomics as three.
+    // The same in one instruction: compilers use three for atomics.
     asm("addq %1, %0" : "+m"(v_) : "er"(n) : "cc");
 #endif
   }
@@ -39,7 +39,7 @@ class Counter {
   std::atomic<uint64_t> v_{0};
 };
 
-/// What is counted for a socket.
+/// Counters of a socket.
 struct SocketCounters {
   Counter rx_packets, rx_bytes, tx_packets, tx_bytes;  ///< packets and payload bytes carried
   Counter rx_drops, retransmits, errors;
@@ -56,46 +56,46 @@ struct SocketStats : SocketCounters {
   uint8_t tcp_state = 0;  ///< tcp::State
   Carriage carriage = Carriage::kUndecided;
   uint8_t closed = 0;  ///< the program closed it; the slot may be taken again
-  uint8_t ring = 0;    ///< of a carried one: place of its engine in StatsLayout::engines
+  uint8_t ring = 0;    ///< if carried: index of its engine in StatsLayout::engines
   uint8_t pad[1] = {};
   uint8_t local_addr[16] = {};  ///< IpAddr bytes
   uint8_t remote_addr[16] = {};
   uint16_t local_port = 0;
   uint16_t remote_port = 0;
-  int32_t err = 0;       ///< errno that came with the carriage decision, 0 = none
+  int32_t err = 0;       ///< errno of the carriage decision, 0 = none
   char detail[64] = {};  ///< the step that refused, NUL-terminated
 };
 
-/// Sums over sockets that are closed, each under the decision it had last.
+/// Sums over closed sockets, by their last decision.
 struct ClosedStats : SocketCounters {
   Counter sockets;
 };
 
-/// Turns of an engine, and what came and left in them.
+/// Polls of an engine, and the packets received and sent.
 struct PacketStats {
   Counter polls, empty_polls, rx_packets, rx_bytes, tx_packets, tx_bytes;
   Counter rx_unknown_flow, rx_bad_checksum, rx_malformed, tx_ring_full, pool_empty;
   Counter helper_polls, sleeps;
 };
 
-/// Flows of an engine, and how what they sent was sent.
+/// Flows of an engine, and their transmissions.
 struct FlowStats {
-  Counter active_opens;  ///< connections that the program began (RFC 4022, tcpActiveOpens)
+  Counter active_opens;  ///< connections opened by the program (RFC 4022, tcpActiveOpens)
   Counter accepted, udp_flows, time_waits;
-  Counter corks;             ///< times that small writes waited for company
-  Counter shared_doorbells;  ///< frames that left by the doorbell of a later one
-  Counter leased_ports;      ///< connections whose local port was another's before
+  Counter corks;             ///< times that small writes were held to be joined
+  Counter shared_doorbells;  ///< frames sent by the doorbell of a later one
+  Counter leased_ports;      ///< connections with the local port of an earlier one
   Counter pool_free, pool_size, resets_sent, retransmits;
 };
 
 struct EngineStats : PacketStats, FlowStats {
-  // As the devices counted them (dev/device.h, QueueLosses), looked up once a second.
+  // As counted by the devices (dev/device.h, QueueLosses), read once a second.
   Counter rx_lost_ring_full, rx_lost_no_frame, rx_starved, rx_refused, tx_refused, queue_restarts;
   Counter listen_overflows, syn_cookies_sent, syn_cookies_received, syn_cookies_failed;
-  // Packets put together of their fragments, and those that were not (RFC 4293, ipReasmOKs).
+  // Packets reassembled, and reassemblies that failed (RFC 4293, ipReasmOKs).
   Counter reassembled, reassembly_fails;
-  // RFC 7413, as a server: connections open by their SYN; of them by a cookie of the backup key;
-  // and cookies of no key of ours.
+  // RFC 7413, as a server: connections opened by their SYN; of these, by a cookie of the backup
+  // key; and cookies of no key of ours.
   Counter fast_opens, fast_opens_old_key, fast_opens_refused;
 };
 

@@ -10,13 +10,13 @@
 namespace vireo {
 namespace {
 
-/// A text that need not end within its array. Another user wrote it: to a terminal it shall be no
-/// more than that.
+/// A text that may lack its terminator. Another user may have written it: no escape sequences for
+/// the terminal.
 template <size_t N>
 std::string text_of(const char (&from)[N]) {
   std::string text(from, ::strnlen(from, N));
   for (char& c : text)
-    if (c < ' ' || c > '~') c = '?';  // control characters, and all beyond ASCII
+    if (c < ' ' || c > '~') c = '?';  // control and non-ASCII characters
   return text;
 }
 
@@ -26,8 +26,8 @@ void add_counts(const std::array<CounterName<S>, N>& list, const T& from,
   for (size_t i = 0; i < N; ++i) to[i] += (from.*list[i].counter).get();
 }
 
-/// Bytes of the descriptive fields, read while another process may write them: torn reads are told
-/// by the generation.
+/// Bytes of the descriptive fields, read while another process may write them: the generation shows
+/// torn reads.
 struct RawSocket {
   int32_t fd;
   uint8_t proto, family, listening, tcp_state, closed, ring;
@@ -118,7 +118,7 @@ ProcessReading read_stats(const StatsLayout& live) {
   p.program = text_of(live.program);
   for (const EngineStats& e : live.engines) {
     add_counts(kEngineCounters, e, p.engine);
-    if (e.pool_size.get() == 0) continue;  // not made
+    if (e.pool_size.get() == 0) continue;  // not created
     p.rings.resize(static_cast<size_t>(&e - live.engines) + 1);
     add_counts(kEngineCounters, e, p.rings.back());
   }

@@ -1,6 +1,6 @@
-// A copy of a process's counters (stats_layout.h) that is whole and safe to print: texts are read
-// under their generation, end within their arrays, and numbers that index a table are within it,
-// whatever the other process wrote. The lists below name the counters for tables and JSON.
+// A consistent copy of a process's counters (stats_layout.h), safe to print: texts are read under
+// their generation and end within their arrays, and table indices are in range, whatever the other
+// process wrote. The lists below name the counters for tables and JSON.
 // Owner: the reader. Thread: any.
 #pragma once
 
@@ -83,7 +83,7 @@ inline constexpr std::array kEngineCounters{
 using SocketCounts = std::array<uint64_t, kSocketCounters.size()>;
 using EngineCounts = std::array<uint64_t, kEngineCounters.size()>;
 
-/// Place of a counter in the lists, for compile-time use.
+/// Index of a counter in the lists, for compile-time use.
 template <class S, size_t N>
 consteval size_t counter_index(const std::array<CounterName<S>, N>& list, std::string_view name) {
   for (size_t i = 0; i < N; ++i)
@@ -98,7 +98,7 @@ struct SocketReading {
   bool listening = false;
   bool closed = false;
   uint8_t tcp_state = 0;
-  uint8_t ring = 0;  ///< of a carried one: index in ProcessReading::rings
+  uint8_t ring = 0;  ///< if carried: index in ProcessReading::rings
   Carriage carriage = Carriage::kUndecided;
   int err = 0;
   std::string detail;
@@ -126,8 +126,8 @@ struct ClosedReading {
 struct ProcessReading {
   int pid = 0;
   std::string program;
-  EngineCounts engine{};            ///< all rings together
-  std::vector<EngineCounts> rings;  ///< those that there are
+  EngineCounts engine{};            ///< sum of all rings
+  std::vector<EngineCounts> rings;  ///< by engine
   std::vector<PortReading> ports;
   uint64_t carried = 0;  ///< decisions since the start
   uint64_t kernel = 0;
@@ -136,7 +136,7 @@ struct ProcessReading {
   std::vector<SocketReading> sockets;  ///< open ones, and closed ones whose slot is not reused yet
 };
 
-/// Copies `live`, which its process may be writing. A slot that keeps changing is left out.
+/// Copies `live`, which its process may be writing. A slot that keeps changing is omitted.
 ProcessReading read_stats(const StatsLayout& live);
 
 /// Name of a tcp::State (stack/tcp/tcp.h), as ss(8) writes it; "?" for other numbers.

@@ -1,11 +1,12 @@
-// Hash table of small entries, found by a keyed 64-bit hash that the caller makes: groups of 16
-// entries behind 16 tags of 7 hash bits, compared at once. A look-up reads one group nearly always:
-// its line of tags, and the entry whose tag fits.
+// Hash table of small entries, found by a keyed 64-bit hash that the caller computes: groups of 16
+// entries after 16 tags of 7 hash bits, compared at once. A look-up nearly always reads one group:
+// its line of tags, and the entry with a matching tag.
 //
 //   group = hash % groups, then the next one, ...   |16 tags|16 entries|
 //   tag   = 0 never used, 1 erased, else 0x80 | top 7 bits of the hash
 //
-// Past 7/8, the erased counted, insert() re-hashes into what the living need.
+// Beyond a load of 7/8, erased entries included, insert() rehashes to the size that the live
+// entries need.
 // Owner: one table. Thread: holder of the engine's lock.
 // Source: the layout is that of Abseil's Swiss tables, reduced to what is needed.
 #pragma once
@@ -29,7 +30,7 @@ class TagTable {
   TagTable() = default;
 
   size_t size() const { return live_; }
-  size_t capacity() const { return groups_ * kGroup; }  ///< entries there is memory for
+  size_t capacity() const { return groups_ * kGroup; }  ///< entries that memory is allocated for
   size_t bytes() const { return groups_ * sizeof(Group); }
 
   /// The entry with this hash for which same(entry) holds, else nullptr.
@@ -38,7 +39,7 @@ class TagTable {
     if (groups_ == 0) return nullptr;
     for (size_t g = hash & (groups_ - 1);; g = (g + 1) & (groups_ - 1)) {
       Group& group = table_[g];
-      prefetch_rest(group);  // an entry is wanted right behind its tag, in another line mostly
+      prefetch_rest(group);  // the entry is read right after its tag, mostly in another line
       for (uint32_t hits = match(group, tag_of(hash)); hits != 0; hits &= hits - 1) {
         Entry& e = group.entries[std::countr_zero(hits)];
         if (same(std::as_const(e))) return &e;
@@ -48,8 +49,8 @@ class TagTable {
     }
   }
 
-  /// Puts in an entry whose key is not there. `hash_of(entry)` gives the hash of any entry, for
-  /// growing. @return false: memory is exhausted, nothing was done.
+  /// Inserts an entry whose key is not in the table. `hash_of(entry)` gives the hash of any entry,
+  /// for growing. @return false: memory is exhausted, nothing was done.
   template <class HashOf>
   bool insert(uint64_t hash, const Entry& entry, HashOf&& hash_of) {
     if ((used_ + 1) * 8 > capacity() * 7 && !rehash(hash_of)) return false;
@@ -62,14 +63,14 @@ class TagTable {
                                             reinterpret_cast<std::byte*>(table_.get()));
     Group& group = table_[offset / sizeof(Group)];
     const auto at = static_cast<size_t>(e - group.entries);
-    // A group that was never full ends every search: nothing lies behind it for its sake.
+    // A group with a free entry ends every search, so no search continues past this one.
     const bool ends = match(group, kFree) != 0;
     group.tags[at] = ends ? kFree : kErased;
     if (ends) --used_;
     --live_;
   }
 
-  /// Groups that a search for `hash` looks at before it ends: 1 in nearly all cases.
+  /// Groups that a search for `hash` reads: 1 in nearly all cases.
   template <class Same>
   unsigned groups_searched(uint64_t hash, Same&& same) const noexcept {
     unsigned n = 1;
@@ -129,7 +130,7 @@ class TagTable {
 
   std::unique_ptr<Group[]> table_;
   size_t groups_ = 0;  ///< a power of two, or 0
-  size_t used_ = 0;    ///< entries that are not free, the erased among them
+  size_t used_ = 0;    ///< entries that are not free, erased ones included
   size_t live_ = 0;
 };
 

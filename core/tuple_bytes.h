@@ -1,5 +1,5 @@
-// The two ends of a connection as bytes to hash: 12 for IPv4, 36 for IPv6, so that the length tells
-// the families apart. Owner: none. Thread: any.
+// The two ends of a connection as bytes to hash: 12 for IPv4, 36 for IPv6, so that the length
+// distinguishes the families. Owner: none. Thread: any.
 #pragma once
 
 #include <array>

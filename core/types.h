@@ -1,4 +1,4 @@
-// Distinct integer types: an id of one kind never passes for another.
+// Distinct integer types: an id of one kind does not convert to another.
 // Owner: none (values). Thread: any.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace vireo {
 
-/// An integer that belongs to one kind of thing. Tag is never defined.
+/// An integer id of one kind. Tag is never defined.
 template <class Tag, class Rep>
 class Id {
  public:
@@ -26,7 +26,7 @@ using IfIndex = Id<struct IfIndexTag, uint32_t>;  ///< kernel interface index, 0
 using FlowTag = Id<struct FlowTagTag, uint32_t>;  ///< index of a flow in its engine, 0 = none
 using VlanId = Id<struct VlanIdTag, uint16_t>;    ///< IEEE 802.1Q VID, 0 = untagged
 
-/// Of a flow rule that tells links apart: frames without a tag, where 0 means any.
+/// In a flow rule that distinguishes links: frames without a tag; 0 means any.
 inline constexpr VlanId kUntagged{4096};
 
 /// Bit-set operators for `enum class` flags: opt in with `template <> inline constexpr bool

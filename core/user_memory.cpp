@@ -7,7 +7,7 @@
 namespace vireo {
 namespace {
 
-/// Distances from where they stand.
+/// Offsets relative to their own addresses.
 struct Probe {
   int32_t at;
   int32_t go_on;
@@ -15,7 +15,7 @@ struct Probe {
 
 }  // namespace
 
-// The linker's: the section of all probes.
+// Defined by the linker: bounds of the section of all probes.
 extern "C" {
 [[gnu::visibility("hidden")]] extern const Probe __start_vireo_probes[];
 [[gnu::visibility("hidden")]] extern const Probe __stop_vireo_probes[];

@@ -1,9 +1,9 @@
-// Probes the program's memory: a bad pointer is to be EFAULT and not the end of the program
-// (errno(3)). A probe is one instruction that touches the memory. A table says for each probe where
-// to go on if it faults, as the kernel's extable does; the handler of SIGSEGV and SIGBUS, which the
-// program that links this has installed, looks there. Without that handler a bad pointer is a fault
-// as in any function of libc. So is memory that another thread unmaps between a probe and the copy
-// behind it, which is why probes stand right before copies.
+// Probes the program's memory, so that a bad pointer gives EFAULT instead of ending the program
+// (errno(3)). A probe is one instruction that accesses the memory. A table has for each probe the
+// address at which to continue if it faults, like the kernel's extable. It is used by the handler
+// of SIGSEGV and SIGBUS, which the program that links this must install. Without that handler a bad
+// pointer is a fault, as in any libc function. So is memory that another thread unmaps between a
+// probe and the copy after it; therefore probes are placed right before copies.
 // Owner: none. Thread: any; resume_after_probe() is for signal handlers.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace vireo {
 
-/// The thread of this ucontext_t faulted in a probe: when the handler returns it goes on beside it.
-/// @return false: some other fault, nothing was done.
+/// If the thread of this ucontext_t faulted in a probe, makes it continue at the probe's exit when
+/// the handler returns. @return false: another fault, nothing was done.
 bool resume_after_probe(void* ucontext) noexcept;
 
 namespace detail {
@@ -27,7 +27,7 @@ namespace detail {
   ".popsection"
 // clang-format on
 
-// An address as the processor takes it, by which compilers conclude nothing of the pointer.
+// An operand for the address that tells the compiler nothing about the pointer.
 #if defined(__clang__)
 #define VIREO_PROBED "%0"
 #define VIREO_PROBED_AT(p) "m"(*static_cast<const char*>(p))
@@ -46,7 +46,7 @@ namespace detail {
 fault:
   return false;
 }
-/// Leaves it as it is, if no other thread writes it meanwhile.
+/// Does not change the byte, unless another thread writes it at the same time.
 [[gnu::always_inline]] inline bool can_write_byte(void* p) noexcept {
 #if defined(__x86_64__)
   asm goto("771: orb $0, " VIREO_PROBED VIREO_PROBE_EXIT : : VIREO_PROBED_AT(p) : "cc" : fault);
@@ -59,7 +59,7 @@ fault:
   return false;
 }
 
-/// As can_write_byte(), beside other threads that write it.
+/// As can_write_byte(), safe while other threads write it.
 [[gnu::always_inline]] inline bool can_write_shared_byte(void* p) noexcept {
 #if defined(__x86_64__)
   asm goto("771: lock orb $0, " VIREO_PROBED VIREO_PROBE_EXIT
@@ -75,7 +75,7 @@ fault:
 #endif
 }
 
-/// The least page of any processor we run on.
+/// Smallest page size of supported processors.
 inline constexpr size_t kProbedPage = 4096;
 
 bool can_read_pages(const void* p, size_t n) noexcept;
@@ -84,25 +84,25 @@ bool can_write_shared_pages(void* p, size_t n) noexcept;
 
 }  // namespace detail
 
-/// May `n` bytes, not none, be read? Two instructions for what a page holds.
+/// True if `n` bytes (n > 0) can be read. Two instructions up to a page.
 [[gnu::always_inline]] inline bool is_readable(const void* p, size_t n) noexcept {
   if (n > detail::kProbedPage) [[unlikely]]
     return detail::can_read_pages(p, n);
   return detail::can_read_byte(p) &&
          detail::can_read_byte(static_cast<const std::byte*>(p) + n - 1);
 }
-/// May they be written, which the caller is about to do?
+/// True if they can be written. The caller writes them next.
 [[gnu::always_inline]] inline bool is_writable(void* p, size_t n) noexcept {
   if (n > detail::kProbedPage) [[unlikely]]
     return detail::can_write_pages(p, n);
   return detail::can_write_byte(p) && detail::can_write_byte(static_cast<std::byte*>(p) + n - 1);
 }
-/// As is_writable(), of what other threads may write meanwhile, which must not be lost: at the
-/// entry of calls that only change a part of it, and that later.
+/// As is_writable(), for memory that other threads may write at the same time without losing their
+/// writes: for calls that write only a part of it, and later.
 inline bool is_writable_shared(void* p, size_t n) noexcept {
   return detail::can_write_shared_pages(p, n);
 }
-/// The same of an object; null is none.
+/// The same for an object; false for null.
 template <class T>
 [[gnu::always_inline]] inline bool is_readable(const T* p) noexcept {
   return is_readable(p, sizeof *p);

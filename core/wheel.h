@@ -1,12 +1,12 @@
 // Hierarchical timing wheel: 4 levels of 256 slots, tick 4.096 us, spans 1.05 ms / 268 ms / 68.7 s
 // / 4.9 h.
 //
-// One node per owner, lazy: moving a deadline later only stores it; the node is visited at its old
-// place and then put where it belongs. A slot whose time has come, of any level, is spliced whole
-// to the pending list; visiting a pending node fires it if it is due and places it anew if not, so
-// a slot of a million nodes costs no more per advance() than the work cap, of which a node placed
-// anew takes an eighth: those that are due stand behind them. Never fires early; late
-// by at most a tick plus what the cap leaves over. Owner: one engine. Thread: holder of its lock.
+// One node per owner, lazy: a later deadline is only stored; the node is visited at its old place
+// and then moved. When the time of a slot of any level has come, the whole slot is spliced to the
+// pending list. Visiting a pending node fires it if it is due, and places it again if not. So a
+// slot of a million nodes costs no more per advance() than the work limit, of which a node placed
+// again takes an eighth, since due nodes may be behind it. Never fires early; late
+// by at most a tick plus what the limit leaves over. Owner: one engine. Thread: holder of its lock.
 // Time is passed in.
 #pragma once
 
@@ -21,16 +21,16 @@
 
 namespace vireo {
 
-/// Derive from it or hold it as a member; it must not move or end while armed.
+/// A base class or member; it must not be moved or destroyed while armed.
 class WheelNode {
  public:
   WheelNode() = default;
   WheelNode(const WheelNode&) = delete;
   WheelNode& operator=(const WheelNode&) = delete;
 
-  /// When it fires, at the earliest; never() if it does not.
+  /// Earliest time at which it fires; never() if it is not armed.
   Instant deadline() const noexcept { return deadline_; }
-  /// True while the wheel knows the node: it is to be cancelled before it ends.
+  /// True while the node is in the wheel: then cancel() it before it is destroyed.
   bool is_linked() const noexcept { return next_ != nullptr; }
 
  private:
@@ -38,8 +38,7 @@ class WheelNode {
   WheelNode* next_ = nullptr;
   WheelNode* prev_ = nullptr;
   Instant deadline_ = Instant::never();
-  uint64_t visit_ =
-      0;  ///< tick at which the node will be looked at; at or before that of its deadline
+  uint64_t visit_ = 0;  ///< tick of the next visit; not after the deadline's
 };
 
 class Wheel {
@@ -56,12 +55,12 @@ class Wheel {
   Wheel(const Wheel&) = delete;
   Wheel& operator=(const Wheel&) = delete;
 
-  /// Sets when `n` fires; Instant::never() = not at all. One store, unless it is sooner than the
+  /// Sets when `n` fires; Instant::never(): not at all. One store, unless it is sooner than the
   /// node's next visit.
   void arm(WheelNode& n, Instant deadline) noexcept {
     n.deadline_ = deadline;
     if (n.is_linked()) {
-      // Later than its visit, or waiting to be visited already: the visit will read the deadline.
+      // Later than its next visit, or already pending: the visit will read the deadline.
       if (ceil_tick(deadline) >= n.visit_ || n.visit_ <= tick_) [[likely]]
         return;
       unlink(n);
@@ -71,24 +70,25 @@ class Wheel {
     place(n);
   }
 
-  /// Forgets `n` now; needed before it ends. (To stop a timer, arm(n, never()) is cheaper.)
+  /// Removes `n` now; required before it is destroyed. (To stop a timer, arm(n, never()) is
+  /// cheaper.)
   void cancel(WheelNode& n) noexcept {
     n.deadline_ = Instant::never();
     if (n.is_linked()) unlink(n);
   }
 
-  /// Moves time to `now` and calls fn(WheelNode&) for nodes that are due, each at most once; the
-  /// node is unlinked when fn runs and may be armed again. No more than `work` are looked at, of
-  /// which one that fires counts as eight, if that many are left: the rest is due in the next call.
-  /// The order of nodes that become due in one call is deterministic but not that of their
-  /// deadlines. @return how many fired.
+  /// Moves time to `now` and calls fn(WheelNode&) for due nodes, each at most once; the node is
+  /// unlinked when fn runs and may be armed again. Visits at most `work` nodes, of which one that
+  /// fires counts as eight, if that many are left; the rest is done in the next call. The order of
+  /// nodes that become due in one call is deterministic but not that of their deadlines. @return
+  /// number fired.
   template <class F>
   unsigned advance(Instant now, uint64_t work, F&& fn) noexcept {
     const uint64_t t = floor_tick(now);
     if (t > tick_) collect(t);
     if (is_empty(pending_)) [[likely]]
       return 0;
-    splice(visiting_, pending_);  // what fn arms overdue goes to pending_: next call's
+    splice(visiting_, pending_);  // overdue nodes that fn arms are for the next call
     unsigned fired = 0;
     while (work > 0 && !is_empty(visiting_)) {
       WheelNode& n = *visiting_.next_;
@@ -109,19 +109,19 @@ class Wheel {
     return fired;
   }
 
-  /// When advance() has something to do next: at or before the earliest deadline, never after it.
-  /// never() if idle.
+  /// When advance() has work next: at or before the earliest deadline, never after it. never() if
+  /// idle.
   Instant next_deadline() const noexcept {
     if (!is_empty(pending_)) return from_tick(tick_);
     return first_visit_ == kNoVisit ? Instant::never() : from_tick(first_visit_);
   }
 
-  /// How long what advance() left over, if anything, has waited to be looked at.
+  /// How long the nodes that advance() left over have been pending.
   Duration backlog() const noexcept {
     return is_empty(pending_) ? Duration{} : time() - from_tick(pending_.next_->visit_);
   }
 
-  /// The time advance() was told last, in whole ticks.
+  /// The last time given to advance(), in whole ticks.
   Instant time() const noexcept { return from_tick(tick_); }
 
  private:
@@ -143,7 +143,7 @@ class Wheel {
     return Instant::from_ns(static_cast<int64_t>(tick << kTickShift));
   }
 
-  // Circular lists: a head is a node that points at itself when empty.
+  // Circular lists: the head of an empty list points to itself.
   static void make_empty(WheelNode& head) noexcept { head.next_ = head.prev_ = &head; }
   static bool is_empty(const WheelNode& head) noexcept { return head.next_ == &head; }
   static void push_back(WheelNode& head, WheelNode& n) noexcept {
@@ -173,7 +173,7 @@ class Wheel {
     make_empty(from);
   }
 
-  /// Links an unlinked node where its deadline says.
+  /// Links an unlinked node at the place of its deadline.
   void place(WheelNode& n) noexcept {
     uint64_t at = ceil_tick(n.deadline_);
     if (at <= tick_) {
@@ -181,12 +181,12 @@ class Wheel {
       push_back(pending_, n);
       return;
     }
-    at = std::min(at, tick_ + kSpan - 1);  // beyond the span: looked at again there
+    at = std::min(at, tick_ + kSpan - 1);  // beyond the span: visited again there
     const unsigned level =
         static_cast<unsigned>(63 - std::countl_zero((at - tick_) | 1)) / kSlotBits;
     const unsigned shift = kSlotBits * level;
-    // The unit (at >> shift) lies 1 to 256 ahead of the current one, so each slot holds nodes of
-    // one turn only.
+    // The unit (at >> shift) is 1 to 256 ahead of the current one, so each slot holds nodes of one
+    // turn only.
     const unsigned slot = level * kSlots + static_cast<uint8_t>(at >> shift);
     n.visit_ = at >> shift << shift;
     first_visit_ = std::min(first_visit_, n.visit_);
@@ -199,7 +199,7 @@ class Wheel {
     WheelNode* const head = n.next_;
     const bool was_last = head == n.prev_;
     remove(n);
-    // The one neighbour of a last node is the head; only heads of slots have a bit.
+    // The only neighbour of the last node is the head; only heads of slots have a bit.
     if (was_last && head >= slots_.data() && head < slots_.data() + slots_.size()) {
       const auto slot = static_cast<unsigned>(head - slots_.data());
       note_empty(slot);
@@ -222,8 +222,7 @@ class Wheel {
     return first;
   }
 
-  /// Distance, 1 to 256, from `index` to the next slot of `level` that has nodes, going round; 0 if
-  /// none has.
+  /// Distance, 1 to 256, from `index` to the next slot of `level` with nodes, cyclic; 0 if none.
   unsigned next_occupied(unsigned level, unsigned index) const noexcept {
     constexpr unsigned kWords = kSlots / 64;
     if ((words_ >> level * kWords & ((1U << kWords) - 1)) == 0) return 0;
@@ -242,7 +241,7 @@ class Wheel {
     return 0;
   }
 
-  /// Sets the time to tick `t`, and moves every slot passed on the way to the pending list.
+  /// Sets the time to tick `t`, and moves every slot passed to the pending list.
   void collect(uint64_t t) noexcept {
     if (t < first_visit_) [[likely]] {
       tick_ = t;
@@ -267,12 +266,12 @@ class Wheel {
     first_visit_ = find_first_visit();
   }
 
-  uint64_t tick_;                    ///< slots up to and with this tick have been collected
-  uint64_t first_visit_ = kNoVisit;  ///< the least visit_ of the nodes in slots
+  uint64_t tick_;                    ///< slots up to and including this tick were collected
+  uint64_t first_visit_ = kNoVisit;  ///< the smallest visit_ of the nodes in slots
   std::array<uint64_t, kLevels * kSlots / 64> occupied_{};
   uint32_t words_ = 0;  ///< which words of occupied_ are not zero
-  WheelNode pending_;   ///< head: nodes whose visit has come
-  WheelNode visiting_;  ///< head: those of the advance() that runs
+  WheelNode pending_;   ///< head: nodes to visit
+  WheelNode visiting_;  ///< head: nodes of the running advance()
   std::array<WheelNode, kLevels * kSlots> slots_;
 };
 

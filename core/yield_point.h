@@ -1,5 +1,5 @@
-// Gives the processor away now and then, where two threads seldom meet, in sanitized builds only: a
-// test then sees within seconds what else takes days. Owner: none. Thread: any.
+// In sanitizer builds only: yields the processor at random where two threads rarely race, so that a
+// test finds in seconds what otherwise takes days. Owner: none. Thread: any.
 #pragma once
 
 #ifdef VIREO_DEBUG

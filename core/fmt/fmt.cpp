@@ -1,6 +1,6 @@
-// The fmt library, compiled once into the library with hidden symbols: Debian's static one is not
-// position-independent, the shared one would be a second fmt in programs that bring their own, and
-// header-only costs seconds in every file.
+// The fmt library, compiled once into the library with hidden symbols: Debian's static library is
+// not position-independent, the shared one would be a second fmt in programs with their own, and
+// header-only mode costs seconds of compile time in every file.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

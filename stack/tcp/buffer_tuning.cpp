@@ -15,7 +15,7 @@ bool has_frames(const Tcb& t) {
 
 }  // namespace
 
-/// A window of data took a round trip, or longer if the sender had not enough: the least counts.
+/// A window of data takes a round trip, or longer if the sender was idle: the minimum is used.
 void measure_by_window(Tcb& t, Instant now) {
   BufferTuning& b = t.tuning;
   const auto rcv_nxt = static_cast<uint32_t>(t.rcv_nxt);

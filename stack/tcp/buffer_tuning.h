@@ -1,9 +1,9 @@
 // Grows the buffers with the path, for sockets whose program did not set a size.
 //
-// Receive buffer: each round trip, twice what the program read in it, and more while that itself
-// grows, so that the sender's slow start is never held back. Send buffer: twice the congestion
-// window. Neither ever shrinks, so the window's edge never moves left. Both stop at the maximum of
-// Linux's sysctl, while half of the frames are taken, and while windows are shared out
+// Receive buffer: twice what the program read in a round trip, and more while that grows, so that
+// the sender's slow start is not limited. Send buffer: twice the congestion window. Neither
+// shrinks, so the window's edge never moves left. Neither grows beyond the maximum of Linux's
+// sysctl, while half of the frames are in use, or during window sharing
 // (stack/engine/window_sharing.cpp).
 // Owner: a Tcb. Thread: holder of its engine's lock.
 // Source: tcp(7) tcp_moderate_rcvbuf, tcp_rmem, tcp_wmem; Fisk and Feng's dynamic right-sizing.
@@ -20,23 +20,23 @@ struct Tcb;
 
 struct BufferTuning {
   Instant round_at;     ///< when this round began
-  Micros rtt;           ///< as the receiver sees it; zero: unknown
-  uint32_t copied = 0;  ///< taken by the program since
-  uint32_t space = 0;   ///< most taken in a round
+  Micros rtt;           ///< as measured by the receiver; zero: unknown
+  uint32_t copied = 0;  ///< read by the program since
+  uint32_t space = 0;   ///< most read in a round
   union {
-    uint32_t echo = 0;    ///< newest of our timestamps that came back with data
+    uint32_t echo = 0;    ///< newest of our timestamps echoed with data
     uint32_t window_end;  ///< without timestamps: low half of an offset, 0: not known
   };
   Instant window_at;  ///< when `window_end` was the window's edge
 };
 
-/// Data came with `echo`, which tells the round trip if it is a new one. Clock: 1 ms; below that
+/// Data arrived with `echo`; a new value gives a sample of the round trip. Clock: 1 ms; below that,
 /// our own sender's estimate.
 void measure_by_echo(Tcb& t, uint32_t echo, Instant now);
 /// The program took `bytes`. Defined in tcb.h.
 inline void tune_receive(Tcb& t, uint32_t bytes, Instant now);
-/// Its parts: without timestamps, a look at the window's round; a round in which it took more than
-/// in any before.
+/// Its parts: the measurement without timestamps, by rounds of the window; growth after a round in
+/// which the program read more than in any before.
 void measure_by_window(Tcb& t, Instant now);
 void grow_receive(Tcb& t);
 /// The congestion window may have grown.

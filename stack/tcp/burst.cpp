@@ -12,8 +12,8 @@ namespace {
 
 constexpr unsigned kMinPaced = 2;  ///< segments, as Linux tcp_min_tso_segs
 
-/// New data in a whole segment, and the next will say the same but for its number and its bytes:
-/// nothing that goes with one of them only, nothing that each asks anew.
+/// A full segment of new data, and the next differs only in sequence number and payload: no state
+/// that applies to one segment only or that must be checked for each.
 bool may_lead(const Tcb& t, const Plan& p) {
   if (p.offset != t.snd_nxt || p.retransmission || has(p.flags, SegFlags::kSyn) || t.urgent_mode ||
       t.tlp_due || t.probe_due || t.rtx_due != 0 || t.reassembly != nullptr)
@@ -22,7 +22,7 @@ bool may_lead(const Tcb& t, const Plan& p) {
   return p.length >= fits_frame(t, t.mss);
 }
 
-/// What may leave at once: a paced connection's burst is worth a millisecond of its rate.
+/// Payload limit of a burst: for a paced connection, one millisecond at its rate.
 uint32_t most_bytes(const Tcb& t, const Plan& p, const BurstLimits& most) {
   if (!t.paced) return most.bytes;
   const uint64_t quantum =
@@ -30,11 +30,11 @@ uint32_t most_bytes(const Tcb& t, const Plan& p, const BurstLimits& most) {
   return static_cast<uint32_t>(std::min<uint64_t>(most.bytes, quantum));
 }
 
-/// @return false: it would be a slice too many.
+/// @return false: too many slices.
 bool add_slice(Burst& b, PacketBuf* packet, uint64_t at, uint32_t length, unsigned most) {
   if (b.slice_count > 0) {
     PacketSlice& last = b.slices[b.slice_count - 1];
-    if (last.packet == packet) {  // the stream goes on in it
+    if (last.packet == packet) {  // the stream continues in it
       last.length = static_cast<uint16_t>(last.length + length);
       return true;
     }
@@ -60,7 +60,7 @@ bool plan_burst(Tcb& t, const Plan& p, const BurstLimits& most, Burst& b) {
   for (bool is_whole = true; is_whole && b.segments < most.segments && at < t.snd_end;) {
     while (t.queue[index].end() <= at) ++index;
     const SendDesc& d = t.queue[index];
-    // A whole segment that is less than the MSS counts as small once it left (sent()).
+    // A segment shorter than the MSS counts as small once it is sent (sent()).
     const StreamOffset snd_sml = p.length < t.mss ? at : t.queue.board().snd_sml;
     const uint32_t n = may_leave(t, d, at, t.mss, flight + b.bytes, snd_sml);
     if (n == 0 || n > p.length || b.bytes + n > bytes ||

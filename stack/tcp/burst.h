@@ -1,10 +1,10 @@
-// Plans several segments of new data that leave at the same instant as one burst: for a device that
-// cuts them on the wire (TSO); elsewhere so that their header is built once.
+// Plans several segments of new data that are sent together as one burst: a device with TSO splits
+// it; for others the header is built once.
 //
 // Nothing waits for a burst to fill: it is what the windows, the pacer and Nagle's algorithm allow
-// now. On the wire the segments are the same as if each had been planned and sent by itself. The
-// payload lies where append() put it, and each frame stays a descriptor of its own, with its own
-// marks and times: retransmissions go as before.
+// now. The segments on the wire are the same as if each had been planned and sent alone. The
+// payload stays where append() put it, and each frame keeps its own descriptor, marks and times, so
+// retransmission does not change.
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8; Linux's
 // tcp_tso_autosize() for paced connections.
 #pragma once
@@ -19,14 +19,14 @@
 
 namespace vireo::tcp {
 
-/// What one frame of a device may hold.
+/// Limits of one frame of a device.
 struct BurstLimits {
   uint32_t bytes = 0;   ///< of payload
   uint16_t slices = 0;  ///< of packets
   uint16_t segments = 0;
 };
 
-/// `segments` of Plan::length bytes each, but for the last, which may have less.
+/// `segments` segments of Plan::length bytes each; the last may be shorter.
 struct Burst {
   static constexpr uint16_t kMaxSlices = 64;
 
@@ -36,29 +36,29 @@ struct Burst {
   SegFlags last_flags;  ///< of the last segment
   PacketSlice slices[kMaxSlices];
 
-  /// What one of them has of its own; the rest is as the first Plan says.
+  /// The fields in which a segment differs from the first Plan.
   struct Segment {
     PacketSlice text;
     uint32_t from;  ///< bytes of the burst before it
     SegFlags flags;
   };
 
-  /// What all of them say together: PSH and FIN are for the last, CWR for the first.
+  /// Flags of the whole burst: PSH and FIN apply to the last segment, CWR to the first.
   SegFlags flags(const Plan& first) const { return first.flags | last_flags; }
 
-  /// Calls fn(const Segment&) for each segment of the burst that `first` leads, as on the wire,
-  /// until it says false.
+  /// Calls fn(const Segment&) for each segment of the burst that `first` leads, in wire order,
+  /// until it returns false.
   template <class F>
   void for_each(const Plan& first, F&& fn) const;
-  /// As next_segment() would have said it.
+  /// The Plan that next_segment() would have returned for it.
   Plan plan(const Plan& first, const Segment& s) const;
 };
 
-/// `plan` is what next_segment() just gave. @return true: more segments may leave behind it now,
-/// and the burst of them is `b`; then sent_burst() commits it instead of sent(). False: it goes
-/// alone. Changes nothing.
+/// `plan` was just returned by next_segment(). @return true: more segments may leave with it now,
+/// `b` is the burst, and sent_burst() commits it instead of sent(). False: it is sent alone.
+/// Changes nothing.
 bool plan_burst(Tcb& t, const Plan& plan, const BurstLimits& most, Burst& b);
-/// The first `segments` of it left: as sent() for one after the other.
+/// The first `segments` of it were sent: as sent() for each of them.
 void sent_burst(Tcb& t, const Plan& plan, const Burst& b, unsigned segments, Instant now);
 
 template <class F>
@@ -73,7 +73,7 @@ void Burst::for_each(const Plan& first, F&& fn) const {
     s.from = end;
     s.flags &= ~SegFlags::kCwr;
     of_slice += s.text.length;
-    if (of_slice == slice->length) {  // a segment never lies in two
+    if (of_slice == slice->length) {  // a segment never spans two slices
       s.text.packet = (++slice)->packet;
       s.text.at = slice->at;
       of_slice = 0;

@@ -65,7 +65,7 @@ void cc_change(CongestionControl& c, CcKind kind) {
 
 void cc_on_ack(CongestionControl& c, const CcAck& a, Instant now) {
   if (c.kind == CcKind::kDctcp) dctcp_learn(c, a);
-  if (a.recovering || a.ece || !a.cwnd_limited) return;  // RFC 3168 §6.1.2: an echo grows nothing
+  if (a.recovering || a.ece || !a.cwnd_limited) return;  // RFC 3168 §6.1.2: no growth on an echo
   if (c.kind != CcKind::kNone && c.in_slow_start()) {
     if (c.first_slow_start)
       first_slow_start(c, a);
@@ -93,8 +93,8 @@ void cc_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t
     c.in_episode = true;
     c.prior_cwnd = c.cwnd;
     c.prior_ssthresh = c.ssthresh;
-    // What SACK let out beyond the window while the loss was in doubt is no sign that the path
-    // holds more (RFC 5681 §3.2 step 1).
+    // Data that SACK allowed beyond the window while the loss was uncertain does not show that the
+    // path has more capacity (RFC 5681 §3.2 step 1).
     flight = std::min(flight, c.cwnd);
     switch (c.kind) {
       case CcKind::kReno:
@@ -133,8 +133,8 @@ void cc_undo(CongestionControl& c) {
 
 void cc_on_idle(CongestionControl& c, uint32_t mss, Duration idle, Duration rto) {
   if (c.kind == CcKind::kNone) return;
-  // Linux (tcp_slow_start_after_idle) and RFC 2861: half the window for each RTO, not all at once;
-  // and slow start back to three quarters of what it was.
+  // Linux (tcp_slow_start_after_idle) and RFC 2861: halve the window for each RTO instead of all at
+  // once, and let slow start return to three quarters of it.
   const uint32_t restart = std::min(c.cwnd, initial_window(mss));
   c.ssthresh = std::max(c.ssthresh, c.cwnd / 4 * 3);
   for (Duration left = idle; left > rto && c.cwnd > restart; left = left - rto) c.cwnd /= 2;

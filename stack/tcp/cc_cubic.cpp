@@ -6,11 +6,11 @@ namespace vireo::tcp {
 
 namespace {
 
-/// Newton's method, x >= 0, to a double's precision. Not libm's: the library would need it, and
-/// every program that is started would load it.
+/// Newton's method, x >= 0, to double precision. Not libm's: the library would depend on libm, and
+/// every program would load it.
 double cube_root(double x) {
   if (!(x > 0)) return 0;
-  // A third of the exponent is within 6 % of the root; each step squares the error.
+  // Dividing the bits by three is within 6 % of the root; each step squares the error.
   double r = std::bit_cast<double>(std::bit_cast<uint64_t>(x) / 3 + (uint64_t{0x2A9F7893} << 32));
   for (int i = 0; i < 5; ++i) r = (2 * r + x / (r * r)) / 3;
   return r;
@@ -20,7 +20,7 @@ constexpr Instant kNotBegun{};
 
 double seconds(Duration d) { return static_cast<double>(d.ns()) * 1e-9; }
 
-/// RFC 9438 §4.2. After a timeout, or a slow start left without loss, the curve begins at its
+/// RFC 9438 §4.2. After a timeout, or a slow start that ended without loss, the curve begins at its
 /// plateau (§4.8, §4.10).
 void begin_stage(Cubic& s, uint32_t cwnd, uint32_t mss, Instant now) {
   s.epoch = now;
@@ -46,8 +46,8 @@ double curve(const Cubic& s, double t, uint32_t mss) {
 void cubic_avoid(CongestionControl& c, const CcAck& a, Instant now) {
   Cubic& s = c.cubic;
   if (s.epoch == kNotBegun) begin_stage(s, c.cwnd, a.mss, now);
-  // Time in which nothing that fills the window was acknowledged is not counted (§4.2, §5.8): ACKs
-  // of a used window come at least once a round trip.
+  // Time without ACKs of a fully used window is not counted (§4.2, §5.8): such ACKs come at least
+  // once a round trip.
   const Duration silence = now - s.last_ack - std::max(a.rtt, a.srtt);
   if (silence > Duration{}) s.epoch = s.epoch + silence;
   s.last_ack = now;
@@ -71,8 +71,8 @@ void cubic_avoid(CongestionControl& c, const CcAck& a, Instant now) {
 void cubic_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t mss) {
   Cubic& s = c.cubic;
   s.prior_w_max = s.w_max;
-  // §4.8: where the plateau was means nothing after a timeout. §4.6, §4.7: else it is here, or
-  // lower if it did not come back to the last one (another flow wants room).
+  // §4.8: after a timeout the plateau is unknown. §4.6, §4.7: otherwise it is here, or lower if
+  // cwnd did not reach the last one (another flow needs room).
   if (e == CcEvent::kTimeout)
     s.w_max = 0;
   else if (c.cwnd < s.w_max)
@@ -81,14 +81,14 @@ void cubic_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint3
     s.w_max = c.cwnd;
   s.epoch = kNotBegun;
   const double beta = e == CcEvent::kEcn ? Cubic::kBetaEcn : Cubic::kBeta;
-  // §4.6: of cwnd as Linux does, but of no more than RFC 7661 §4.2 lets it grow to.
+  // §4.6: based on cwnd as in Linux, but at most what RFC 7661 §4.2 lets it grow to.
   const auto window = static_cast<uint32_t>(std::min<uint64_t>(c.cwnd, 2 * uint64_t{flight}));
   c.ssthresh = std::max(static_cast<uint32_t>(window * beta), 2 * mss);
 }
 
 void cubic_undo(CongestionControl& c) {
   c.cubic.w_max = c.cubic.prior_w_max;
-  c.cubic.epoch = kNotBegun;  // the stage begins anew at the point of the curve where cwnd is
+  c.cubic.epoch = kNotBegun;  // the stage restarts at the point of the curve where cwnd is
 }
 
 }  // namespace vireo::tcp

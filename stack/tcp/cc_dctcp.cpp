@@ -15,7 +15,7 @@ void dctcp_learn(CongestionControl& c, const CcAck& a) {
 }
 
 void dctcp_on_congestion(CongestionControl& c, CcEvent e, uint32_t flight, uint32_t mss) {
-  // §3.3 for marks; §3.5: a loss halves, as without ECN.
+  // §3.3 for marks; §3.5: a loss halves the window, as without ECN.
   const double rest = e == CcEvent::kEcn ? c.cwnd * (1 - c.dctcp.alpha / 2) : flight * 0.5;
   c.ssthresh = std::max(static_cast<uint32_t>(rest), 2 * mss);
 }

@@ -78,7 +78,7 @@ void shutdown_write(Tcb& t, Instant now) {
     default:
       return;
   }
-  if (!t.queue.push_back(t.snd_end, nullptr)) {  // not even a few hundred bytes: the short way
+  if (!t.queue.push_back(t.snd_end, nullptr)) {  // out of memory: reset instead
     reset(t, 0);
     return;
   }

@@ -1,5 +1,5 @@
-// DCTCP's state: the share of the traffic that was marked. Owner: a CongestionControl. Thread:
-// holder of its engine's lock. Source: RFC 8257 §3.3.
+// DCTCP's state: the marked fraction of the traffic. Owner: a CongestionControl. Thread: holder of
+// its engine's lock. Source: RFC 8257 §3.3.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Dctcp {
 
   double alpha = 1;             ///< estimate of the marked fraction
   StreamOffset window_end = 0;  ///< WindowEnd; 0: no observation window yet
-  uint32_t acked = 0;           ///< bytes, in this window
+  uint32_t acked = 0;           ///< bytes acknowledged in this window
   uint32_t marked = 0;          ///< of these, acknowledged with ECE
 };
 

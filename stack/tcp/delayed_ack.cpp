@@ -3,7 +3,7 @@
 namespace vireo::tcp {
 
 void ack_now(Tcb& t, bool bare) {
-  // Duplicates are counted one by one by a sender without SACK; bounded, for a burst may be long.
+  // A sender without SACK counts each duplicate ACK. Limited, as a burst may be long.
   if (bare) {
     t.ack_bare = true;
     if (t.acks_due < 16) ++t.acks_due;
@@ -28,7 +28,7 @@ bool is_quick(const Tcb& t) { return !t.interactive; }
 
 void set_delack_max(Tcb& t, Duration d) {
   t.config.change([&](Config& c) { c.delack_max = d; });
-  t.ack_patience = 0;  // it may be more than that
+  t.ack_patience = 0;  // it may exceed that
 }
 
 }  // namespace vireo::tcp

@@ -1,12 +1,12 @@
-// Delayed ACK: when data that came in order is acknowledged.
+// Delayed ACK: when in-order data is acknowledged.
 //
 //   at once   the first segments of a connection, with TCP_QUICKACK, and two full segments
 //   later     else: a segment of ours carries the ACK, or a timer sends it after half a round trip,
 //             1 ms at least; longer if the program's last answer took longer; delack_max at most
 //
-// What else asks for an ACK calls ack_now(). Private to stack/tcp, but for the engine's direct way.
-// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8.6.3, RFC 5681 §4.2;
-// Linux net/ipv4/tcp_input.c __tcp_ack_snd_check().
+// Other causes of an ACK call ack_now(). Private to stack/tcp and the engine's fast path. Owner: a
+// Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux
+// net/ipv4/tcp_input.c __tcp_ack_snd_check().
 #pragma once
 
 #include <algorithm>
@@ -17,18 +17,18 @@
 namespace vireo::tcp {
 
 constexpr uint8_t kQuickAcks = 16;                  ///< segments acknowledged at once after open
-constexpr Duration kMinAckDelay = Duration::ms(1);  ///< of an ACK that may wait, but for delack_max
+constexpr Duration kMinAckDelay = Duration::ms(1);  ///< minimum delay, but at most delack_max
 constexpr unsigned kMaxPatience = 7;                ///< Tcb::ack_patience
 
-/// So long, at least, an ACK waits for the program's answer.
+/// Minimum time that a delayed ACK waits for the program's answer.
 inline Duration least_ack_delay(unsigned patience) {
   return Duration::ns(kMinAckDelay.ns() << patience);
 }
 
-/// Data leaves: an answer within the time of a delayed ACK, whether or not that was still owed
-/// (Linux)? The next ACK waits for one that takes as long, if it may. But where one has left alone
-/// and the peer says more before we do, it may have waited for it: patience ends
-/// (on_delayed_ack()).
+/// Data is sent: was it an answer within the time of a delayed ACK, whether or not an ACK was still
+/// pending (Linux)? If so, the next ACK waits as long as that answer took, within the limits. When
+/// a delayed ACK is sent without data, the peer may have waited for it: on_delayed_ack() resets the
+/// delay.
 inline void note_answer(Tcb& t, Instant now) {
   if (t.interactive) [[likely]]
     return;
@@ -41,7 +41,7 @@ inline void note_answer(Tcb& t, Instant now) {
   t.ack_patience = (may ? patience : 0) & kMaxPatience;
 }
 
-/// New data came in order: it is acknowledged now or later (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
+/// In-order data arrived: it is acknowledged now or later (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
 inline void schedule_ack(Tcb& t, Instant now) {
   const uint64_t unacked = t.rcv_nxt - t.rcv_acked;
   bool at_once = unacked >= 2ULL * t.rcv_mss || t.config->quickack;
@@ -60,7 +60,7 @@ inline void schedule_ack(Tcb& t, Instant now) {
   }
 }
 
-/// The time of the delayed ACK has come: nothing was said in time to carry it.
+/// The delayed ACK timer expired: no data was sent in time to carry the ACK.
 void on_delayed_ack(Tcb& t);
 
 }  // namespace vireo::tcp

@@ -1,6 +1,7 @@
 // TCP Fast Open, the client's side of one connection: puts data and cookie on the first SYN, and
-// sends again what the SYN-ACK did not acknowledge. As net/ipv4/tcp_output.c tcp_send_syn_data()
-// and net/ipv4/tcp_input.c tcp_rcv_fastopen_synack() do it. The server's side: fast_open_keys.h.
+// sends again what the SYN-ACK did not acknowledge. As in Linux: net/ipv4/tcp_output.c
+// tcp_send_syn_data(), net/ipv4/tcp_input.c tcp_rcv_fastopen_synack(). The server's side:
+// fast_open_keys.h.
 #include <algorithm>
 #include <cstring>
 
@@ -11,10 +12,10 @@ namespace vireo::tcp {
 
 namespace {
 
-/// What the SYN leaves to options that are added on the way (Linux's MAX_TCP_OPTION_SPACE).
+/// Space in the SYN for options that are added on the path (Linux's MAX_TCP_OPTION_SPACE).
 constexpr int kOptionSpace = 40;
 
-/// The first `most` bytes of `data`. @return how many pieces.
+/// The first `most` bytes of `data`. @return number of pieces.
 size_t first_bytes(std::span<const iovec> data, size_t most, std::span<iovec> out) {
   size_t n = 0;
   for (const iovec& v : data) {
@@ -46,7 +47,7 @@ size_t begin_fast_open(Tcb& t, const SynData& d, Instant now) {
   const int space =
       std::min({int{d.peer_mss} - kOptionSpace, int{t.path_mss} - kOptionSpace, frame});
   if (space <= 0) return 0;
-  t.mss = static_cast<uint16_t>(space);  // until the SYN-ACK says more
+  t.mss = static_cast<uint16_t>(space);  // until the SYN-ACK sets it
   iovec part[16];
   const size_t pieces = first_bytes(d.data, static_cast<size_t>(space), part);
   const size_t taken = append(t, {part, pieces}, false, now);
@@ -67,14 +68,14 @@ void plan_fast_open(Tcb& t, Plan& p) {
   const Scoreboard& b = t.queue.board();
   if (b.cookie_bytes != 0) add_fast_open(p, {b.cookie, b.cookie_bytes});
   PacketBuf* const packet = t.queue.front().packet;
-  if (packet->length + kOptionSpace > t.path_mss) return;  // the path shrank before it left
+  if (packet->length + kOptionSpace > t.path_mss) return;  // the path MTU shrank meanwhile
   p.packet = packet;
   p.at = packet->data_at;
   p.length = packet->length;
 }
 
 void syn_data_sent(Tcb& t, const Plan& p, Instant now) {
-  if (p.length == 0) {  // a round trip would be ambiguous (Karn)
+  if (p.length == 0) {  // RTT is ambiguous (Karn)
     if (!t.queue.empty()) ++t.queue.front().retransmits;
     return;
   }

@@ -1,11 +1,11 @@
-// TCP Fast Open, the server's side: makes and checks cookies. A client that shows a valid cookie
-// has received an answer at its address before, so that data on its SYN may be taken before the
-// handshake is over. The client's side: fast_open_client.cpp.
+// TCP Fast Open, the server's side: makes and checks cookies. A valid cookie proves that the client
+// received an answer at its address before, so data on its SYN may be accepted before the handshake
+// is complete. The client's side: fast_open_client.cpp.
 //
-// A cookie equals Linux's bit for bit (since 5.3): SipHash-2-4 of the client's and the server's
-// address. Servers behind one address that have the same key, ours and kernels, accept each
-// other's. A cookie does not expire; it ends with its key. To end cookies, change the key; the old
-// one stays as the backup for a while (RFC 7413 §4.1.2).
+// Cookies are identical to Linux's (since 5.3): SipHash-2-4 of the client's and the server's
+// address. Servers behind one address with the same key, Vireo's and kernels, accept each other's.
+// A cookie is valid as long as its key. To expire cookies, change the key; the old one stays as the
+// backup for a while (RFC 7413 §4.1.2).
 // Owner: none (pure functions). Thread: any. Source: RFC 7413 §4.1.2, §5.1;
 // net/ipv4/tcp_fastopen.c.
 #pragma once
@@ -33,14 +33,14 @@ inline FastOpenCookie fast_open_cookie(const IsnSecret& key, const IpAddr& serve
   return std::bit_cast<FastOpenCookie>(siphash(key, std::span(in).first(2 * n)));
 }
 
-/// What one listener makes cookies with, the first, and what it takes them by, all.
+/// The keys of one listener: the first makes cookies, all are accepted.
 struct FastOpenKeys {
-  static constexpr size_t kBytes = 16;  ///< of one
+  static constexpr size_t kBytes = 16;  ///< of one key
 
   std::array<IsnSecret, 2> key{};
   uint8_t count = 0;
 
-  /// As TCP_FASTOPEN_KEY has them: one, or that and the backup. None if `bytes` are neither.
+  /// From the value of TCP_FASTOPEN_KEY: one key, or that and the backup. None for any other size.
   static FastOpenKeys from(std::span<const std::byte> bytes) {
     FastOpenKeys k;
     if (bytes.size() != kBytes && bytes.size() != 2 * kBytes) return k;
@@ -52,7 +52,7 @@ struct FastOpenKeys {
   FastOpenCookie cookie(const IpAddr& server, const IpAddr& client) const {
     return fast_open_cookie(key[0], server, client);
   }
-  /// Which of the keys made `given` for that client; nullopt: none.
+  /// Index of the key that made `given` for that client; nullopt: none.
   std::optional<unsigned> maker_of(std::span<const uint8_t> given, const IpAddr& server,
                                    const IpAddr& client) const {
     for (unsigned i = 0; i < count; ++i)

@@ -1,6 +1,6 @@
-// The state of an established connection that another TCP needs to go on with it: what Linux takes
-// by TCP_REPAIR (tcp(7); Linux net/ipv4/tcp.c do_tcp_setsockopt). Out-of-order data is left out;
-// the peer sends it again.
+// The state that another TCP needs to continue an established connection, as Linux takes it by
+// TCP_REPAIR (tcp(7); Linux net/ipv4/tcp.c do_tcp_setsockopt). Out-of-order data is left out; the
+// peer retransmits it.
 // Owner: the caller. Thread: holder of the engine's lock.
 #pragma once
 
@@ -19,25 +19,25 @@ struct Tcb;
 struct HandOver {
   enum class Fin : uint8_t { kNone, kQueued, kSent, kAcked };
 
-  Seq32 snd_una;                   ///< of the first of `to_send`, or of the FIN behind it
-  Seq32 rcv_nxt;                   ///< behind the last of `unread`; the peer's FIN not counted
+  Seq32 snd_una;  ///< sequence number of the first byte of `to_send`, or of the FIN
+  Seq32 rcv_nxt;  ///< end of `unread`; the peer's FIN not counted
   std::vector<std::byte> to_send;  ///< not acknowledged
-  uint32_t sent = 0;               ///< of them, those that have left already
+  uint32_t sent = 0;               ///< how many of them were sent already
   std::vector<std::byte> unread;
   uint16_t peer_mss = 536;
   uint8_t snd_wscale = 0, rcv_wscale = 0;
   bool wscale = false, sack = false, timestamps = false;
-  uint32_t timestamp = 0;  ///< our clock's now
+  uint32_t timestamp = 0;  ///< our timestamp clock, now
   Seq32 snd_wl1;
   Fin fin = Fin::kNone;   ///< ours
-  bool peer_fin = false;  ///< received, and nothing is missing before it
+  bool peer_fin = false;  ///< received, with all data before it
   uint32_t snd_wnd = 0, max_wnd = 0, rcv_wnd = 0;
 };
 
-/// The Tcb stays as it is. Errors: EOPNOTSUPP it is not one that may go on elsewhere, for its
-/// handshake is not over, urgent data is under way, or it ends: both FINs are said.
+/// Does not change the Tcb. Errors: EOPNOTSUPP if the handshake is not complete, urgent data is
+/// pending, or the connection is ending.
 Result<HandOver> hand_over(Tcb& t, Instant now);
-/// The program has neither read nor written yet.
+/// True if the program has neither read nor written yet.
 bool is_untouched(Tcb& t);
 
 }  // namespace vireo::tcp

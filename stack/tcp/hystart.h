@@ -1,8 +1,8 @@
 // HyStart++: leaves the first slow start when the round trip grows, before a queue overflows.
-// Slow start; if a round's least RTT lies well above the last round's, conservative slow start (a
-// quarter of the growth); after five such rounds congestion avoidance, or slow start again if the
-// RTT fell back. Owner: a CongestionControl. Thread: holder of its engine's lock.
-// Source: RFC 9406 (whose constants these are; only for the first slow start, §4.3).
+// If a round's minimum RTT is well above the last round's, slow start becomes conservative slow
+// start (a quarter of the growth); after five such rounds congestion avoidance begins. If the RTT
+// falls back, slow start resumes. Owner: a CongestionControl. Thread: holder of its engine's lock.
+// Source: RFC 9406 and its constants; only for the first slow start (§4.3).
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class HyStart {
   static constexpr uint8_t kSamples = 8;   ///< N_RTT_SAMPLE
   static constexpr uint32_t kGrowthDivisor = 4;
   static constexpr uint8_t kRounds = 5;
-  static constexpr uint32_t kLimit = 8;  ///< L: segments that one ACK may count for, unpaced
+  static constexpr uint32_t kLimit = 8;  ///< L: most segments that one ACK counts for, unpaced
 
   struct Step {
     uint32_t grow;  ///< bytes to add to cwnd
@@ -70,9 +70,9 @@ class HyStart {
   }
 
   StreamOffset round_end_ = 0;  ///< 0: no round yet
-  uint32_t last_min_ = kNone;   ///< least RTT of the last round, ns
+  uint32_t last_min_ = kNone;   ///< minimum RTT of the last round, ns
   uint32_t this_min_ = kNone;
-  uint32_t baseline_ = kNone;  ///< RTT at which the rise was seen
+  uint32_t baseline_ = kNone;  ///< RTT when the rise was detected
   uint8_t samples_ = 0;
   uint8_t css_rounds_ = 0;
 };

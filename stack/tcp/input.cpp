@@ -14,14 +14,14 @@ namespace {
 /// RFC 7323 §5.5: 24 days, by the clock of Tcb::ts_recent_s.
 constexpr auto kPawsIdle = static_cast<uint32_t>(Duration::s(24 * 86'400).ns() >> 30);
 
-/// A segment on its way through the steps. `left`: distance of its first byte from rcv_nxt.
+/// A segment that is being processed. `left`: distance of its first byte from rcv_nxt.
 struct Arrival {
   Segment& s;
   wire::TcpOptions options;
   Instant now;
   int32_t left = 0;
   bool fin = false;
-  bool bare = false;    ///< came without text and FIN
+  bool bare = false;    ///< arrived without data and FIN
   bool recent = false;  ///< RFC 7323 §4.3: its timestamp becomes TS.Recent if its ACK is acceptable
   Effects effects = Effects::kNone;
 
@@ -48,19 +48,19 @@ Next check_paws(Tcb& t, Arrival& a) {
   return Next::kDrop;
 }
 
-/// RFC 7323 §4.3 (2): begins at or before what was acknowledged last. Before it is trimmed.
+/// RFC 7323 §4.3 (2): starts at or before Last.ACK.sent. Call before trimming.
 bool is_recent(const Tcb& t, const Arrival& a) {
   if (!t.ts_on || !a.options.has_timestamps || a.is(SegFlags::kRst)) return false;
   return a.left <= static_cast<int64_t>(t.rcv_acked - t.rcv_nxt);
 }
 
-/// First: sequence number. Trims what lies outside the window.
+/// First: sequence number. Trims data outside the window.
 Next step1_sequence(Tcb& t, Arrival& a) {
   const uint32_t window = advertised(t);
   const auto length = static_cast<int32_t>(a.length()) + (a.fin ? 1 : 0);
-  // What ends right at rcv_nxt is old, yet its ACK counts (as Linux's tcp_sequence): window probes
-  // that cross and are both taken would otherwise leave each side deaf to the other, for what it
-  // says begins one byte too early.
+  // A segment that ends at rcv_nxt is old, but its ACK is processed (as in Linux's tcp_sequence).
+  // If window probes cross and both sides accept them, every later segment starts one byte too
+  // early, and each side would otherwise ignore the other.
   const bool acceptable =
       a.left >= 0 ? static_cast<uint32_t>(a.left) <= window : length > 0 && a.left + length >= 0;
   if (!acceptable) {
@@ -88,7 +88,7 @@ Next step1_sequence(Tcb& t, Arrival& a) {
       ack_now(t, true);
     }
     a.s.payload.trim_front(cut);
-    if (a.left + length == 0 && a.fin) {  // that FIN, or none of this stream, lies before rcv_nxt
+    if (a.left + length == 0 && a.fin) {  // its FIN is before rcv_nxt
       a.fin = false;
       ack_now(t, true);
     }
@@ -112,7 +112,7 @@ Next step2_reset(Tcb& t, Arrival& a) {
     return Next::kDrop;
   }
   switch (t.state) {
-    case State::kTimeWait:  // RFC 1337: not assassinated
+    case State::kTimeWait:  // RFC 1337: an RST does not end TIME-WAIT
       return Next::kDrop;
     case State::kClosing:
     case State::kLastAck:
@@ -130,7 +130,7 @@ Next step2_reset(Tcb& t, Arrival& a) {
   }
 }
 
-/// Fourth: SYN in a synchronized state, RFC 5961 §4.2. (Third, security, RFC 9293 leaves out.)
+/// Fourth: SYN in a synchronized state, RFC 5961 §4.2. (RFC 9293 leaves out the third, security.)
 Next step4_syn(Tcb& t, Arrival& a) {
   if (!a.is(SegFlags::kSyn)) return Next::kGoOn;
   challenge_ack(t, a.now);
@@ -149,13 +149,13 @@ void update_window(Tcb& t, const Arrival& a, StreamOffset ack) {
   t.snd_wl2 = a.s.ack;
   t.max_wnd = std::max(t.max_wnd, window);
   if (!was_shut || window == 0 || t.backoff == 0 || t.outstanding() == 0) return;
-  // What was sent again into a window taken back was as good as a probe: had the peer kept it, it
-  // would have been acknowledged. How often says nothing of the path (RFC 9293 §3.8.6.1).
+  // Retransmissions into a closed window were in effect window probes: with an open window they
+  // would have been acknowledged. Their number is not evidence about the path (RFC 9293 §3.8.6.1).
   t.backoff = 0;
   restart_timer(t, a.now);
 }
 
-/// Our FIN was acknowledged: what that means by state.
+/// Our FIN was acknowledged: changes the state.
 Next fin_acknowledged(Tcb& t, Arrival& a) {
   switch (t.state) {
     case State::kFinWait1:
@@ -201,7 +201,8 @@ Next step5_ack(Tcb& t, Arrival& a) {
     challenge_ack(t, a.now);
     return Next::kDrop;
   }
-  if (a.recent) {  // not before: else a blind attacker shuts the peer out by PAWS, as Linux
+  if (a.recent) {  // only now: otherwise a blind attacker could make PAWS drop the peer's segments;
+                   // as Linux
     t.ts_recent = a.options.ts_val;
     t.ts_recent_s = seconds(a.now);
   }
@@ -225,8 +226,8 @@ Next step5_ack(Tcb& t, Arrival& a) {
   return Next::kGoOn;
 }
 
-/// Sixth: URG. The pointer is to the byte behind the urgent one, as everybody sends it; zero is
-/// taken for the segment's first (RFC 6093 §3.1; Linux).
+/// Sixth: URG. The pointer points behind the urgent byte, as all implementations send it; zero
+/// means the segment's first byte (RFC 6093 §3.1; Linux).
 void step6_urgent(Tcb& t, Arrival& a) {
   if (a.is(SegFlags::kUrg) && !t.peer_fin && t.state >= State::kEstablished) [[unlikely]] {
     const int32_t first = a.s.seq - t.rcv_seq(t.rcv_nxt);  // before trimming
@@ -241,12 +242,12 @@ void step6_urgent(Tcb& t, Arrival& a) {
 Next step7_text(Tcb& t, Arrival& a) {
   if (a.length() == 0) return Next::kGoOn;
   if (t.state != State::kEstablished && t.state != State::kFinWait1 && t.state != State::kFinWait2)
-    return Next::kGoOn;  // after the peer's FIN there is no text
-  if (t.orphan) {        // nobody will ever read it (RFC 2525 §2.17)
+    return Next::kGoOn;  // no data after the peer's FIN
+  if (t.orphan) {        // the program has closed it (RFC 2525 §2.17)
     a.effects |= reset(t, 0);
     return Next::kDrop;
   }
-  if (t.fin_seen) {  // beyond the peer's own FIN there is nothing
+  if (t.fin_seen) {  // drop data beyond the peer's FIN
     const StreamOffset end = t.rcv_nxt + static_cast<uint32_t>(a.left) + a.length();
     const StreamOffset fin = t.near_rcv_nxt(t.fin_at);
     if (end > fin)
@@ -261,8 +262,8 @@ Next step7_text(Tcb& t, Arrival& a) {
   if (t.ecn_on) ecn_on_data(t, a.s);
   if (t.ts_on && a.options.has_timestamps && a.options.ts_ecr != t.tuning.echo)
     measure_by_echo(t, a.options.ts_ecr, a.now);
-  // Of several in one, the mean: what counts as a full segment decides when an ACK is due (RFC 9293
-  // §3.8.6.3), which then counts bytes.
+  // For merged segments, the mean: the size of a full segment decides when an ACK is due (RFC 9293
+  // §3.8.6.3), which is counted in bytes.
   const uint32_t length = (a.length() + a.s.segments - 1) / a.s.segments;
   if (length > t.rcv_mss) t.rcv_mss = static_cast<uint16_t>(std::min<uint32_t>(length, t.path_mss));
   if (a.left == 0) {
@@ -279,8 +280,8 @@ Next step7_text(Tcb& t, Arrival& a) {
     const uint64_t pinned =
         (uint64_t{t.recv_queue.buffers()} + t.reassembly->buffers() + a.s.payload.buffers()) *
         frame;
-    // Neither twice the buffer in frames nor the last quarter of the pool: the new segment is
-    // refused, what is held stays.
+    // Not beyond twice the buffer in frames, nor into the last quarter of the pool: the new segment
+    // is dropped, held data stays.
     if (pinned <= 2ULL * t.rcv_buf && t.pool->free_count() >= t.pool->size() / 4) {
       const auto r = t.reassembly->insert(at, std::move(a.s.payload), pinned > t.rcv_buf);
       if (r.duplicate) note_duplicate(t, t.rcv_seq(r.dup_begin), t.rcv_seq(r.dup_end));
@@ -291,8 +292,8 @@ Next step7_text(Tcb& t, Arrival& a) {
   return Next::kGoOn;
 }
 
-/// Eighth: FIN. Out of order it is remembered until the hole before it is filled. `acked`: the
-/// segment's text has its ACK already (a second one would count as another duplicate).
+/// Eighth: FIN. An out-of-order FIN is kept until the hole before it is filled. `acked`: an ACK is
+/// already due for the segment's data (a second one would count as another duplicate).
 void step8_fin(Tcb& t, Arrival& a, StreamOffset fin_at, bool acked) {
   const bool contradicted = t.reassembly != nullptr && t.reassembly->last_end() > fin_at;
   if (a.fin && !t.peer_fin && !t.fin_seen && !contradicted) {
@@ -326,8 +327,8 @@ void step8_fin(Tcb& t, Arrival& a, StreamOffset fin_at, bool acked) {
   }
 }
 
-/// RFC 7413 §4.2.1: the SYN-ACK may acknowledge the data, a part of it or the SYN alone; in the
-/// first case it may have data of its own.
+/// RFC 7413 §4.2.1: the SYN-ACK may acknowledge all data, part of it or the SYN alone; in the first
+/// case it may carry data.
 Effects syn_data_answered(Tcb& t, Arrival& a) {
   t.fast_open = t.outstanding() == 0;
   if (!t.fast_open) {
@@ -342,9 +343,10 @@ Effects syn_data_answered(Tcb& t, Arrival& a) {
   return Effects::kReadable;
 }
 
-/// The SYN goes again, once, so long after the ACK of an older connection of these ports, which by
-/// our RST is no more, or is in TIME-WAIT: that heeds no RST (RFC 1337), but makes way for a later
-/// timestamp (RFC 6191), of a clock of milliseconds. As Linux, tcp_rcv_synsent_state_process().
+/// Delay of one retransmission of the SYN after the ACK of an older connection with these ports.
+/// Our RST has ended that connection; if it is in TIME-WAIT, it ignores the RST (RFC 1337) but
+/// accepts a SYN with a later timestamp (RFC 6191), of a 1 ms clock. As Linux,
+/// tcp_rcv_synsent_state_process().
 constexpr Duration kSynAgain = Duration::ms(2);
 
 /// §3.10.7.3.
@@ -387,8 +389,8 @@ Effects in_syn_sent(Tcb& t, Arrival& a) {
   return e | Effects::kConnected | Effects::kWritable | Effects::kTransmit;
 }
 
-/// SYN_RECEIVED, the SYN again: our SYN-ACK was lost, or the opens crossed (RFC 9293 figure 8).
-/// @return true if `a` is done with.
+/// The SYN again in SYN_RECEIVED: our SYN-ACK was lost, or both sides opened (RFC 9293 figure 8).
+/// @return true if `a` is done.
 bool repeated_syn(Tcb& t, Arrival& a) {
   if (t.state != State::kSynReceived || !a.is(SegFlags::kSyn) || a.is(SegFlags::kRst) ||
       a.s.seq != t.irs)
@@ -398,7 +400,8 @@ bool repeated_syn(Tcb& t, Arrival& a) {
     return true;
   }
   if (a.s.ack != t.snd_seq(t.snd_max)) return false;
-  // The crossed SYN-ACK: its ACK counts, and it gets one, for our own SYN-ACK may be lost.
+  // The SYN-ACK of a simultaneous open: process its ACK, and acknowledge it, since our own SYN-ACK
+  // may be lost.
   a.s.flags &= ~SegFlags::kSyn;
   a.s.seq += 1;
   a.s.payload.clear();
@@ -464,7 +467,7 @@ void accept_data(Tcb& t, PacketChain data, Instant now) {
     }
   }
   if (r.empty()) t.reassembly.reset();
-  ack_now(t, t.reassembly != nullptr);  // a gap filled, wholly or in part: RFC 5681 §4.2
+  ack_now(t, t.reassembly != nullptr);  // a gap was filled, at least in part: RFC 5681 §4.2
 }
 
 Effects input(Tcb& t, Segment&& s, Instant now) {

@@ -1,7 +1,6 @@
-// Initial sequence numbers: a clock plus a keyed hash of the connection's four-tuple, so that an
-// outsider cannot guess them and a reincarnation of the same tuple starts above its former life.
-// Owner: none (pure functions). Thread: any. Source: RFC 6528 §3; SipHash-2-4 (Aumasson, Bernstein
-// 2012).
+// Initial sequence numbers: a clock plus a keyed hash of the connection's four-tuple. Others cannot
+// guess them, and a new connection of the same tuple starts above the old one. Owner: none (pure
+// functions). Thread: any. Source: RFC 6528 §3; SipHash-2-4 (Aumasson, Bernstein 2012).
 #pragma once
 
 #include <cstdint>
@@ -15,10 +14,10 @@
 
 namespace vireo::tcp {
 
-/// Secret of the process, drawn once from the kernel's generator by the caller.
+/// Secret of the process; the caller reads it once from the kernel's random number generator.
 using IsnSecret = FlowHashKey;
 
-/// SipHash-2-4 of `data`: its values are seen on the wire.
+/// SipHash-2-4 of `data`, for values that are visible on the wire.
 inline uint64_t siphash(const IsnSecret& key, std::span<const uint8_t> data) {
   return vireo::siphash<2, 4>(key, data.data(), data.size());
 }
@@ -29,9 +28,8 @@ inline uint64_t tuple_hash(const IsnSecret& key, const Endpoint& local, const En
   return siphash(key, tuple.span());
 }
 
-/// ISN = M + F(tuple, secret), of its tuple_hash(); M advances every 64 ns (once round in 275 s:
-/// faster than any connection that sends below 500 Mbit/s can wrap it, RFC 6528 §3 asks 4 us or
-/// less).
+/// ISN = M + F(tuple, secret), F being tuple_hash(). M advances every 64 ns and wraps in 275 s,
+/// which outpaces any connection that sends below 500 Mbit/s (RFC 6528 §3 asks for 4 us or less).
 inline Seq32 initial_sequence(uint64_t tuple_hash, Instant now) {
   return Seq32(static_cast<uint32_t>(tuple_hash) +
                static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 6));
@@ -41,15 +39,15 @@ inline Seq32 initial_sequence(const IsnSecret& key, const Endpoint& local, const
   return initial_sequence(tuple_hash(key, local, remote), now);
 }
 
-/// The ISN of a connection that follows one in TIME-WAIT, which ended with `snd_nxt`: beyond what
-/// that one could have had in flight without scaling (RFC 6191 §4, and Linux).
+/// The ISN of a connection that replaces one in TIME-WAIT that ended with `snd_nxt`: beyond its
+/// largest unscaled window (RFC 6191 §4, and Linux).
 inline Seq32 beyond_old_window(Seq32 isn, Seq32 snd_nxt) {
   const Seq32 least = snd_nxt + (65'535 + 2);
   return isn.before(least) ? least : isn;
 }
 
-/// Offset of the timestamp clock of this tuple (RFC 7323 §5.4): constant for the tuple, so that a
-/// TIME-WAIT reuse sees it advance (RFC 6191).
+/// Offset of the timestamp clock of this tuple (RFC 7323 §5.4): constant per tuple, so that the
+/// clock advances across a TIME-WAIT reuse (RFC 6191).
 inline uint32_t timestamp_offset(uint64_t tuple_hash) {
   return static_cast<uint32_t>(tuple_hash >> 32);
 }

@@ -52,7 +52,7 @@ tcp_info linux_info(const Tcb& t, Instant now) {
     return at == Instant() ? 0U : static_cast<uint32_t>(std::max<int64_t>((now - at).ms(), 0));
   };
   tcp_info o{};
-  // As Linux: what is in TIME-WAIT is the program's socket no more.
+  // As Linux: in TIME-WAIT the connection no longer belongs to the socket.
   o.tcpi_state = linux_state(i.state == State::kTimeWait ? State::kClosed : i.state);
   o.tcpi_ca_state = ca_state(t);
   o.tcpi_retransmits = static_cast<uint8_t>(std::min(i.retransmits, 255U));

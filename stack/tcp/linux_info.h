@@ -11,7 +11,7 @@ namespace vireo::tcp {
 /// The kernel's number of a state (net/tcp_states.h).
 uint8_t linux_state(State s);
 
-/// All but tcpi_pmtu, which the owner of the route knows.
+/// All fields but tcpi_pmtu, which the owner of the route fills in.
 tcp_info linux_info(const Tcb& t, Instant now);
 
 }  // namespace vireo::tcp

@@ -10,9 +10,9 @@ namespace vireo::tcp {
 
 namespace {
 
-constexpr uint32_t kMinWindow = 11;  // segments: the loss of one is repaired without a timeout
+constexpr uint32_t kMinWindow = 11;  // segments: enough to repair one loss without a timeout
 
-/// All that was sent up to its end arrived.
+/// The probe succeeded if all data up to its end is acknowledged.
 void take_success(Tcb& t, MtuSearch& s) {
   if (s.probe_size == 0 || t.snd_una < s.probe_end) return;
   s.search_low = s.probe_size;
@@ -20,7 +20,7 @@ void take_success(Tcb& t, MtuSearch& s) {
   update_mss(t);
 }
 
-/// Nothing goes on that a probe's loss could be mistaken for.
+/// No state in which the loss of a probe would be ambiguous.
 bool is_quiet(const Tcb& t) {
   return t.is_orderly() && !t.tlp_due && !t.probe_due && !t.urgent_mode && t.snd_max == t.snd_nxt;
 }
@@ -64,7 +64,7 @@ uint32_t plan_mtu_probe(Tcb& t, Instant now) {
   }
   const auto size = static_cast<uint32_t>((s.search_low + high) / 2) - plain_options(t);
   if (size <= t.mss) return t.mss;
-  // What follows it at once tells of its loss.
+  // The data sent right after it lets its loss be detected.
   const uint64_t needed = size + (t.reordering + 1ULL) * t.mss;
   if (t.unsent() < needed || t.snd_edge < t.snd_una + needed || size > t.cc.cwnd) return t.mss;
   if (t.snd_edge < t.snd_nxt + needed || t.in_flight() + size > t.cc.cwnd) return 0;

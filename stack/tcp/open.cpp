@@ -34,7 +34,7 @@ void begin(Tcb& t, const Config& c, PacketPool& pool, Seq32 iss) {
   t.error = 0;
 }
 
-/// What our SYN said of the receive window: unscaled (RFC 7323 §2.2).
+/// Sets the receive window that our SYN advertised, unscaled (RFC 7323 §2.2).
 void expect_from(Tcb& t, Seq32 irs) {
   t.irs = irs;
   t.rcv_nxt = 1;
@@ -79,7 +79,7 @@ void open_fast(Tcb& t, const Config& c, PacketPool& pool, Segment&& syn, Seq32 i
   t.data_segs_in = 1;
   t.last_received = now;
   accept_data(t, std::move(syn.payload), now);
-  t.acks_due = 0;  // the SYN-ACK says it
+  t.acks_due = 0;  // the SYN-ACK acknowledges it
   t.delack_at = Instant::never();
 }
 
@@ -136,7 +136,7 @@ uint16_t largest_segment(const Tcb& t) {
   const uint32_t most = std::min(t.peer_mss, t.path_mss);
   if (most <= frame + options) [[likely]]
     return static_cast<uint16_t>(most);
-  // Several frames of one size, which a device may join to what the path takes.
+  // Equal frames, which a device may join up to the path MTU.
   const uint32_t text = most - options;
   return static_cast<uint16_t>(text / ((text + frame - 1) / frame) + options);
 }
@@ -147,7 +147,7 @@ void update_mss(Tcb& t) {
   uint16_t most = largest_segment(t);
   if (t.searches_mtu) most = std::min(most, t.mtu_search->search_low);
   t.mss = static_cast<uint16_t>(std::max(most - plain_options(t), int{kMinMss}));
-  t.cc.cwnd = std::max<uint32_t>(t.cc.cwnd, t.mss);  // never less than a segment (RFC 5681 §3.1)
+  t.cc.cwnd = std::max<uint32_t>(t.cc.cwnd, t.mss);  // at least one segment (RFC 5681 §3.1)
   forget_single(t);
 }
 

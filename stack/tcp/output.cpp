@@ -15,8 +15,8 @@ namespace {
 
 // Plan::kind: what sent() has to commit.
 enum Kind : uint8_t {
-  kReset,       ///< of this connection
-  kResetReply,  ///< of a segment that never belonged to it
+  kReset,       ///< RST of this connection
+  kResetReply,  ///< RST for a segment of another connection
   kSyn,
   kAck,
   kData,
@@ -25,12 +25,12 @@ enum Kind : uint8_t {
   kKeepalive,
 };
 
-/// How many ranges of what arrived out of order fit in the options of a segment.
+/// Number of SACK blocks that fit in the options of a segment.
 unsigned blocks_that_fit(const Tcb& t) { return t.ts_on ? 3 : 4; }
 
-/// SACK blocks: the duplicate first (RFC 2883 §4), then ranges by latest arrival (RFC 2018 §4); as
-/// many as fit. Of several ACKs due at once, each stands for the segments that came before those of
-/// the next: blocks that no later one has room for.
+/// SACK blocks: the duplicate first (RFC 2883 §4), then ranges by latest arrival (RFC 2018 §4), as
+/// many as fit. If several ACKs are due at once, each represents earlier segments than the next, so
+/// it carries blocks for which the later ones have no room.
 [[gnu::cold]] void add_blocks(const Tcb& t, Instant now, Plan& p) {
   if (!t.sack_on) return;
   wire::SackBlock blocks[5];
@@ -52,7 +52,7 @@ unsigned blocks_that_fit(const Tcb& t) { return t.ts_on ? 3 : 4; }
   p.options_length = w.size();
 }
 
-/// What the next segment of new data may hold where that is not Tcb::mss; 0: not now.
+/// Payload of the next segment of new data if it is not Tcb::mss; 0: not now.
 [[gnu::cold, gnu::noinline]] uint32_t unusual_mss(Tcb& t, Instant now) {
   if (t.reassembly == nullptr) return plan_mtu_probe(t, now);
   const uint32_t mss = mss_beside_blocks(t);
@@ -60,7 +60,7 @@ unsigned blocks_that_fit(const Tcb& t) { return t.ts_on ? 3 : 4; }
   return mss;
 }
 
-/// Everything of a segment in a synchronized state but its payload.
+/// Fills in a segment in a synchronized state, except its payload.
 void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
   plan_plain(t, now, offset, p);
   if (t.ecn_ece) p.flags |= SegFlags::kEce;
@@ -72,7 +72,8 @@ void fill(const Tcb& t, Instant now, Kind kind, StreamOffset offset, Plan& p) {
     add_blocks(t, now, p);
 }
 
-/// RFC 8257 §3.2: of what came before the mark changed. The right edge of the window is the same.
+/// RFC 8257 §3.2: acknowledges the data before the mark changed. The right edge of the window is
+/// unchanged.
 void plan_old_ack(const Tcb& t, Plan& p) {
   const uint64_t since = t.rcv_nxt - t.near_rcv_nxt(t.ecn_old_at);
   const uint64_t unit = 1ULL << t.rcv_wscale;
@@ -127,7 +128,7 @@ void plan_syn(Tcb& t, Instant now, Plan& p) {
   ecn_mark_syn(t, reply, p);
 }
 
-/// True if the pacer holds back what comes next; pace_at wakes it.
+/// True if the pacer delays the next segment; sets pace_at.
 bool is_held(Tcb& t, Instant now) {
   if (!t.paced || t.queue.board().pacer.next() <= now) [[likely]]
     return false;
@@ -135,7 +136,7 @@ bool is_held(Tcb& t, Instant now) {
   return true;
 }
 
-/// What was sent of descriptor `index`, from `at`, with the FIN if that follows it.
+/// Retransmission of descriptor `index` from `at`, with the FIN if that follows it.
 void plan_again(Tcb& t, uint32_t index, StreamOffset at, Instant now, Plan& p) {
   const SendDesc& d = t.queue[index];
   fill(t, now, kRetransmit, at, p);
@@ -161,15 +162,14 @@ bool plan_retransmit(Tcb& t, Instant now, Plan& p) {
     const uint64_t flight = t.in_flight();
     const uint64_t length = std::min<uint64_t>(t.queue[index].end() - at, current_mss(t));
     if (flight > 0 && flight + length > t.cc.cwnd) return false;
-    // What was sent before the peer took its window back waits for the timer, one segment at a
-    // time.
+    // Data beyond a window that the peer has shrunk waits for the timer, one segment at a time.
     if (flight > 0 && at + length > t.snd_edge) return false;
   }
   plan_again(t, index, at, now, p);
   return true;
 }
 
-/// The last segment once more (RFC 8985 §7.3); of a FIN alone, with the data before it.
+/// Retransmits the last segment (RFC 8985 §7.3); a lone FIN with the data before it.
 void plan_tail(Tcb& t, Instant now, Plan& p) {
   const bool partly = t.queue.has_next() && t.queue.next().offset < t.snd_nxt;
   uint32_t index = t.queue.next_index() - (partly ? 0 : 1);
@@ -177,7 +177,7 @@ void plan_tail(Tcb& t, Instant now, Plan& p) {
   const SendDesc& d = t.queue[index];
   const StreamOffset end = std::min(d.end(), t.snd_nxt);
   const uint32_t mss = current_mss(t);
-  const StreamOffset from = end > mss ? end - mss : 0;  // of it a part may be sent only
+  const StreamOffset from = end > mss ? end - mss : 0;  // only a part of it may have been sent
   plan_again(t, index, std::max({from, d.offset, t.snd_una}), now, p);
 }
 
@@ -209,8 +209,8 @@ bool plan_data(Tcb& t, Instant now, Plan& p) {
   return true;
 }
 
-/// One byte (or the FIN) beyond a closed window: the answer tells whether it opened, and taking the
-/// byte is progress (RFC 9293 §3.8.6.1).
+/// One byte (or the FIN) beyond a closed window: the answer shows whether it opened, and if the
+/// peer takes the byte that is progress (RFC 9293 §3.8.6.1).
 void plan_probe(Tcb& t, Instant now, Plan& p) {
   fill(t, now, kProbe, t.snd_nxt, p);
   p.retransmission = t.snd_nxt < t.snd_max;
@@ -346,7 +346,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       t.rtx_force = false;
       if (t.tlp_due) [[unlikely]]
         tlp_sent(t, t.snd_nxt, true);
-      // The repair of the first hole has a timeout of its own (RFC 6582 §3.2, as Linux).
+      // Retransmission of the first hole restarts the timeout (RFC 6582 §3.2, as Linux).
       if (t.rtx_timer == RtxTimer::kNone || t.rtx_timer == RtxTimer::kPersist ||
           (t.recovery == Recovery::kFast && index == t.queue.first()))
         restart_timer(t, now);
@@ -355,7 +355,7 @@ void sent(Tcb& t, const Plan& p, Instant now) {
       return;
     }
     case kProbe:
-      ++t.queue.next().retransmits;  // its round trip says nothing (Karn)
+      ++t.queue.next().retransmits;  // no RTT sample (Karn)
       t.snd_max = std::max(t.snd_max, end);
       t.probe_due = false;
       ack_sent(t, p.window, t.rcv_wscale);
@@ -413,7 +413,7 @@ bool prepare_single(Tcb& t) {
 
 size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
   forget_single(t);
-  // RFC 5681 §4.1: the ACK clock stopped, start again from the initial window.
+  // RFC 5681 §4.1: the ACK clock stopped; restart from the initial window.
   if (t.snd_nxt == t.snd_una && now - t.last_sent > t.rtt.rto) [[unlikely]]
     cc_on_idle(t.cc, t.mss, now - t.last_sent, t.rtt.rto);
   uint32_t room = send_room(t);
@@ -458,7 +458,7 @@ size_t append(Tcb& t, std::span<const iovec> data, bool more, Instant now) {
     }
     if (room == 0) break;
   }
-  if (taken > 0) t.more = more;  // a write that found no room says nothing of what is queued
+  if (taken > 0) t.more = more;  // a write without room does not change it
   if ((more || t.cork) && taken > 0) {
     Instant& at = t.queue.board().cork_at;
     if (at.is_never()) at = now + Duration::ms(200);

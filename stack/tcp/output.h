@@ -1,5 +1,5 @@
-// What all ways out share, the full one (output.cpp), that of a lone segment (lone.h) and that of a
-// burst (burst.cpp): whether a segment may leave, its Plan, and the bookkeeping after it left.
+// Shared by all send paths, the full one (output.cpp), the fast ones (fast_path) and bursts
+// (burst.cpp): whether a segment may leave, its Plan, and the bookkeeping after it was sent.
 // Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8,
 // RFC 7323 §3.2.
 #pragma once
@@ -16,7 +16,7 @@ namespace vireo::tcp {
 
 // ---- before: what may leave
 
-/// Payload of a full segment with the SACK blocks of now, as Linux's tcp_current_mss().
+/// Payload of a full segment next to the current SACK blocks, as Linux's tcp_current_mss().
 uint32_t mss_beside_blocks(const Tcb& t);
 inline uint32_t current_mss(const Tcb& t) {
   return t.reassembly == nullptr ? t.mss : mss_beside_blocks(t);
@@ -26,9 +26,9 @@ inline bool sws_allows(const Tcb& t, uint32_t usable) {
   return usable >= current_mss(t) || usable >= t.max_wnd / 2;
 }
 
-/// Bytes of `d` from `at`, which was never sent before, that may leave now in one segment of at
-/// most `mss`, with `flight` bytes in the network and `snd_sml` the end of the last small segment;
-/// 0: it waits. Requires at < snd_end.
+/// Bytes of `d` from `at`, never sent before, that may leave now in one segment of at most `mss`;
+/// 0: none. `flight`: bytes in the network; `snd_sml`: end of the last small segment. Requires at <
+/// snd_end.
 inline uint32_t may_leave(const Tcb& t, const SendDesc& d, StreamOffset at, uint32_t mss,
                           uint64_t flight, StreamOffset snd_sml) {
   auto length = static_cast<uint32_t>(std::min<uint64_t>(d.end() - at, mss));
@@ -41,7 +41,7 @@ inline uint32_t may_leave(const Tcb& t, const SendDesc& d, StreamOffset at, uint
     length = fits;
   }
   const bool urgent =
-      t.urgent_mode && t.queue.board().snd_up > t.snd_una;  // goes at once, cork or not (Linux)
+      t.urgent_mode && t.queue.board().snd_up > t.snd_una;  // sent at once, cork or not (Linux)
   if (at + length == t.snd_end && length < mss && !t.fin_queued && !t.push && !t.probe_due &&
       !urgent) {
     if (t.cork || t.more || t.autocork) return 0;
@@ -50,16 +50,16 @@ inline uint32_t may_leave(const Tcb& t, const SendDesc& d, StreamOffset at, uint
   return length;
 }
 
-/// What the last segment of what was written says besides: PSH, and FIN if that has room behind it.
+/// Flags of the last segment of the queued data: PSH, and FIN if the window has room for it.
 inline SegFlags tail_flags(const Tcb& t, StreamOffset end) {
   if (end != t.snd_end) return SegFlags::kNone;
   const bool fin = t.fin_queued && static_cast<int64_t>(t.snd_edge - end) > 0;
   return fin ? SegFlags::kPsh | SegFlags::kFin : SegFlags::kPsh;
 }
 
-// ---- before: into the plan
+// ---- before: filling the plan
 
-/// A segment at `offset` that says no more than what is received and may come.
+/// A segment at `offset` with ACK, window and timestamps only.
 inline void plan_plain(const Tcb& t, Instant now, StreamOffset offset, Plan& p) {
   p.seq = t.snd_seq(offset);
   p.ack = t.rcv_seq(t.rcv_nxt);
@@ -87,9 +87,9 @@ inline void attach(PacketBuf* b, uint64_t skip, uint32_t length, Plan& p) {
   p.length = static_cast<uint16_t>(length);
 }
 
-// ---- after: it left
+// ---- after: the segment was sent
 
-/// Its payload, of the descriptor next(); `mss` is a full segment's.
+/// For its payload, from the descriptor next(); `mss`: size of a full segment.
 inline void text_sent(Tcb& t, const Plan& p, uint32_t mss, Instant now) {
   const StreamOffset end = p.offset + p.length;
   SendDesc& d = t.queue.next();
@@ -102,14 +102,14 @@ inline void text_sent(Tcb& t, const Plan& p, uint32_t mss, Instant now) {
   note_answer(t, now);
 }
 
-/// Its ACK and window field, of which `shift` bits are not on the wire (none of a SYN's).
+/// For its ACK and window field, scaled by `shift` (0 for a SYN).
 inline void ack_sent(Tcb& t, uint16_t window, unsigned shift) {
   t.rcv_acked = t.rcv_nxt;
   t.rcv_adv = std::max(t.rcv_adv, t.rcv_nxt + (uint64_t{window} << shift));
   t.delack_at = Instant::never();
 }
 
-/// The FIN, the descriptor next().
+/// For the FIN, the descriptor next().
 inline void fin_sent(Tcb& t, Instant now) {
   SendDesc& fin = t.queue.next();
   fin.sent_at = now;
@@ -117,11 +117,11 @@ inline void fin_sent(Tcb& t, Instant now) {
   t.queue.pass_next();
 }
 
-/// Data went out: the timer starts, or the probe waits anew for the last of it (RFC 8985 §7.2).
+/// Data was sent: starts the timer, or restarts the wait for the tail loss probe (RFC 8985 §7.2).
 void data_sent_timer(Tcb& t, Instant now);
 
-/// The books of one segment that left: `n` bytes, never sent before and the last there are, with
-/// this window field, an ACK and nothing else.
+/// Bookkeeping of one sent segment: `n` bytes, never sent before and the last queued, with this
+/// window field, an ACK and nothing else.
 [[gnu::always_inline]] inline void book_last(Tcb& t, uint16_t window, uint32_t n, Instant now) {
   if (n < t.mss) t.queue.board().snd_sml = t.snd_end;
   ++t.segs_out;
@@ -135,7 +135,7 @@ void data_sent_timer(Tcb& t, Instant now);
   t.acks_due = 0;
 }
 
-/// All of it, and what is sent ends at `end` now.
+/// For all of it: sent data now ends at `end`.
 inline void sent_up_to(Tcb& t, StreamOffset end, const Plan& p) {
   t.nagle_room = 0;
   t.snd_nxt = end;

@@ -1,5 +1,5 @@
 // Adapts to a path that carries smaller segments than assumed: reported by a router (RFC 1191, RFC
-// 8201), or concluded from silence (RFC 4821 §7.7, as Linux's tcp_mtu_probing does it).
+// 8201), or inferred from timeouts (RFC 4821 §7.7, as Linux's tcp_mtu_probing).
 #include <algorithm>
 
 #include "stack/tcp/tcb.h"
@@ -10,7 +10,7 @@ Effects path_shrunk(Tcb& t, uint16_t mss, Instant now) {
   const uint16_t before = t.mss;
   set_mss(t, mss);
   if (t.state == State::kSynSent && t.syn_data && !t.syn_retried) {
-    t.syn_due = t.syn_retried = true;  // it was too large with its data (Linux)
+    t.syn_due = t.syn_retried = true;  // too large with its data (Linux)
     return Effects::kTransmit;
   }
   const bool is_of_probe = t.searches_mtu && t.mtu_search->probe_size > mss;
@@ -25,7 +25,7 @@ Effects path_shrunk(Tcb& t, uint16_t mss, Instant now) {
 void suspect_black_hole(Tcb& t, Instant now) {
   const Config& c = *t.config;
   if (c.mtu_probing == MtuProbing::kOff || t.retransmits < c.retries1) return;
-  // First the base, then halves of it: packets of that size go through almost anywhere.
+  // First the base size, then halves of it: almost any path carries packets of that size.
   if (!t.searches_mtu) {
     begin_mtu_search(t, now);
     return;

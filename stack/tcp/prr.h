@@ -1,5 +1,5 @@
-// Proportional Rate Reduction: limits what is sent while fast recovery repairs a loss, so that at
-// its end ssthresh is in flight.
+// Proportional Rate Reduction: limits what is sent in fast recovery so that ssthresh bytes are in
+// flight at its end.
 // Owner: a Tcb's Scoreboard. Thread: holder of its engine's lock. Source: RFC 9937 §6, in bytes.
 #pragma once
 

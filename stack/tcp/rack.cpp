@@ -1,5 +1,5 @@
-// RACK-TLP, RFC 8985: a transmission is lost when one that was sent enough later is delivered, and
-// a tail that stays silent is probed before the retransmission timeout. Names are the RFC's.
+// RACK-TLP, RFC 8985: a transmission is lost when one sent sufficiently later is delivered; an
+// unacknowledged tail is probed before the retransmission timeout. Names are the RFC's.
 #include <algorithm>
 
 #include "stack/tcp/recovery.h"
@@ -22,10 +22,10 @@ Duration reordering_window(Tcb& t) {
 
 enum class Verdict : uint8_t { kLost, kSuspect, kNewer };
 
-/// Of a transmission that no ACK told of. kSuspect: it was sent before one that was delivered.
+/// For an unacknowledged transmission. kSuspect: it was sent before one that was delivered.
 Verdict judge(const Scoreboard& b, const SendDesc& s, Duration patience, Instant now) {
-  // At the same instant (a batch has one) first transmissions went out in stream order; whether a
-  // retransmission came before them nobody knows.
+  // A batch has one time stamp. First transmissions of the same time were sent in stream order; the
+  // order of a retransmission among them is unknown.
   if (s.sent_at > b.rack_sent) return Verdict::kNewer;
   if (s.sent_at == b.rack_sent && (s.retransmits > 0 || s.end() >= b.rack_end))
     return Verdict::kNewer;
@@ -38,11 +38,11 @@ void rack_delivered(Tcb& t, const SendDesc& s, const AckEvent& a) {
   Scoreboard& b = t.queue.board();
   const Duration rtt = a.now - s.sent_at;
   if (s.retransmits > 0) {
-    // Which transmission? Not the latest if the echo is older, or the answer came too soon.
+    // Not the latest transmission if the echo is older or the ACK came too early.
     if (t.ts_on && a.has_ts && static_cast<int32_t>(a.ts_echo - timestamp(t, s.sent_at)) < 0)
       return;
     if (rtt < t.rtt.min_rtt) return;
-  } else if (!s.is(kWasSacked) && s.end() < b.fack) {  // step 3: below what is delivered already
+  } else if (!s.is(kWasSacked) && s.end() < b.fack) {  // step 3: below the highest delivered
     ++t.reord_seen;
     const uint64_t distance = (b.fack - s.offset + t.mss - 1) / t.mss;
     t.reordering =
@@ -77,7 +77,7 @@ void rack_forget(Tcb& t) {
 }
 
 Duration rack_patience(Tcb& t) {
-  // Where only SND.UNA ever advanced, RACK.rtt was not kept, and the mean stands for it.
+  // If only SND.UNA advanced, RACK.rtt was not updated; use SRTT instead.
   const Duration latest = t.queue.board().rack_rtt;
   return (latest > Duration{} ? latest : t.rtt.srtt) + reordering_window(t);
 }
@@ -93,7 +93,7 @@ void rack_detect_loss(Tcb& t, Instant now) {
     b.reorder_at = t.suspects ? std::min(b.reorder_at, at) : at;
     t.suspects = true;
   };
-  // First transmissions lie in the ring in the order they were sent.
+  // The ring has first transmissions in the order they were sent.
   const bool partly = q.has_next() && q.next().offset < t.snd_nxt;
   const uint32_t end = q.next_index() + (partly ? 1 : 0);
   if (SendQueue::before(b.rack_next, q.first())) b.rack_next = q.first();
@@ -105,7 +105,7 @@ void rack_detect_loss(Tcb& t, Instant now) {
     if (v != Verdict::kLost) break;
     mark_lost(t, b.rack_next);
   }
-  // The others in their FIFO.
+  // The FIFO has the retransmissions.
   while (const SendDesc* s = q.oldest_retransmission()) {
     const Verdict v = judge(b, *s, patience, now);
     if (v == Verdict::kSuspect) suspect(*s);
@@ -122,8 +122,8 @@ bool tlp_allowed(const Tcb& t) {
 }
 
 void tlp_judge_delay(Tcb& t, const Delivered& d) {
-  // Had the one sent right behind it arrived, that would have been told at once (RFC 5681 §4.2);
-  // and a receiver that acknowledges each at once will.
+  // If the segment sent right after it had arrived, the receiver would have acknowledged two at
+  // once (RFC 5681 §4.2); a receiver that acknowledges each segment at once will do so.
   if (t.outstanding() > 0 && d.once && t.last_sent - d.sent_at <= t.rtt.srtt / 8)
     t.queue.board().tlp_prompt = t.snd_nxt;
 }
@@ -143,7 +143,7 @@ bool tlp_on_ack(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced) {
   const Scoreboard& b = t.queue.board();
   if (a.ack < b.tlp_end) return false;
   const bool echoed = d.dsack && d.dsack_end == b.tlp_end;  // original and probe both arrived
-  const bool duplicate = !advanced && a.duplicate && a.sack.empty();  // so too, without DSACK
+  const bool duplicate = !advanced && a.duplicate && a.sack.empty();  // the same, without DSACK
   const bool repaired = b.tlp_retransmitted && !echoed && a.ack > b.tlp_end;
   if (!b.tlp_retransmitted || echoed || duplicate || repaired) t.tlp_out = false;
   return repaired;

@@ -14,7 +14,7 @@ PacketChain split_front(PacketChain& from, uint32_t n) {
       const uint32_t rest = p->length - n;
       PacketRef copy(p->pool->home().take());
       if (copy) {
-        // The rest is as long as it was in a frame of this size; it may need the headroom.
+        // The rest fits in a frame of this size, but may need the headroom.
         if (copy->data_at + rest > p->pool->frame_bytes()) copy->data_at = 0;
         std::memcpy(copy->data(), p->data() + n, rest);
         copy->length = static_cast<uint16_t>(rest);
@@ -118,7 +118,7 @@ Reassembly::Inserted Reassembly::insert(StreamOffset offset, PacketChain data, b
   Inserted result;
   while (!data.empty()) {
     const uint32_t i = lower(offset);
-    if (i < count_ && at(i).begin <= offset) {  // held already: the first copy wins
+    if (i < count_ && at(i).begin <= offset) {  // received before: the first copy wins
       const auto held = static_cast<uint32_t>(std::min<uint64_t>(data.bytes(), at(i).end - offset));
       if (!result.duplicate) {
         result.duplicate = true;

@@ -1,8 +1,7 @@
 // Out-of-order data: a sorted array of ranges that never touch or overlap, each a chain of frames.
 // The first copy of a byte wins and is never given up (no reneging); at the limits the new segment
-// is dropped. Only exists while there is a hole (heap, a few KiB, and more with thousands of
-// holes). Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.10.7.4, RFC 2018
-// §4.
+// is dropped. Exists only while there is a hole (heap, a few KiB; more with thousands of holes).
+// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.10.7.4, RFC 2018 §4.
 #pragma once
 
 #include <array>
@@ -15,31 +14,32 @@
 
 namespace vireo::tcp {
 
-/// Moves the first `n` bytes of `from` (fewer than it has) to the result. A frame that straddles
-/// the cut keeps its first part; the rest is copied to a fresh frame, or dropped with all that
-/// follows if there is none.
+/// Moves the first `n` bytes of `from` (fewer than it has) to the result. A frame across the cut
+/// keeps its first part; its rest is copied to a new frame. If there is none, the rest and all that
+/// follows are dropped.
 PacketChain split_front(PacketChain& from, uint32_t n);
 
-/// Moves `from` behind `to`. With `compact`, payloads that fit in the last frame's tailroom are
-/// copied there and their own frames freed, so that tiny segments do not pin whole frames.
+/// Appends `from` to `to`. With `compact`, payloads that fit in the last frame's tailroom are
+/// copied there and their own frames freed, so that small segments do not pin whole frames.
 void append_chain(PacketChain& to, PacketChain&& from, bool compact);
 
 class Reassembly {
  public:
-  /// A queue that overflowed lost every other segment of a round trip: this many holes are common.
+  /// An overflowing queue may drop every other segment of a round trip, so thousands of holes
+  /// occur.
   static constexpr uint32_t kMaxRanges = 4096;
 
   struct Range {
     StreamOffset begin = 0;
     StreamOffset end = 0;
     PacketChain data;
-    uint16_t newer = 0, older = 0;  ///< ids of the neighbours by latest arrival
+    uint16_t newer = 0, older = 0;  ///< ids of the neighbours in order of arrival
   };
   struct Inserted {
-    bool duplicate = false;  ///< [dup_begin, dup_end) was held already
+    bool duplicate = false;  ///< [dup_begin, dup_end) was received before
     StreamOffset dup_begin = 0;
     StreamOffset dup_end = 0;
-    bool dropped = false;  ///< some of it was refused: too many ranges or no frame
+    bool dropped = false;  ///< some of it was dropped: too many ranges or no frame
   };
 
   bool empty() const { return count_ == 0; }
@@ -54,22 +54,22 @@ class Reassembly {
   StreamOffset last_end() const { return count_ == 0 ? 0 : at(count_ - 1).end; }
   /// Takes the first range's frames.
   PacketChain pop_first();
-  /// Ranges as SACK blocks, latest arrival first, without the latest `skip`. @return how many.
+  /// Ranges for SACK blocks, latest arrival first, without the latest `skip`. @return their number.
   unsigned recent(std::span<const Range*> out, unsigned skip = 0) const;
 
  private:
-  // Ranges keep their place, which is their id, in chunks; `order_` has the ids by position, so
-  // that a range in the middle of thousands comes and goes at the price of moving two bytes each.
+  // Ranges stay at their place in the chunks; its index is their id. `order_` has the ids by
+  // offset, so that inserting or removing a range among thousands moves two bytes for each.
   using Id = uint16_t;
   static constexpr Id kNone = UINT16_MAX;
   static constexpr uint32_t kChunk = 64;
   using Chunk = std::array<Range, kChunk>;
 
   Range& range(Id id) const { return (*chunks_[id / kChunk])[id % kChunk]; }
-  uint32_t lower(StreamOffset offset) const;  ///< first range with end > at
+  uint32_t lower(StreamOffset offset) const;  ///< first range with end > offset
   bool add_chunk();
   bool open_slot(uint32_t i);  ///< false: too many, or no memory
-  void erase(uint32_t i);      ///< of a range whose frames were taken
+  void erase(uint32_t i);      ///< its frames must have been taken
   void unlink(Id id);
   void link_newest(Id id);
   void touch(Id id);

@@ -1,4 +1,4 @@
-// Interprets an ACK for the sender: round trips, episodes of loss and their end, windows.
+// Processes ACKs for the sender: round trips, loss episodes, windows.
 //
 //              losses found                      all up to `recover` acknowledged
 //     kOpen ------------------> kFast ------------------------------------------> kOpen
@@ -26,8 +26,8 @@ Duration measure(Tcb& t, const AckEvent& a, const Delivered& d, bool syn, bool a
   if ((d.once && !d.twice) || (bare_syn && !t.syn_retried)) {
     r = std::max(a.now - (bare_syn ? t.last_sent : d.sent_at), Duration::us(1));
   } else if (t.ts_on && a.has_ts && a.ts_echo != 0 && advanced) {
-    // The echo tells which transmission was answered (RFC 7323 §4.1); coarse, so only when the
-    // finer clock cannot tell.
+    // The echo identifies the transmission (RFC 7323 §4.1). It is coarse, so it is used only if the
+    // finer clock is ambiguous.
     const auto ms = static_cast<int32_t>(timestamp(t, a.now) - a.ts_echo);
     if (ms < 0 || Duration::ms(ms) > c.rto_max) return r;
     r = std::max({Duration::ms(ms), t.rtt.srtt / 2, Duration::us(1)});
@@ -67,7 +67,8 @@ void enter_fast(Tcb& t, const Delivered& d, Instant now) {
   Scoreboard& b = t.queue.board();
   b.prr_delivered = 0;
   b.prr_out = 0;
-  // What the entering ACK delivered is part of it, nothing delivered before is (RFC 9937 §6).
+  // Includes what the ACK that starts recovery delivered, and nothing delivered before (RFC 9937
+  // §6).
   b.recover_fs = std::max(1U, flight - (t.sacked_out - d.sacked) + (d.bytes - d.sacked));
   t.rtx_force = true;
 }
@@ -98,11 +99,11 @@ void undo(Tcb& t) {
   t.cc.cwnd = cwnd;
 }
 
-/// RFC 5682: after a timeout, something arrives that was never sent again.
+/// F-RTO (RFC 5682): after a timeout, data arrives that was not retransmitted.
 bool frto_says_spurious(Tcb& t, const Delivered& d, bool advanced) {
   Scoreboard& b = t.queue.board();
   if (t.recovery != Recovery::kLoss || !b.frto) return false;
-  // Without SACK an ACK that covers a retransmission proves nothing about what lies behind it.
+  // Without SACK, an ACK that covers a retransmission proves nothing about the data behind it.
   if (d.original && (t.sack_on || !d.twice)) return true;
   if (t.snd_nxt > t.queue.board().recover) {  // step 3: new data was sent
     if (!advanced || d.sacked > 0) b.frto = false;
@@ -112,7 +113,7 @@ bool frto_says_spurious(Tcb& t, const Delivered& d, bool advanced) {
     if (!t.sack_on) b.frto = false;  // step 2a
     return false;
   }
-  // Step 2b: new data, if there is any; else the conventional way.
+  // Step 2b: send new data, if there is any; otherwise conventional recovery.
   t.new_first = t.unsent() > 0 && t.snd_edge > t.snd_nxt;
   b.frto = t.new_first;
   return false;
@@ -123,20 +124,21 @@ bool is_spurious(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced,
   const Scoreboard& b = t.queue.board();
   if (b.undo_marker == 0) return false;
   if (frto_says_spurious(t, d, advanced)) return true;
-  // Found lost and there before it was sent again: within one burst of ACKs, or in a full ring.
+  // Marked lost but delivered before it was retransmitted: within one burst of ACKs, or with a full
+  // ring.
   if (advanced && t.recovery != Recovery::kOpen && !b.undo_any && !d.twice) return true;
-  // RFC 3522 §3.2: the first ACK of new data answers what was sent before the retransmission.
+  // RFC 3522 §3.2: the first ACK of new data is for a segment sent before the retransmission.
   if (advanced && t.recovery != Recovery::kOpen && una_before == b.undo_marker && t.ts_on &&
       a.has_ts && b.rtx_stamp != 0 && static_cast<int32_t>(a.ts_echo - b.rtx_stamp) < 0)
     return true;
-  return d.dsack && b.undo_any && b.undo_retrans == 0;  // every one of them was needless
+  return d.dsack && b.undo_any && b.undo_retrans == 0;  // all retransmissions were unnecessary
 }
 
-// ---- without SACK: RFC 6582, with the pipe that duplicate ACKs suggest
+// ---- without SACK: RFC 6582, with the pipe estimated from duplicate ACKs
 
-/// A duplicate ACK says that one more segment arrived; an ACK of new data says which.
+/// A duplicate ACK means that one more segment arrived; an ACK of new data identifies it.
 void estimate_delivery(Tcb& t, const AckEvent& a, Delivered& d, bool advanced) {
-  // In kLoss duplicates tell of new data that F-RTO sent, or of nothing.
+  // In kLoss, duplicates count only for new data that F-RTO sent.
   const bool counts = t.recovery != Recovery::kLoss || t.snd_nxt > t.queue.board().recover;
   if (advanced && t.recovery == Recovery::kLoss) {
     t.sacked_out = 0;
@@ -172,7 +174,7 @@ void find_loss_by_duplicates(Tcb& t, const AckEvent& a, bool advanced) {
   }
   if (!a.duplicate || t.outstanding() == 0) return;
   if (t.dupacks < UINT8_MAX) ++t.dupacks;
-  // RFC 6582 §4: not for duplicates that the retransmissions after a timeout caused.
+  // RFC 6582 §4: not for duplicates caused by the retransmissions after a timeout.
   if (t.dupacks != kDupThresh || t.recovery != Recovery::kOpen ||
       t.snd_una <= t.queue.board().recover)
     return;
@@ -181,7 +183,7 @@ void find_loss_by_duplicates(Tcb& t, const AckEvent& a, bool advanced) {
   mark_lost(t, t.queue.first());
 }
 
-// ---- what is not the common case
+// ---- the uncommon case
 
 void recover(Tcb& t, const AckEvent& a, Delivered& d, bool advanced, StreamOffset una_before) {
   bool repaired = false;
@@ -195,7 +197,7 @@ void recover(Tcb& t, const AckEvent& a, Delivered& d, bool advanced, StreamOffse
   if (is_spurious(t, a, d, advanced, una_before)) {
     undo(t);
   } else if (repaired && t.recovery == Recovery::kOpen) {
-    // The probe hid a loss; the congestion is to be answered all the same (RFC 8985 §7.4.2).
+    // The probe repaired a loss; congestion control must still react (RFC 8985 §7.4.2).
     cc_on_congestion(t.cc, CcEvent::kLoss, static_cast<uint32_t>(t.outstanding()) + d.bytes, t.mss,
                      a.now);
     t.cc.cwnd = std::max<uint32_t>(std::min(t.cc.cwnd, t.cc.ssthresh), t.mss);
@@ -219,7 +221,7 @@ void recover(Tcb& t, const AckEvent& a, Delivered& d, bool advanced, StreamOffse
                                    t.mss);
 }
 
-/// The most of it that was in flight in this round, that ends with what is sent by now; `flight`:
+/// Maximum in flight in this round, which ends when data sent by now is acknowledged. `flight`:
 /// before this ACK.
 uint64_t used_window(Tcb& t, uint64_t flight) {
   if (!t.queue.has_ring()) return flight;
@@ -243,7 +245,7 @@ void grow(Tcb& t, const AckEvent& a, const Delivered& d, Recovery before, uint64
   ca.snd_nxt = t.snd_nxt;
   ca.acked = acked;
   if (before == Recovery::kOpen && t.recovery == Recovery::kOpen) {
-    // RFC 7661 §4.2: a window grows of which more than half was used in the latest round.
+    // RFC 7661 §4.2: the window grows if more than half of it was used in the latest round.
     ca.cwnd_limited = !syn && 2 * used_window(t, flight) > t.cc.cwnd;
   } else {
     ca.acked = d.bytes;
@@ -296,7 +298,7 @@ Effects on_ack(Tcb& t, const AckEvent& a) {
   else
     t.dupacks = 0;
   if (!advanced) {
-    if (d.sacked > 0) t.tlp_due = false;  // the probe's time begins anew (RFC 8985 §7.2)
+    if (d.sacked > 0) t.tlp_due = false;  // the probe timeout restarts (RFC 8985 §7.2)
     if (!common) choose_timer(t, a.now);
     return Effects::kNone;
   }
@@ -355,10 +357,10 @@ void lose_oversized(Tcb& t, Instant) {
 }
 
 void resend_uncongested(Tcb& t) {
-  t.queue.forget_stale();  // sent again, they stand behind what was sent again meanwhile
+  t.queue.forget_stale();  // their next retransmissions are queued behind the existing ones
   if (t.recovery == Recovery::kOpen) begin_episode(t);
   if (t.recovery == Recovery::kFast) t.cc.cwnd = std::max<uint32_t>(t.cc.ssthresh, t.mss);
-  t.queue.board().undo_marker = 0;  // nothing to undo: cwnd was not touched
+  t.queue.board().undo_marker = 0;  // nothing to undo: cwnd is unchanged
   t.recovery = Recovery::kLoss;
   t.queue.board().recover = t.snd_nxt;
   t.dupacks = 0;

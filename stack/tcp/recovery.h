@@ -1,7 +1,7 @@
 // Loss recovery of the sender, by file:
-//   scoreboard.cpp  marks and their sums; what SACK blocks and acknowledgements do to them
-//   rack.cpp        which transmission is lost, by time (RFC 8985 §6), and the tail loss probe (§7)
-//   recovery.cpp    what an ACK means: round trips, episodes, windows (RFC 9937), undo, timeouts
+// scoreboard.cpp marks and their sums; effect of SACK blocks and ACKs on them
+// rack.cpp loss detection by time (RFC 8985 §6) and the tail loss probe (§7)
+// recovery.cpp ACK processing: round trips, episodes, windows (RFC 9937), undo, timeouts
 // Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace vireo::tcp {
 
 constexpr uint8_t kDupThresh = 3;  // RFC 5681 §3.2
 
-/// What an acceptable ACK says (snd_una <= ack <= snd_max).
+/// Contents of an acceptable ACK (snd_una <= ack <= snd_max).
 struct AckEvent {
   StreamOffset ack = 0;
   std::span<const wire::SackBlock> sack;  ///< as received, unchecked
@@ -28,53 +28,56 @@ struct AckEvent {
   Instant now;
 };
 
-/// What an ACK delivered, bytes that no earlier one told of.
+/// What an ACK newly reports as delivered, in bytes.
 struct Delivered {
   uint32_t bytes = 0;     ///< in order or not
-  uint32_t sacked = 0;    ///< of these, out of order
-  Instant sent_at;        ///< latest first transmission among them
+  uint32_t sacked = 0;    ///< of these, SACKed
+  Instant sent_at;        ///< latest transmission time of data sent only once
   bool once = false;      ///< sent_at is valid
-  bool twice = false;     ///< the ACK covers something that was sent more than once
-  bool original = false;  ///< ... something outstanding at the timeout and never sent again
+  bool twice = false;     ///< the ACK covers data that was sent more than once
+  bool original = false;  ///< the ACK covers data outstanding at the timeout and never sent again
   bool dsack = false;
   StreamOffset dsack_end = 0;
 };
 
 // ---- scoreboard.cpp
-/// Moves snd_una to `a.ack` and frees what lies before it.
+/// Moves snd_una to `a.ack` and frees what precedes it.
 void advance(Tcb& t, const AckEvent& a, Delivered& d);
-/// Takes the blocks of an ACK, after advance(). Those outside [snd_una, snd_max] are ignored; a
-/// bounded number of descriptors is marked, the rest when the blocks come again.
+/// Processes the SACK blocks of an ACK, after advance(). Blocks outside [snd_una, snd_max] are
+/// ignored. The number of descriptors marked per ACK is limited; the rest are marked when the
+/// blocks repeat.
 void take_sack(Tcb& t, const AckEvent& a, Delivered& d);
-/// The descriptor's latest transmission is lost: it waits to be sent again.
+/// Marks the descriptor's latest transmission as lost, to be sent again.
 void mark_lost(Tcb& t, uint32_t index);
-/// [offset, end) of it was sent again.
+/// [offset, end) of the descriptor was retransmitted.
 void mark_retransmitted(Tcb& t, uint32_t index, StreamOffset end, Instant now);
-/// Bytes of a sent descriptor that joined the outstanding ones.
+/// `bytes` more of a sent descriptor are outstanding now.
 void count_more(Tcb& t, SendDesc& s, uint32_t bytes);
-/// The descriptor to send again next and where in it. Requires rtx_due > 0.
+/// The next descriptor to retransmit, and the offset in it. Requires rtx_due > 0.
 uint32_t next_lost(Tcb& t, StreamOffset& at);
-/// A timeout: forgets what was SACKed (RFC 2018 §8) and takes everything for lost but what was sent
-/// after `since` (RFC 8985 §6.3); the first descriptor always.
+/// A timeout: clears SACK marks (RFC 2018 §8) and marks as lost the first descriptor and all that
+/// were not sent after `since` (RFC 8985 §6.3).
 void lose_outstanding(Tcb& t, Instant since);
-/// Nothing was lost after all.
+/// Clears all loss marks: the episode was spurious.
 void clear_lost(Tcb& t);
 
 // ---- rack.cpp
-/// A transmission was delivered (RFC 8985 §6.2 steps 2 and 3). Not if it is unknown which one.
+/// A transmission was delivered (RFC 8985 §6.2 steps 2 and 3). Ignored if it is ambiguous which
+/// one.
 void rack_delivered(Tcb& t, const SendDesc& s, const AckEvent& a);
 /// Step 4: a DSACK widens the reordering window, recoveries without one narrow it.
 void rack_adapt(Tcb& t, const Delivered& d);
 void rack_recovered(Tcb& t);
-/// What was delivered last is not known after all; the next delivery tells.
+/// Forgets the latest delivered transmission; the next delivery sets it.
 void rack_forget(Tcb& t);
-/// Step 5: marks what is lost by `now`. If Tcb::suspects, look again at Scoreboard::reorder_at.
+/// Step 5: marks what is lost by `now`. If Tcb::suspects is set, call again at
+/// Scoreboard::reorder_at.
 void rack_detect_loss(Tcb& t, Instant now);
-/// How long after its transmission, at the latest, something is taken for lost.
+/// The longest time after its transmission at which data is marked lost.
 Duration rack_patience(Tcb& t);
-constexpr Duration kMaxAckDelay = Duration::ms(50);  ///< a Linux receiver's 40 and its clock's tick
-constexpr Duration kFirstProbe = Duration::s(1);     ///< RFC 8985 §7.2: no round trip is known
-/// How long to wait before a tail loss probe; may be sent only if tlp_allowed().
+constexpr Duration kMaxAckDelay = Duration::ms(50);  ///< Linux's 40 ms and a clock tick
+constexpr Duration kFirstProbe = Duration::s(1);     ///< RFC 8985 §7.2: without an RTT sample
+/// Time to wait before a tail loss probe; it may be sent only if tlp_allowed().
 inline Duration tlp_timeout(Tcb& t, Instant now) {
   if (!t.rtt.has_sample()) return kFirstProbe;
   const Duration srtt = t.rtt.srtt;
@@ -82,20 +85,21 @@ inline Duration tlp_timeout(Tcb& t, Instant now) {
   if (t.outstanding() >= 2ULL * t.mss) return d;
   // A receiver may delay the ACK of less than two full segments.
   if (t.queue.board().tlp_prompt != t.snd_nxt) return d + kMaxAckDelay;
-  // It did, and waited in vain for what is left: that time counts.
+  // The receiver's delayed-ACK time has passed: it is part of the wait.
   return std::clamp(t.last_sent + srtt + d - now, d / 2, d);
 }
 bool tlp_allowed(const Tcb& t);
-/// An ACK of one full segment alone: may the ACK of what it left in flight be delayed?
+/// An ACK covers exactly one full segment: determines if the receiver may delay the ACK of the data
+/// that remains in flight.
 void tlp_judge_delay(Tcb& t, const Delivered& d);
 void tlp_sent(Tcb& t, StreamOffset end, bool retransmitted);
-/// RFC 8985 §7.4. @return true: the probe repaired a loss, congestion control must know.
+/// RFC 8985 §7.4. @return true: the probe repaired a loss, and congestion control must react.
 bool tlp_on_ack(Tcb& t, const AckEvent& a, const Delivered& d, bool advanced);
 
 // ---- recovery.cpp
-/// `bytes` at `offset` were sent again.
+/// `bytes` at `offset` were retransmitted.
 void note_retransmission(Tcb& t, StreamOffset offset, uint32_t bytes, Instant now);
-/// An acceptable ACK arrived: frees, measures, finds losses, moves cwnd, re-arms.
+/// Processes an acceptable ACK: frees data, measures, detects loss, sets cwnd, re-arms timers.
 Effects on_ack(Tcb& t, const AckEvent& a);
 /// The reordering timer expired.
 void on_reorder_timer(Tcb& t, Instant now);

@@ -12,7 +12,7 @@ namespace vireo::tcp {
 
 namespace {
 
-/// Drops its first `n` bytes. The rest moves to where a frame begins: append() goes by that.
+/// Drops the first `n` bytes. Moves the rest to the start of the frame, as append() expects.
 void cut_front(SendDesc& d, uint32_t n) {
   PacketBuf& b = *d.packet;
   std::byte* const begin = b.frame + PacketPool::kHeadroom;

@@ -1,6 +1,6 @@
-// Cuts data that was never sent anew: frames are filled as the program writes, and the segment size
-// may be another when they leave. Not for the common case: bytes are copied. Owner: a Tcb. Thread:
-// holder of its engine's lock.
+// Moves unsent data between frames. Frames are filled when the program writes, and the segment size
+// may differ when they are sent. Bytes are copied, so it is not for the common case. Owner: a Tcb.
+// Thread: holder of its engine's lock.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace vireo::tcp {
 
 struct Tcb;
 
-/// The next frame to send gets as long as `bytes`, which are unsent, by those behind it.
-/// @return false: nothing was changed, for it is longer, partly sent, or there is no frame.
+/// Makes the next frame to send `bytes` long, with unsent bytes of the frames behind it.
+/// @return false: nothing was changed, because it is longer or partly sent, or no frame is free.
 bool join_unsent(Tcb& t, uint32_t bytes);
 
-/// What the next frame to send has beyond `bytes` goes in front of the one behind it, if that has
-/// room: else every second segment would be a tiny one.
+/// Moves what the next frame to send has beyond `bytes` to the front of the frame behind it, if
+/// that has room: otherwise every second segment would be tiny.
 void pass_on_rest(Tcb& t, uint32_t bytes);
 
 }  // namespace vireo::tcp

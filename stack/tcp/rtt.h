@@ -1,6 +1,6 @@
 // Round-trip estimator and retransmission timeout, in nanoseconds.
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 6298 (alpha 1/8, beta 1/4, K 4);
-// samples by Karn's rule are the caller's business.
+// the caller applies Karn's rule to samples.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ struct RttEstimator {
   }
   bool has_sample() const { return srtt > Duration{}; }
 
-  /// RFC 6298 §2.2, §2.3. A sample below 1 us (same tick, loopback) counts as 1 us, so that nothing
-  /// divides by a zero round trip.
+  /// RFC 6298 §2.2, §2.3. A sample below 1 us (same tick, loopback) counts as 1 us, so that a round
+  /// trip is never zero, which would be a divisor.
   void sample(Duration r, Duration rto_min, Duration rto_max) {
     r = std::max(r, Duration::us(1));
     if (r < min_rtt || !has_sample()) min_rtt = r;
@@ -36,18 +36,19 @@ struct RttEstimator {
     } else {
       const Duration ahead = r - srtt;
       rttvar = rttvar + (Duration::ns(std::abs(ahead.ns())) - rttvar) / 4;
-      srtt = srtt + ahead / 8;  // never below the lesser of both
+      srtt = srtt + ahead / 8;  // never below the smaller of the two
     }
     rto = timeout(rto_min, rto_max);
   }
 
-  /// RFC 6298 §2.3. Where the round trip hardly varies, a quarter of the minimum (by default what a
-  /// peer may delay its ACK) is the margin over it: else a long, steady path times out at random.
+  /// RFC 6298 §2.3. The margin is at least a quarter of the minimum (by default 50 ms, the time
+  /// that a peer may delay its ACK): otherwise a long path with a steady round trip has random
+  /// timeouts.
   Duration timeout(Duration rto_min, Duration rto_max) const {
     return std::clamp(srtt + std::max({kGranularity, rttvar * 4, rto_min / 4}), rto_min, rto_max);
   }
 
-  /// RFC 6298 §5.5: doubled for each expiry, never above `rto_max`.
+  /// RFC 6298 §5.5: doubled for each expiry, at most `rto_max`.
   Duration backed_off(unsigned times, Duration rto_max) const {
     Duration d = rto;
     while (times-- > 0 && d < rto_max) d = d * 2;

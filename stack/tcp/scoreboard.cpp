@@ -1,5 +1,5 @@
-// Keeps the marks of sent descriptors and their sums. A sum counts the outstanding part of a
-// descriptor, so it changes with the marks, with snd_una and with snd_nxt.
+// Maintains the marks of sent descriptors and their sums. A sum counts only outstanding bytes, so
+// it changes with the marks, snd_una and snd_nxt.
 #include <algorithm>
 
 #include "stack/tcp/recovery.h"
@@ -36,7 +36,7 @@ void set_marks(Tcb& t, SendDesc& s, uint8_t marks) {
   count(t, marks, n);
 }
 
-/// Of something that no earlier ACK told of.
+/// Records a descriptor that is acknowledged or SACKed for the first time.
 void deliver(Tcb& t, const SendDesc& s, const AckEvent& a, Delivered& d) {
   if (s.retransmits > 0) {
     d.twice = true;
@@ -57,12 +57,12 @@ void mark_sacked(Tcb& t, SendDesc& s, const AckEvent& a, Delivered& d) {
   ++t.queue.board().sacked_count;
 }
 
-/// [left, right) lies within what is outstanding. Its edges round inward to descriptors.
+/// Marks the whole descriptors in [left, right), which must be outstanding.
 void mark_block(Tcb& t, StreamOffset left, StreamOffset right, unsigned& budget, const AckEvent& a,
                 Delivered& d) {
   Scoreboard& b = t.queue.board();
   StreamOffset at = left;
-  Scoreboard::Run run{.left = right, .right = left};  // whole descriptors, inside or known before
+  Scoreboard::Run run{.left = right, .right = left};  // whole descriptors, inside or already known
   while (at < right && budget > 0) {
     StreamOffset stop = right;
     const Scoreboard::Run* known = nullptr;
@@ -87,7 +87,7 @@ void mark_block(Tcb& t, StreamOffset left, StreamOffset right, unsigned& budget,
     if (budget > 0) at = std::max(at, stop);
   }
   if (run.left >= run.right) return;
-  // One place for this stretch and for those it swallows.
+  // One entry for this run and the runs that it contains.
   Scoreboard::Run* place = nullptr;
   for (Scoreboard::Run& r : b.runs) {
     if (r.left <= run.left && run.right <= r.right) return;
@@ -100,7 +100,7 @@ void mark_block(Tcb& t, StreamOffset left, StreamOffset right, unsigned& budget,
   *place = run;
 }
 
-/// RFC 2883 §4: the first block repeats what is acknowledged, or part of the second block.
+/// RFC 2883 §4: the first block is below the ACK or part of the second block.
 bool is_dsack(const AckEvent& a, Seq32 ack) {
   const wire::SackBlock& first = a.sack[0];
   if (first.right.at_or_before(ack)) return true;
@@ -113,7 +113,7 @@ void take_dsack(Tcb& t, const wire::SackBlock& block, Delivered& d) {
   const StreamOffset right = t.snd_offset(block.right);
   if (right > t.snd_max || right == 0 || left >= right) return;
   if (left < t.snd_una && t.snd_una - left > std::max<uint64_t>(t.max_wnd, 65535))
-    return;  // ancient
+    return;  // too old
   ++t.dsack_dups;
   d.dsack = true;
   d.dsack_end = right;
@@ -137,13 +137,13 @@ void advance(Tcb& t, const AckEvent& a, Delivered& d) {
     const bool whole = s.end() <= una;
     if (!whole && s.offset >= una) break;
     if (careful || s.is_tainted()) [[unlikely]] {
-      // Of its outstanding part, what is acknowledged.
+      // The acknowledged bytes of its outstanding part.
       const StreamOffset to = std::min({s.end(), t.snd_nxt, una});
       const StreamOffset from = std::max(s.offset, t.snd_una);
       if (to > from) uncount(t, s.marks, static_cast<uint32_t>(to - from));
       if (!whole) {
         if (s.retransmits > 0) d.twice = true;
-        if (una >= t.snd_nxt) {  // nothing of it is outstanding; its rest is judged anew
+        if (una >= t.snd_nxt) {  // nothing of it is outstanding; reset its marks
           s.marks = 0;
           Scoreboard& b = t.queue.board();
           if (SendQueue::before(t.queue.first(), b.rack_next)) b.rack_next = t.queue.first();
@@ -166,7 +166,7 @@ void advance(Tcb& t, const AckEvent& a, Delivered& d) {
   if (t.sack_on) d.bytes -= sacked_before - t.sacked_out;
   t.snd_una = una;
   t.nagle_room = 0;
-  if (una > t.snd_nxt) {  // a probe beyond the window was taken
+  if (una > t.snd_nxt) {  // the peer accepted a probe beyond its window
     t.snd_nxt = una;
     while (t.queue.has_next() && t.queue.next().end() <= una) t.queue.pass_next();
   }
@@ -181,7 +181,7 @@ void take_sack(Tcb& t, const AckEvent& a, Delivered& d) {
     const StreamOffset left = t.snd_offset(a.sack[i].left);
     const StreamOffset right = t.snd_offset(a.sack[i].right);
     const StreamOffset end = std::min(right, t.snd_nxt);  // without a window probe's byte
-    // As unsigned numbers, what lies before the stream lies beyond its end.
+    // Unsigned: an offset before the stream compares as beyond its end.
     if (left < t.snd_una || left >= end || right > t.snd_max || t.queue.empty()) continue;
     mark_block(t, left, end, budget, a, d);
   }
@@ -203,7 +203,7 @@ void mark_retransmitted(Tcb& t, uint32_t index, StreamOffset end, Instant now) {
   SendDesc& s = t.queue[index];
   s.sent_at = now;
   if (s.retransmits < UINT16_MAX) ++s.retransmits;
-  if (end < std::min(s.end(), t.snd_nxt)) {  // a smaller path: the rest follows
+  if (end < std::min(s.end(), t.snd_nxt)) {  // smaller segments: the rest follows
     if (index == b.rtx_index) b.rtx_next = end;
     return;
   }
@@ -216,7 +216,8 @@ void mark_retransmitted(Tcb& t, uint32_t index, StreamOffset end, Instant now) {
 }
 
 void count_more(Tcb& t, SendDesc& s, uint32_t bytes) {
-  // What joins a probe's original was sent once: the original is given up, or it would count twice.
+  // The added bytes were sent once. The mark of the retransmitted probe is removed, or they would
+  // be counted twice.
   if (s.is(kRetransmitted) && !s.is(kLost)) {
     t.retrans_out -= outstanding(t, s);
     s.marks = static_cast<uint8_t>(s.marks & ~kRetransmitted);
@@ -266,7 +267,7 @@ void clear_lost(Tcb& t) {
     SendDesc& s = t.queue[i];
     if (!s.is(kLost)) continue;
     set_marks(t, s, static_cast<uint8_t>(s.marks & ~kLost));
-    // Judged again, as if it had just not been.
+    // RACK examines it again.
     if (!s.is(kRetransmitted) && SendQueue::before(i, b.rack_next)) b.rack_next = i;
   }
 }

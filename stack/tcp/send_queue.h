@@ -1,22 +1,22 @@
-// What the program wrote and the peer has not acknowledged: a ring of descriptors in stream order,
-// which is also the scoreboard.
+// Data that the program wrote and the peer has not acknowledged: a ring of descriptors in stream
+// order, which is also the scoreboard.
 //
 //   head                    next                      tail
 //    |  sent: marks say how  |  never sent             |
 //    [d0][d1][d2][d3] .......[dn][dn+1] .......... [FIN]
 //
-// A descriptor is one frame of payload, normally one segment; the FIN is one of its own, without a
-// frame and one offset long. Descriptors never move between lists and a frame is never written once
-// sent: an ACK inside a descriptor is nothing but the Tcb's snd_una, a cut for a smaller path is
-// nothing but a shorter Plan, what became of a transmission is nothing but a mark.
+// A descriptor is one frame of payload, normally one segment. The FIN has a descriptor without a
+// frame, one offset long. Descriptors never move between lists and a frame is never written once
+// sent: an ACK inside a descriptor only moves snd_una, a smaller path MTU only makes a Plan
+// shorter, and the fate of a transmission is only a mark.
 //
 // Positions are running indices (they wrap at 2^32 and are compared by distance), so that a cursor
 // stays right when the head moves or the ring grows.
-// The ring is taken from the heap at the first append, grows when full, is given back when idle.
-// With it come the Scoreboard, all that means something only while something is queued or was until
-// a moment ago, and the FIFO of retransmissions. An idle connection has none of it: the queue is
-// one pointer, to an empty Scoreboard that all share and nobody writes. Owner: a Tcb. Thread:
-// holder of its engine's lock. Source: RFC 2018 §8, RFC 6675 §3, RFC 8985 §5.
+// The ring is allocated from the heap at the first append, grows when full and is freed when idle.
+// The same block holds the Scoreboard (state that is needed only while data is queued or shortly
+// after) and the FIFO of retransmissions. An idle connection has no block: its queue is one pointer
+// to a shared, empty, constant Scoreboard. Owner: a Tcb. Thread: holder of its engine's lock.
+// Source: RFC 2018 §8, RFC 6675 §3, RFC 8985 §5.
 #pragma once
 
 #include <algorithm>
@@ -39,74 +39,74 @@
 
 namespace vireo::tcp {
 
-/// What is known of a sent descriptor. None: the first transmission is in the network.
+/// State of a sent descriptor. None: the first transmission is in the network.
 enum Mark : uint8_t {
-  kSacked = 1,         ///< the peer holds it, though not in order
-  kLost = 2,           ///< the transmission before the latest retransmission, or the only one, is
+  kSacked = 1,  ///< the peer has received it out of order
+  kLost = 2,    ///< the only transmission, or the one before the latest retransmission, is lost
   kRetransmitted = 4,  ///< a retransmission is in the network
-  kWasSacked = 8,      ///< SACKed before a timeout made us forget it
+  kWasSacked = 8,      ///< was SACKed before a timeout cleared the marks
 };
 
 struct SendDesc {
   StreamOffset offset = 0;      ///< of the frame's first byte
-  PacketBuf* packet = nullptr;  ///< one reference is ours; null: the FIN
+  PacketBuf* packet = nullptr;  ///< we own one reference; null: the FIN
   Instant sent_at;              ///< of the latest transmission
   uint32_t length = 0;
-  uint16_t retransmits = 0;  ///< window probes with its bytes count too
+  uint16_t retransmits = 0;  ///< includes window probes with its bytes
   uint8_t marks = 0;
 
   StreamOffset end() const { return offset + length; }
   bool is(uint8_t mark) const { return (marks & mark) != 0; }
-  /// Taken for lost and not sent again.
+  /// Marked lost and not sent again.
   bool waits() const { return (marks & (kLost | kRetransmitted)) == kLost; }
-  /// A round trip measured on it would be ambiguous (Karn), nor does its order tell anything.
+  /// An RTT sample from it would be ambiguous (Karn), and so would its order of delivery.
   bool is_tainted() const { return (marks | retransmits) != 0; }
 };
 static_assert(sizeof(SendDesc) == 32);
 
-/// The sender's state between the first byte queued and some time after the last one acknowledged.
-/// Its first two lines are what every segment and ACK touches.
+/// Sender state from the first byte queued until some time after the last one is acknowledged.
+/// Every segment and ACK uses its first two cache lines.
 struct Scoreboard {
-  // The ring behind it.
+  // The ring that follows it.
   uint32_t mask = 0;   ///< capacity - 1
   uint32_t head = 0;   ///< running index of the front
   uint32_t next = 0;   ///< running index of next()
   uint32_t count = 0;  ///< descriptors
 
   Instant cork_at = Instant::never();
-  Instant idle_at = Instant::never();  ///< give the ring back
-  Instant pace_at = Instant::never();  ///< the next segment may leave
+  Instant idle_at = Instant::never();  ///< when to free the ring
+  Instant pace_at = Instant::never();  ///< earliest time of the next segment
   StreamOffset snd_sml = 0;            ///< end of the last small segment sent (Minshall)
 
-  // RACK (RFC 8985 §5.2): the delivered transmission that was sent last.
+  // RACK (RFC 8985 §5.2): the most recently sent transmission that was delivered.
   Instant rack_sent;
   StreamOffset rack_end = 0;
-  Duration rack_rtt{};  ///< zero: nothing was delivered selectively yet
+  Duration rack_rtt{};  ///< zero: none delivered yet
   DeliveryRound delivery;
   StreamOffset fack = 0;         ///< highest offset ever SACKed or acknowledged
-  StreamOffset dsack_round = 0;  ///< one step of the reordering window until this is acknowledged
-  Instant reorder_at;            ///< when the first of Tcb::suspects is to be taken for lost
-  uint32_t rack_next = 0;        ///< all first transmissions before it are judged (running index)
+  StreamOffset dsack_round = 0;  ///< the reordering window grows once until this is acknowledged
+  Instant reorder_at;            ///< if Tcb::suspects: when the first descriptor is marked lost
+  uint32_t rack_next = 0;  ///< running index: RACK has decided on all first transmissions before it
 
-  // What to send again: everything that waits is at or behind this.
+  // Next retransmission: all descriptors to send again are at or behind this.
   uint32_t rtx_index = 0;
-  StreamOffset rtx_next = 0;  ///< inside rtx_index, if that was sent again only in part
+  StreamOffset rtx_next = 0;  ///< offset inside rtx_index if that was retransmitted only in part
 
   uint32_t sacked_count = 0;  ///< descriptors marked kSacked
-  uint32_t fifo_head = 0;     ///< of the retransmissions
+  uint32_t fifo_head = 0;     ///< FIFO of retransmissions
   uint32_t fifo_count = 0;
 
   StreamOffset recover = 0;    ///< snd_nxt when recovery began
-  StreamOffset cwr_until = 0;  ///< acknowledged beyond this, an ECN echo counts again
-  StreamOffset snd_up = 0;     ///< SND.UP: behind the last urgent byte of ours
+  StreamOffset cwr_until = 0;  ///< an ECN echo counts again once this is acknowledged
+  StreamOffset snd_up = 0;     ///< SND.UP: end of our last urgent byte
   Pacer pacer;
 
   // Tail loss probe (RFC 8985 §7.4).
-  StreamOffset tlp_end = 0;  ///< end of what the probe covered, 0: none outstanding
+  StreamOffset tlp_end = 0;  ///< end of the probe's data, 0: none outstanding
   bool tlp_retransmitted = false;
-  StreamOffset tlp_prompt = 0;  ///< the last in flight, up to here, is not held by a delayed ACK
+  StreamOffset tlp_prompt = 0;  ///< the ACK of data in flight up to here is not delayed
 
-  bool frto = false;  ///< RFC 5682: the timeout may have been spurious
+  bool frto = false;  ///< F-RTO (RFC 5682) is deciding if the timeout was spurious
 
   JumboWatch joined;
 
@@ -115,25 +115,24 @@ struct Scoreboard {
   uint32_t prr_out = 0;
   uint32_t recover_fs = 0;
 
-  // How much of the window was used (RFC 7661 §4.2: pipeACK).
-  uint32_t used = 0;          ///< most bytes in flight at once in this round
-  StreamOffset used_end = 0;  ///< which ends when this is acknowledged
+  // Used part of the window (RFC 7661 §4.2: pipeACK).
+  uint32_t used = 0;          ///< maximum of bytes in flight in this round
+  StreamOffset used_end = 0;  ///< the round ends when this is acknowledged
 
   // Undo of a spurious episode (RFC 3522, 2883, 5682).
   StreamOffset undo_marker = 0;  ///< snd_una when it began, 0: none
-  uint32_t undo_retrans = 0;     ///< retransmissions that no DSACK reported as needless
+  uint32_t undo_retrans = 0;     ///< retransmissions that no DSACK has reported as duplicate
   uint32_t rtx_stamp = 0;        ///< timestamp of the first retransmission
-  bool undo_any = false;         ///< something was sent again in it
-  /// Where the first retransmissions began, 0: a DSACK told of it. Only a DSACK of one of these
-  /// counts, for the network duplicates segments, too.
+  bool undo_any = false;         ///< data was retransmitted in it
+  /// Start offsets of the first retransmissions; 0: reported by a DSACK. Only a DSACK for one of
+  /// these counts, as the network duplicates segments, too.
   StreamOffset undo_log[16] = {};
 
-  // RFC 7413: the cookie that the SYN is to show.
+  // RFC 7413: the cookie for the SYN.
   uint8_t cookie_bytes = 0;
   uint8_t cookie[16] = {};
 
-  /// Stretches of whole descriptors that are all marked kSacked: what a repeated SACK block need
-  /// not walk again.
+  /// Runs of whole descriptors marked kSacked, so that a repeated SACK block is not walked again.
   struct Run {
     StreamOffset left = 0;
     StreamOffset right = 0;
@@ -141,9 +140,9 @@ struct Scoreboard {
   Run runs[4];
   uint8_t next_run = 0;
 
-  // Tcb::single_out.
-  uint32_t answer_most = 0;  ///< payload of what may go straight to the program, see book_answer()
-  wire::ExpectedTcp answer;  ///< what it looks like; if it is not set, only its numbers
+  // For Tcb::single_out.
+  uint32_t answer_most = 0;  ///< most payload for the program directly, see book_answer()
+  wire::ExpectedTcp answer;  ///< the expected answer; if not set, only its sequence numbers
 };
 static_assert(std::is_trivially_copyable_v<Scoreboard>);
 static_assert(offsetof(Scoreboard, fack) < 128);
@@ -173,10 +172,10 @@ class SendQueue {
   bool has_next() const { return board_->next != board_->head + board_->count; }
   SendDesc& next() { return ring()[board_->next & board_->mask]; }
   void pass_next() { ++board_->next; }
-  /// Everything queued counts as unsent. Requires has_ring().
+  /// Marks everything queued as unsent. Requires has_ring().
   void rewind() { board_->next = board_->head; }
 
-  /// To be written only if has_ring(), which it is while anything is queued.
+  /// May be written only if has_ring(), which is true while anything is queued.
   Scoreboard& board() { return *board_; }
   const Scoreboard& board() const { return *board_; }
 
@@ -202,8 +201,8 @@ class SendQueue {
     ++board_->head;
     --board_->count;
   }
-  // ---- of a queue that has a ring and nothing in it, or the one frame pushed so
-  /// push_back() of all of `p`, whose offset and length are set.
+  // ---- for a queue with a ring that is empty or holds the one frame of push_single()
+  /// As push_back(); the offset and length of `p` are set.
   void push_single(PacketBuf* p) {
     VIREO_DEBUG_ASSERT(has_ring() && empty());
     front() = SendDesc{.offset = p->offset,
@@ -214,7 +213,7 @@ class SendQueue {
                        .marks = 0};
     board_->count = 1;
   }
-  /// All of it was sent.
+  /// The frame was sent completely.
   void pass_single(Instant now) {
     front().sent_at = now;
     pass_next();
@@ -226,7 +225,8 @@ class SendQueue {
     ++board_->head;
     board_->count = 0;
   }
-  /// Those behind move up. Requires that none of these or of those was sent, nor has a frame.
+  /// Removes `n` descriptors; those behind move up. Requires that none of them was sent and the
+  /// removed ones have no frame.
   void remove(uint32_t index, uint32_t n) {
     for (uint32_t i = index + n; i != end(); ++i) (*this)[i - n] = (*this)[i];
     board_->count -= n;
@@ -244,12 +244,12 @@ class SendQueue {
 
   // ---- retransmissions in the order they were sent. An entry is stale once its descriptor is
   // acknowledged, SACKed or waits again.
-  /// Not for one that is remembered already. Then those that are not stale fit in the FIFO.
+  /// Not for an index that is in the FIFO already; so the entries that are not stale always fit.
   void remember_retransmission(uint32_t index) {
     if (board_->fifo_count > board_->mask) forget_stale();
     fifo()[(board_->fifo_head + board_->fifo_count++) & board_->mask] = index;
   }
-  /// One that is remembered was sent again, or went on: it is the latest.
+  /// An index of the FIFO was sent again, or its retransmission continued: moves it to the end.
   void renew_retransmission(uint32_t index) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < board_->fifo_count; ++i) {
@@ -286,7 +286,7 @@ class SendQueue {
     while (board_->count > 0) pop_front();
     free_ring();
   }
-  /// Gives the ring back if nothing is in it.
+  /// Frees the ring if it is empty.
   void shrink() {
     if (board_->count == 0) free_ring();
   }
@@ -295,8 +295,8 @@ class SendQueue {
   bool want_ring() { return has_ring() || grow(); }
 
  private:
-  // What requests and answers need, in a block of those that malloc keeps at hand; then what a
-  // burst needs.
+  // The first capacity suits request-response traffic, in a block of a size that malloc caches; the
+  // second suits a burst.
   static constexpr uint32_t kFirstCapacity = 2;
   static constexpr uint32_t kSecondCapacity = 16;
 

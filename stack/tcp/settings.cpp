@@ -1,4 +1,4 @@
-// Changes settings of a live connection, and keeps the account of the receive buffer.
+// Changes settings of a live connection; buffer limits for reading and writing.
 #include <algorithm>
 
 #include "stack/tcp/tcb.h"
@@ -7,8 +7,8 @@
 namespace vireo::tcp {
 
 bool reopen_window(Tcb& t, uint64_t seen) {
-  // Said at once if the peer sees less than half of what it could have and the step is worth a
-  // packet (RFC 9293 §3.8.6.2.2).
+  // Sent at once if the peer sees less than half of the open window and the step is worth a packet
+  // (RFC 9293 §3.8.6.2.2).
   const uint64_t open = receive_room(t);
   const uint64_t step = std::min<uint64_t>(2ULL * t.path_mss, t.rcv_buf / 2);
   if (open < 2 * seen || open < seen + step) return false;
@@ -31,7 +31,7 @@ uint32_t buffer_room(const Tcb& t) {
   const uint64_t used = t.snd_end - std::max<StreamOffset>(t.snd_una, 1);
   const uint32_t limit = t.snd_buf;
   if (used >= limit) return 0;
-  // Small segments in flight pin whole frames: at four times the buffer in frames, wait.
+  // Small segments in flight pin whole frames: wait while frames take four times the buffer.
   if (t.pool != nullptr &&
       uint64_t{t.queue.count()} * t.pool->frame_bytes() >= std::max<uint64_t>(4ULL * limit, 262144))
     return 0;
@@ -43,7 +43,7 @@ uint32_t send_room(const Tcb& t) {
   const uint32_t lowat = t.config->notsent_lowat;
   if (lowat == UINT32_MAX) [[likely]]
     return room;
-  // Below the mark a whole segment is taken, as Linux takes a whole buffer.
+  // Below the limit a whole segment is accepted, as Linux accepts a whole buffer.
   const uint64_t unsent = t.unsent();
   if (unsent >= lowat) return 0;
   return static_cast<uint32_t>(std::min<uint64_t>(room, std::max<uint64_t>(lowat - unsent, t.mss)));
@@ -68,17 +68,17 @@ uint16_t effective_mss(const Tcb& t) { return t.mss; }
 void set_nodelay(Tcb& t, bool on, Instant) {
   t.nodelay = on;
   forget_single(t);
-  if (on && t.snd_nxt < t.snd_end) t.push = true;  // what Nagle held goes, cork or not, as on Linux
+  if (on && t.snd_nxt < t.snd_end) t.push = true;  // what Nagle held is sent, even corked (Linux)
 }
 void set_cork(Tcb& t, bool on, Instant now) {
   t.cork = on;
-  // What it did not send it never will: no timer.
+  // Nothing more will be sent: no timer.
   if (t.state == State::kClosed || t.reset_due) return;
   refresh_prediction(t);
   if (on) {
-    if (t.autocork) t.push = true;  // what was written before goes
+    if (t.autocork) t.push = true;  // earlier data is sent
     t.nagle_room = 0;
-    // Before the SYN has left, snd_nxt < snd_end without any data.
+    // Before the SYN is sent, snd_nxt < snd_end without any data.
     if (!t.queue.has_ring() || t.snd_nxt >= t.snd_end) return;
     Scoreboard& b = t.queue.board();
     if (b.cork_at.is_never()) b.cork_at = now + Duration::ms(200);

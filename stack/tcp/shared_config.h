@@ -1,6 +1,6 @@
-// The settings of connections, immutable and shared by all connections of the process that have the
-// same, whatever their engine; a change replaces the value. A connection begins with its
-// listener's; state that differs between any two lies in the Tcb.
+// The settings of connections: immutable values, shared by all connections of the process with
+// equal settings, in any engine. A change replaces the value. A connection starts with its
+// listener's. State that is individual to a connection is in the Tcb.
 //
 // Owner: a Tcb holds a reference. Thread: as its Tcb; the table's lock is taken when a connection
 // begins, ends or changes a setting.
@@ -23,10 +23,10 @@ class SharedConfig {
   const Config& operator*() const noexcept { return *config_; }
   const Config* operator->() const noexcept { return config_; }
 
-  /// Equal to `c` but for what each Tcb has for itself, and shared with others that are
-  /// (core/shared_values.h). Without memory nothing changes.
+  /// Sets the value to `c` without the fields that each Tcb has itself, shared with equal ones
+  /// (core/shared_values.h). Does nothing if out of memory.
   void set(Config c) noexcept;
-  /// As set(), from what is: `f(Config&)` changes it.
+  /// As set(), with the current value as changed by `f(Config&)`.
   template <class F>
   void change(F&& f) noexcept {
     Config c = *config_;
@@ -34,13 +34,13 @@ class SharedConfig {
     set(c);
   }
 
-  /// For fork(), whose child must find it free.
+  /// Lock of the table, for fork(): it must be free in the child.
   static Lock& lock() noexcept;
 
  private:
   void drop() noexcept;
   static const Config kDefault;
-  const Config* config_ = &kDefault;  ///< of the table, or the default ones, which are not
+  const Config* config_ = &kDefault;  ///< an entry of the table, or kDefault
 };
 
 }  // namespace vireo::tcp

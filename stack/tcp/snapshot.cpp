@@ -6,7 +6,7 @@ namespace vireo::tcp {
 
 namespace {
 
-/// As Linux: the window over the round trip, doubled in slow start, 1.2 times it otherwise.
+/// As Linux: the window divided by the round trip, times 2 in slow start, times 1.2 otherwise.
 uint64_t pacing_rate(const Tcb& t) {
   if (!t.rtt.has_sample()) return t.config->max_pacing_rate;
   const uint64_t percent = t.cc.in_slow_start() ? 200 : 120;
@@ -52,7 +52,7 @@ Info info(const Tcb& t) {
   i.srtt = t.rtt.srtt;
   i.rttvar = t.rtt.rttvar;
   i.min_rtt = t.rtt.min_rtt;
-  // As Linux counts: FINs, and the SYN of who opened actively, are bytes, too.
+  // As Linux, FINs and the SYN of an active open count as bytes, too.
   const uint64_t una = t.snd_una;
   i.bytes_acked = una > 0 && t.passive ? una - 1 : una;
   i.bytes_received = t.rcv_nxt > 0 ? t.rcv_nxt - 1 : 0;

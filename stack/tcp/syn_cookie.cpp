@@ -9,12 +9,13 @@
 namespace vireo::tcp {
 namespace {
 
-/// Usual sizes (Linux msstab): what is lost by rounding down is little.
+/// Common sizes (Linux msstab): rounding down loses little.
 constexpr std::array<uint16_t, 4> kSizes4{536, 1300, 1440, 1460};
 constexpr std::array<uint16_t, 4> kSizes6{1220, 1420, 1440, 8940};
 
-/// In the highest bits: the acknowledgment of a FIN or of some bytes behind the SYN is the cookie
-/// plus a little, and must not be one too, lest a connection that is over be made again.
+/// The size is in the highest bits. The ACK of a FIN, or of a few bytes after the SYN, is the
+/// cookie plus a small number; it must not be a valid cookie, or a closed connection would be
+/// opened again.
 constexpr unsigned kSizeShift = 30;
 constexpr uint32_t kSizeMask = 3U << kSizeShift;
 constexpr uint32_t kNoScale = 0xf;
@@ -47,8 +48,8 @@ uint32_t mac(const SynRecord& r, const IsnSecret& key, uint64_t epoch) {
   return static_cast<uint32_t>(siphash(key, in)) & ~kSizeMask;
 }
 
-/// TSval with the options in its low bits, never ahead of the clock (RFC 7323 §5.4 wants it to run
-/// forward, and the echo's age is told by it).
+/// TSval with the options in its low bits, never ahead of the clock: it must not run backward (RFC
+/// 7323 §5.4), and its echo gives the age.
 uint32_t cookie_clock(const SynRecord& r, Instant now) {
   const uint32_t clock = timestamp_clock(now, 0);
   const uint32_t options = (r.wscale_on ? static_cast<uint32_t>(r.wscale) : kNoScale) |
@@ -102,7 +103,7 @@ bool open_cookie(SynRecord& r, const IsnSecret& key, const Config& c, const Segm
   r.ts_recent = 0;
   r.sack_on = r.wscale_on = r.ecn_on = false;
   r.wscale = 0;
-  // When the SYN-ACK left nobody remembers: as a retransmitted one, it gives no round trip.
+  // When the SYN-ACK was sent is unknown: like a retransmitted one, it gives no RTT sample.
   r.sent_at = SynRecord::stamp(now);
   r.is_retried = true;
   if (!r.ts_on) return true;

@@ -67,20 +67,21 @@ SynVerdict syn_record_input(SynRecord& r, const Config& c, const Segment& s) {
   const bool ts = r.ts_on && o.has_timestamps;
   const bool old = ts && !rst && static_cast<int32_t>(o.ts_val - r.ts_recent) < 0;
   if (syn && !ack && !rst && s.seq == r.irs && !old) return SynVerdict::kRepeat;
-  // An ACK of anything but our SYN: as in LISTEN, for it can only be another connection's.
+  // An ACK of anything but our SYN belongs to another connection: as in LISTEN.
   if (ack && !rst && s.ack != r.iss + 1) return SynVerdict::kReset;
   const Seq32 next = r.irs + 1;
-  if (rst) {  // RFC 5961 §3.2; an RST without ACK bit or with a foreign one fits by SEQ alone
+  if (rst) {  // RFC 5961 §3.2; an RST without ACK, or with another ACK number, is checked by SEQ
+              // alone
     if (s.seq == next) return SynVerdict::kGone;
     return s.seq.in_window(next, first_window(c)) ? SynVerdict::kChallenge : SynVerdict::kDrop;
   }
-  // SEG.SEQ may lie a SYN before the window, as in the crossed SYN-ACK of a simultaneous open.
+  // SEG.SEQ may be one before the window: the SYN-ACK of a simultaneous open.
   const uint32_t length = s.payload.bytes() + (has(s.flags, SegFlags::kFin) ? 1 : 0);
   const int32_t left = s.seq - next + (syn ? 1 : 0);
   const bool fits = left >= 0 ? static_cast<uint32_t>(left) <= first_window(c)
                               : left + static_cast<int32_t>(length) > 0;
   if (old || !fits) return SynVerdict::kChallenge;
-  // RFC 5961 §4: a peer that lost its memory will reset us. (SYN and ACK of both: opens crossed.)
+  // RFC 5961 §4: a peer that lost its state will reset us. (SYN and ACK: a simultaneous open.)
   if (syn && !(ack && s.seq == r.irs)) return SynVerdict::kChallenge;
   if (!ack) return SynVerdict::kDrop;
   if (ts && left <= 0) r.ts_recent = o.ts_val;

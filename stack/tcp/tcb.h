@@ -1,10 +1,10 @@
 // The control block of one connection, by cache line: receive, send, round trip and timers, then
-// the cold tail. stack/tcp alone writes it. What others are to ask is in tcp.h; the engine's fast
-// path (stack/engine/fast_path) and the counters read fields, for a call costs more than they do.
+// the cold tail. Only stack/tcp writes it. Others use tcp.h, except that the engine's fast path
+// (stack/engine/fast_path) and the counters read fields directly, which is cheaper than a call.
 // Owner: the engine of the flow. Thread: holder of that engine's lock.
 //
-// All positions are 64-bit stream offsets: the SYN is 0, the first byte 1, FIN follows the last
-// byte. Wire numbers are iss + offset and irs + offset, compared only as Seq32.
+// All positions are 64-bit stream offsets: the SYN is 0, the first byte 1, the FIN follows the last
+// byte. Sequence numbers are iss + offset and irs + offset, compared only as Seq32.
 //
 // What we send (RFC 9293 §3.3.1)
 //
@@ -47,17 +47,17 @@
 
 namespace vireo::tcp {
 
-/// What the one timer of the send side waits for.
+/// What the single timer of the send side waits for.
 enum class RtxTimer : uint8_t {
   kNone,        ///< nothing outstanding
-  kRetransmit,  ///< the retransmission timeout, at rto_at
+  kRetransmit,  ///< the retransmission timeout, rto_at
   kProbe,       ///< to send a tail loss probe (RFC 8985 §7.2)
-  kReorder,     ///< to judge what reordering may explain no longer (RFC 8985 §6.2 step 5)
+  kReorder,     ///< the end of the reordering window (RFC 8985 §6.2 step 5)
   kPersist,
 };
 enum class Recovery : uint8_t {
   kOpen,
-  kFast,  ///< fast recovery until `recover` is acknowledged: RFC 9937 rules cwnd
+  kFast,  ///< fast recovery until `recover` is acknowledged; PRR (RFC 9937) sets cwnd
   kLoss,  ///< after a retransmission timeout, until `recover` is acknowledged
 };
 
@@ -70,19 +70,20 @@ struct Tcb {
   Seq32 irs;
   uint32_t ts_recent = 0;
   State state = State::kClosed;
-  bool predictable : 1 = false;    ///< nothing unusual goes on: header prediction may be tried
-  bool terse : 1 = false;          ///< nor with what we say: may_send_single() may be asked
-  bool ecn_on : 1 = false;         ///< agreed upon
-  bool ecn_expect_ce : 1 = false;  ///< DCTCP: the latest data came marked
-  /// A lone segment left (single_ack, below) and nothing came since: Scoreboard::answer.
+  bool predictable : 1 = false;    ///< no unusual state: header prediction may be tried
+  bool terse : 1 = false;          ///< nor on the send side: may_send_single() may be tried
+  bool ecn_on : 1 = false;         ///< negotiated
+  bool ecn_expect_ce : 1 = false;  ///< DCTCP: the latest data was marked CE
+  /// A single segment was sent (single_ack, below) and nothing was received since:
+  /// Scoreboard::answer.
   bool single_out : 1 = false;
   bool partial_acked : 1 = false;  ///< RFC 6582: the first partial ACK restarted the timer
   uint8_t snd_wscale = 0;          ///< shift of windows we receive
   uint8_t rcv_wscale = 0;          ///< shift of windows we send
-  uint8_t acks_due = 0;            ///< bare ACKs owed now; more than one only for duplicates
-  uint8_t quick_acks : 5 = 0;      ///< segments still acknowledged at once
+  uint8_t acks_due = 0;            ///< bare ACKs to send now; more than one only for duplicates
+  uint8_t quick_acks : 5 = 0;      ///< further segments to acknowledge at once
   uint8_t ack_patience : 3 = 0;    ///< doublings of kMinAckDelay, up to delack_max (delayed_ack.h)
-  uint16_t rcv_mss = 0;            ///< largest payload seen: what "a full segment" is
+  uint16_t rcv_mss = 0;            ///< largest payload received: size of a full segment
 
   // ---- lines 1, 2: send
   StreamOffset snd_una = 0;
@@ -90,43 +91,43 @@ struct Tcb {
   StreamOffset snd_max = 0;
   StreamOffset snd_end = 1;   ///< where the next appended byte goes
   StreamOffset snd_edge = 0;  ///< right edge of the peer's window
-  // Bytes in [snd_una, snd_nxt) by mark; without SACK, sacked_out is what duplicate ACKs suggest.
+  // Bytes in [snd_una, snd_nxt) by mark. Without SACK, sacked_out is estimated from duplicate ACKs.
   uint32_t sacked_out = 0;
   uint32_t lost_out = 0;
   uint32_t retrans_out = 0;
-  uint32_t rtx_due = 0;  ///< lost and not sent again yet
+  uint32_t rtx_due = 0;  ///< lost and not yet retransmitted
   Seq32 iss;
   Seq32 snd_wl1;  ///< SEG.SEQ of the last window update
 
   SendQueue queue;
   Seq32 snd_wl2;         ///< SEG.ACK of the last window update
   uint32_t max_wnd = 0;  ///< largest window the peer offered
-  uint16_t mss = 536;    ///< payload of a full segment, options counted
+  uint16_t mss = 536;    ///< payload of a full segment, less options
   uint16_t peer_mss = 536;
-  // What wants to be said besides data and ACKs.
+  // Segments to send other than data and ACKs.
   bool syn_due : 1 = false;
-  bool reset_due : 1 = false;    ///< RST, then kClosed
-  bool reset_reply : 1 = false;  ///< RST at reset_seq; the connection stays
+  bool reset_due : 1 = false;    ///< send an RST, then kClosed
+  bool reset_reply : 1 = false;  ///< send an RST at reset_seq; the connection stays
   bool probe_due : 1 = false;
   bool keep_due : 1 = false;
   bool rtx_force : 1 = false;    ///< the next retransmission ignores cwnd
   bool ack_bare : 1 = false;     ///< the ACK due must not ride on data (duplicate, SACK)
-  bool paced : 1 = false;        ///< config.max_pacing_rate is a bound
-  bool ecn_ece : 1 = false;      ///< our ACKs say ECE
-  bool ecn_old_due : 1 = false;  ///< DCTCP: the next bare ACK is of ecn_old_at
+  bool paced : 1 = false;        ///< config.max_pacing_rate is a limit
+  bool ecn_ece : 1 = false;      ///< our ACKs have ECE set
+  bool ecn_old_due : 1 = false;  ///< DCTCP: the next bare ACK acknowledges ecn_old_at
   bool ecn_cwr_due : 1 = false;
-  bool ecn_ect_all : 1 = false;  ///< DCTCP: what we send is ECT, data or not
-  bool ecn_echo : 1 = false;     ///< the ACK being taken says ECE
-  // Settings and facts that the send gate looks at.
+  bool ecn_ect_all : 1 = false;  ///< DCTCP: all our segments are ECT, data or not
+  bool ecn_echo : 1 = false;     ///< the ACK being processed has ECE set
+  // Settings and state that decide whether a segment may leave.
   bool nodelay : 1 = false;
   bool cork : 1 = false;
   bool more : 1 = false;  ///< MSG_MORE on the last append
-  bool push : 1 = false;  ///< the queue's partial tail must go
+  bool push : 1 = false;  ///< the queue's partial last segment must be sent
   bool fin_queued : 1 = false;
   bool ts_on : 1 = false;
   bool sack_on : 1 = false;
   bool wscale_on : 1 = false;
-  bool interactive : 1 = false;  ///< our data carried an ACK: no more quick ACKs
+  bool interactive : 1 = false;  ///< our data carried an ACK: quick ACKs end
   bool orphan : 1 = false;       ///< closed by the program
   bool peer_fin : 1 = false;     ///< FIN received in order
   bool passive : 1 = false;
@@ -134,32 +135,33 @@ struct Tcb {
   bool dsack : 1 = false;     ///< [dsack_left, dsack_right) to report
   bool fin_seen : 1 = false;  ///< fin_at is valid
   bool syn_retried : 1 = false;
-  bool urgent_mode : 1 = false;  ///< snd_up is ahead of snd_una, or was when last looked at
-  bool fast_open : 1 = false;    ///< RFC 7413: we speak before the handshake is over, or the data
-                                 ///< on our SYN was acknowledged with it
-  bool fast_asked : 1 = false;   ///< RFC 7413: our SYN asks for a cookie or has data
-  bool syn_data : 1 = false;     ///< the front of the queue goes, or went, with our first SYN
-  bool suspects : 1 = false;     ///< something may be late or lost: Scoreboard::reorder_at
+  bool urgent_mode : 1 = false;  ///< snd_up is ahead of snd_una, or was when last checked
+  bool fast_open : 1 = false;    ///< RFC 7413: we send before the handshake is complete, or the
+                                 ///< SYN-ACK acknowledged the data on our SYN
+  bool fast_asked : 1 = false;   ///< RFC 7413: our SYN requests a cookie or carries data
+  bool syn_data : 1 = false;     ///< the front of the queue is, or was, sent on our first SYN
+  bool suspects : 1 = false;     ///< something may be reordered or lost: Scoreboard::reorder_at
   bool tlp_due : 1 = false;      ///< a tail loss probe is to be sent
   bool tlp_out : 1 = false;      ///< one is outstanding: Scoreboard::tlp_end
   bool new_first : 1 =
       false;  ///< F-RTO: unsent data before retransmissions (RFC 5682 §2.1 step 2b)
-  bool searches_mtu : 1 = false;  ///< there is an mtu_search
-  // What lone.h found out, until forget_single(): nothing but lone segments and their ACKs since.
-  bool single_send : 1 = false;  ///< up to a full segment may leave at once if nothing is in flight
-  bool single_ack : 1 = false;   ///< the ACK of a smaller one says no more than that it arrived
+  bool searches_mtu : 1 = false;  ///< mtu_search is set
+  // Results of prepare_single(), valid until forget_single(): only single segments and their ACKs
+  // since.
+  bool single_send : 1 = false;  ///< if nothing is in flight, up to a full segment may be sent
+  bool single_ack : 1 = false;   ///< the ACK of a smaller one has no effect beyond that it arrived
 
-  bool autocork : 1 = false;  ///< as cork, but the engine's for a moment: held.h
+  bool autocork : 1 = false;  ///< as cork, but set by the engine for a moment: fast_path/nagle.h
   Recovery recovery : 2 = Recovery::kOpen;
-  uint8_t reo_wnd_persist : 5 = 0;  ///< recoveries after which reo_wnd_mult is one again
+  uint8_t reo_wnd_persist : 5 = 0;  ///< recoveries until reo_wnd_mult is reset to one
   uint8_t dupacks = 0;
   RtxTimer rtx_timer = RtxTimer::kNone;
   uint8_t backoff = 0;      ///< doublings of the running RTO or probe interval
   uint8_t retransmits = 0;  ///< expiries without progress
   uint8_t keep_probes = 0;
-  uint8_t reo_wnd_mult = 1;  ///< quarters of min_rtt that reordering may take (RFC 8985 §6.2)
-  uint16_t reordering = 3;   ///< largest distance seen, in segments; at least DupThresh
-  uint16_t nagle_room = 0;   ///< held.h: so many bytes at least join those that wait
+  uint8_t reo_wnd_mult = 1;  ///< reordering window in quarters of min_rtt (RFC 8985 §6.2)
+  uint16_t reordering = 3;   ///< largest reordering distance seen, in segments; at least DupThresh
+  uint16_t nagle_room = 0;   ///< fast_path/nagle.h: at least this many bytes fit behind those held
   uint32_t data_segs_out = 0, segs_out = 0, segs_in = 0, data_segs_in = 0;
   uint32_t ts_recent_s = 0;  ///< when ts_recent was taken, whole seconds
   uint64_t bytes_sent = 0;
@@ -167,13 +169,13 @@ struct Tcb {
   // ---- lines 3, 4: an ACK of new data; timers
   CongestionControl cc;
   RttEstimator rtt;
-  Instant rtx_at = Instant::never();  ///< of rtx_timer
-  Instant rto_at = Instant::never();  ///< the retransmission timeout, however far off
+  Instant rtx_at = Instant::never();  ///< expiry of rtx_timer
+  Instant rto_at = Instant::never();  ///< the retransmission timeout, whatever rtx_timer is
   Instant delack_at = Instant::never();
-  /// Keepalive; of an orphan in FIN_WAIT_2, and in TIME_WAIT, the end.
+  /// Keepalive; for an orphan in FIN_WAIT_2 and in TIME_WAIT, the end of the state.
   Instant life_at = Instant::never();
 
-  // ---- line 5: more of every segment
+  // ---- line 5: other fields that every segment uses
   PacketPool* pool = nullptr;
   std::unique_ptr<Reassembly> reassembly;
   Instant last_sent;                            ///< data
@@ -183,39 +185,39 @@ struct Tcb {
   uint8_t error = 0;                            ///< errno
   uint8_t soft_error = 0;                       ///< errno
   Urgent urgent = Urgent::kNone;
-  uint32_t rcv_buf = 0, snd_buf = 0;  ///< as in Config; they grow
+  uint32_t rcv_buf = 0, snd_buf = 0;  ///< as in Config; grown by tuning
   uint32_t total_retrans = 0, rcv_ooopack = 0;
 
-  // ---- lines 6, 7: the receive buffer's tuning, settings, what is seldom looked at
+  // ---- lines 6, 7: receive buffer tuning, settings, rarely used fields
   BufferTuning tuning;
-  SharedConfig config;      ///< but for rcv_buf, snd_buf, mss and ts_offset, which are here
+  SharedConfig config;      ///< except rcv_buf, snd_buf, mss and ts_offset, which are kept here
   uint32_t ts_offset = 0;   ///< Config::ts_offset
   uint16_t path_mss = 536;  ///< Config::mss
   EcnState ecn;
   std::byte urgent_byte{};  ///< valid if `urgent` is kThere
   Instant stuck_since;      ///< first expiry without progress
-  // Low halves of offsets that lie near rcv_nxt, see near_rcv_nxt().
+  // Low halves of offsets near rcv_nxt, see near_rcv_nxt().
   uint32_t fin_at = 0;       ///< the peer's FIN, if fin_seen
   uint32_t urgent_mark = 0;  ///< the byte that the peer's pointer marks, see `urgent`
-  uint32_t ecn_old_at = 0;   ///< what was received before the mark changed, if ecn_old_due
+  uint32_t ecn_old_at = 0;   ///< end of what was received before the mark changed, if ecn_old_due
   Seq32 dsack_left, dsack_right;
   Seq32 reset_seq;
-  uint32_t challenge_ms = 0;  ///< when the last limited ACK went out, 0: never
+  uint32_t challenge_ms = 0;  ///< when the last rate-limited ACK was sent, 0: never
   uint16_t tlp_probes = 0;
-  uint16_t undos = 0;  ///< episodes found spurious
+  uint16_t undos = 0;  ///< recovery episodes found spurious
   uint32_t dsack_dups = 0, reord_seen = 0;
   uint64_t bytes_retrans = 0;
   std::unique_ptr<MtuSearch> mtu_search;
 
-  // ---- small facts
+  // ---- derived values
   Seq32 snd_seq(StreamOffset o) const { return iss + static_cast<uint32_t>(o); }
   Seq32 rcv_seq(StreamOffset o) const { return irs + static_cast<uint32_t>(o); }
   StreamOffset snd_offset(Seq32 s) const { return unwrap(s, snd_seq(snd_una), snd_una); }
-  /// Sent and not acknowledged, a probe beyond the window not counted.
+  /// Sent and not acknowledged, without a probe beyond the window.
   uint64_t outstanding() const { return snd_nxt - snd_una; }
-  /// Believed to be in the network: the pipe of RFC 6675 §4.
+  /// Assumed to be in the network: the pipe of RFC 6675 §4.
   uint64_t in_flight() const { return outstanding() - sacked_out - lost_out + retrans_out; }
-  /// Nothing is missing: no mark, no probe, no recovery. What the fast path needs.
+  /// No mark, no probe, no recovery: a condition of the fast path.
   bool is_orderly() const {
     return recovery == Recovery::kOpen && (sacked_out | lost_out | retrans_out) == 0 && !suspects &&
            !tlp_out;
@@ -230,17 +232,18 @@ struct Tcb {
   bool is_synchronized() const { return state >= State::kSynReceived; }
 };
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // conditionally supported: here it is
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // conditionally supported, and supported here
 static_assert(offsetof(Tcb, snd_una) == 64 && offsetof(Tcb, queue) == 128);
 static_assert(offsetof(Tcb, cc) == 192 && offsetof(Tcb, rtt) == 256);
 static_assert(offsetof(Tcb, pool) == 320 && offsetof(Tcb, tuning) == 384);
 #pragma GCC diagnostic pop
-static_assert(sizeof(Tcb) <= 496);  // of the 1 KiB that an idle connection may take, see TcpFlow
+static_assert(sizeof(Tcb) <= 496);  // part of the 1 KiB budget of an idle connection, see TcpFlow
 
-/// The program read: a mark behind the reader is forgotten.
+/// The program read data: clears an urgent mark that it has passed.
 void pass_mark(Tcb& t);
-/// The program read, and the peer sees a window of `seen` bytes, less than half of what it could:
-/// says so at once if it is worth a packet. @return there is something to send.
+/// The program read data while the peer sees a window of `seen` bytes, less than half of the
+/// receive buffer: advertises a new window if it justifies a packet. @return true: a segment is to
+/// be sent.
 bool reopen_window(Tcb& t, uint64_t seen);
 
 inline void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
@@ -255,7 +258,7 @@ inline void tune_receive(Tcb& t, uint32_t bytes, Instant now) {
   b.round_at = now;
 }
 
-// ---- what tcp.h declares and a message of a ping-pong asks for: a member or two
+// ---- functions of tcp.h that every message of a ping-pong calls: one or two members each
 inline PacketChain& recv_queue(Tcb& t) { return t.recv_queue; }
 inline State state(const Tcb& t) { return t.state; }
 inline bool peer_closed(const Tcb& t) { return t.peer_fin; }
@@ -266,19 +269,20 @@ inline bool can_send(const Tcb& t) {
   return (t.state == State::kEstablished || t.state == State::kCloseWait || fast) &&
          !t.fin_queued && !t.reset_due;
 }
-/// Who has something to read is not helped by more, nor who waits for what comes before it.
+/// More data does not help a program that has some to read, nor one that waits for what precedes
+/// it.
 inline bool may_wait(const Tcb& t, const Segment& s) {
   return !t.recv_queue.empty() || s.seq != t.rcv_seq(t.rcv_nxt);
 }
 inline bool consumed(Tcb& t, uint32_t bytes, Instant now) {
-  if (!t.predictable) [[unlikely]] {  // else there is no mark, and the peer goes on
+  if (!t.predictable) [[unlikely]] {  // otherwise there is no urgent mark and no FIN
     if (t.urgent != Urgent::kNone) pass_mark(t);
     if (t.peer_fin || t.state < State::kEstablished) return false;
   }
   if (t.rcv_buf < t.config->rcv_buf_max) tune_receive(t, bytes, now);
   const auto seen = static_cast<int64_t>(t.rcv_adv - t.rcv_nxt);
   if (2 * seen >= int64_t{t.rcv_buf}) [[likely]]
-    return false;  // and so no further look
+    return false;  // nothing to advertise
   return reopen_window(t, static_cast<uint64_t>(std::max<int64_t>(seen, 0)));
 }
 inline bool has_output(const Tcb& t) {
@@ -286,8 +290,8 @@ inline bool has_output(const Tcb& t) {
          t.reset_due || t.reset_reply || t.keep_due || t.fin_unsent();
 }
 
-/// All that is to be said is an ACK, and it may wait for what the program says next: of less than
-/// two full segments, of the handshake, or of the peer's FIN (RFC 9293 §3.8.6.3).
+/// Only an ACK is to be sent, and it may wait for the program's next data: it covers less than two
+/// full segments, the handshake, or the peer's FIN (RFC 9293 §3.8.6.3).
 inline bool may_delay_ack(const Tcb& t) {
   return t.acks_due == 1 && !t.ack_bare && t.snd_nxt == t.snd_end && !t.orphan &&
          (t.state == State::kEstablished || t.state == State::kCloseWait) && t.rtx_due == 0 &&
@@ -298,7 +302,8 @@ inline bool may_delay_ack(const Tcb& t) {
 
 // ---- shared by the .cpp files of this folder
 
-/// An answer to a lone segment that its program has, and whose books are not done.
+/// An answer to a single segment that the program has received while its bookkeeping is
+/// outstanding.
 struct AwaitedAnswer {
   Instant at;
   uint32_t bytes = 0;
@@ -307,37 +312,39 @@ struct AwaitedAnswer {
 
 constexpr Duration kTimeWaitLength = Duration::s(60);  ///< 2 MSL, as Linux
 
-/// Recomputes Tcb::predictable and Tcb::terse after anything rare happened.
+/// Recomputes Tcb::predictable and Tcb::terse after a rare event.
 void refresh_prediction(Tcb& t);
-/// What is neither a lone segment nor the ACK of one changes what both look at: asked anew then.
+/// Anything but a single segment or its ACK may change the conditions of single_send and
+/// single_ack: they are determined again when needed.
 inline void forget_single(Tcb& t) {
   t.single_send = t.single_ack = t.single_out = false;
   t.nagle_room = 0;
 }
-/// Keeps the one of {retransmission timer, persist timer, nothing outstanding} that is true.
+/// Sets the one that applies of {retransmission timer, persist timer, nothing outstanding}.
 void sync_timer(Tcb& t, Instant now);
-/// Starts or restarts the retransmission timer if data is outstanding, else what sync_timer says.
+/// Starts or restarts the retransmission timer if data is outstanding, else acts as sync_timer().
 void restart_timer(Tcb& t, Instant now);
-/// Chooses what is waited for before rto_at, which stays: a probe, reordering or nothing.
+/// Chooses what the timer waits for before rto_at, which stays: a probe, reordering or nothing.
 void choose_timer(Tcb& t, Instant now);
-/// kTransmit if next_segment may have something.
+/// kTransmit if next_segment() may have a segment.
 Effects transmit_wish(const Tcb& t);
 /// Ends the connection at once with `error` (0: orderly). Keeps recv_queue.
 Effects finish(Tcb& t, int error);
-/// Ends it with an RST: error now, kClosed when the RST is sent.
+/// Ends the connection with an RST: the error is set now, kClosed when the RST is sent.
 Effects reset(Tcb& t, int error);
-/// ESTABLISHED (or what a queued FIN makes of it): windows, congestion control, keepalive.
+/// Enters ESTABLISHED (or the state that a queued FIN implies): windows, congestion control,
+/// keepalive.
 void establish(Tcb& t, Instant now);
 void enter_time_wait(Tcb& t, Instant now);
-/// Effective MSS from the peer's, the path's, the search's and the options in use.
+/// Recomputes the effective MSS from the peer's, the path's, the search's and the options in use.
 void update_mss(Tcb& t);
-/// What update_mss() has if nothing is searched for: payload and options, as Config::mss.
+/// The result of update_mss() without an MTU search: payload and options, as Config::mss.
 uint16_t largest_segment(const Tcb& t);
-/// Payload of the largest that may be on the wire, whatever a frame of ours holds.
+/// Payload of the largest segment on the wire, regardless of our frame size.
 uint32_t full_mss(const Tcb& t);
-/// Bytes of options on every segment.
+/// Bytes of options in every segment.
 inline uint16_t plain_options(const Tcb& t) { return t.ts_on ? 12 : 0; }
-constexpr uint16_t kMinMss = 48;  ///< payload after options (Linux tcp_min_snd_mss)
+constexpr uint16_t kMinMss = 48;  ///< payload less options (Linux tcp_min_snd_mss)
 /// Window field of a SYN, which is never scaled (RFC 7323 §2.2).
 inline uint16_t first_window(uint32_t rcv_buf, uint32_t clamp) {
   const uint32_t most = clamp != 0 ? std::min(rcv_buf, clamp) : rcv_buf;
@@ -347,11 +354,11 @@ inline uint16_t first_window(const Config& c) { return first_window(c.rcv_buf, c
 inline uint16_t first_window(const Tcb& t) {
   return first_window(t.rcv_buf, t.config->window_clamp);
 }
-/// True if the peer's window alone keeps unsent data or FIN back.
+/// True if only the peer's window prevents sending unsent data or the FIN.
 bool window_blocks(const Tcb& t);
-/// Takes in-order payload at rcv_nxt and what reassembly held behind it; schedules the ACK.
+/// Queues in-order payload at rcv_nxt and what reassembly holds behind it; schedules the ACK.
 void accept_data(Tcb& t, PacketChain data, Instant now);
-/// A bare ACK is owed now. `bare`: a duplicate, which must not ride on data.
+/// An ACK is due now. `bare`: a duplicate ACK, which must not be piggybacked on data.
 void ack_now(Tcb& t, bool bare);
 /// The same, at most one per half second (RFC 5961 §7, RFC 9293 §3.10.7.4).
 void challenge_ack(Tcb& t, Instant now);
@@ -359,37 +366,38 @@ void challenge_ack(Tcb& t, Instant now);
 inline uint32_t timestamp_clock(Instant now, uint32_t offset) {
   return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) / 1'000'000) + offset;
 }
-/// Clock of Tcb::ts_recent_s: seconds of 2^30 ns, for nobody counts them exactly.
+/// Clock of Tcb::ts_recent_s, in units of 2^30 ns: exact seconds are not needed.
 inline uint32_t seconds(Instant now) {
   return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 30);
 }
 inline uint32_t timestamp(const Tcb& t, Instant now) { return timestamp_clock(now, t.ts_offset); }
-constexpr uint16_t kDefaultMss = 536;  ///< of a peer that names none (RFC 9293 §3.7.1)
-/// The window shift to offer: a step that is coarse against the buffer would round it away.
+constexpr uint16_t kDefaultMss = 536;  ///< of a peer that sends no MSS option (RFC 9293 §3.7.1)
+/// The window shift to offer: with too coarse a unit, rounding would lose the buffer.
 uint8_t fitting_wscale(const Config& c);
-/// Our first SYN: what Fast Open adds to it.
+/// Adds Fast Open's option and data to our first SYN.
 void plan_fast_open(Tcb& t, Plan& p);
-/// That SYN left.
+/// The SYN of plan_fast_open() was sent.
 void syn_data_sent(Tcb& t, const Plan& p, Instant now);
-/// What of the SYN's data was not acknowledged with it counts as never sent.
+/// Marks the SYN's data that was not acknowledged with it as never sent.
 void take_back_syn_data(Tcb& t);
-/// Negotiates options, `o`, from the peer's SYN (RFC 7323 §2.2, §3.2; RFC 2018 §2).
+/// Negotiates options from `o`, those of the peer's SYN (RFC 7323 §2.2, §3.2; RFC 2018 §2).
 void adopt_syn(Tcb& t, const Segment& syn, const wire::TcpOptions& o, Instant now);
-/// The urgent pointer of an acceptable segment, in `t` as offset of the marked byte (step six).
+/// Processes the urgent pointer of an acceptable segment; `mark` is the offset of the marked byte
+/// (sixth step).
 Effects note_urgent(Tcb& t, int64_t mark);
-/// Text [at, ...) arrived, in order or not: takes the marked byte if it is in it.
+/// Payload from offset `at` arrived, in order or not: takes the marked byte if it is in it.
 Effects look_for_urgent(Tcb& t, StreamOffset at, const PacketChain& text);
-/// URG and pointer of a segment at `offset`; `t.urgent_mode` is set.
+/// Sets URG and urgent pointer of a segment at `offset`. Requires `t.urgent_mode`.
 void plan_urgent(const Tcb& t, StreamOffset offset, Plan& p);
-/// Bytes that the send buffer has room for, whatever TCP_NOTSENT_LOWAT says.
+/// Free bytes of the send buffer, regardless of TCP_NOTSENT_LOWAT.
 uint32_t buffer_room(const Tcb& t);
-/// Segments in flight that are longer than `mss` were dropped for that alone: sent again at once,
-/// with the window as it is.
+/// Segments in flight longer than `mss` were dropped only for their size: retransmits them at once,
+/// cwnd unchanged.
 void lose_oversized(Tcb& t, Instant now);
-/// What is taken for lost is sent again at once, with the window as it is.
+/// Retransmits at once what is marked lost, cwnd unchanged.
 void resend_uncongested(Tcb& t);
-/// A retransmission timeout: perhaps the path drops what is large, and nobody tells.
+/// A retransmission timeout: the path may drop large packets without an ICMP error.
 void suspect_black_hole(Tcb& t, Instant now);
-/// Duplicate bytes arrived: reported with the next ACK (RFC 2883 §4).
+/// Duplicate bytes arrived: they are reported with the next ACK (RFC 2883 §4).
 void note_duplicate(Tcb& t, Seq32 left, Seq32 right);
 }  // namespace vireo::tcp

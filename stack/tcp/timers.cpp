@@ -1,5 +1,5 @@
-// Handles deadlines: retransmission and persist (one timer, for they exclude each other), delayed
-// ACK, keepalive, cork, the lives of orphans and TIME-WAIT.
+// Handles deadlines: retransmission and persist (one timer, as they exclude each other), delayed
+// ACK, keepalive, cork, the end of orphans and of TIME-WAIT.
 #include <algorithm>
 #include <cerrno>
 
@@ -24,20 +24,20 @@ void back_off(Tcb& t) {
   if (t.backoff < 30) ++t.backoff;
 }
 
-/// Its doublings were the probe interval's, and say nothing of the path (Linux tcp_ack_probe).
+/// The backoff was that of window probes, and is not evidence about the path (Linux tcp_ack_probe).
 void end_persist(Tcb& t) {
   if (t.rtx_timer != RtxTimer::kPersist) return;
   t.rtx_timer = RtxTimer::kNone;
   t.backoff = 0;
 }
 
-/// A timeout that follows another, 5 % longer or shorter by connection and turn: those whom one
-/// outage silenced do not all come back in the same moments. Never above the largest.
+/// Varies a repeated timeout by up to 5 % by connection and attempt, so that connections stalled by
+/// one outage do not all retransmit at the same times. At most rto_max.
 Duration spread(const Tcb& t, Duration d) {
   if (!t.config->spread_rto) return d;
   uint32_t h = (t.ts_offset + t.retransmits) * 0x9e3779b1U;
   h = (h ^ h >> 15) * 0x85ebca77U;
-  const int64_t share = int64_t{h >> 16} - 32'768;  // of the twentieth part
+  const int64_t share = int64_t{h >> 16} - 32'768;  // scale of the 5 %
   const Duration s = d + d / 20 * share / 32'768;
   const Duration most = t.config->rto_max;
   return s > most ? most * 2 - s : s;
@@ -48,8 +48,8 @@ Instant clamp_to_user_timeout(const Tcb& t, Instant at) {
   return std::min(at, t.stuck_since + t.config->user_timeout);
 }
 
-/// `overdue`: past the user timeout, which replaces the count of retries. An orphan heeds both,
-/// lest a long one keep it.
+/// `overdue`: past the user timeout, which replaces the retry limit. For an orphan both apply, so
+/// that a long user timeout does not keep it.
 bool gives_up(const Tcb& t, bool overdue) {
   if (overdue) return true;
   if (t.orphan) return t.retransmits > kOrphanRetries;
@@ -64,7 +64,7 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
         t.state == State::kSynSent ? t.config->syn_retries : t.config->synack_retries;
     if (t.retransmits > tries || past(t, t.stuck_since, now)) return finish(t, timeout_error(t));
     t.syn_due = true;
-    // Not where it was not lost, but met an older connection (in_syn_sent()).
+    // Not if the SYN was not lost but met an older connection (in_syn_sent()).
     if (t.state != State::kSynSent || t.retransmits > 1 || now - t.stuck_since >= t.rtt.rto) {
       t.syn_retried = true;
       back_off(t);
@@ -73,8 +73,8 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
     t.rtx_at = t.rto_at;
     return Effects::kTransmit;
   }
-  // A peer that answers but took its window back is not dead: its ACKs keep the connection while a
-  // program has it (Linux tcp_retransmit_timer).
+  // A peer that answers but shrank its window is alive: its ACKs keep the connection while a
+  // program owns it (Linux tcp_retransmit_timer).
   const bool closed_by_peer = !t.orphan && t.snd_edge <= t.snd_una && t.last_ack > t.stuck_since;
   if (closed_by_peer && t.retransmits > 1) {
     t.stuck_since = t.last_ack;
@@ -91,17 +91,17 @@ Effects on_retransmit_timer(Tcb& t, Instant now) {
   return Effects::kTransmit;
 }
 
-/// A window probe's answer has at least this long (Linux TCP_TIMEOUT_MIN, two jiffies).
+/// Minimum wait for the answer to a window probe (Linux TCP_TIMEOUT_MIN, two jiffies).
 constexpr Duration kMinProbeWait = Duration::ms(2);
 
 Effects on_persist_timer(Tcb& t, Instant now) {
-  // A peer that acknowledges probes may keep its window shut for ever (RFC 1122 §4.2.2.17).
+  // A peer that acknowledges probes may keep its window closed indefinitely (RFC 1122 §4.2.2.17).
   if (t.retransmits == 0 || t.last_ack > t.stuck_since) {
     t.stuck_since = std::max(t.last_ack, t.last_sent);
     t.retransmits = 0;
   }
   ++t.retransmits;
-  // An orphan whose peer answers and never reads would stay for ever, at the peer's will.
+  // An orphan whose peer answers but never reads would stay for as long as the peer wants.
   const Duration most = std::min(t.config->rto_max.get(), kMaxProbeInterval);
   const bool is_pinned =
       t.orphan && t.backoff >= kOrphanRetries && t.rtt.backed_off(t.backoff, most) >= most;
@@ -109,7 +109,7 @@ Effects on_persist_timer(Tcb& t, Instant now) {
     return t.orphan ? reset(t, 0) : finish(t, timeout_error(t));
   t.probe_due = true;
   back_off(t);
-  // Be the user timeout over before it, too.
+  // Even if the user timeout ends earlier.
   t.rtx_at = std::max(clamp_to_user_timeout(t, now + t.rtt.backed_off(t.backoff, most)),
                       now + kMinProbeWait);
   return Effects::kTransmit;
@@ -117,7 +117,7 @@ Effects on_persist_timer(Tcb& t, Instant now) {
 
 Effects on_keepalive_timer(Tcb& t, Instant now) {
   const Config& c = *t.config;
-  if (t.outstanding() > 0 || t.unsent() > 0) {  // the other timers watch
+  if (t.outstanding() > 0 || t.unsent() > 0) {  // other timers are active
     t.life_at = now + c.keep_idle;
     return Effects::kNone;
   }
@@ -154,8 +154,8 @@ void challenge_ack(Tcb& t, Instant now) {
 }
 
 void note_duplicate(Tcb& t, Seq32 left, Seq32 right) {
-  // Duplicates of one burst are answered by one ACK: neighbours stand in it as one (as Linux's do
-  // that GRO joined), of others the last.
+  // One ACK answers the duplicates of a burst: it reports adjacent ones as one block (as Linux does
+  // for segments that GRO merged), otherwise the last.
   const bool joins = t.dsack && left == t.dsack_right;
   t.dsack = t.sack_on;
   if (!joins) t.dsack_left = left;
@@ -217,7 +217,7 @@ Instant deadline(const Tcb& t) {
 
 namespace {
 
-/// Of those that come with the ring.
+/// Deadlines that are kept with the ring.
 void on_queue_deadline(Tcb& t, Instant now) {
   Scoreboard& b = t.queue.board();
   if (b.cork_at <= now) {

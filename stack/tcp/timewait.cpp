@@ -1,4 +1,5 @@
-// Answers for TIME-WAIT after the control block is gone, and answers segments of no connection.
+// Answers segments for a connection in TIME-WAIT whose Tcb is released, and segments that match no
+// connection.
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/window.h"
 #include "stack/wire/tcp_options.h"
@@ -54,7 +55,7 @@ TimeWaitVerdict time_wait_input(TimeWait& w, const Segment& s, Instant now, Plan
     time_wait_ack(w, now, reply);
     return TimeWaitVerdict::kRestart;
   }
-  // A bare ACK at the right place is the last of the old connection: answering it could loop.
+  // A bare ACK at rcv_nxt is the old connection's last: answering it could loop.
   if (s.payload.empty() && s.seq == w.rcv_nxt) return TimeWaitVerdict::kDrop;
   time_wait_ack(w, now, reply);
   return TimeWaitVerdict::kAck;

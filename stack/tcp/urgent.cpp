@@ -1,6 +1,6 @@
 // Urgent data, as Linux does it (net/ipv4/tcp_input.c tcp_check_urg): the pointer marks one byte,
-// the last urgent one; the stream keeps it in its place, and a copy can be taken out of band.
-// Source: RFC 9293 §3.8.5, RFC 6093 §3 for what implementations do.
+// the last urgent one. It stays in the stream, and a copy can be read out of band. Source: RFC 9293
+// §3.8.5, RFC 6093 §3 (common implementations).
 #include "stack/tcp/tcb.h"
 
 namespace vireo::tcp {
@@ -16,12 +16,12 @@ StreamOffset read_offset(const Tcb& t) {
 }  // namespace
 
 Effects note_urgent(Tcb& t, int64_t mark) {
-  // Old news: before what is in order already, or not beyond the mark we have.
+  // Old: before rcv_nxt, or not beyond the current mark.
   if (mark < static_cast<int64_t>(t.rcv_nxt)) return Effects::kNone;
   const auto at = static_cast<StreamOffset>(mark);
   if (t.urgent != Urgent::kNone && at <= marked(t)) return Effects::kNone;
-  // The reader stands at the former mark: that byte was out of band, and becomes no data by the
-  // mark moving on.
+  // The program has read up to the former mark. That byte was out of band and must not become
+  // normal data because the mark moves.
   if (t.urgent != Urgent::kNone && !t.config->oob_inline && marked(t) == read_offset(t) &&
       !t.recv_queue.empty())
     t.recv_queue.trim_front(1);
@@ -55,7 +55,7 @@ void plan_urgent(const Tcb& t, StreamOffset offset, Plan& p) {
   const StreamOffset up = t.queue.board().snd_up;
   if (up <= t.snd_una || offset >= up) return;
   const uint64_t ahead = up - offset;
-  if (ahead > 0xffff && offset + 0xffff <= t.snd_nxt) return;  // a later segment tells (Linux)
+  if (ahead > 0xffff && offset + 0xffff <= t.snd_nxt) return;  // a later segment carries it (Linux)
   p.flags |= SegFlags::kUrg;
   p.urgent = static_cast<uint16_t>(ahead < 0xffff ? ahead : 0xffff);
 }

@@ -1,4 +1,4 @@
-// Computes the window that we offer.
+// Computes the receive window that we advertise.
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8.6.2.2, RFC 7323 §2.
 #pragma once
 
@@ -9,18 +9,19 @@
 
 namespace vireo::tcp {
 
-/// Bytes from rcv_nxt on that the receive buffer allows now; the edge may lie left of rcv_adv.
+/// Bytes from rcv_nxt that the receive buffer allows now; the edge may be left of rcv_adv.
 inline uint64_t receive_room(const Tcb& t) {
   uint64_t room = t.rcv_buf;
   if (!t.recv_queue.empty()) {
     const uint32_t queued = t.recv_queue.bytes();
     room = room > queued ? room - queued : 0;
-    // Frames pinned by small payloads count too: at twice the buffer in frames nothing new fits.
+    // Frames pinned by small payloads count, too: the window closes when frames take twice the
+    // buffer.
     if (t.pool != nullptr &&
         uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes() >= 2ULL * t.rcv_buf) [[unlikely]]
       room = 0;
   }
-  room = std::min(room, uint64_t{65535} << t.rcv_wscale);  // what the field can say
+  room = std::min(room, uint64_t{65535} << t.rcv_wscale);  // maximum of the field
   if (t.config->window_clamp != 0) [[unlikely]]
     room = std::min<uint64_t>(room, t.config->window_clamp);
   if (t.pool != nullptr && t.pool->window_share() != PacketPool::kNoShare) [[unlikely]]
@@ -37,18 +38,17 @@ inline uint64_t receive_room(const Tcb& t) {
   const uint64_t step = std::min<uint32_t>(t.path_mss, t.rcv_buf / 2);
   const uint64_t unit = 1ULL << t.rcv_wscale;
   uint64_t field = keep >> t.rcv_wscale;
-  // Rounding must not move the advertised edge left, so round up; but small segments would then
-  // creep past the buffer a unit at a time, so at most a unit beyond it (RFC 7323 §2.4 allows the
-  // peer to see an edge that falls back by less than a unit; what was advertised is still
-  // accepted).
+  // Rounding must not move the advertised edge left, so round up. Small segments would then move it
+  // past the buffer one unit at a time, so by one unit at most. RFC 7323 §2.4 lets the peer see an
+  // edge that falls back by less than a unit; we still accept what was advertised.
   if (room < keep + step) [[likely]] {
     const uint64_t rest = keep & (unit - 1);
     if (rest != 0 && keep - rest < room) ++field;
   } else {
     field = room >> t.rcv_wscale;
-    if (field * unit < keep) ++field;  // less than a unit, as the edge advances: within it
+    if (field * unit < keep) ++field;  // by less than a unit
   }
-  VIREO_DEBUG_ASSERT(field <= 65535);  // neither `room` nor `keep` is more than it can say
+  VIREO_DEBUG_ASSERT(field <= 65535);  // neither `room` nor `keep` exceeds the field's maximum
   return static_cast<uint16_t>(field);
 }
 

@@ -30,10 +30,10 @@ struct EthernetHeader {
 };
 static_assert(sizeof(EthernetHeader) == 14 && alignof(EthernetHeader) == 1);
 
-/// What follows an EtherType that says "tag".
+/// An 802.1Q tag, after an EtherType of kVlan or kServiceVlan.
 struct VlanTag {
   be16 tci;         ///< priority 3, DEI 1, VID 12
-  be16 ether_type;  ///< of what follows
+  be16 ether_type;  ///< type of what follows
 
   uint8_t priority() const { return static_cast<uint8_t>(tci >> 13); }
 };

@@ -3,8 +3,8 @@
 namespace vireo::wire {
 namespace {
 
-/// RFC 8200 §4.5: all but the last are multiples of 8 bytes (of IPv4's Linux takes as many). With
-/// an offset at its largest the end may be beyond what a packet can have.
+/// RFC 8200 §4.5: all but the last are multiples of 8 bytes (IPv4's are cut to that, as in Linux).
+/// With a large offset the end may exceed the largest packet.
 bool is_sound(const Fragment& f) noexcept {
   return f.bytes != 0 && (!f.more || f.bytes % 8 == 0) && f.end() <= UINT16_MAX;
 }
@@ -13,7 +13,7 @@ bool is_sound(const Fragment& f) noexcept {
 
 std::optional<Fragment> parse_fragment(const ParsedFrame& f) noexcept {
   Fragment out;
-  // parse_frame() has seen that the IP header is there, and that the packet is as long as it says.
+  // parse_frame() has verified the IP header, and that the packet has its stated length.
   if (!f.is_v6) {
     const Ipv4Header& ip = f.ipv4();
     out.id = ip.id;

@@ -19,23 +19,23 @@ struct Ipv6FragmentHeader {
   be32 id;
 
   static constexpr uint16_t kMoreFragments = 1;
-  static constexpr uint16_t kOffsetMask = 0xfff8;  ///< of bytes, as they are
+  static constexpr uint16_t kOffsetMask = 0xfff8;  ///< gives the offset in bytes
 };
 static_assert(sizeof(Ipv6FragmentHeader) == 8 && alignof(Ipv6FragmentHeader) == 1);
 
 struct Fragment {
   uint32_t id = 0;
-  uint8_t proto = 0;     ///< of the data: IPv4's protocol, the Fragment header's next header
-  bool more = false;     ///< it is not the last
-  uint16_t offset = 0;   ///< of its data in the packet's, bytes
-  uint16_t bytes = 0;    ///< of data
-  uint16_t data_at = 0;  ///< in the frame
+  uint8_t proto = 0;     ///< of the data: IPv4's protocol, or the Fragment header's next header
+  bool more = false;     ///< not the last fragment
+  uint16_t offset = 0;   ///< offset of its data in the packet, bytes
+  uint16_t bytes = 0;    ///< data bytes
+  uint16_t data_at = 0;  ///< offset of its data in the frame
 
   uint32_t end() const { return uint32_t{offset} + bytes; }
 };
 
-/// Of a frame that parse_frame() refused as ParseError::kFragment. None: it is malformed, or other
-/// extension headers stand before IPv6's Fragment header.
+/// Parses a frame that parse_frame() refused with ParseError::kFragment. nullopt: it is malformed,
+/// or other extension headers precede IPv6's Fragment header.
 std::optional<Fragment> parse_fragment(const ParsedFrame& f) noexcept;
 
 }  // namespace vireo::wire

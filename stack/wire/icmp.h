@@ -1,5 +1,5 @@
-// ICMP headers of both families, the error types that matter to transports. Owner: none. Thread:
-// any. Source: RFC 792, RFC 1191 §4 (next-hop MTU), RFC 4443 §2-3.
+// ICMP headers of both families, and the error types that transports use. Owner: none. Thread: any.
+// Source: RFC 792, RFC 1191 §4 (next-hop MTU), RFC 4443 §2-3.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// IPv6 header and the extension headers we walk over. Owner: none. Thread: any. Source: RFC 8200
+// IPv6 header and the extension headers that we skip. Owner: none. Thread: any. Source: RFC 8200
 // §3, §4.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace vireo::wire {
 
 struct Ipv6Header {
   be32 version_class_flow;  ///< version 4, traffic class 8, flow label 20
-  be16 payload_length;      ///< what follows this header
+  be16 payload_length;      ///< bytes after this header
   uint8_t next_header;
   uint8_t hop_limit;
   std::array<uint8_t, 16> src;
@@ -34,11 +34,11 @@ enum class Ipv6Extension : uint8_t {
   kDestination = 60,
 };
 
-/// Hop-by-hop, routing and destination options begin alike.
+/// Common start of hop-by-hop, routing and destination options headers.
 struct Ipv6ExtensionHeader {
   uint8_t next_header;
   uint8_t length;         ///< in units of 8 bytes, without the first 8
-  uint8_t type;           ///< routing type; else option data
+  uint8_t type;           ///< routing type, otherwise option data
   uint8_t segments_left;  ///< routing only
 
   unsigned bytes() const { return (length + 1U) * 8; }

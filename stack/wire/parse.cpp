@@ -7,10 +7,10 @@ namespace {
 
 constexpr unsigned kMaxExtensions = 8;
 
-/// Reads headers out of the frame, never beyond its end.
+/// Reads headers from the frame, never beyond its end.
 struct Cursor {
   std::span<const std::byte> frame;
-  size_t packet_bytes;  ///< with what lies in further buffers
+  size_t packet_bytes;  ///< including further buffers
 
   template <class H>
   const H* at(size_t offset) const {
@@ -20,7 +20,7 @@ struct Cursor {
   }
 };
 
-/// Walks Ethernet and tags. @return the EtherType inside; sets l3_at.
+/// Parses Ethernet and tags. Sets `inside` to the EtherType after them, and l3_at.
 ParseError parse_ethernet(const Cursor& c, ParsedFrame& f, EtherType& inside) {
   const auto* eth = c.at<EthernetHeader>(0);
   if (eth == nullptr) return ParseError::kTruncated;
@@ -55,8 +55,7 @@ ParseError parse_ipv4(const Cursor& c, ParsedFrame& f, uint8_t& protocol) {
   return ParseError::kNone;
 }
 
-/// Passes over options that do not concern a receiver; refuses what would change who the packet is
-/// for.
+/// Skips options that do not concern a receiver; refuses those that would change the destination.
 ParseError walk_extensions(const Cursor& c, ParsedFrame& f, uint8_t& protocol) {
   for (unsigned i = 0; i <= kMaxExtensions; ++i) {
     switch (static_cast<Ipv6Extension>(protocol)) {
@@ -71,13 +70,13 @@ ParseError walk_extensions(const Cursor& c, ParsedFrame& f, uint8_t& protocol) {
     }
     if (f.l4_bytes < 8) return ParseError::kTruncated;
     const auto* x = c.at<Ipv6ExtensionHeader>(f.l4_at);
-    // Of its own bytes all must lie in this buffer, or what follows would be looked for outside it.
+    // The whole header must be in this buffer, or the next one would be read outside it.
     if (x == nullptr || x->bytes() > f.l4_bytes || x->bytes() > c.frame.size() - f.l4_at)
       return ParseError::kTruncated;
     if (protocol == static_cast<uint8_t>(Ipv6Extension::kRouting) && x->segments_left != 0)
       return ParseError::kExtension;
     if (protocol == static_cast<uint8_t>(Ipv6Extension::kHopByHop) && i != 0)
-      return ParseError::kExtension;  // RFC 8200 §4.1: only right after the IPv6 header
+      return ParseError::kExtension;  // RFC 8200 §4.1: only directly after the IPv6 header
     protocol = x->next_header;
     f.l4_at = static_cast<uint16_t>(f.l4_at + x->bytes());
     f.l4_bytes = static_cast<uint16_t>(f.l4_bytes - x->bytes());
@@ -85,8 +84,8 @@ ParseError walk_extensions(const Cursor& c, ParsedFrame& f, uint8_t& protocol) {
   return ParseError::kExtension;
 }
 
-/// An IPv4 address in IPv6's form (RFC 4291 §2.5.5.2): on a wire it is nobody's, and here it would
-/// pass for the IPv4 one.
+/// An IPv4-mapped address (RFC 4291 §2.5.5.2): invalid on the wire, and internally it would be
+/// taken for the IPv4 address.
 bool is_mapped(const std::array<uint8_t, 16>& a) { return std::bit_cast<IpAddr>(a).is_v4(); }
 
 ParseError parse_ipv6(const Cursor& c, ParsedFrame& f, uint8_t& protocol) {
@@ -129,8 +128,8 @@ ParseError parse_udp(const Cursor& c, ParsedFrame& f) {
   if (udp == nullptr) return ParseError::kTruncated;
   const UdpHeader& h = *udp;
   const unsigned length = h.length;
-  // Linux too takes a datagram shorter than its IP packet, and cuts the rest. Length 0 (a
-  // jumbogram) is refused.
+  // As Linux: a datagram may be shorter than its IP packet; the rest is cut. Length 0 (a jumbogram)
+  // is refused.
   if (length < sizeof(UdpHeader) || length > f.l4_bytes) return ParseError::kBadL4Header;
   f.src_port = h.src_port;
   f.dst_port = h.dst_port;
@@ -143,7 +142,7 @@ ParseError parse_udp(const Cursor& c, ParsedFrame& f) {
 ParseError parse_icmp(const Cursor& c, ParsedFrame& f) {
   if (f.l4_bytes < sizeof(IcmpHeader)) return ParseError::kTruncated;
   if (c.at<IcmpHeader>(f.l4_at) == nullptr) return ParseError::kTruncated;
-  // Errors quote some hundred bytes: one that goes on in another buffer is none we read.
+  // Errors quote some hundred bytes; one that continues in another buffer is not read.
   if (f.l4_bytes > c.frame.size() - f.l4_at) return ParseError::kTruncated;
   f.payload_at = static_cast<uint16_t>(f.l4_at + sizeof(IcmpHeader));
   f.payload_bytes = static_cast<uint16_t>(f.l4_bytes - sizeof(IcmpHeader));
@@ -188,7 +187,7 @@ bool ipv4_header_ok(const ParsedFrame& f) noexcept {
   if (f.is_v6) return true;
   const std::byte* const ip = f.frame + f.l3_at;
   const unsigned n = f.l4_at - f.l3_at;
-  // Without options the length is a constant, and the sum five loads.
+  // Without options the length is constant, and the sum takes five loads.
   return checksum::is_good(n == sizeof(Ipv4Header) ? checksum::sum(ip, sizeof(Ipv4Header))
                                                    : checksum::sum(ip, n));
 }

@@ -2,11 +2,11 @@
 //
 //   frame |Ethernet|tags|IP, options|L4 header|payload|padding|
 //                       ^l3_at      ^l4_at    ^payload_at
-//                                   |<----- l4_bytes ---->|        the padding is cut by the IP
-//                                   (and UDP) length
-// Every offset that an accepted frame gives lies within the frame. Checksums are not looked at
-// here: the device may have done so; else ipv4_header_ok() and l4_checksum_ok(). Owner: none;
-// borrows the frame. Thread: any. Source: RFC 791, RFC 8200, RFC 9293 §3.1, RFC 768.
+//                                   |<----- l4_bytes ---->|
+// The IP (and UDP) length excludes the padding.
+// All offsets of an accepted frame are within the frame. Checksums are not verified here: the
+// device may have done it, otherwise ipv4_header_ok() and l4_checksum_ok() do. Owner: none; borrows
+// the frame. Thread: any. Source: RFC 791, RFC 8200, RFC 9293 §3.1, RFC 768.
 #pragma once
 
 #include <algorithm>
@@ -29,20 +29,20 @@ namespace vireo::wire {
 
 enum class ParseError : uint8_t {
   kNone,
-  kTruncated,        ///< ends within a header, or before the length it states
+  kTruncated,        ///< shorter than its headers, or than its stated length
   kTooManyTags,      ///< three or more
   kNotIp,            ///< another EtherType
-  kBadIpHeader,      ///< version, header length or total length contradict
-  kFragment,         ///< parse_fragment() reads it
-  kExtension,        ///< an IPv6 extension header we do not pass: source routes, too many, unknown
-  kUnknownProtocol,  ///< neither TCP, UDP nor ICMP of the family
-  kBadL4Header,      ///< TCP data offset or UDP length contradict
+  kBadIpHeader,      ///< version, header length or total length is invalid
+  kFragment,         ///< to be read by parse_fragment()
+  kExtension,        ///< unsupported IPv6 extension header: source route, too many, unknown
+  kUnknownProtocol,  ///< not TCP, UDP or the family's ICMP
+  kBadL4Header,      ///< TCP data offset or UDP length is invalid
 };
 const char* parse_error_name(ParseError e) noexcept;
 
 struct ParsedFrame {
   const std::byte* frame = nullptr;  ///< borrowed
-  uint32_t frame_bytes = 0;          ///< of the first buffer: what `frame` points at
+  uint32_t frame_bytes = 0;          ///< in the first buffer, at `frame`
   ParseError error = ParseError::kTruncated;
   IpProto proto = IpProto::kTcp;
   bool is_v6 = false;
@@ -73,13 +73,13 @@ struct ParsedFrame {
   Ecn ecn() const { return static_cast<Ecn>(tos & 3); }
   IpAddr src() const { return is_v6 ? address(ipv6().src) : address(ipv4().src); }
   IpAddr dst() const { return is_v6 ? address(ipv6().dst) : address(ipv4().dst); }
-  /// The exact flow as its local end sees it: the destination is local. Scopes are 0.
+  /// The exact flow, with the destination as the local end. Scopes are 0.
   FlowKey flow() const {
     return {proto, is_v6, VlanId(), {dst(), dst_port, 0}, {src(), src_port, 0}};
   }
 
  private:
-  /// The part that lies in the first buffer: all of it, unless the packet has several.
+  /// The part in the first buffer: all of it, unless the packet has several.
   std::span<const std::byte> here(uint32_t at, uint32_t bytes) const {
     return {frame + at, std::min(bytes, frame_bytes - at)};
   }
@@ -96,17 +96,17 @@ struct ParsedFrame {
 };
 
 /// Parses the frame, which starts at its Ethernet header. If `error` is not kNone, only the fields
-/// before the fault are meaningful. `beyond`: bytes of the same packet that lie in further buffers
-/// (multi-buffer devices); all headers must lie in this one.
+/// before the error are valid. `beyond`: bytes of the packet in further buffers (multi-buffer
+/// devices); all headers must be in this one.
 ParsedFrame parse_frame(std::span<const std::byte> frame, size_t beyond = 0) noexcept;
 
 /// IPv4 header checksum; true for IPv6, which has none. Requires an accepted frame.
 bool ipv4_header_ok(const ParsedFrame& f) noexcept;
 
-/// TCP, UDP or ICMP checksum, in software. A UDP checksum of 0 is none for IPv4 (true), an error
-/// for IPv6 (RFC 8200 §8.1). Requires an accepted frame.
+/// TCP, UDP or ICMP checksum, in software. A UDP checksum of 0 means none for IPv4 (true) and is an
+/// error for IPv6 (RFC 8200 §8.1). Requires an accepted frame.
 bool l4_checksum_ok(const ParsedFrame& f) noexcept;
-/// What the pseudo-header adds to the sum over f.l4(): for packets that lie in several buffers,
+/// Sum of the pseudo-header, to be added to the sum over f.l4(): for packets in several buffers,
 /// whose further buffers the caller adds with checksum::combine().
 checksum::Sum pseudo_header_sum(const ParsedFrame& f) noexcept;
 

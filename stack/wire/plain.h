@@ -1,7 +1,7 @@
-// Reads a plain frame, which nearly every frame is, at fixed places: no VLAN tag, no IP options or
-// extensions, not a fragment; in it a datagram, or a segment with ACK and perhaps PSH, whose
-// options are none or the timestamps laid out as in RFC 7323 appendix A. parse.h reads any other.
-// One class for each version of IP, so that the places are constants.
+// Reads plain frames, the most common ones, at fixed offsets: no VLAN tag, no IP options or
+// extensions, no fragment; a UDP datagram, or a TCP segment with ACK and perhaps PSH, with no
+// options but the timestamps as laid out in RFC 7323 appendix A. parse.h reads all others. One
+// class for each version of IP, so that the offsets are constants.
 // Owner: none, borrows the frame. Thread: any. Source: RFC 768, RFC 791, RFC 8200, RFC 9293, RFC
 // 7323.
 #pragma once
@@ -21,13 +21,14 @@
 
 namespace vireo::wire {
 
-/// Addresses and ports, as they lie in frames from `remote` to `local`, which are of this version.
+/// Addresses and ports as they are stored in frames from `remote` to `local`, which are of this IP
+/// version.
 template <bool kV6>
 struct PlainPath {
   PlainPath() = default;
   PlainPath(const Endpoint& local, const Endpoint& remote) noexcept
       : ports(be32(uint32_t{remote.port} << 16 | local.port).raw()) {
-    constexpr unsigned kFrom = kV6 ? 0 : 12;  // of an IPv4 address, mapped
+    constexpr unsigned kFrom = kV6 ? 0 : 12;  // offset of a mapped IPv4 address
     auto* const to = reinterpret_cast<std::byte*>(addresses);
     std::memcpy(to, remote.addr.bytes().data() + kFrom, 16 - kFrom);
     std::memcpy(to + 16 - kFrom, local.addr.bytes().data() + kFrom, 16 - kFrom);
@@ -41,7 +42,7 @@ struct PlainPath {
 template <bool kV6>
 class PlainIp {
  public:
-  /// @return the protocol it carries; 0: it is something else, and nothing else may be asked.
+  /// @return the protocol in it; 0: not a plain frame, and no other function may be called.
   unsigned read(const std::byte* frame, size_t bytes) noexcept {
     frame_ = frame;
     constexpr EtherType kType = kV6 ? EtherType::kIpv6 : EtherType::kIpv4;
@@ -54,12 +55,12 @@ class PlainIp {
     // Version, header length, fragment.
     constexpr uint16_t kFragment = be16(uint16_t{0x3fff}).raw();
     if (static_cast<uint8_t>(frame_[14]) != 0x45 || (raw16(20) & kFragment) != 0) return 0;
-    // A total below the header's own length wraps round to what no frame has.
+    // A total length below the header's own wraps to a value that no frame has.
     l4_bytes_ = word16(16) - static_cast<unsigned>(sizeof(Ipv4Header));
     return l4_bytes_ <= bytes - kL4At ? static_cast<uint8_t>(frame_[23]) : 0;
   }
 
-  /// True if it came on that path.
+  /// True if the frame is from that path.
   bool is_on(const PlainPath<kV6>& path) const noexcept {
     uint64_t miss = raw32(kL4At) ^ path.ports;
     for (unsigned i = 0; i < PlainPath<kV6>::kWords; ++i)
@@ -82,10 +83,10 @@ class PlainIp {
   }
 
  protected:
-  /// Of the pseudo-header, not folded.
+  /// Unfolded sum of the pseudo-header.
   uint64_t pseudo_sum(IpProto proto) const noexcept {
     if constexpr (kV6) return checksum::pseudo_v6(frame_ + 22, frame_ + 38, proto, l4_bytes_);
-    // In words of no more than 17 bits beside both addresses.
+    // Words of at most 17 bits, added to both addresses.
     return checksum::add(raw64(kAddressesAt),
                          uint64_t{checksum::word(static_cast<uint8_t>(proto))} +
                              checksum::word(static_cast<uint16_t>(l4_bytes_)));
@@ -118,9 +119,9 @@ class PlainTcp : public PlainIp<kV6> {
 
  public:
   explicit PlainTcp(const Ip& ip) noexcept : Ip(ip) {}
-  /// After read() said TCP. @return false: it is something else.
+  /// Call if read() returned TCP. @return false: not a plain segment.
   bool read_tcp() noexcept {
-    // Header length and flags, as they lie.
+    // Header length and flags, in wire order.
     constexpr auto kPsh = static_cast<uint16_t>(TcpFlags::kPsh);
     constexpr auto kAck = static_cast<uint16_t>(TcpFlags::kAck);
     constexpr unsigned kMask = be16(static_cast<uint16_t>(~kPsh)).raw();
@@ -156,7 +157,7 @@ class PlainTcp : public PlainIp<kV6> {
 
  private:
   static constexpr unsigned kTextAt =
-      Ip::kL4At + unsigned{sizeof(TcpHeader)} + unsigned{kTimestampsBytes};  ///< behind those
+      Ip::kL4At + unsigned{sizeof(TcpHeader)} + unsigned{kTimestampsBytes};  ///< after them
   unsigned header_bytes_ = 0;
 };
 
@@ -166,11 +167,11 @@ class PlainUdp : public PlainIp<kV6> {
 
  public:
   explicit PlainUdp(const Ip& ip) noexcept : Ip(ip) {}
-  /// After read() said UDP. @return false: it is something else, or shorter than its IP packet.
+  /// Call if read() returned UDP. @return false: not plain, or shorter than its IP packet.
   bool read_udp() const noexcept {
     return Ip::word16(Ip::kL4At + 4) == Ip::l4_bytes_ && Ip::l4_bytes_ >= 8;
   }
-  /// The checksum, which over IPv4 may be left out.
+  /// True if the checksum is right, or absent over IPv4.
   bool is_l4_sum_good() const noexcept {
     if (Ip::raw16(Ip::kL4At + 6) == 0) return !kV6;
     return checksum::is_good(
@@ -181,9 +182,9 @@ class PlainUdp : public PlainIp<kV6> {
   unsigned payload_bytes() const noexcept { return Ip::l4_bytes_ - 8; }
 };
 
-/// Headers of this many bytes before the payload are those of a plain datagram over IPv4.
+/// Header bytes of a plain datagram over IPv4.
 constexpr uint32_t kPlainUdp4Headers = sizeof(EthernetHeader) + sizeof(Ipv4Header) + 8;
-/// Where such a datagram came from, as it lies before its payload: in network order.
+/// Source address of such a datagram, read from before its payload: in network order.
 inline uint32_t plain_udp4_src(const std::byte* payload) noexcept {
   return checksum::detail::load<uint32_t>(payload - 16);
 }

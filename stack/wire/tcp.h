@@ -54,7 +54,7 @@ struct TcpHeader {
 static_assert(sizeof(TcpHeader) == 20 && alignof(TcpHeader) == 1);
 static_assert(offsetof(TcpHeader, offset_reserved) == 12);
 
-/// Both numbers of a segment in one word, as they lie in its header.
+/// Sequence and acknowledgment number in one word, as stored in the header.
 constexpr uint64_t segment_numbers(Seq32 seq, Seq32 ack) {
   return uint64_t{be32(ack.value()).raw()} << 32 | be32(seq.value()).raw();
 }

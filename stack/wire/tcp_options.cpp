@@ -10,8 +10,7 @@ T read(const uint8_t* p) {
   return v;
 }
 
-/// One option of known length `n` >= 2, all of it there. A kind with the wrong length is passed
-/// over.
+/// Reads one complete option of length `n` >= 2. A kind with a wrong length is ignored.
 void take(TcpOptions& o, const uint8_t* p, unsigned n, bool syn) {
   switch (static_cast<TcpOption>(p[0])) {
     case TcpOption::kMss:

@@ -1,7 +1,7 @@
-// TCP options: parsed in one pass into plain data, emitted in the layouts every stack predicts.
-// Malformed as Linux takes it (tcp_parse_options): what cannot be walked any further is ignored,
-// what came before counts. Owner: none (values). Thread: any. Source: RFC 9293 §3.2, RFC 7323 §2.2
-// and §3.2, RFC 2018 §2 and §3,
+// TCP options: parsed in one pass into plain data, written in the common layouts that receivers
+// predict. Malformed options are handled as in Linux (tcp_parse_options): the options before the
+// error count, the rest is ignored. Owner: none (values). Thread: any. Source: RFC 9293 §3.2, RFC
+// 7323 §2.2 and §3.2, RFC 2018 §2 and §3,
 // RFC 7413 §4.1.1.
 #pragma once
 
@@ -28,7 +28,7 @@ enum class TcpOption : uint8_t {
   kFastOpen = 34,
 };
 
-/// A received run of bytes beyond the cumulative acknowledgement: [left, right).
+/// A range of bytes received beyond the cumulative ACK: [left, right).
 struct SackBlock {
   Seq32 left;
   Seq32 right;
@@ -42,19 +42,19 @@ struct TcpOptions {
   bool sack_permitted = false;    ///< SYN only
   bool has_fast_open = false;     ///< SYN only
   uint8_t window_scale = 0;       ///< at most 14 (RFC 7323 §2.3)
-  uint8_t sack_count = 0;  ///< blocks as received: the receiver checks them against its window
+  uint8_t sack_count = 0;         ///< as received; the caller checks the blocks
   uint16_t mss = 0;
   uint32_t ts_val = 0;
   uint32_t ts_ecr = 0;
   std::array<SackBlock, 4> sack{};
-  std::span<const uint8_t> fast_open;  ///< the cookie, empty to ask for one; of the bytes parsed
+  std::span<const uint8_t> fast_open;  ///< the cookie, empty: a request; borrowed from the input
 };
 
 inline constexpr uint32_t kTimestampsWord = 0x0101080a;  ///< NOP, NOP, kind 8, length 10
 inline constexpr unsigned kTimestampsBytes = 12;
 inline constexpr uint8_t kMaxWindowScale = 14;
 
-/// The layout of nearly all segments: NOP NOP timestamps, nothing else. One compare.
+/// The layout of most segments: NOP NOP timestamps, nothing else. One compare.
 inline bool parse_aligned_timestamps(std::span<const uint8_t> options, uint32_t& ts_val,
                                      uint32_t& ts_ecr) noexcept {
   if (options.size() != kTimestampsBytes) return false;
@@ -66,11 +66,11 @@ inline bool parse_aligned_timestamps(std::span<const uint8_t> options, uint32_t&
   return true;
 }
 
-/// The SYN of Linux, and ours: MSS, SACK permitted and timestamps, NOP and window scale, nothing
-/// else. @return false: another layout, and nothing is set.
+/// The layout of Linux's SYN and ours: MSS, SACK permitted and timestamps, NOP and window scale,
+/// nothing else. @return false: another layout; `o` is unchanged.
 bool parse_usual_syn(std::span<const uint8_t> options, TcpOptions& o) noexcept;
 
-/// Any layout. `syn`: the segment has SYN, so that the options of the handshake count.
+/// Parses any layout. `syn`: the segment has SYN, so the options of the handshake count.
 TcpOptions parse_tcp_options_slow(std::span<const uint8_t> options, bool syn) noexcept;
 
 inline TcpOptions parse_tcp_options(std::span<const uint8_t> options, bool syn) noexcept {
@@ -85,7 +85,7 @@ inline TcpOptions parse_tcp_options(std::span<const uint8_t> options, bool syn) 
   return parse_tcp_options_slow(options, syn);
 }
 
-/// Writes the option bytes of a segment, padded to words; never more than 40.
+/// Writes the option bytes of a segment, padded to words; at most 40.
 class TcpOptionWriter {
  public:
   explicit TcpOptionWriter(std::span<uint8_t, 40> out) noexcept : out_(out) {}
@@ -106,7 +106,7 @@ class TcpOptionWriter {
     put(val);
     put(ecr);
   }
-  /// As many of `blocks` as fit, the first ones first. @return how many.
+  /// As many of `blocks` as fit, in order. @return their number.
   unsigned sack(std::span<const SackBlock> blocks) noexcept {
     if (blocks.empty() || room() < 12) return 0;
     const auto n = static_cast<unsigned>(std::min<size_t>(blocks.size(), (room() - 4) / 8));
@@ -117,7 +117,7 @@ class TcpOptionWriter {
     }
     return n;
   }
-  /// A cookie of 4 to 16 bytes, or none to ask for one (RFC 7413 §4.1.1), padded by NOPs.
+  /// A cookie of 4 to 16 bytes, or none to request one (RFC 7413 §4.1.1), padded by NOPs.
   void fast_open(std::span<const uint8_t> cookie) noexcept {
     uint8_t b[20];
     const size_t length = 2 + cookie.size();
@@ -146,7 +146,7 @@ class TcpOptionWriter {
   uint8_t size_ = 0;
 };
 
-/// What a SYN or SYN-ACK offers.
+/// Options of a SYN or SYN-ACK.
 struct SynOptions {
   uint16_t mss = 536;
   std::optional<uint8_t> window_scale;
@@ -155,8 +155,8 @@ struct SynOptions {
   uint32_t ts_val = 0;
   uint32_t ts_ecr = 0;
 };
-/// Emits them in Linux's order: MSS, SACK-permitted with timestamps, window scale. @return bytes, a
-/// multiple of 4.
+/// Writes them in Linux's order: MSS, SACK-permitted with timestamps, window scale. @return bytes,
+/// a multiple of 4.
 uint8_t emit_syn_options(std::span<uint8_t, 40> out, const SynOptions& o) noexcept;
 
 }  // namespace vireo::wire

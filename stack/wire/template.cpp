@@ -8,7 +8,7 @@
 namespace vireo::wire {
 namespace {
 
-/// Lays headers one after the other.
+/// Writes headers one after the other.
 class Builder {
  public:
   explicit Builder(std::byte* out) : out_(out) {}
@@ -83,12 +83,12 @@ size_t HeaderTemplate::emit_tcp(std::byte* out, const TcpFields& f, L4Sum mode) 
       f.seq, f.ack,
       static_cast<uint32_t>(5 + options / 4) << 28 | uint32_t{f.flags} << 16 | f.window};
   std::byte* const tcp = out + l4_at_;
-  // One by one: a wider load of what was just written would wait for the store buffer.
+  // Written separately: a wider load of bytes just written would wait for the store buffer.
   std::memcpy(tcp + offsetof(TcpHeader, seq_raw), &words[0], 4);
   std::memcpy(tcp + offsetof(TcpHeader, seq_raw) + 4, &words[1], 4);
   std::memcpy(tcp + offsetof(TcpHeader, seq_raw) + 8, &words[2], 4);
   checksum::Sum options_sum = 0;
-  if (options == kTimestampBytes) [[likely]]  // a constant length is three loads
+  if (options == kTimestampBytes) [[likely]]  // constant length: three loads
     options_sum =
         checksum::copy_and_sum(tcp + sizeof(TcpHeader), f.options.data(), kTimestampBytes);
   else if (options != 0)

@@ -1,11 +1,11 @@
 // The header that all frames of a flow share, built once: Ethernet, VLAN tag, IPv4 or IPv6, TCP or
 // UDP.
 //
-//   |dst src|tag?|type|IP: length, id, checksum patched|TCP: seq ack flags window sum urgent,
-//   options | UDP: length sum|
-// The sums of what never changes are kept, so that a frame's checksums are a few adds, with no look
-// at the payload if its sum is known from the copy. Owner: the flow's egress. Thread: holder of the
-// engine's lock; emit_* are const and may run in parallel.
+//   |dst src|tag?|type|IP: length, id, sum patched|TCP: seq ack flags window sum urgent, options|
+//                                                 |UDP: length sum|
+// The sums of constant fields are kept, so that a frame's checksums take a few additions; the
+// payload's sum is known from the copy. Owner: the flow's egress. Thread: holder of the engine's
+// lock; emit_* are const and may run in parallel.
 #pragma once
 
 #include <algorithm>
@@ -26,15 +26,15 @@
 
 namespace vireo::wire {
 
-/// Who computes the transport checksum.
+/// Where the transport checksum is computed.
 enum class L4Sum : uint8_t {
-  kFull,    ///< we do
-  kPseudo,  ///< the device, from the pseudo-header's sum that we leave in the field
+  kFull,    ///< in software
+  kPseudo,  ///< by the device, from the pseudo-header's sum in the field
 };
 
 class HeaderTemplate {
  public:
-  /// Ethernet 14, tag 4, IPv6 40, TCP 60; rounded up. The room emit_* may need.
+  /// Ethernet 14, tag 4, IPv6 40, TCP 60; rounded up. Most bytes that emit_*() writes.
   static constexpr size_t kMaxBytes = 128;
 
   struct Params {
@@ -42,12 +42,12 @@ class HeaderTemplate {
     MacAddr dst_mac{};
     VlanId vlan{};  ///< 0: no tag
     IpProto proto = IpProto::kTcp;
-    IpAddr src;  ///< both of one family
+    IpAddr src;  ///< same family as dst
     IpAddr dst;
     uint16_t src_port = 0;  ///< host order
     uint16_t dst_port = 0;
     uint8_t ttl = 64;
-    uint8_t tos = 0;            ///< for TCP without its ECN bits: TcpFields says them
+    uint8_t tos = 0;            ///< for TCP without ECN bits: those are in TcpFields
     bool dont_fragment = true;  ///< IPv4
     uint32_t flow_label = 0;    ///< IPv6, 20 bits
     uint8_t vlan_priority = 0;  ///< 0 to 7
@@ -66,11 +66,11 @@ class HeaderTemplate {
     std::span<const uint8_t> options;  ///< complete: a multiple of 4, at most 40 bytes
     uint32_t payload_bytes = 0;
     checksum::Sum payload_sum = 0;  ///< folded; read only with L4Sum::kFull
-    uint16_t ip_id = 0;             ///< IPv4: with DF set it may stay 0 (RFC 6864 §4.1)
-    Ecn ecn = Ecn::kNotEct;         ///< added to the class of service
+    uint16_t ip_id = 0;             ///< IPv4: may be 0 with DF (RFC 6864 §4.1)
+    Ecn ecn = Ecn::kNotEct;         ///< added to tos
   };
-  /// Writes the complete header: size() bytes and those of the options, none behind them.
-  /// @return how many.
+  /// Writes the complete header: size() bytes and the options, and nothing beyond. @return bytes
+  /// written.
   size_t emit_tcp(std::byte* out, const TcpFields& f, L4Sum mode = L4Sum::kFull) const noexcept;
 
   struct UdpFields {
@@ -92,14 +92,14 @@ class HeaderTemplate {
     return size_;
   }
 
-  // ---- what nearly every frame is, over IPv4 without a tag: at fixed places, and to the bit what
-  // emit_tcp() and emit_udp() write
-  static constexpr size_t kPlainTcp = 66;  ///< bytes, with the timestamps
+  // ---- the most common frames, IPv4 without a tag: fixed offsets; the result equals that of
+  // emit_tcp() and emit_udp()
+  static constexpr size_t kPlainTcp = 66;  ///< bytes, with timestamps
   static constexpr size_t kPlainUdp = 42;
   bool is_plain_tcp() const { return size_ == kPlainTcp - kTimestampBytes; }
   bool is_plain_udp() const { return size_ == kPlainUdp; }
 
-  /// A segment with timestamps, and no identification.
+  /// A segment with timestamps; the IP identification is 0.
   struct PlainFields {
     uint32_t seq;
     uint32_t ack;
@@ -108,7 +108,7 @@ class HeaderTemplate {
     uint32_t ts_val;
     uint32_t ts_echo;
     uint32_t payload_bytes;
-    uint64_t payload_sum;  ///< perhaps not folded
+    uint64_t payload_sum;  ///< need not be folded
   };
   /// Writes kPlainTcp bytes. Requires is_plain_tcp().
   void emit_plain_tcp(std::byte* out, const PlainFields& f) const noexcept {
@@ -130,7 +130,7 @@ class HeaderTemplate {
     std::memcpy(tcp + 20, &kind, 4);
     std::memcpy(tcp + 24, &stamps, 8);
   }
-  /// A datagram without identification: kPlainUdp bytes. Requires is_plain_udp().
+  /// Writes kPlainUdp bytes, with IP identification 0. Requires is_plain_udp().
   void emit_plain_udp(std::byte* out, uint32_t payload_bytes, uint64_t payload_sum) const noexcept {
     const uint32_t l4_bytes = 8 + payload_bytes;
     emit_plain_ip(out, l4_bytes);
@@ -146,10 +146,10 @@ class HeaderTemplate {
   bool is_v6() const { return v6_; }
 
  private:
-  static constexpr size_t kTimestampBytes = 12;  ///< as nearly every segment has (RFC 7323 §A)
+  static constexpr size_t kTimestampBytes = 12;  ///< in most segments (RFC 7323 §A)
   static constexpr size_t kPlainL4 = 34;         ///< Ethernet 14, IPv4 20
 
-  /// All up to the ports. What is patched lies in words that are written once.
+  /// Writes everything up to the ports. Each word is written once, also those with variable fields.
   void emit_plain_ip(std::byte* out, uint32_t l4_bytes) const noexcept {
     const std::byte* const from = bytes_.data();
     const uint32_t total = checksum::word(static_cast<uint16_t>(20 + l4_bytes));
@@ -163,7 +163,7 @@ class HeaderTemplate {
     std::memcpy(out + 34, from + 34, 4);
   }
 
-  /// From 42 bytes to 78: three pieces that overlap, for a copy of unknown length is a call.
+  /// Copies 42 to 78 bytes in three overlapping pieces: a copy of unknown length would be a call.
   void copy_fixed(std::byte* out) const noexcept {
     const std::byte* const from = bytes_.data();
     const size_t middle = size_ / 2U - 8;
@@ -200,7 +200,7 @@ class HeaderTemplate {
 
   std::array<std::byte, 80> bytes_{};  ///< 18 + 40 + 20 at most
   uint32_t l4_sum_ = 0;                ///< pseudo-header without the length
-  uint32_t ports_ = 0;                 ///< both ports, as they lie
+  uint32_t ports_ = 0;                 ///< both ports, in wire order
   uint16_t ip_sum_ = 0;                ///< IPv4 header without length and id
   uint8_t size_ = 0;
   uint8_t l3_at_ = 0;

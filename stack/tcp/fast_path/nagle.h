@@ -1,7 +1,7 @@
-// The short way of small writes that Nagle's algorithm holds: they join the frame that waits
-// already, which leaves when it is full or what is in flight is acknowledged. The same for what the
-// engine holds until it says otherwise (Tcb::autocork). Replaces append() and the check of what may
-// be sent, for all but the first and the last write of a segment.
+// Fast path for small writes held by Nagle's algorithm: they are appended to the waiting frame,
+// which is sent when it is full or the data in flight is acknowledged. Also for data that the
+// engine holds (Tcb::autocork). Replaces append() and the check of what may be sent, except for the
+// first and the last write of a segment.
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.7.4, by Minshall's rule.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace vireo::tcp {
 /// A small segment waits for the ACK of another that is in flight.
 inline bool is_nagled(const Tcb& t) { return !t.nodelay && t.queue.board().snd_sml > t.snd_una; }
 
-/// Bytes that fit behind the only unsent ones while those stay less than a segment, wait for an ACK
-/// (or for the engine) and for nothing else.
+/// Bytes that can be appended to the unsent data while it stays less than a segment and waits only
+/// for an ACK (or for the engine).
 inline uint16_t find_nagle_room(Tcb& t) {
   if (t.snd_nxt >= t.snd_end || !t.terse || !(t.autocork || is_nagled(t))) return 0;
   const SendDesc& d = t.queue.back();
@@ -33,27 +33,27 @@ inline uint16_t find_nagle_room(Tcb& t) {
       std::clamp<int64_t>(std::min({frame, window, buffer}), 0, UINT16_MAX));
 }
 
-/// True if it is known that `n` bytes are to join those, and no ACK is due that a look at what may
-/// be sent would send.
+/// True if `n` bytes are known to join the waiting frame, and no ACK is due that would have to be
+/// sent.
 inline bool fits_nagled(Tcb& t, size_t n) {
-  if (n - 1 >= t.nagle_room) return false;  // none at all is too many
+  if (n - 1 >= t.nagle_room) return false;  // n == 0 wraps
   VIREO_DEBUG_ASSERT(t.nagle_room <= find_nagle_room(t));
   return t.acks_due == 0;
 }
-/// As fits_nagled(), after a look where it is not known.
+/// As fits_nagled(), but computes the room if it is unknown.
 inline bool may_append_nagled(Tcb& t, size_t n) {
   if (n - 1 >= t.nagle_room) [[unlikely]]
     t.nagle_room = find_nagle_room(t);
   return fits_nagled(t, n);
 }
 
-/// The rest of what was written is less than a segment, and waits.
+/// The unsent data is less than a segment, and is held.
 inline bool is_held_back(const Tcb& t) {
   return t.snd_end - t.snd_nxt < t.mss && (t.autocork || is_nagled(t)) &&
          t.recovery == Recovery::kOpen && t.rtx_due == 0;
 }
 
-/// Appends them. Requires may_append_nagled(); no output, no timer follows from it.
+/// Appends them. Requires may_append_nagled(). Causes no output and no timer.
 inline void append_nagled(Tcb& t, const void* data, size_t n) {
   SendDesc& d = t.queue.back();
   PacketBuf& b = *d.packet;
@@ -63,17 +63,17 @@ inline void append_nagled(Tcb& t, const void* data, size_t n) {
   t.nagle_room = static_cast<uint16_t>(t.nagle_room - n);
 }
 
-/// The `n` bytes appended last are those that made it nearly a segment: it leaves in a moment.
+/// The `n` bytes appended last made it nearly a full segment: it will be sent soon.
 inline bool is_nearly_full(const Tcb& t, size_t n) {
-  constexpr size_t kNearly = 128;  // tried on shm: 256 and 512 are less good
+  constexpr size_t kNearly = 128;  // 256 and 512 measured worse on shm
   return t.nagle_room < kNearly && t.nagle_room + n >= kNearly;
 }
 
-/// Two writes of so many bytes share a segment.
+/// Two writes of `bytes` fit in a segment.
 inline bool is_small(const Tcb& t, size_t bytes) { return 2 * bytes <= t.mss; }
 
-/// What is less than a segment waits, or does no more, until it is one: for as long as the engine
-/// says (stack/engine/back_to_back.cpp).
+/// Holds less than a full segment, or no longer, until the engine ends it
+/// (stack/engine/back_to_back.cpp).
 inline void set_autocork(Tcb& t, bool on) {
   t.autocork = on;
   t.nagle_room = 0;

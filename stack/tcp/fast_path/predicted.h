@@ -1,7 +1,7 @@
-// Header prediction: the next in-order data segment, or an ACK of new data, on a connection where
-// nothing unusual is going on. One branch admits it; everything else takes input()'s full walk.
-// Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.10.7.4 for the order of
-// effects; the idea is Van Jacobson's.
+// Header prediction: the next in-order data segment, or an ACK of new data, on a connection without
+// unusual state. All other segments take input()'s full processing. Owner: a Tcb. Thread: holder of
+// its engine's lock. Source: RFC 9293 §3.10.7.4 for the order of effects; the idea is Van
+// Jacobson's.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace vireo::tcp {
 
-/// What header prediction compares of a segment that has ACK, perhaps PSH, and of options none or
-/// the timestamps alone.
+/// The fields that header prediction compares, of a segment with ACK, perhaps PSH, and no options
+/// but timestamps.
 struct PlainSegment {
   Seq32 seq;
   Seq32 ack;
@@ -29,8 +29,8 @@ struct PlainSegment {
   bool is_marked = false;  ///< congestion experienced
 };
 
-/// True if `s` is what comes next, and nothing unusual goes on. One look after the other, all of
-/// which are true nearly always: each is a compare and a jump that no processor mispredicts.
+/// True if `s` is the next expected segment and no state is unusual. Separate compares and jumps:
+/// nearly all succeed, so the branches are well predicted.
 inline bool is_predicted(const Tcb& t, const PlainSegment& s) {
   const auto acked = static_cast<uint32_t>(s.ack - t.snd_seq(t.snd_una));
   if (!t.predictable || s.seq != t.rcv_seq(t.rcv_nxt) || acked > t.snd_nxt - t.snd_una ||
@@ -40,7 +40,7 @@ inline bool is_predicted(const Tcb& t, const PlainSegment& s) {
   return !s.has_ts || static_cast<int32_t>(s.ts_val - t.ts_recent) >= 0;
 }
 
-/// Text at rcv_nxt, behind what the program has not read.
+/// Appends payload at rcv_nxt to the unread data.
 inline void queue_text(Tcb& t, PacketChain&& text) {
   const uint64_t pinned = uint64_t{t.recv_queue.buffers()} * t.pool->frame_bytes();
   if (pinned > t.rcv_buf) [[unlikely]]
@@ -55,7 +55,7 @@ inline void queue_text(Tcb& t, PacketChain&& text) {
     queue_text(t, PacketChain(std::move(text)));
 }
 
-/// Takes `s`, which is_predicted(), and with kAnswersSingle answers_single(). `payload`, a
+/// Processes `s`. Requires is_predicted(), and with kAnswersSingle answers_single(). `payload`, a
 /// PacketChain or a PacketRef, is all of its `length`.
 template <bool kAnswersSingle = false, class Payload>
 [[gnu::always_inline]] inline Effects take_predicted(Tcb& t, const PlainSegment& s,
@@ -73,7 +73,7 @@ template <bool kAnswersSingle = false, class Payload>
     take_single_ack(t, now);
   } else {
     t.single_out = false;
-    t.nagle_room = 0;  // of another window
+    t.nagle_room = 0;  // computed for the old window
     const auto acked = static_cast<uint32_t>(s.ack - t.snd_seq(t.snd_una));
     if (acked != 0) {
       if (is_single_acked(t, acked)) [[likely]]
@@ -88,7 +88,7 @@ template <bool kAnswersSingle = false, class Payload>
     }
   }
   const uint32_t window = static_cast<uint32_t>(s.window) << t.snd_wscale;
-  t.snd_edge = t.snd_una + window;  // this ACK is the newest there is: RFC 9293 window update rule
+  t.snd_edge = t.snd_una + window;  // this ACK is the newest: RFC 9293 window update rule
   t.snd_wl1 = s.seq;
   t.snd_wl2 = s.ack;
   if (window > t.max_wnd) t.max_wnd = window;
@@ -110,13 +110,13 @@ template <bool kAnswersSingle = false, class Payload>
   if (t.snd_nxt == t.snd_una && (t.snd_end > t.snd_nxt || t.rtx_timer != RtxTimer::kNone))
     sync_timer(t, now);  // the window may have opened or shut
   if (t.single_ack && t.acks_due == 0 && t.snd_nxt == t.snd_end) [[likely]]
-    return e;  // nothing else can wait to be said, see prepare_single()
+    return e;  // nothing else can be due, see prepare_single()
   return e | transmit_wish(t);
 }
 
-/// Takes an answer to the lone segment, whose bytes go to the program without being queued, as far
-/// as who answers it must know: book_answer() does the rest. Requires answers_single(), at most
-/// Scoreboard::answer_most bytes, and that nothing is queued.
+/// Processes an answer to the single segment whose bytes are copied to the program without being
+/// queued, as far as the reply needs it: book_answer() does the rest. Requires answers_single(), at
+/// most Scoreboard::answer_most bytes, and an empty recv_queue.
 [[gnu::always_inline]] inline void take_answer(Tcb& t, uint32_t bytes, uint32_t ts_val,
                                                uint16_t window) {
   t.single_out = false;
@@ -126,9 +126,9 @@ template <bool kAnswersSingle = false, class Payload>
   t.snd_edge = t.snd_una + (uint32_t{window} << t.snd_wscale);
 }
 
-/// All that take_predicted() comes to for an answer to the lone segment, and consumed() for its
-/// bytes, which the program has, but for take_answer() and schedule_ack(). Requires that nothing
-/// happened since the former; a segment may have left that is not queued yet.
+/// The rest of take_predicted() and consumed() for that answer, after take_answer() and
+/// schedule_ack(). Requires that nothing happened since; a segment may have been sent that is not
+/// queued yet.
 inline void book_answer(Tcb& t, const AwaitedAnswer& a) {
   VIREO_DEBUG_ASSERT(t.snd_una == t.snd_end && t.recv_queue.empty() && a.bytes <= t.rcv_mss);
   take_single_ack(t, a.at);
@@ -142,10 +142,11 @@ inline void book_answer(Tcb& t, const AwaitedAnswer& a) {
   ++t.data_segs_in;
   t.last_received = a.at;
   if (a.ts_echo != t.tuning.echo) measure_by_echo(t, a.ts_echo, a.at);
-  (void)consumed(t, a.bytes, a.at);  // a window to be told is an ACK that is due
+  (void)consumed(t, a.bytes, a.at);  // a window update sets acks_due
 }
 
-/// input()'s first try. @return the effects, or nullopt: nothing was changed, walk the full way.
+/// First step of input(). @return the effects, or nullopt: nothing was changed, use full
+/// processing.
 inline std::optional<Effects> input_predicted(Tcb& t, Segment& s, Instant now) {
   if ((s.flags & ~SegFlags::kPsh) != SegFlags::kAck) return std::nullopt;
   PlainSegment plain{.seq = s.seq,

@@ -1,4 +1,4 @@
-// The short way of request and answer protocols: one small segment in flight, and its ACK. Replaces
+// Fast path for request-response protocols: one small segment in flight, and its ACK. Replaces
 // output.cpp for the segment and recovery.cpp for the ACK.
 // Owner: a Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8, RFC 6298 §5, RFC 8985
 // §7.2.
@@ -15,10 +15,10 @@
 
 namespace vireo::tcp {
 
-constexpr Duration kIdle = Duration::s(5);  ///< of silence, and the send ring is given back
+constexpr Duration kIdle = Duration::s(5);  ///< idle time after which the send ring is freed
 
-/// An ACK of `ack`, without SACK blocks, covers the only segment in flight, that is a small one,
-/// and nothing else waits.
+/// An ACK of `ack`, without SACK blocks, covers the only segment in flight, a small one, and
+/// nothing else is waiting.
 inline bool is_single_in_flight(Tcb& t, StreamOffset ack) {
   const uint64_t flight = t.outstanding();
   const SendDesc& d = t.queue.front();
@@ -28,7 +28,7 @@ inline bool is_single_in_flight(Tcb& t, StreamOffset ack) {
          2 * flight < t.cc.cwnd && 2 * flight < t.snd_buf && 2ULL * t.cc.cwnd <= t.snd_buf;
 }
 
-/// All that on_ack() comes to for it, but for what is zero since prepare_single().
+/// Equivalent to on_ack() for it, less what is zero since prepare_single().
 [[gnu::always_inline]] inline void take_single_ack(Tcb& t, Instant now) {
   Scoreboard& b = t.queue.board();
   const Instant sent_at = t.queue.front().sent_at;
@@ -42,13 +42,12 @@ inline bool is_single_in_flight(Tcb& t, StreamOffset ack) {
   b.idle_at = now + kIdle;
 }
 
-/// Looks whether the short ways are open, where nothing is in flight: sets Tcb::single_send and
-/// single_ack, which hold until forget_single(). The first segment of all finds its ring here.
-/// @return single_send.
+/// Checks whether the fast paths may be used while nothing is in flight: sets Tcb::single_send and
+/// single_ack, valid until forget_single(). Allocates the ring for the first segment.
 bool prepare_single(Tcb& t);
 
-/// True if `n` bytes would leave at once as one segment, the only one in flight, and nothing else
-/// waits to be said but an ACK, which rides on it.
+/// True if `n` bytes would be sent at once as the only segment in flight, and nothing else is to be
+/// sent but an ACK, which is piggybacked.
 inline bool may_send_single(Tcb& t, size_t n, Instant now) {
   if (t.snd_una != t.snd_end || n - 1 >= t.mss || !(t.single_send || prepare_single(t)))
     return false;
@@ -57,7 +56,7 @@ inline bool may_send_single(Tcb& t, size_t n, Instant now) {
   return t.snd_nxt + n <= t.snd_edge && now - t.last_sent <= t.rtt.rto && t.pool->may_send(true);
 }
 
-/// True if an ACK of `acked` bytes, not none, is that of the lone segment in flight.
+/// True if an ACK of `acked` bytes (not 0) acknowledges the single segment in flight.
 inline bool is_single_acked(Tcb& t, uint32_t acked) {
   if (!t.single_ack || acked >= t.mss || t.snd_una + acked != t.snd_end) return false;
   VIREO_DEBUG_ASSERT(is_single_in_flight(t, t.snd_end) && t.backoff == 0 && t.dupacks == 0 &&
@@ -65,9 +64,9 @@ inline bool is_single_acked(Tcb& t, uint32_t acked) {
   return true;
 }
 
-/// True if a segment with these wire::segment_numbers() and nothing but timestamps for options is
-/// the answer to the lone segment in flight, or its ACK: next in order, fits our window, and
-/// acknowledges all. What is_predicted() and is_single_acked() would say of it, too.
+/// True if a segment with these wire::segment_numbers() and no options but timestamps answers or
+/// acknowledges the single segment in flight: next in order, within our window, acknowledging all.
+/// Implies is_predicted() and is_single_acked().
 inline bool answers_single(Tcb& t, uint64_t numbers, uint32_t length, uint32_t ts_val) {
   if (!t.single_out || t.queue.board().answer.numbers() != numbers ||
       length > t.rcv_adv - t.rcv_nxt || static_cast<int32_t>(ts_val - t.ts_recent) < 0)
@@ -78,10 +77,9 @@ inline bool answers_single(Tcb& t, uint64_t numbers, uint32_t length, uint32_t t
   return true;
 }
 
-// What follows has one caller in the library and shall be part of it, whatever a compiler thinks of
-// it.
+// The functions below have one caller in the library and must be inlined there.
 
-/// Puts `n` bytes to send into a buffer that was taken. @return their sum, not folded. Requires
+/// Copies `n` bytes to send into a free buffer. @return their unfolded sum. Requires
 /// may_send_single().
 [[gnu::always_inline]] inline uint64_t fill_segment(const Tcb& t, PacketBuf* b, const void* data,
                                                     size_t n) {
@@ -90,7 +88,7 @@ inline bool answers_single(Tcb& t, uint64_t numbers, uint32_t length, uint32_t t
   return checksum::copy_and_sum_here(b->data(), data, n);
 }
 
-/// Queues it. Then either sent_single(), or nothing: it waits as append() would have left it.
+/// Queues the buffer. Call sent_single() if it was sent; otherwise it waits as after append().
 [[gnu::always_inline]] inline void queue_single(Tcb& t, PacketBuf* b, uint64_t sum) {
   b->sum = checksum::fold(sum);
   t.queue.push_single(b);
@@ -98,19 +96,19 @@ inline bool answers_single(Tcb& t, uint64_t numbers, uint32_t length, uint32_t t
   t.more = false;
 }
 
-/// Whence its answer comes: known once for the life of the connection.
+/// Sets the path from which answers come, once for the life of the connection.
 inline void know_answers_path(Tcb& t, const wire::PlainPath<false>& path) {
   t.queue.board().answer.set(path);
 }
 
-/// How it leaves.
+/// Fills in its plan.
 inline void plan_single(const Tcb& t, PacketBuf* b, Instant now, Plan& p) {
   plan_plain(t, now, b->offset, p);
   p.flags |= SegFlags::kPsh;
   attach(b, 0, b->length, p);
 }
 
-/// The segment of `n` bytes left, with this window field: all that sent() comes to for it.
+/// The segment of `n` bytes was sent with this window field: equivalent to sent().
 [[gnu::always_inline]] inline void sent_single(Tcb& t, uint16_t window, uint32_t n, Instant now) {
   t.queue.pass_single(now);
   book_last(t, window, n, now);
