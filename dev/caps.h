@@ -1,4 +1,4 @@
-// What a device can do; asked of the device, never assumed.
+// What a device can do, as the device itself reports it.
 // Owner: the Device. Thread: any (constant after open).
 #pragma once
 
@@ -11,35 +11,34 @@ namespace vireo {
 enum class DeviceKind : uint8_t { kMem, kShm, kXdp, kVerbs, kMlx5 };
 
 enum class Checksum : uint8_t {
-  kSoftware,   ///< we compute (TX) or verify (RX)
-  kOffload,    ///< the device fills in (TX) or reports by RxFlags (RX)
-  kNotNeeded,  ///< the wire cannot corrupt: TX leaves any value, RX reports good
+  kSoftware,   ///< we compute it (TX) or verify it (RX)
+  kOffload,    ///< the device fills it in (TX) or reports it in RxFlags (RX)
+  kNotNeeded,  ///< the link cannot corrupt: any value may be sent, RX reports it good
 };
 
 struct DeviceCaps {
   DeviceKind kind = DeviceKind::kMem;
-  const char* mode = "";  ///< for people: "native zero-copy", "native copy", "generic", ...
+  const char* mode = "";  ///< for log and tools: "native zero-copy", "native copy", "generic", ...
   uint32_t queues = 1;    ///< RX/TX queue pairs
   uint32_t mtu = 1500;    ///< largest IP packet
   Checksum tx_l4 = Checksum::kSoftware;  ///< TCP and UDP
   Checksum rx_l4 = Checksum::kSoftware;
   Checksum tx_ip = Checksum::kSoftware;  ///< IPv4 header
   Checksum rx_ip = Checksum::kSoftware;
-  uint32_t tso_max_bytes = 0;  ///< largest TCP payload of one TxFrame with mss set; 0 = no TSO
-  uint16_t max_body_slices =
-      1;  ///< slices a TxFrame may have without a copy; more are gathered by the device
-  uint16_t inline_bytes = 0;      ///< frames up to here are copied into the ring itself
-  bool tags = false;              ///< RxDesc may carry the FlowTag of the rule that matched
-  bool vlan_rules = false;        ///< steer() asks for the VLAN of a key, where it is granted
-  bool link_rules = false;        ///< steer() tells a VLAN's frames from others', also kUntagged,
-                                  ///< and set_host() says what a wildcard may take
-  bool asks_kernel = false;       ///< ask_kernel() is heeded
-  bool stamps = false;            ///< Queue::stamp() makes RX frames bear their time
+  uint32_t tso_max_bytes = 0;    ///< largest TCP payload of one TxFrame with mss set; 0 = no TSO
+  uint16_t max_body_slices = 1;  ///< slices sent without a copy; the device gathers longer bodies
+  uint16_t inline_bytes = 0;     ///< frames up to this size are copied into the ring itself
+  bool tags = false;             ///< RxDesc may carry the FlowTag of the matching rule
+  bool vlan_rules = false;       ///< steer() matches the key's VLAN, if the hardware grants it
+  bool link_rules = false;  ///< steer() tells VLANs apart, also kUntagged; set_host() limits what a
+                            ///< wildcard rule takes
+  bool asks_kernel = false;       ///< ask_kernel() has an effect
+  bool stamps = false;            ///< after Queue::stamp() RX frames carry their arrival time
   bool multi_frame = false;       ///< an RX packet may span frames (RxFlags::kMore)
-  bool doorbell_is_call = false;  ///< ringing is a system call: dear
-  bool reopens = false;  ///< the interface may be opened again beside this one, also by this
-                         ///< process: each opening has queues and rules of its own
-  /// VLAN tags come beside the frames, which look as if they had none. For people: the remedy.
+  bool doorbell_is_call = false;  ///< the doorbell is a system call, thus expensive
+  bool reopens = false;  ///< this or another process may open the interface again; each open has
+                         ///< its own queues and rules
+  /// Set if VLAN tags are stripped from the frames before we see them; the text names the remedy.
   const char* hides_tags = nullptr;
 };
 

@@ -1,7 +1,7 @@
-// The device contract: an engine receives and sends frames by queues, and asks by rules which flows
-// come to them. Back ends: shm, xdp, verbs, mlx5. Owner: the engine that opened the queue. Thread:
-// holder of that engine's lock, unless said otherwise. One virtual call per burst or per send;
-// leaves are final.
+// The device contract: an engine receives and sends frames through queues and installs steering
+// rules that select the flows it receives. Back ends: shm, xdp, verbs, mlx5.
+// Owner: the engine that opened the queue. Thread: holder of that engine's lock, unless stated
+// otherwise. One virtual call per burst or per send; leaf classes are final.
 #pragma once
 
 #include <array>
@@ -24,14 +24,14 @@ enum class RxFlags : uint16_t {
   kNone = 0,
   kIpOk = 1,    ///< IPv4 header checksum verified
   kL4Ok = 2,    ///< TCP/UDP checksum verified, or not needed
-  kHasTag = 4,  ///< `tag` is that of the rule which matched
-  kMore = 8,    ///< the packet goes on in the next descriptor
+  kHasTag = 4,  ///< `tag` is the tag of the matching rule
+  kMore = 8,    ///< the packet continues in the next descriptor
 };
 template <>
 inline constexpr bool kIsFlags<RxFlags> = true;
 
-/// Above the flags: of how many segments of a connection the device has made the packet (LRO), if
-/// of several. Its headers are those of the first, but for length, acknowledgement and window.
+/// Bits above the flags: the number of segments the device merged into the packet (LRO), if more
+/// than one. The headers are the first segment's, except length, acknowledgement and window.
 inline constexpr unsigned kRxSegmentsAt = 8;
 constexpr RxFlags with_segments(RxFlags flags, uint32_t segments) {
   return flags | static_cast<RxFlags>(segments << kRxSegmentsAt);
@@ -41,70 +41,69 @@ constexpr uint32_t segments_of(RxFlags flags) {
   const uint32_t n = static_cast<uint32_t>(flags) >> kRxSegmentsAt;
   return n != 0 ? n : 1;
 }
-/// It is in one buffer, as it came from the wire.
+/// The packet is in one buffer and is not merged by LRO.
 constexpr bool is_single(RxFlags flags) {
   return static_cast<uint16_t>(flags) < static_cast<uint16_t>(RxFlags::kMore);
 }
 
 /// One received frame: starts at the Ethernet header (packet->data(), packet->length), or continues
-/// the one before.
+/// the previous descriptor.
 struct RxDesc {
   PacketRef packet;
   RxFlags flags = RxFlags::kNone;
   FlowTag tag{};
 };
 
-/// One frame to send: header bytes (copied before tx() returns), then the body.
-/// The device may write `head` into the headroom right before a body that has one slice and no
-/// device_refs; it may lie there already.
+/// One frame to send: header bytes (copied before tx() returns), then the body. If the body has one
+/// slice and no device_refs, the device may write `head` into the headroom just before it; `head`
+/// may already be there.
 ///
-/// With `mss` it is a burst of TCP segments, which the device cuts: the body has at most
-/// caps.tso_max_bytes and caps.max_body_slices, the head is that of the first segment (its lengths
-/// those of the whole, its checksums anything). Each segment gets its own sequence number, lengths
-/// and checksums, in IPv4 an identification one higher than the one before (RFC 6864 §4.2); PSH and
-/// FIN only on the last (RFC 9293 §3.9.1), CWR only on the first (RFC 3168 §6.1.2), all else the
-/// same. It is taken whole or not at all.
+/// With `mss` set, the frame is a burst of TCP segments that the device cuts (TSO). The body has at
+/// most caps.tso_max_bytes and caps.max_body_slices. `head` is the header of the first segment; its
+/// length fields cover the whole burst, its checksums may have any value. Each segment gets its own
+/// sequence number, lengths and checksums; its IPv4 identification is one higher than that of the
+/// segment before (RFC 6864 §4.2). PSH and FIN are set only on the last (RFC 9293 §3.9.1), CWR only
+/// on the first (RFC 3168 §6.1.2); all else is the same. The burst is accepted whole or not at all.
 struct TxFrame {
   std::span<const std::byte> head;
   std::span<const PacketSlice> body;
   uint16_t mss = 0;  ///< > 0: payload of each segment but the last (needs caps.tso_max_bytes)
 };
 
-enum class Doorbell : uint8_t { kNow, kLater };  ///< kLater: more follows, tx_flush() will ring
+enum class Doorbell : uint8_t { kNow, kLater };  ///< kLater: more follows, tx_flush() rings
 
-/// What a queue lost since it was opened, by cause; zero where the device does not count it.
+/// What a queue lost since it was opened, by cause; zero if the device does not count it.
 struct QueueLosses {
-  uint64_t rx_ring_full = 0;  ///< frames: those before them had not been taken from the RX ring
-  uint64_t rx_no_frame = 0;   ///< frames: no empty one was there to take them, or too long for one
-  uint64_t rx_starved =
-      0;  ///< times an empty frame was wanted in vain (a NIC then drops by itself)
-  uint64_t rx_refused = 0;  ///< empty frames that the device refused: a fault of ours
-  uint64_t tx_refused = 0;  ///< frames to send that the device refused: a fault of ours
-  uint64_t restarts = 0;    ///< times the queue began anew after an error; what it held is lost
+  uint64_t rx_ring_full = 0;  ///< frames: the RX ring was full
+  uint64_t rx_no_frame = 0;   ///< frames: no empty buffer, or too long for one
+  uint64_t rx_starved = 0;    ///< times no empty frame was posted (a NIC then drops by itself)
+  uint64_t rx_refused = 0;    ///< empty frames the device rejected: a bug of ours
+  uint64_t tx_refused = 0;    ///< frames to send that the device rejected: a bug of ours
+  uint64_t restarts = 0;      ///< times the queue restarted after an error; what it held is lost
 };
 
-/// An interface of the host on the wire of a device: the device's own (VLAN 0), or a VLAN on it.
+/// A host interface on the device's wire: the device's own (VLAN 0), or a VLAN on it.
 struct HostLink {
   VlanId vlan;
   std::array<uint8_t, 6> mac;
 };
 
-/// What of all that comes over the wire is the host's.
+/// The host's interfaces and addresses on this wire.
 struct HostOnWire {
   std::span<const HostLink> links;
   std::span<const IpAddr> addresses;  ///< unicast, of both families
-  bool fragments = false;  ///< those of packets for its flows are wanted, where a device knows them
+  bool fragments = false;             ///< deliver fragments of our flows too, if possible
 };
 
 /// How full a receive ring is.
 struct RxLevel {
-  uint32_t waiting = 0;  ///< frames that wait for rx_burst()
-  uint32_t most = 0;     ///< as many may wait before frames are lost; 0: the device cannot say
+  uint32_t waiting = 0;  ///< frames not yet taken by rx_burst()
+  uint32_t most = 0;     ///< ring capacity: beyond it frames are lost; 0: the device cannot tell
 };
 
 class Device;
 
-/// A steering rule; ends when the handle ends. An empty handle holds none.
+/// A steering rule, removed when the handle is destroyed. An empty handle holds none.
 class FlowRule {
  public:
   FlowRule() = default;
@@ -120,9 +119,9 @@ class FlowRule {
   }
   ~FlowRule() { reset(); }
   explicit operator bool() const { return device_ != nullptr; }
-  const Device* device() const { return device_; }  ///< whose rule it is
+  const Device* device() const { return device_; }  ///< the device that holds the rule
   inline void reset();
-  /// Forgets the rule without removing it (the child of a fork: the rule is the parent's).
+  /// Drops the handle without removing the rule (in a forked child: the rule is the parent's).
   void abandon() { device_ = nullptr; }
 
  private:
@@ -134,47 +133,47 @@ class FlowRule {
 class Queue {
  public:
   virtual ~Queue() = default;
-  /// Up to out.size() frames in arrival order; 0 costs one cache-line look.
+  /// Returns up to out.size() frames in arrival order; when there is none, costs one cache-line
+  /// read.
   virtual unsigned rx_burst(std::span<RxDesc> out) noexcept = 0;
   virtual RxLevel rx_level() const noexcept { return {}; }
-  /// From now on received frames bear PacketBuf::hw_time, where caps().stamps. A frame in several
+  /// From now on received frames carry PacketBuf::hw_time, if caps().stamps. A frame in several
   /// buffers has it in the first.
   virtual void stamp() noexcept {}
-  /// Gives empty frames to the RX ring, as many as it and the pool have room for. Off the latency
-  /// path.
+  /// Posts empty frames to the RX ring, as many as ring and pool allow. Off the latency path.
   virtual void rx_refill() noexcept = 0;
-  /// Queues one frame. @return false: ring or pool full, nothing was taken, try again after
+  /// Queues one frame. @return false: ring or pool is full and nothing was taken; retry after
   /// tx_reap().
   virtual bool tx(const TxFrame& frame, Doorbell bell) noexcept = 0;
-  /// Rings for the frames queued with Doorbell::kLater.
+  /// Rings the doorbell for the frames queued with Doorbell::kLater.
   virtual void tx_flush() noexcept = 0;
-  /// Drops the references of frames that have left. @return how many.
+  /// Drops the references to frames that were sent. @return how many.
   virtual unsigned tx_reap() noexcept = 0;
-  /// Asks that wait_fd() become readable at the next arrival; what it was readable of before has
-  /// been seen, and ends no sleep. The wish stands whatever rx_burst() takes meanwhile. @return
-  /// false: work is there already, do not sleep; who sleeps already is woken by the next arrival.
-  /// Errors: ENODEV after the device is gone.
+  /// Requests that the next arrival makes wait_fd() readable; events from before this call are
+  /// cleared and do not wake a sleeper. The request stays valid whatever rx_burst() takes
+  /// meanwhile. @return false: frames are waiting already, do not sleep; threads already asleep are
+  /// woken by the next arrival. Errors: ENODEV after the device is gone.
   virtual Result<bool> arm() noexcept = 0;
-  /// For poll(2)/epoll(7): readable after arm() and an arrival. Constant. -1 where the device
-  /// cannot sleep.
+  /// For poll(2)/epoll(7): readable after arm() and an arrival. Constant. -1 if the device cannot
+  /// sleep.
   virtual int wait_fd() const noexcept = 0;
-  /// Clears the readiness of wait_fd() after a wake-up, where it does not clear itself.
+  /// Clears the readiness of wait_fd() after a wake-up, if it does not clear itself.
   virtual void wake_ack() noexcept {}
   /// False once the device is gone (interface removed, reset): no frame will come or leave any
-  /// more. A queue that failed alone begins anew.
+  /// more. A queue that alone failed restarts.
   virtual bool alive() noexcept { return true; }
   /// May cost a system call.
   virtual QueueLosses losses() const noexcept { return {}; }
 
-  /// Where the device would copy the head of the next frame to, with room for any head: one written
-  /// there and given to the next tx() need not be copied. A copy reads in wide loads what was just
-  /// written in small stores, and so waits until all that were before them have left the core.
-  /// Null: nowhere, write it elsewhere. Valid until the next call of tx().
+  /// The place to which the device would copy the head of the next frame, with room for any head. A
+  /// head written there and given to the next tx() is not copied. This avoids a store-forwarding
+  /// stall: wide loads of the copy would wait for the small stores that just wrote the head. Null:
+  /// there is no such place, use your own memory. Valid until the next tx().
   std::byte* head_place() const noexcept { return head_place_; }
-  /// A frame of so many bytes is about to be given to tx(). Where it would be copied behind its
-  /// head, another core has read the frame that was there before: those lines come back before they
-  /// are written to, but for the first, which that core may be looking at. Too early they would be
-  /// taken away again, by its prefetcher, which runs ahead.
+  /// Announces that a frame of `bytes` is about to be given to tx(). If it will be copied behind
+  /// its head, another core has read the previous frame there; prefetching gets those cache lines
+  /// back before they are written. The first line is left out: that core may be polling it. Called
+  /// too early, that core's prefetcher, which runs ahead, would take the lines away again.
   void expect_frame(uint32_t bytes) const noexcept {
     if (head_place_ == nullptr) return;
     for (uint32_t at = kLine; at < bytes; at += kLine) prefetch_for_writing(head_place_ + at);
@@ -190,34 +189,35 @@ class Device {
  public:
   virtual ~Device() = default;
   const DeviceCaps& caps() const { return caps_; }
-  /// Opens RX/TX pair `id` (below caps().queues) with frames of `pool`, whose memory the device was
-  /// opened with. Errors: EBUSY taken by another process, EPERM a right is missing, ENOMEM
-  /// (err.where says which limit).
+  /// Opens RX/TX pair `id` (below caps().queues) with frames of `pool`, whose memory was given when
+  /// the device was opened. Errors: EBUSY used by another process, EPERM missing privilege, ENOMEM
+  /// (err.where names the limit).
   virtual Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) = 0;
-  /// Frames that match `key` come to us from now on, with `tag` where caps().tags. Rules may
-  /// overlap: exact ones go first, then local address and port, then port alone. `to` is the queue
-  /// for devices that choose one. Errors: EEXIST the same key is steered already, ENOSPC table
+  /// From now on frames that match `key` come to us, with `tag` if caps().tags. Rules may overlap:
+  /// exact ones take precedence, then local address and port, then port alone. `to` is the queue,
+  /// for devices that select one. Errors: EEXIST the same key is already steered, ENOSPC table
   /// full, ENOTSUP.
   virtual Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) = 0;
-  /// Frames of `key`, an exact one, are the kernel's from now on, although a rule for its local end
-  /// would bring them. Errors: ENOTSUP, ENOSPC.
+  /// From now on frames of the exact `key` go to the kernel, although a rule for its local end
+  /// would match them. Errors: ENOTSUP, ENOSPC.
   virtual Result<FlowRule> spare(const FlowKey& key) {
     (void)key;
     return fail(ENOTSUP, "the device spares no flow");
   }
-  /// What the host has on the wire, anew each time that it changes. Until the first time a device
-  /// with caps().link_rules gives nothing to rules without a remote end: it knows no station and no
-  /// address of the host. Other devices leave it to who takes the frames.
+  /// Gives the host's interfaces and addresses on the wire; called again after each change. Until
+  /// the first call a device with caps().link_rules applies no rule without a remote end, because
+  /// it does not know the host's MAC and IP addresses. Other devices leave this check to the
+  /// receiver of the frames.
   virtual void set_host(const HostOnWire& host) { (void)host; }
-  /// The kernel may have TCP connections of that local port: while `on`, a frame that only a local
-  /// end's rule would bring is the kernel's if one of them has its addresses and ports. Dearer than
-  /// a rule alone.
+  /// Tells that the kernel may have TCP connections on this local port. While `on`, a frame that
+  /// matches only a rule for a local end goes to the kernel if a kernel connection has its
+  /// addresses and ports. More expensive than a rule alone.
   virtual void ask_kernel(uint16_t port, bool on) {
     (void)port;
     (void)on;
   }
-  /// Its queues are gone, but the interface goes on over another device, which opening it again
-  /// finds.
+  /// The queues are gone, but the interface continues over another device; opening the interface
+  /// again finds it.
   virtual bool has_moved() const noexcept { return false; }
 
  protected:

@@ -1,4 +1,4 @@
-// The function by which an engine opens the device of an interface, without knowing any back end.
+// The function with which an engine opens the device of an interface without knowing any back end;
 // dev/registry.h makes it. Owner: none. Thread: called by the holder of an engine's lock.
 #pragma once
 

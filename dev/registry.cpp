@@ -19,9 +19,9 @@
 namespace vireo {
 namespace {
 
-/// A bond hands a native program down to its members, and what those receive no socket of the bond
-/// gets: the kernel drops it (net/xdp/xsk.c compares the device of the receive queue). The stack's
-/// program sees the bond's frames as the bond's.
+/// A bond passes a native program down to its members, but frames received by a member never reach
+/// an AF_XDP socket of the bond: the kernel drops them (net/xdp/xsk.c compares the receive queue's
+/// device). A generic program runs in the stack and sees the frames as the bond's.
 bool is_of_members(const net::Link& l) {
   return l.kind == net::LinkKind::kBond || l.kind == net::LinkKind::kTeam;
 }
@@ -44,9 +44,8 @@ std::unexpected<Refusal> refuse(Carriage why, int err, const char* where) {
   return std::unexpected(Refusal{why, err, where});
 }
 
-/// Interfaces that are other interfaces in disguise are carried only when asked for by name: what
-/// enters them has often passed a bridge, a tunnel or a filter of the kernel that must not be
-/// skipped.
+/// Virtual and enslaved interfaces are carried only if named: their traffic has often passed a
+/// bridge, a tunnel or a kernel filter that must not be bypassed.
 bool is_plain(const net::Link& l) {
   return (l.kind == net::LinkKind::kPhysical || l.kind == net::LinkKind::kVeth) &&
          l.master.value() == 0;
@@ -68,7 +67,7 @@ StampTime stamps_of(HwTimestamps c) {
   return StampTime::kNone;
 }
 
-/// By `open`: open_mlx5(), which tries more, or open_verbs().
+/// `open` is open_mlx5(), which tries more, or open_verbs().
 Result<std::unique_ptr<Device>> open_rdma(decltype(&open_verbs) open, const Settings& s,
                                           const net::Link& link, Arena& arena) {
   const auto count = [](auto v) { return static_cast<uint32_t>(v); };

@@ -1,5 +1,5 @@
-// Chooses the device that carries an interface: by VIREO_DEVICE and VIREO_INTERFACES, then by what
-// the interface is. The only place that knows every back end; the engine gets it as a function.
+// Chooses the device that carries an interface: by VIREO_DEVICE and VIREO_INTERFACES, then by the
+// kind of interface. The only place that knows every back end; the engine gets it as a function.
 // Owner: none. Thread: the function is called by the holder of an engine's lock.
 #pragma once
 
@@ -9,19 +9,20 @@
 
 namespace vireo {
 
-/// The part of the opener's decision that needs no device: what the settings say of this interface.
+/// The part of the opener's decision that needs no device: whether the settings allow this
+/// interface.
 Carried<void> may_open(const Settings& settings, const net::Link& link);
 
-/// Sysfs shows an RDMA device beneath the interface, or beneath a member of a bond, which
-/// VIREO_DEVICE=auto then prefers.
+/// True if sysfs shows an RDMA device for the interface or for a member of a bond;
+/// VIREO_DEVICE=auto then prefers it.
 bool has_rdma(const net::Link& link);
 
-/// A device that these settings may choose can be opened several times by one process: RDMA devices
-/// are asked for, or one is beneath an interface here. Not within an engine's lock.
+/// True if one process can open the chosen device several times: an RDMA device is configured, or
+/// with `auto` an interface of this host has one. Do not call with an engine's lock held.
 bool may_have_rings(const Settings& settings);
 
-/// The opener for an engine. `settings` must outlive it. Refusals: kDisabled, kInterface (not one
-/// of VIREO_INTERFACES, or not a kind that is carried), kDeviceBusy, kRights, kMemory, kDevice.
+/// The opener for an engine. `settings` must outlive it. Refusals: kDisabled, kInterface (not in
+/// VIREO_INTERFACES, or of a kind that is not carried), kDeviceBusy, kRights, kMemory, kDevice.
 DeviceOpener device_opener(const Settings& settings);
 
 }  // namespace vireo

@@ -1,11 +1,11 @@
-// Memory barriers between the processor and the device. Three cases, as the memory is of two kinds:
-// rings and doorbell records are ordinary memory that the device reads and writes coherently; a
-// doorbell register is the device's, and mapped write-combining.
+// Memory barriers between the processor and the device. There are two kinds of memory: rings and
+// doorbell records are ordinary memory that the device accesses coherently; a doorbell register is
+// device memory, mapped write-combining. Hence three barriers.
 //
-// On x86 stores reach ordinary memory in order and loads are not reordered with loads, so there the
-// first two only hold the compiler back. A write-combining store is ordered with nothing and may
-// stay in its buffer for long. Arm orders none of these by itself.
-// Owner: none. Thread: any. Source: rdma-core's util/udma_barrier.h for which barrier is what;
+// On x86, stores become visible in order and loads are not reordered with loads, so the first two
+// only restrict the compiler. A write-combining store has no ordering and may stay in its buffer
+// for long. Arm guarantees none of these orders.
+// Owner: none. Thread: any. Source: rdma-core's util/udma_barrier.h for the choice of barriers;
 // Intel SDM vol. 3 §12.3 (write combining), Arm ARM B2.3.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace vireo::mlx5 {
 
-/// Before a store that lets the device read what was written: into a doorbell record.
+/// Before a store to a doorbell record, which lets the device read what was written.
 inline void publish_to_device() noexcept {
 #if defined(__x86_64__)
   std::atomic_signal_fence(std::memory_order_release);
@@ -24,7 +24,7 @@ inline void publish_to_device() noexcept {
 #endif
 }
 
-/// After a load that showed that the device has written: of an owner bit.
+/// After a load of an owner bit that showed that the device has written.
 inline void acquire_from_device() noexcept {
 #if defined(__x86_64__)
   std::atomic_signal_fence(std::memory_order_acquire);
@@ -35,8 +35,8 @@ inline void acquire_from_device() noexcept {
 #endif
 }
 
-/// Between a doorbell record and the register: the device must not see the bell before the record.
-/// And behind the register: what is combined goes out now, and two bells in their order.
+/// Between doorbell record and register, so that the device sees the record first. Also after the
+/// register write: flushes the write-combining buffer and keeps two doorbells in order.
 inline void order_register_write() noexcept {
 #if defined(__x86_64__)
   asm volatile("sfence" ::: "memory");

@@ -1,6 +1,6 @@
-// A command to the firmware, or its answer: big-endian words, of which a field is a part. Fields
-// are named by the bit at which they begin, counted from the command's beginning on, as the
-// reference manual and Linux's mlx5_ifc.h count them.
+// A firmware command or its reply: big-endian words that contain bit fields. A field is identified
+// by its first bit, counted from the start of the command, as in the reference manual and in
+// Linux's mlx5_ifc.h.
 // Owner: none (values). Thread: any.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace vireo::mlx5 {
 template <size_t kBytes>
 class Command {
  public:
-  /// `bits` of one word.
+  /// The field must lie within one word.
   void set(size_t at, unsigned bits, uint32_t value) {
     const unsigned shift = 32 - static_cast<unsigned>(at % 32) - bits;
     const uint32_t mask = (bits == 32 ? UINT32_MAX : (1U << bits) - 1) << shift;

@@ -37,7 +37,7 @@ bool can_compress(ibv_context* context) {
          (c.cqe_comp_caps.supported_format & MLX5DV_CQE_RES_FORMAT_HASH) != 0;
 }
 
-/// The clock that PTP may set, as libmlx5 keeps it.
+/// Reads the clock that PTP may adjust, as libmlx5 keeps it.
 bool read_ptp(void* context, verbs::StampClock::Reading& out) {
   mlx5dv_clock_info i{};
   if (library().get_clock_info(static_cast<ibv_context*>(context), &i) != 0) return false;
@@ -60,7 +60,7 @@ struct MadeStriding {
   std::unique_ptr<Striding> striding;
   uint32_t element_bytes;
 };
-/// A pair that only sends, and the queue that receives. Errors: whatever is refused.
+/// Makes a QP that only sends, and the striding receive queue. Errors: whatever the device refuses.
 Result<MadeStriding> make_striding(const std::shared_ptr<verbs::Context>& context, PacketPool& pool,
                                    uint32_t mtu, const verbs::QueueShape& shape,
                                    verbs::PairShape pair_shape) {
@@ -68,7 +68,7 @@ Result<MadeStriding> make_striding(const std::shared_ptr<verbs::Context>& contex
   if (!strides) return std::unexpected(strides.error());
   pair_shape.only_sends = true;
   pair_shape.receives = strides->elements << strides->log_strides;
-  pair_shape.create_received = nullptr;  // compressed completions would not name their stride
+  pair_shape.create_received = nullptr;  // compressed CQEs would not name their stride
   auto pair = verbs::Pair::create(context, pair_shape);
   if (!pair) return std::unexpected(pair.error());
   auto wq = StridingWq::create(context, pair->received(), *strides);
@@ -78,10 +78,11 @@ Result<MadeStriding> make_striding(const std::shared_ptr<verbs::Context>& contex
                       pool.frame_bytes() << strides->log_strides};
 }
 
-/// Errors: whatever is refused.
+/// Errors: whatever the device refuses.
 Result<std::unique_ptr<LroRules>> make_lro(const std::shared_ptr<verbs::Context>& context,
                                            const Striding& striding, uint32_t element_bytes) {
-  constexpr uint32_t kShare = 4;    // of an element: what a packet does not fit into is lost
+  constexpr uint32_t kShare =
+      4;  // of a WQE: a packet that does not fit in its rest leaves it unused
   constexpr uint32_t kMax = 32768;  // what the engine takes in one burst, in frames
   const auto shape = lro_shape_of(*context, std::min(element_bytes / kShare, kMax));
   if (!shape) return std::unexpected(shape.error());
@@ -97,7 +98,7 @@ ibv_flow* make_lro_rule(Queue& to, const FlowKey& key,
   return static_cast<Mlx5Queue&>(to).lro().create(key, mac, tag);
 }
 
-/// With commands to the firmware, where they may be given.
+/// Opens the device with DevX (firmware commands), if permitted.
 ibv_context* open_for_commands(ibv_device* device) {
   if (library().open_device != nullptr && library().is_supported(device)) {
     mlx5dv_context_attr attr{};
@@ -117,7 +118,7 @@ Result<verbs::OpenedQueue> make_direct(verbs::VerbsDevice& device,
                                        DeviceCaps& caps, const VerbsOptions& options) {
   const auto shape = verbs::shape_of(context->limits(), pool, caps, options);
   if (!shape) return std::unexpected(shape.error());
-  constexpr uint32_t kMinSends = 64;  // so that the ring holds elements of any size
+  constexpr uint32_t kMinSends = 64;  // so that the ring holds WQEs of any size
   const uint32_t wanted_inline = std::min(options.inline_bytes, Sq::kMaxInline);
   verbs::PairShape rings_shape{
       std::max(shape->tx_slots, kMinSends),

@@ -1,4 +1,4 @@
-// Writes into the device's registers. Owner: none. Thread: the register's only writer.
+// Writes to the device's registers. Owner: none. Thread: the register's only writer.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,16 @@
 
 namespace vireo::mlx5 {
 
-/// Eight bytes at once, which are in the device's order already.
+/// Writes eight bytes at once; `value` is in the device's byte order.
 inline void write_register(std::byte* reg, uint64_t value) noexcept {
   order_register_write();
   __atomic_store_n(reinterpret_cast<uint64_t*>(reg), value, __ATOMIC_RELEASE);
   order_register_write();
 }
 
-/// BlueFlame: whole blocks of 64 bytes, which the processor combines into one transfer each; the
-/// device needs not read them from memory then. Not for ThreadSanitizer: no memory is shared by it.
+/// BlueFlame: writes whole 64-byte blocks, each of which the processor combines into one transfer,
+/// so that the device need not read them from memory. Excluded from ThreadSanitizer: this memory is
+/// not shared.
 __attribute__((no_sanitize("thread"))) inline void write_blocks(std::byte* reg,
                                                                 const std::byte* from,
                                                                 uint32_t blocks) noexcept {

@@ -1,5 +1,5 @@
-// What lies in a send ring: frames, the packets that their elements point to, and a mark for each
-// element that asked for a completion. Counts only grow.
+// The contents of a send ring: frames, the packets that WQEs point to, and a mark for each WQE that
+// requested a completion. Counts only grow.
 // Owner: Mlx5Queue. Thread: holder of the engine's lock.
 #pragma once
 
@@ -21,27 +21,27 @@ class InFlight {
         marks_(std::bit_ceil(frames)) {}
 
   void add_frame() { ++frames_; }
-  /// The element that is being written points to the packet.
+  /// Notes that the WQE being written points to packet `p`.
   void hold(PacketBuf* p) {
     held_[held_tail_++ & held_mask_] = p;
     ++p->device_refs;
   }
-  /// The last element asks for a completion; `blocks` are produced with it.
+  /// The last WQE requests a completion; `blocks` is the ring position behind it.
   void mark(uint32_t blocks) {
     marks_[mark_tail_++ & (marks_.size() - 1)] = {frames_, held_tail_, blocks};
     marked_held_ = held_tail_;
   }
-  /// No completion is asked for that would free the packet held last.
+  /// True if no completion is requested that would free the last packet held.
   bool has_unmarked() const { return marked_held_ != held_tail_; }
-  /// The completion of the oldest mark came. It speaks for all elements before it as well.
+  /// The completion of the oldest mark arrived; it also completes all WQEs before it.
   void free_marked() {
     const Mark& mark = marks_[mark_head_++ & (marks_.size() - 1)];
     release(mark.held);
     freed_ = mark;
   }
-  /// The device reads nothing more.
+  /// Call when the device reads nothing more.
   void release_all() { release(held_tail_); }
-  /// The ring is empty. @return frames that were in it.
+  /// Restarts with an empty ring. @return frames that were in it.
   uint32_t begin_anew() {
     const uint32_t lost = frames();
     release_all();
@@ -55,14 +55,14 @@ class InFlight {
   uint32_t frames() const { return frames_ - freed_.frames; }
   uint32_t freed_frames() const { return freed_.frames; }
   uint32_t freed_blocks() const { return freed_.blocks; }
-  /// Any frame was freed since the pair last began.
+  /// True if any frame completed since the QP was last restarted.
   bool has_freed() const { return freed_.frames != begun_at_; }
-  /// Packets that can be held besides.
+  /// How many more packets can be held.
   uint32_t room() const { return held_mask_ + 1 - (held_tail_ - freed_.held); }
 
  private:
-  static constexpr uint32_t kHeldPerFrame = 2;  ///< of those in flight, on average
-  /// What a completion frees: all before.
+  static constexpr uint32_t kHeldPerFrame = 2;  ///< per frame in flight, on average
+  /// Everything before these positions is freed by one completion.
   struct Mark {
     uint32_t frames, held, blocks;
   };
@@ -79,10 +79,10 @@ class InFlight {
   std::unique_ptr<PacketBuf*[]> held_;  ///< a ring
   std::vector<Mark> marks_;             ///< a ring
   uint32_t frames_ = 0, held_tail_ = 0, mark_tail_ = 0;
-  Mark freed_{};  ///< done, as far as is known
+  Mark freed_{};  ///< completed, as far as known
   uint32_t mark_head_ = 0;
-  uint32_t begun_at_ = 0;     ///< freed_.frames when the pair last began
-  uint32_t marked_held_ = 0;  ///< held_tail_ when a completion was last asked for
+  uint32_t begun_at_ = 0;     ///< freed_.frames when the QP was last restarted
+  uint32_t marked_held_ = 0;  ///< held_tail_ when a completion was last requested
 };
 
 }  // namespace vireo::mlx5

@@ -1,4 +1,4 @@
-// libmlx5, loaded when the first device opens, as libibverbs is: no program needs rdma-core.
+// libmlx5, loaded when the first device is opened, like libibverbs: no program needs rdma-core.
 // Owner: process, never unloaded. Thread: any. Source: dlopen(3), mlx5dv(7).
 #pragma once
 
@@ -13,9 +13,9 @@ struct Libmlx5 {
   decltype(&::mlx5dv_query_device) query_device;
   decltype(&::mlx5dv_init_obj) init_obj;
   decltype(&::mlx5dv_create_cq) create_cq;
-  /// nullptr: a library before rdma-core 16.
+  /// Null in libraries older than rdma-core 16.
   decltype(&::mlx5dv_create_wq) create_wq;
-  /// nullptr: a library before rdma-core 25.
+  /// Null in libraries older than rdma-core 25.
   decltype(&::mlx5dv_open_device) open_device;
   decltype(&::mlx5dv_devx_general_cmd) general_cmd;
   decltype(&::mlx5dv_devx_obj_create) obj_create;
@@ -23,11 +23,11 @@ struct Libmlx5 {
   decltype(&::mlx5dv_create_flow_matcher) create_matcher;
   decltype(&::mlx5dv_destroy_flow_matcher) destroy_matcher;
   decltype(&::mlx5dv_create_flow) create_flow;
-  /// nullptr: a library before rdma-core 18.
+  /// Null in libraries older than rdma-core 18.
   decltype(&::mlx5dv_get_clock_info) get_clock_info;
 };
 
-/// To succeed before library() is called. Errors: ENOENT.
+/// Must succeed before library() is called. Errors: ENOENT.
 Result<void> load_libmlx5();
 const Libmlx5& library();
 

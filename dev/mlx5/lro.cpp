@@ -11,18 +11,18 @@ namespace vireo::mlx5 {
 namespace {
 
 enum : uint32_t { kQueryHcaCap = 0x100, kAllocTransportDomain = 0x816, kCreateTir = 0x900 };
-constexpr uint32_t kOffloadsNow = 1U << 1 | 1;  // the group of capabilities, as they are set
+constexpr uint32_t kOffloadsNow = 1U << 1 | 1;  // the offload capability group, current values
 constexpr size_t kOpcode = 0, kModifier = 0x30, kNumber = 0x48;
 constexpr size_t kCapability = 0x80, kTirContext = 0x100;
 using Request = Command<16>;
 using Reply = Command<16>;
 
-constexpr uint32_t kUnit = 256;       // of the greatest length
-constexpr uint32_t kHeaders = kUnit;  // what a device that counts from TCP on adds, at most
+constexpr uint32_t kUnit = 256;       // of the maximum length field
+constexpr uint32_t kHeaders = kUnit;  // most that a device adds if it counts from the TCP header on
 constexpr uint32_t kMaxUnits = 255;
 constexpr uint32_t kBothVersions = 3;
 
-/// An answer that is an object's number. Null: refused, errno says why.
+/// Creates an object by a firmware command. Null: refused, errno is set.
 template <size_t kBytes>
 mlx5dv_devx_obj* create(ibv_context* context, const Command<kBytes>& request, uint32_t& number) {
   Reply reply;
@@ -35,7 +35,7 @@ mlx5dv_devx_obj* create(ibv_context* context, const Command<kBytes>& request, ui
 constexpr size_t kEthernet = 14, kTag = 4, kIpv4 = 20, kIpv6 = 40, kTcp = 20;
 constexpr uint16_t kTypeIpv4 = 0x0800, kTypeIpv6 = 0x86dd, kTypeVlan = 0x8100, kTypeQinq = 0x88a8;
 constexpr std::byte kPsh{0x08};
-constexpr uint8_t kAckAlone = 3, kAckAndData = 4;  // TCP, by l4_hdr_type_etc
+constexpr uint8_t kAckAlone = 3, kAckAndData = 4;  // TCP types of l4_hdr_type_etc
 constexpr uint8_t kPushed = 1 << 6, kStamped = 1 << 7;
 constexpr uint8_t kStampOption[] = {1, 1, 8, 10};
 
@@ -73,7 +73,7 @@ Result<LroShape> lro_shape_of(const verbs::Context& context, uint32_t room) {
   if (lib.general_cmd(context.get(), ask.data(), ask.size(), can.data(), can.size()) != 0)
     return fail(ENOTSUP, "the device takes no commands (DevX)");
   const auto has = [&](size_t bit) { return can.get(kCapability + bit, 1) != 0; };
-  // Nearly every segment has timestamps.
+  // Timestamps are required: nearly every segment has them.
   if (!has(2) || !has(4)) return fail(ENOTSUP, "the device has none");
   const bool counts_all = can.get(kCapability + 5, 2) == 1;
   const uint32_t most = room - (counts_all ? 0 : kHeaders);
@@ -144,12 +144,12 @@ void complete_headers(std::span<std::byte> first, uint32_t bytes, const mlx5_cqe
   if ((cqe.rsvd4[0] & kPushed) != 0) tcp[13] |= kPsh;
   const uint8_t kind = cqe.l4_hdr_type_etc >> 4 & 7;
   if (kind != kAckAlone && kind != kAckAndData) return;
-  // In network order there as here.
+  // Both are in network byte order.
   store(tcp + 14, load<uint16_t>(reinterpret_cast<const std::byte*>(&cqe.rsvd4[2])));
   store(tcp + 8, load<uint32_t>(reinterpret_cast<const std::byte*>(&cqe.rsvd4[4])));
   const size_t stamps = static_cast<size_t>(tcp - frame) + kTcp + sizeof kStampOption;
-  // The echo that goes with the last acknowledgement. The value stays the first's, which is the
-  // one to be echoed (RFC 7323 §4.3).
+  // The TSecr of the last acknowledgement. TSval stays the first segment's, which is the one to
+  // echo (RFC 7323 §4.3).
   if ((cqe.rsvd4[0] & kStamped) != 0 && first.size() >= stamps + 8 &&
       std::memcmp(tcp + kTcp, kStampOption, sizeof kStampOption) == 0)
     store(frame + stamps + 4,

@@ -1,9 +1,10 @@
-// LRO: the device joins segments that follow each other in one connection to one packet, whose
-// headers are those of the first. Here: what the device must be for it, the object by which it does
-// so (a TIR that leads to the striding queue), and how the headers are to be read.
+// LRO: the device merges consecutive segments of a connection into one packet with the headers of
+// the first. Here: the capabilities that it needs, the TIR that enables it on the striding queue,
+// and the completion of the headers.
 //
-// A TIR is made by commands to the firmware only (DevX), and only rules with the device's own match
-// values lead there (lro_rules.h). So all of it is extra: without it frames come one by one.
+// A TIR can only be created by firmware commands (DevX), and only rules with the device's own match
+// values lead to it (lro_rules.h). LRO is therefore optional: without it each segment is its own
+// frame.
 // Owner: Mlx5Queue. Thread: setup any, then holder of the engine's lock.
 // Source: mlx5dv_devx_obj_create(3); Linux's mlx5_ifc.h (tirc,
 // per_protocol_networking_offload_caps) and its mlx5e_lro_update_hdr; FreeBSD's mlx5 for
@@ -24,16 +25,16 @@
 namespace vireo::mlx5 {
 
 struct LroShape {
-  uint32_t most_bytes;  ///< of a packet, as the device counts; a multiple of 256
-  uint32_t period_us;   ///< after which it hands over what it has
+  uint32_t most_bytes;  ///< per packet, as the device counts; a multiple of 256
+  uint32_t period_us;   ///< after which the device hands over what it has
 };
 /// For packets of at most `room` bytes. Errors: ENOTSUP (where says what is missing).
 Result<LroShape> lro_shape_of(const verbs::Context& context, uint32_t room);
 
-/// Sends the frames of rules to a queue, those of connections by LRO.
+/// Transport interface receive object: delivers matching frames to a queue, TCP with LRO.
 class Tir {
  public:
-  /// `queue_number`: of the work queue. Errors: those of the firmware.
+  /// `queue_number` is the work queue's. Errors: those of the firmware.
   static Result<Tir> create(std::shared_ptr<verbs::Context> context, uint32_t queue_number,
                             const LroShape& shape);
   Tir(Tir&& o) noexcept
@@ -51,12 +52,12 @@ class Tir {
   mlx5dv_devx_obj* tir_ = nullptr;
 };
 
-/// Segments in the packet of a completion; 0 or 1: it is as it came.
+/// Segments in the packet of this CQE; 0 or 1: not merged.
 inline uint32_t lro_segments(const mlx5_cqe64& cqe) { return be32toh(cqe.srqn_uidx) >> 24; }
 
-/// Makes the headers of `first`, the first frame of a packet of `bytes`, those of the whole: its
-/// length, the last acknowledgement, window and echo. TCP's sum stays the first segment's: it is
-/// not looked at, for the device says that all were right.
+/// Updates the headers of `first`, the first frame of a merged packet of `bytes`, to describe the
+/// whole: its length, and the last acknowledgement, window and TSecr. The TCP checksum stays the
+/// first segment's and is not checked: the device reports that all were good.
 void complete_headers(std::span<std::byte> first, uint32_t bytes, const mlx5_cqe64& cqe) noexcept;
 
 }  // namespace vireo::mlx5

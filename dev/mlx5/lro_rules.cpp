@@ -8,7 +8,7 @@
 namespace vireo::mlx5 {
 namespace {
 
-// Where the fields begin.
+// First bits of the fields.
 enum : size_t {
   kMacHigh = 0x40,
   kMacLow = 0x60,

@@ -1,5 +1,5 @@
-// Flow rules that lead to a TIR, written as the device's match values: ibv_create_flow(3) knows
-// queue pairs only. Rules that match the same fields share a matcher.
+// Flow rules that lead to a TIR. They use the device's own match values, because ibv_create_flow(3)
+// supports only queue pairs. Rules that match the same fields share a matcher.
 // Owner: Mlx5Queue. Thread: holder of the VerbsDevice's lock.
 // Source: mlx5dv_create_flow(3); Linux's mlx5_ifc.h (fte_match_set_lyr_2_4).
 #pragma once
@@ -19,12 +19,12 @@
 
 namespace vireo::mlx5 {
 
-/// The outer headers' fields.
+/// Fields of the outer headers.
 using MatchFields = Command<0x40>;
 struct Match {
   MatchFields value, mask;
 };
-/// What verbs::flow_request() asks for, in the device's words.
+/// The match of verbs::flow_request(), in the device's format.
 Match match_of(const FlowKey& key, const std::optional<std::array<uint8_t, 6>>& mac);
 
 class LroRules {
@@ -32,10 +32,11 @@ class LroRules {
   LroRules(std::shared_ptr<verbs::Context> context, Tir tir)
       : context_(std::move(context)), tir_(std::move(tir)) {}
   LroRules(const LroRules&) = delete;
-  /// Tries a matcher. Errors: those of the driver.
+  /// Creates a matcher to test support. Errors: those of the driver.
   Result<void> prove();
   ~LroRules();
-  /// Ended by ibv_destroy_flow(3), before this ends. Null: refused, errno says why. `tag` 0: none.
+  /// The caller destroys the rule with ibv_destroy_flow(3) before this object. Null: refused, errno
+  /// is set. `tag` 0: none.
   ibv_flow* create(const FlowKey& key, const std::optional<std::array<uint8_t, 6>>& mac,
                    FlowTag tag);
 

@@ -43,7 +43,7 @@ Mlx5Queue::~Mlx5Queue() {
   device_.close(*this);
   if (context_->is_ours()) {
     wake_ack();
-    // Until then, the device may still read and write what is about to be free.
+    // Until then the device may still access the memory that is freed next.
     (void)pair_.reset();
     if (striding_ != nullptr) (void)striding_->wq.reset();
   }
@@ -51,14 +51,14 @@ Mlx5Queue::~Mlx5Queue() {
   drop_receives();
 }
 
-/// The pair is in the error state: empties all rings and starts it again, or gives the device up.
+/// The QP is in the error state: empties all rings and restarts it, or gives up the device.
 void Mlx5Queue::begin_anew() noexcept {
   const bool carried = rx_.taken != 0 || in_flight_.has_freed();
   if (!device_.may_begin_anew(carried)) return;
   if (!pair_.reset() || (striding_ != nullptr && !striding_->wq.reset()))
     return device_.note_gone();
-  // Of requests that are forgotten. The provider, who thinks that the queues are its own, may have
-  // written their records when it reset the pair: release() sets them right.
+  // CQEs of forgotten requests. libmlx5, which assumes that it owns the queues, may have written
+  // the doorbell records when it reset the QP; release() corrects them.
   received_.skip_all();
   sent_.skip_all();
   session_ = {};
@@ -96,7 +96,7 @@ void Mlx5Queue::rx_refill() noexcept {
   if (rx_.count() < target) post_frames(target);
 }
 
-/// Apart, so that a refill with nothing to do needs no frame of its own.
+/// Separate, so that a refill with nothing to do needs no stack frame.
 [[gnu::noinline]] void Mlx5Queue::post_frames(uint32_t target) noexcept {
   while (rx_.count() < target && device_.is_usable()) {
     const uint32_t most = std::min(shape_.refill, target - rx_.count());
@@ -158,7 +158,7 @@ inline unsigned Mlx5Queue::receive(std::span<RxDesc> out) noexcept {
   return n;
 }
 
-/// Hands over the frames of the oldest request. @return descriptors written; 0: there are too few.
+/// Delivers the frames of the oldest request. @return descriptors written; 0: `out` has too few.
 template <bool kPlain>
 inline unsigned Mlx5Queue::deliver(Delivered d, RxDesc* out, RxDesc* end) noexcept {
   if (!kPlain) return deliver_parts(d, out, end);
@@ -171,7 +171,7 @@ inline unsigned Mlx5Queue::deliver(Delivered d, RxDesc* out, RxDesc* end) noexce
   return 1;
 }
 
-/// As deliver(), of a request of several frames, or with the time.
+/// Like deliver(), for requests of several frames, or with timestamps.
 unsigned Mlx5Queue::deliver_parts(Delivered d, RxDesc* out, RxDesc* end) noexcept {
   const uint32_t used = std::max(1U, (d.bytes + rx_room_ - 1) / rx_room_);
   if (used > static_cast<size_t>(end - out)) return 0;
@@ -198,15 +198,15 @@ bool Mlx5Queue::take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept {
                 with_tag(flags_of(cqe.hds_ip_ext), tag), tag};
     return true;
   }
-  // A request that came back without a frame, and so will all that are posted: the pair is in the
-  // error state, whatever the first cause was.
+  // A request completed with an error, and so will all that are posted: the QP is in the error
+  // state, whatever the first cause.
   const auto& error = reinterpret_cast<const mlx5_err_cqe&>(cqe);
   if (error.syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR) ++losses_.rx_refused;
   device_.note_broken();
   if (!device_.is_gone()) begin_anew();
   if (!device_.is_gone() || !received_.has_front()) return false;
   if (rx_.taken == rx_.posted) {
-    // What it was has been dropped already.
+    // Its frame was dropped already.
   } else if (striding_ != nullptr) {
     give_back_element();
   } else {
@@ -217,12 +217,12 @@ bool Mlx5Queue::take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept {
   return true;
 }
 
-/// Hands over what is left of a compressed session, if there is one.
+/// Delivers the rest of a compressed session, if there is one.
 unsigned Mlx5Queue::deliver_session(std::span<RxDesc> out) noexcept {
   unsigned n = 0;
   for (; session_.next < session_.count && n < out.size(); ++session_.next) {
     const uint32_t i = session_.next;
-    // The first array lies right behind the title, the others eight entries apart from it.
+    // The first array is right behind the title CQE, the others are eight CQEs apart.
     const mlx5_cqe64* array = received_.at(session_.title + (i < 8 ? 1 : i & ~7U));
     const auto& mini = reinterpret_cast<const MiniCqe*>(array)[i & 7];
     const Delivered d{be32toh(mini.byte_cnt), session_.flags, session_.tag, nullptr};
@@ -242,11 +242,11 @@ unsigned Mlx5Queue::deliver_session(std::span<RxDesc> out) noexcept {
 Result<bool> Mlx5Queue::arm() noexcept {
   if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
   if (!device_.is_usable()) return false;
-  wake_ack();  // an old event would end the sleep before it began
+  wake_ack();  // an old event would end the sleep at once
   received_.arm();
   ever_armed_ = true;
-  // What came before the request is not told of: look once more. The request is made whatever is
-  // left, for others may sleep on this queue.
+  // Completions before the request cause no event, so check once more. The request is made even if
+  // frames are left, because other threads may sleep on this queue.
   return session_.count == 0 && !received_.has_front();
 }
 
@@ -262,7 +262,7 @@ void Mlx5Queue::wake_ack() noexcept {
 
 // ---- sending ------------------------------------------------------------------------------------
 
-/// Books of an element that was finished.
+/// Accounting for a finished WQE.
 inline void Mlx5Queue::note_put(bool is_whole) noexcept {
   in_flight_.add_frame();
   ++unrung_;
@@ -278,7 +278,7 @@ void Mlx5Queue::signal() noexcept {
   until_signal_ = shape_.signal_every;
 }
 
-/// Head inline, body where it is.
+/// Whether the head can be inline and the body sent from where it is.
 inline bool Mlx5Queue::can_lie(const TxFrame& frame) const noexcept {
   constexpr size_t kMaxHead = 256;
   bool can = frame.head.size() >= Sq::kMinInline && frame.head.size() <= kMaxHead &&
@@ -295,7 +295,7 @@ inline void Mlx5Queue::put_pointers(const TxFrame& frame) noexcept {
   Sq::copy_inline(wqe, frame.head, {});
   uint32_t octowords = before;
   for (const PacketSlice& s : frame.body) {
-    if (s.length == 0) continue;  // would be 2 GiB
+    if (s.length == 0) continue;  // length 0 would mean 2 GiB
     Sq::write_pointer(wqe, octowords++, s, arena_lkey_);
     ++s.packet->refs;
     in_flight_.hold(s.packet);
@@ -312,20 +312,20 @@ bool Mlx5Queue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   }
   auto total = static_cast<uint32_t>(frame.head.size());
   for (const PacketSlice& s : frame.body) total += s.length;
-  // One comparison for both ends: shorter ones wrap around.
+  // One comparison checks both bounds: shorter lengths wrap around.
   if (total - Sq::kMinInline < inline_lengths_ && frame.mss == 0) {
     put_inline(frame, total);
   } else if (can_lie(frame)) {
     put_pointers(frame);
   } else {
-    VIREO_ASSERT(frame.mss == 0);  // the caller keeps to caps(): TCP header, slices of the arena
+    VIREO_ASSERT(frame.mss == 0);  // the caller respects caps(): TCP header, slices of the arena
     if (!put_gathered(frame, total)) return false;
   }
   if (bell == Doorbell::kNow) tx_flush();
   return true;
 }
 
-/// Looks again how many frames can be taken.
+/// Recomputes how many frames can be taken.
 bool Mlx5Queue::find_credit() noexcept {
   if (!device_.is_usable()) return false;
   credit_ = std::min({shape_.tx_slots - in_flight_.frames(), sq_.room(in_flight_.freed_blocks()),
@@ -341,19 +341,19 @@ inline void Mlx5Queue::put_inline(const TxFrame& frame, uint32_t total) noexcept
   note_put(true);
 }
 
-/// Copied tightly into fresh frames, behind what must be inline. @return false: there are not
-/// enough of them.
+/// Copies the frame into new pool frames, after the bytes that must be inline. @return false: the
+/// pool has too few.
 bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
   const uint32_t frame_bytes = pool_.frame_bytes(), rest = total - std::min(total, Sq::kMinInline);
   const uint32_t n = (rest + frame_bytes - 1) / frame_bytes;
-  VIREO_ASSERT(n < shape_.tx_segments);  // longer than the MTU the caps told
+  VIREO_ASSERT(n < shape_.tx_segments);  // else longer than the MTU in caps
   if (pool_.ready_count() < n) return false;
   constexpr uint32_t kBefore = (Sq::kInlineAt + Sq::kMinInline) / Sq::kOctoword;
   static_assert((Sq::kInlineAt + Sq::kMinInline) % Sq::kOctoword == 0);
   std::byte* const wqe = sq_.claim(kBefore + n);
   auto* seg = reinterpret_cast<mlx5_wqe_data_seg*>(wqe + kBefore * Sq::kOctoword);
   std::byte* to = wqe + Sq::kInlineAt;
-  std::memset(to, 0, Sq::kMinInline);  // a wire pads short frames anyway
+  std::memset(to, 0, Sq::kMinInline);  // the link pads short frames anyway
   uint32_t room = Sq::kMinInline, left = rest;
   const auto append = [&](const std::byte* from, size_t length) {
     while (length > 0) {
@@ -382,7 +382,7 @@ bool Mlx5Queue::put_gathered(const TxFrame& frame, uint32_t total) noexcept {
 
 void Mlx5Queue::tx_flush() noexcept {
   if (unrung_ == 0) return;
-  // What the program freed must not wait for a send that may never come.
+  // Packets the program freed must not wait for a send that may never come.
   if (in_flight_.has_unmarked()) signal();
   sq_.ring(last_is_whole_ && unrung_ == 1);
   unrung_ = 0;
@@ -405,10 +405,10 @@ unsigned Mlx5Queue::tx_reap() noexcept {
   return in_flight_.freed_frames() - before;
 }
 
-/// Elements that did not go out, each by itself. The pair reads nothing more.
+/// Handles WQEs that failed, each with its own CQE. The QP reads nothing more.
 void Mlx5Queue::take_send_errors() noexcept {
   if (device_.is_usable()) {
-    // They stay where they are, so that this is called again: what came meanwhile is taken first.
+    // The CQEs stay, so that this is called again: frames received meanwhile are taken first.
     device_.note_broken();
     credit_ = 0;
     return;

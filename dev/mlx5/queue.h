@@ -1,14 +1,14 @@
-// A raw-packet queue pair whose rings are driven directly, as the contract's Queue.
+// A raw-packet QP whose rings are driven directly, as the contract's Queue.
 // Owner: the engine that opened it. Thread: holder of that engine's lock.
 //
-// Sending: a frame up to the inline limit lies whole in its element; a lone one goes out by
-// BlueFlame, and nobody waits for its end. A longer one has its head there and pointers to its
-// body. Completions as in dev/verbs: every signal_every-th element asks for one, and so does the
-// last of a doorbell that holds packets. A mark for each tells what it frees.
-// Receiving: request i is the i-th that was ever posted and holds rx_segments frames; completions
-// come in that order. Or, striding: request i is a run of adjacent frames, which packets fill one
-// behind the other (striding.h); what is counted then are strides.
-// A completion bears the count of the device's clock, save a compressed one.
+// Sending: a frame up to the inline limit is copied whole into its WQE; a lone one is sent by
+// BlueFlame and needs no completion. A longer frame has its head inline and pointers to its body.
+// Completions as in dev/verbs: every signal_every-th WQE requests one, and so does the last WQE of
+// a doorbell that holds packets. A mark for each tells what it frees.
+// Receiving: request i is the i-th ever posted and has rx_segments frames; CQEs come in that order.
+// With striding, request i is a run of adjacent frames that packets fill one after the other
+// (striding.h), and the counters count strides.
+// A CQE carries the device's clock, unless it is compressed.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@
 
 namespace vireo::mlx5 {
 
-/// A QueueMaker: of a verbs queue, with a line in the log, where the rings cannot be had.
+/// A QueueMaker: makes a verbs queue, and logs why, if the rings cannot be driven.
 Result<verbs::OpenedQueue> make_mlx5_queue(verbs::VerbsDevice& device,
                                            const std::shared_ptr<verbs::Context>& context,
                                            std::span<std::byte> arena, PacketPool& pool,
@@ -62,9 +62,9 @@ class Mlx5Queue final : public Queue {
   QueueLosses losses() const noexcept override { return losses_; }
 
  private:
-  /// Compressed completions that are being handed over.
+  /// Compressed CQEs that are being delivered.
   struct Session {
-    uint32_t title = 0;  ///< its index
+    uint32_t title = 0;  ///< index of the title CQE
     uint32_t count = 0;
     uint32_t next = 0;
     RxFlags flags = RxFlags::kNone;
@@ -74,7 +74,7 @@ class Mlx5Queue final : public Queue {
     uint32_t bytes;
     RxFlags flags;
     FlowTag tag;
-    const mlx5_cqe64* whole;  ///< its own, if it was not compressed
+    const mlx5_cqe64* whole;  ///< its CQE; null if it was compressed
   };
 
   template <bool kPlain>
@@ -85,7 +85,7 @@ class Mlx5Queue final : public Queue {
   unsigned deliver_parts(Delivered d, RxDesc* out, RxDesc* end) noexcept;
   unsigned deliver_session(std::span<RxDesc> out) noexcept;
   void post_frames(uint32_t target) noexcept;
-  /// Another entry than a whole, good, single one. @return false: it could not be taken yet.
+  /// Handles a CQE that is not a single, uncompressed, good one. @return false: not taken yet.
   bool take_rare(const mlx5_cqe64& cqe, uint8_t op_own) noexcept;
   // striding.cpp
   unsigned receive_strides(std::span<RxDesc> out) noexcept;
@@ -113,33 +113,34 @@ class Mlx5Queue final : public Queue {
   PacketPool& pool_;
   const verbs::QueueShape shape_;
   const uint32_t arena_lkey_;
-  const uint32_t inline_lengths_;  ///< of frames that lie inline, from Sq::kMinInline on
-  const uint32_t rx_room_;         ///< bytes of a frame that a packet may fill
+  const uint32_t
+      inline_lengths_;      ///< number of lengths that are sent inline, from Sq::kMinInline on
+  const uint32_t rx_room_;  ///< bytes of a frame that a packet may fill
   const uint8_t checksums_;
 
   Cq received_;
   Rq rq_;
   Requests rx_;
-  bool is_plain_;  ///< a request is a frame, and nobody asks for its time
+  bool is_plain_;  ///< one frame per request, and no timestamps
   verbs::ReceiveFill fill_;
   Session session_;
   bool stamps_ = false;
   std::optional<verbs::StampClock> clock_;
-  bool ever_armed_ = false;  ///< since then the channel may hold events
+  bool ever_armed_ = false;  ///< true: the channel may hold events
   QueueLosses losses_;
 
   Sq sq_;
   Cq sent_;
   InFlight in_flight_;
-  uint32_t until_signal_;  ///< elements
-  uint32_t credit_ = 0;    ///< elements for which there surely is room
-  uint32_t unrung_ = 0;    ///< elements
+  uint32_t until_signal_;  ///< WQEs
+  uint32_t credit_ = 0;    ///< WQEs for which there is room
+  uint32_t unrung_ = 0;    ///< WQEs
   bool last_is_whole_ = false;
 
-  // Last: the device lets go of the memory before it ends.
+  // Last: destroyed first, so that the device releases the memory before it is freed.
   verbs::Pair pair_;
-  std::unique_ptr<Striding> striding_;  ///< then receives are posted there
-  std::unique_ptr<LroRules> lro_;       ///< null: it is not done; before the queue that it leads to
+  std::unique_ptr<Striding> striding_;  ///< if set, receives are posted there
+  std::unique_ptr<LroRules> lro_;  ///< null: no LRO; destroyed before the queue that it leads to
 };
 
 }  // namespace vireo::mlx5

@@ -1,5 +1,5 @@
-// Receive requests that the device has, and the frames of each. A queue that strides counts its
-// strides here; their frames are those of its runs (runs.h).
+// Posted receive requests and the frames of each. For a striding queue it counts strides; their
+// frames belong to its runs (runs.h).
 // Owner: Mlx5Queue. Thread: holder of the engine's lock.
 #pragma once
 
@@ -20,7 +20,7 @@ struct Requests {
   const uint32_t mask;
   const uint32_t each;
   std::unique_ptr<PacketBuf*[]> frames;
-  uint32_t posted = 0, taken = 0;  ///< since the pair last began
+  uint32_t posted = 0, taken = 0;  ///< since the QP was last restarted
 };
 
 }  // namespace vireo::mlx5

@@ -1,7 +1,7 @@
-// A receive queue written in place: a ring of requests, each of as many pointers as a packet of the
-// MTU may fill frames, and the doorbell record that says how many requests were ever written.
-// Keys and lengths stay; a request costs its addresses.
-// Owner: Mlx5Queue. Thread: holder of the engine's lock; the device reads at the same time.
+// A receive queue, written in place: a ring of requests, each with enough pointers for a packet of
+// the MTU, and the doorbell record with the number of requests ever written. Keys and lengths never
+// change; posting a request writes only its addresses.
+// Owner: Mlx5Queue. Thread: holder of the engine's lock; the device reads concurrently.
 // Source: mlx5dv.h (mlx5_wqe_data_seg).
 #pragma once
 
@@ -25,14 +25,14 @@ class Rq {
       for (uint32_t k = 0; k < stride_ / sizeof(mlx5_wqe_data_seg); ++k)
         if (k < segments)
           mlx5dv_set_data_seg(segment(i, k), bytes, lkey, 0);
-        else  // a list that is shorter than the stride ends so
+        else  // terminates a list shorter than the stride
           mlx5dv_set_data_seg(segment(i, k), 0, MLX5_INVALID_LKEY, 0);
   }
-  uint32_t size() const { return mask_ + 1; }  ///< 0: receives are elsewhere
+  uint32_t size() const { return mask_ + 1; }  ///< 0: receives are posted elsewhere
   void write(uint32_t index, uint32_t k, const std::byte* at) {
     segment(index, k)->addr = htobe64(reinterpret_cast<uintptr_t>(at));
   }
-  /// All requests before `posted` are written.
+  /// Call when all requests before `posted` are written.
   void publish(uint32_t posted) {
     publish_to_device();
     __atomic_store_n(record_, htobe32(posted & 0xffff), __ATOMIC_RELEASE);

@@ -13,7 +13,7 @@ Runs::~Runs() {
 }
 
 bool Runs::borrow(uint32_t wanted) {
-  // To look for a run is work: not again until there is more to be found.
+  // Searching for a run is expensive: not again until the pool has more frames.
   if (used_ == most_ || pool_.rx_count() < tried_at_ + frames()) return false;
   const uint32_t n = std::min(most_ - used_, std::max(wanted, used_ / 4));
   spare_.firsts.resize(n);

@@ -1,10 +1,10 @@
-// A send queue written in place: a ring of 64-byte blocks. An element is a control segment, an
-// Ethernet segment that ends in as much of the frame as is inline, and pointers to the rest; it
-// fills whole blocks, and here never lies around the ring's end.
+// A send queue, written in place: a ring of 64-byte blocks. A WQE is a control segment, an Ethernet
+// segment that ends with the inline bytes of the frame, and pointers to the rest. It fills whole
+// blocks and here never wraps around the end of the ring.
 //
 //   |control 16|Ethernet 14|inline frame bytes ...|pointer 16|pointer 16|...|
 //
-// Owner: Mlx5Queue. Thread: holder of the engine's lock; the device reads at the same time.
+// Owner: Mlx5Queue. Thread: holder of the engine's lock; the device reads concurrently.
 // Source: mlx5dv.h (mlx5_wqe_ctrl_seg, mlx5_wqe_eth_seg, mlx5_wqe_data_seg), mlx5dv_set_ctrl_seg.
 #pragma once
 
@@ -24,10 +24,10 @@ namespace vireo::mlx5 {
 class Sq {
  public:
   static constexpr uint32_t kBlock = MLX5_SEND_WQE_BB, kOctoword = 16;
-  static constexpr uint32_t kInlineAt = 16 + 14;  ///< from the element's start
-  static constexpr uint32_t kMaxBlocks = 16;      ///< the size has six bits of octowords
+  static constexpr uint32_t kInlineAt = 16 + 14;  ///< from the start of the WQE
+  static constexpr uint32_t kMaxBlocks = 16;      ///< the size field has six bits, in octowords
   static constexpr uint32_t kMaxInline = 63 * kOctoword - kInlineAt;
-  /// What ConnectX-4 asks for in every element: Ethernet and a tag.
+  /// The inline bytes that ConnectX-4 requires in every WQE: Ethernet header and a VLAN tag.
   static constexpr uint32_t kMinInline = 18;
 
   Sq(const mlx5dv_qp& qp, uint32_t number)
@@ -39,23 +39,23 @@ class Sq {
         buffer_bytes_(qp.bf.size),
         buffer_blocks_(qp.bf.size / kBlock) {}
 
-  /// Elements of any size for which there is room, around the ring's end too, while all blocks
-  /// from `freed` on are in use.
+  /// WQEs of any size that fit, padding at the end of the ring included, while all blocks from
+  /// `freed` on are in use.
   uint32_t room(uint32_t freed) const {
     const uint32_t free = mask_ + 1 - (produced_ - freed);
     return free < kMaxBlocks ? 0 : free / kMaxBlocks - 1;
   }
   uint32_t produced() const { return produced_; }
-  /// The pair was reset: the device counts elements from 0 again.
+  /// The QP was reset: the device counts from 0 again.
   void begin_anew() { produced_ = 0; }
 
-  /// The place of the next element, of `octowords` in all.
+  /// The place of the next WQE, which has `octowords` in all.
   std::byte* claim(uint32_t octowords) {
     if ((produced_ & mask_) + blocks_of(octowords) > mask_ + 1) [[unlikely]]
       pad();
     return blocks_ + size_t{produced_ & mask_} * kBlock;
   }
-  /// The frame's beginning, which the element holds itself.
+  /// Copies the inline bytes of the frame into the WQE.
   [[gnu::always_inline]] static void copy_inline(std::byte* wqe, std::span<const std::byte> head,
                                                  std::span<const PacketSlice> body) {
     std::byte* to = wqe + kInlineAt;
@@ -71,7 +71,7 @@ class Sq {
     mlx5dv_set_data_seg(reinterpret_cast<mlx5_wqe_data_seg*>(wqe + size_t{octoword} * kOctoword),
                         s.length, lkey, reinterpret_cast<uintptr_t>(s.packet->frame + s.at));
   }
-  /// Completes the element at `wqe`: all but its inline bytes and pointers.
+  /// Completes the WQE at `wqe`: all but its inline bytes and pointers.
   void finish(std::byte* wqe, uint8_t opcode, uint32_t octowords, uint8_t checksums, uint16_t mss,
               uint32_t inline_bytes) {
     write_control(wqe, opcode, octowords);
@@ -88,12 +88,12 @@ class Sq {
     last_blocks_ = blocks_of(octowords);
     produced_ += last_blocks_;
   }
-  /// Asks that the last element finished be told of when it is done.
+  /// Requests a completion for the last finished WQE.
   void signal_last() {
     reinterpret_cast<mlx5_wqe_ctrl_seg*>(last_)->fm_ce_se = MLX5_WQE_CTRL_CQ_UPDATE;
   }
-  /// Lets the device go up to the last element; `alone`: it is the only one since the last bell,
-  /// and all of it is in the ring.
+  /// Rings the doorbell. `alone`: the last WQE is the only one since the last doorbell and is
+  /// wholly in the ring.
   void ring(bool alone) {
     publish_to_device();
     __atomic_store_n(record_, htobe32(produced_ & 0xffff), __ATOMIC_RELEASE);
@@ -104,7 +104,7 @@ class Sq {
       std::memcpy(&first, last_, sizeof first);
       write_register(register_ + buffer_, first);
     }
-    buffer_ ^= buffer_bytes_;  // the other one, while this may still be on its way
+    buffer_ ^= buffer_bytes_;  // alternates, as this one may still be in transit
   }
   static constexpr uint32_t blocks_of(uint32_t octowords) { return (octowords + 3) / 4; }
 
@@ -116,7 +116,7 @@ class Sq {
     std::memcpy(wqe, &first, sizeof first);
     std::memcpy(wqe + sizeof first, &rest, sizeof rest);
   }
-  /// Elements that do nothing, up to the ring's end.
+  /// Fills the ring up to its end with NOPs.
   [[gnu::noinline]] void pad() {
     for (; (produced_ & mask_) != 0; ++produced_)
       write_control(blocks_ + size_t{produced_ & mask_} * kBlock, MLX5_OPCODE_NOP, 1);
@@ -124,7 +124,7 @@ class Sq {
 
   std::byte* blocks_;
   uint32_t mask_;
-  uint32_t number_;        ///< of the pair, where the control segment has it
+  uint32_t number_;        ///< of the QP, shifted to its place in the control segment
   uint32_t produced_ = 0;  ///< blocks
   uint32_t last_blocks_ = 0;
   std::byte* last_ = nullptr;

@@ -1,4 +1,4 @@
-// Mlx5Queue's receiving half, where the queue strides.
+// The receive half of Mlx5Queue with striding.
 #include "dev/mlx5/striding.h"
 
 #include <algorithm>
@@ -12,8 +12,9 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
   Striding& s = *striding_;
   unsigned n = 0;
   const uint32_t before = received_.consumed();
-  // Not only when it is refilled: whatever is kept until then, the last run posted is copied whole,
-  // comes back at once and is posted again. Else packets that wait for a lost one could hold all.
+  // Checked per burst, not only at refill: whatever frames are kept, the last posted run is always
+  // copied, comes back whole and is posted again. Otherwise packets that wait for a lost one could
+  // use up all runs.
   s.copies = rx_.count() < s.few + out.size() || s.runs.stuck() > s.most_stuck;
   const bool is_simple = !stamps_ & !s.copies & (lro_ == nullptr);
   while (n < out.size()) {
@@ -55,22 +56,22 @@ unsigned Mlx5Queue::receive_strides(std::span<RxDesc> out) noexcept {
   return n;
 }
 
-/// The stride in which the packet begins, or the filler.
+/// The stride at which the packet, or the filler, begins.
 inline uint32_t Mlx5Queue::place_of(const mlx5_cqe64& cqe) noexcept {
   const uint32_t ahead = striding_->place_of(be16toh(cqe.wqe_counter) - rx_.taken);
   if (ahead == 0) [[likely]]
     return rx_.taken;
-  // Sessions of LRO may end in another order than they began: an element is done when as many
-  // strides are told of as it has.
+  // LRO sessions may end in another order than they began: a WQE is done when as many strides as it
+  // has are completed.
   if (lro_ != nullptr) return rx_.taken - striding_->place_of(rx_.taken) + be16toh(cqe.wqe_counter);
-  // None is ever left out, as far as is known: if one were, its frame would be lost for good.
+  // As far as known, no stride is ever skipped; if one were, its frame would leak.
   give_back_strides(rx_.taken, ahead);
   rx_.taken += ahead;
   return rx_.taken;
 }
 
-/// As deliver_parts(), of what begins at stride `at`. @return descriptors written; 0: there are too
-/// few.
+/// Like deliver_parts(), for the packet at stride `at`. @return descriptors written; 0: `out` has
+/// too few.
 unsigned Mlx5Queue::deliver_strides(Delivered d, uint32_t at, std::span<RxDesc> out) noexcept {
   const StridesUsed used(d.bytes);
   const uint32_t room = pool_.frame_bytes();
@@ -97,7 +98,8 @@ unsigned Mlx5Queue::deliver_strides(Delivered d, uint32_t at, std::span<RxDesc> 
   return parts;
 }
 
-/// The same bytes in a frame of the pool, so that its own is free again; itself if there is none.
+/// Copies the packet into a pool frame, so that its own is free again. Returns `p` if the pool has
+/// none.
 PacketBuf* Mlx5Queue::copy_of(PacketBuf* p) noexcept {
   PacketBuf* const c = pool_.take_for_rx();
   if (c == nullptr) return p;
@@ -111,12 +113,12 @@ PacketBuf* Mlx5Queue::copy_of(PacketBuf* p) noexcept {
   return c;
 }
 
-/// `n` from `at` on hold no packet.
+/// Gives back `n` strides from `at` on that hold no packet.
 void Mlx5Queue::give_back_strides(uint32_t at, uint32_t n) noexcept {
   for (; n > 0; --n) striding_->runs.give_back(striding_->packet_of(at++)->index);
 }
 
-/// Nothing will come into what is left of the element.
+/// Gives back the rest of the WQE, which will receive nothing more.
 void Mlx5Queue::give_back_element() noexcept {
   Striding& s = *striding_;
   const uint32_t done = s.place_of(rx_.taken), first = rx_.taken - done;
@@ -128,7 +130,7 @@ void Mlx5Queue::give_back_element() noexcept {
 
 void Mlx5Queue::post_runs() noexcept {
   Striding& s = *striding_;
-  s.runs.collect();  // whatever is posted: the pool learns by it what is free
+  s.runs.collect();  // always: tells the pool what is free
   const uint32_t run = s.runs.frames();
   const uint32_t target = fill_.target(rx_.count());
   uint32_t unpublished = 0;

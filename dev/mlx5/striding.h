@@ -1,11 +1,10 @@
-// The element ring of a striding receive queue, written in place, and the frames of its elements.
-// An element is a run of frames, and a stride is a frame. A packet begins at the beginning of a
-// stride and is handed over where it lies. One that does not fit into the rest of an element begins
-// in the next; the rest is filler.
+// The WQE ring of a striding receive queue, written in place, and the frames of its WQEs. A WQE is
+// a run of frames; a stride is one frame. A packet starts at the start of a stride and is delivered
+// in place. If it does not fit in the rest of a WQE, it starts in the next; the rest is filler.
 //
-// Strides are numbered from the queue's beginning on: the element and the place in it are parts of
-// the number.
-// Owner: Mlx5Queue. Thread: holder of the engine's lock; the device reads at the same time.
+// Strides are numbered from the start of the queue: the number contains the WQE and the place in
+// it.
+// Owner: Mlx5Queue. Thread: holder of the engine's lock; the device reads concurrently.
 // Source: mlx5dv.h (mlx5_wqe_srq_next_seg, mlx5_wqe_data_seg).
 #pragma once
 
@@ -24,9 +23,10 @@
 
 namespace vireo::mlx5 {
 
-/// The length in a completion of such a queue.
+/// The byte_cnt of a CQE of such a queue.
 struct StridesUsed {
-  static constexpr unsigned kAt = 16;  ///< the number of strides, in bits; whether filler above it
+  static constexpr unsigned kAt =
+      16;  ///< first bit of the stride count; the filler flag is above it
   uint32_t bytes, strides;
   bool is_filler;
   explicit StridesUsed(uint32_t byte_cnt)
@@ -56,18 +56,18 @@ class Striding {
   }
 
   uint32_t most_strides() const { return most_; }
-  /// The run whose first frame this is becomes the element that begins with `stride`.
+  /// Writes the WQE that starts at `stride`, with the run whose first frame is `first`.
   void write(uint32_t stride, PacketBuf& first) {
     const uint32_t i = stride >> log_strides_ & mask_;
     firsts_[i] = &first;
     segment(i)->addr = htobe64(reinterpret_cast<uintptr_t>(first.frame));
   }
-  /// All elements before that which begins with `stride` are written.
+  /// Call when all WQEs before the one that starts at `stride` are written.
   void publish(uint32_t stride) {
     publish_to_device();
     __atomic_store_n(record_, htobe32(stride >> log_strides_ & 0xffff), __ATOMIC_RELEASE);
   }
-  /// Only with LRO: `n` strides from `at` on, of the element that is being filled, are told of.
+  /// Only with LRO: marks `n` completed strides of the WQE being filled, from `at` on.
   void use(uint32_t at, uint32_t n) {
     for (; n > 0; --n, ++used_count_) used_[place_of(at++)] = true;
     if (used_count_ >= runs.frames()) end_element();
@@ -77,18 +77,18 @@ class Striding {
     used_count_ = 0;
   }
   bool is_used(uint32_t place) const { return used_[place]; }
-  /// Whose frame it is.
+  /// The frame of this stride.
   PacketBuf* packet_of(uint32_t stride) const {
     return firsts_[stride >> log_strides_ & mask_] + place_of(stride);
   }
   uint32_t place_of(uint32_t stride) const { return stride & places_; }
-  /// Strides from this one to the element's end.
 
-  uint32_t few = 0;         ///< strides posted, a run at least: below, packets are copied
-  uint32_t most_stuck = 0;  ///< frames: above, too, so that runs come back whole
-  bool copies = false;      ///< it is so in this burst
+  uint32_t few = 0;  ///< strides posted, at least one run: below it packets are copied
+  uint32_t most_stuck =
+      0;                ///< frames: above it packets are copied too, so that runs come back whole
+  bool copies = false;  ///< packets are copied in this burst
   Runs runs;
-  StridingWq wq;  // behind `runs`: the device lets go of them first
+  StridingWq wq;  // after `runs`, so destroyed first: the device releases the frames
 
  private:
   std::byte* element(uint32_t i) const {
@@ -101,10 +101,10 @@ class Striding {
   __be32* record_;
   uint32_t mask_;
   uint32_t log_strides_;
-  uint32_t places_;  ///< mask of a stride's place in its element
+  uint32_t places_;  ///< mask of a stride's place in its WQE
   uint32_t most_;
-  std::unique_ptr<PacketBuf*[]> firsts_;  ///< by element: that of its first frame
-  std::vector<bool> used_;                ///< of the element that is being filled, by place
+  std::unique_ptr<PacketBuf*[]> firsts_;  ///< by WQE: its first frame
+  std::vector<bool> used_;                ///< completed strides of the WQE being filled, by place
   uint32_t used_count_ = 0;
 };
 

@@ -11,9 +11,10 @@
 namespace vireo::mlx5 {
 namespace {
 
-constexpr uint32_t kLogStrides = 6;   // wished for: a request for 64 frames
-constexpr uint32_t kMinElements = 4;  // so that one may be read while others are filled
-constexpr uint32_t kMaxShare = 4;     // of an element: what a packet does not fit into is lost
+constexpr uint32_t kLogStrides = 6;   // preferred: 64 frames per WQE
+constexpr uint32_t kMinElements = 4;  // one may be read while others are filled
+constexpr uint32_t kMaxShare =
+    4;  // of a WQE: a packet that does not fit in its rest leaves it unused
 constexpr uint32_t kLinkOverhead = 14 + 2 * 4;
 
 uint32_t log2_of(uint32_t power) { return static_cast<uint32_t>(std::countr_zero(power)); }
@@ -95,7 +96,7 @@ Result<void> StridingWq::create_pair() {
   ibv_rwq_ind_table_init_attr of_one{0, &queue_, 0};
   table_ = ibv_create_rwq_ind_table(context_->get(), &of_one);
   if (table_ == nullptr) return fail_errno("ibv_create_rwq_ind_table");
-  uint8_t key[40] = {};  // the device wants one, of this length
+  uint8_t key[40] = {};  // the device requires a key of this length
   ibv_qp_init_attr_ex attr{};
   attr.qp_type = IBV_QPT_RAW_PACKET;
   attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;

@@ -1,5 +1,5 @@
-// A striding receive queue as the driver makes it: a work queue, an indirection table that has it
-// alone, and the queue pair with that table, to which flow rules lead. Nothing is hashed.
+// A striding receive queue as the driver creates it: a work queue, an indirection table with only
+// that queue, and a QP with that table, to which flow rules lead. No hashing takes place.
 // Owner: Mlx5Queue. Thread: setup any, then holder of the engine's lock.
 // Source: mlx5dv_create_wq (mlx5dv.h), ibv_create_wq(3), ibv_create_rwq_ind_table(3),
 // ibv_create_qp_ex(3).
@@ -17,20 +17,21 @@
 namespace vireo::mlx5 {
 
 struct StridingShape {
-  uint32_t log_stride_bytes;  ///< a frame
-  uint32_t log_strides;       ///< frames of an element
+  uint32_t log_stride_bytes;  ///< one frame
+  uint32_t log_strides;       ///< frames per WQE
   uint32_t elements;
-  uint32_t runs;  ///< lent at most: those posted, and those of which packets are kept
+  uint32_t runs;  ///< most runs lent: those posted and those with packets in use
 };
-/// What suits pool, MTU and device, for about as many frames as `shape` has receives.
-/// Errors: ENOTSUP (where says what is missing).
+/// Chooses the shape from pool, MTU and device, for about as many frames as `shape` has receives.
+/// Errors: ENOTSUP (where names what is missing).
 Result<StridingShape> striding_shape_of(const verbs::Context& context, const PacketPool& pool,
                                         uint32_t mtu, const verbs::QueueShape& shape);
 
 class StridingWq {
  public:
-  /// Ready to receive, with completions in `received`, which outlives it.
-  /// Errors: those of the driver; ENOTSUP a layout that is not ours.
+  /// Creates a queue that is ready to receive, with completions in `received`, which must outlive
+  /// it.
+  /// Errors: those of the driver; ENOTSUP for an unknown layout.
   static Result<StridingWq> create(std::shared_ptr<verbs::Context> context, ibv_cq* received,
                                    const StridingShape& shape);
   StridingWq(StridingWq&& o) noexcept;
@@ -40,7 +41,7 @@ class StridingWq {
   ibv_qp* pair() const { return pair_; }
   uint32_t number() const { return queue_->wq_num; }
   const mlx5dv_rwq& ring() const { return ring_; }
-  /// What was posted is forgotten, the device writes into none of it any more. Rules stay.
+  /// Forgets all posted WQEs; the device no longer writes to them. Rules stay.
   /// Errors: as ibv_modify_wq(3).
   Result<void> reset() { return go(IBV_WQS_RESET); }
   Result<void> make_ready() { return go(IBV_WQS_RDY); }

@@ -16,7 +16,7 @@ bool watch(int epoll, int fd) {
   return kernel::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
-/// What recv(2) without waiting said: the peer is no more.
+/// The result of a non-blocking recv(2) means that the peer is gone.
 bool is_end(ssize_t n) { return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR); }
 
 }  // namespace
@@ -41,7 +41,7 @@ void ShmBell::accept_peer() noexcept {
 
 void ShmBell::ring() noexcept {
   accept_peer();
-  // A full socket already wakes; a broken one is found by peer_died().
+  // A full socket wakes the peer already; a broken one is detected by peer_died().
   const char byte = 0;
   if (peer_) (void)kernel::send(peer_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -59,7 +59,7 @@ bool ShmBell::clear() noexcept {
 bool ShmBell::peer_died() noexcept {
   accept_peer();
   if (!peer_) return false;
-  // Old wake-ups may lie before the end of the stream.
+  // Unread wake-up bytes may precede the end of the stream.
   char bytes[64];
   const ssize_t n = kernel::recv(peer_.get(), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
   if (n <= 0) return is_end(n);

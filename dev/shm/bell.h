@@ -1,4 +1,4 @@
-// The doorbell of a shared wire; also tells when the peer has died. Owner: ShmDevice. Thread:
+// The doorbell of a shared wire; also detects the death of the peer. Owner: ShmDevice. Thread:
 // holder of the engine's lock.
 #pragma once
 
@@ -7,8 +7,7 @@
 
 namespace vireo {
 
-/// The doorbell and the watch over the peer: an epoll set that holds the Unix socket between the
-/// two ends.
+/// Doorbell and peer watch: an epoll set with the Unix socket between the two ends.
 class ShmBell {
  public:
   /// `socket` is WireSeat::bell. Errors: of epoll_create1(2).
@@ -17,10 +16,10 @@ class ShmBell {
   int wait_fd() const { return epoll_.get(); }
   /// Wakes the peer.
   void ring() noexcept;
-  /// Takes the wake-ups received, and the peer's connection. Whoever else sleeps does not see them
-  /// then: look for frames after this. @return true: the peer was there and is no more.
+  /// Reads all wake-ups received, and accepts the peer's connection. Other sleepers then miss these
+  /// wake-ups: look for frames afterwards. @return true: the peer was connected and is gone.
   bool clear() noexcept;
-  /// Asks the kernel. @return true: the peer was there and is no more.
+  /// Queries the kernel. @return true: the peer was connected and is gone.
   bool peer_died() noexcept;
 
  private:

@@ -68,8 +68,8 @@ bool is_locked(int fd, off_t byte) {
   return kernel::fcntl(fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
-/// Opens the lock file of `name` with the set-up byte held, and sure that the file still bears that
-/// name.
+/// Opens the lock file of `name` with the set-up byte locked, and makes sure that the file still
+/// has that name.
 Result<UniqueFd> open_locked(std::string_view name) {
   const std::string path = path_of(name, ".lock");
   for (;;) {
@@ -99,12 +99,12 @@ Result<WireMapping> map(int fd, size_t size) {
 
 Result<WireMapping> create_wire(std::string_view name, uint32_t slots, uint32_t mtu) {
   const std::string path = path_of(name, ".wire");
-  unlink(path.c_str());  // of a host that died alone
+  unlink(path.c_str());  // left by a host that died alone
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return fail_errno("shm wire create");
   const uint32_t stride = slot_stride(mtu);
   const size_t size = wire_bytes(slots, stride);
-  // Reserved now: a full /dev/shm refuses here instead of killing the process by SIGBUS later.
+  // Allocated now: a full /dev/shm fails here, not by SIGBUS later.
   if (fallocate(fd.get(), 0, 0, static_cast<off_t>(size)) != 0)
     return fail_errno("shm wire memory");
   auto wire = map(fd.get(), size);
@@ -172,7 +172,7 @@ Result<WireSeat> sit_as_host(WireSeat seat, uint32_t slots, uint32_t mtu) {
 
 Result<WireSeat> sit_as_joiner(WireSeat seat) {
   auto wire = open_wire(seat.name);
-  // The wire's name is gone once it was joined: its host has lost that peer and has not left yet.
+  // Once joined, the wire file has no name: the host has lost its peer and has not left yet.
   if (!wire)
     return fail(wire.error().code == ENOENT ? EBUSY : wire.error().code, wire.error().where);
   auto bell = bell_socket(seat.name, false);
@@ -192,11 +192,11 @@ WireMapping::~WireMapping() {
 
 WireSeat::~WireSeat() {
   if (!lock) return;
-  // With the set-up byte held nobody sits down meanwhile; the last to leave takes the files along.
+  // While the set-up byte is locked no seat is taken; the last to leave removes the files.
   if (lock_byte(lock.get(), kSetupByte, F_WRLCK, true) &&
       !is_locked(lock.get(), host ? kJoinerByte : kHostByte))
     remove_files(name);
-  // Not left to the closing of the file: a forked child may hold it open too, and with it the
+  // Unlocked explicitly, because a forked child may keep the open file description, and with it the
   // locks.
   lock_byte(lock.get(), host ? kHostByte : kJoinerByte, F_UNLCK, false);
   unlock_setup(lock.get());
@@ -218,7 +218,7 @@ Result<WireSeat> take_seat(std::string_view name, uint32_t slots, uint32_t mtu) 
     return fail(EBUSY, "shm wire has both its ends");
   auto taken =
       seat.host ? sit_as_host(std::move(seat), slots, mtu) : sit_as_joiner(std::move(seat));
-  if (!taken) return taken;  // closing the lock file gives the seat back
+  if (!taken) return taken;  // closing the lock file frees the seat
   unlock_setup(fd);
   taken->lock = std::move(*locked);
   return taken;
@@ -234,7 +234,7 @@ unsigned clean_stale_wires() {
     if (!file.ends_with(kLock)) continue;
     const std::string name(file.substr(0, file.size() - kLock.size()));
     UniqueFd fd(open(path_of(name, ".lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-    // A wire whose seats are just changing is not stale.
+    // A wire whose seats are changing is not stale.
     if (!fd || !lock_byte(fd.get(), kSetupByte, F_WRLCK, false)) continue;
     if (is_locked(fd.get(), kHostByte) || is_locked(fd.get(), kJoinerByte)) continue;
     remove_files(name);

@@ -1,16 +1,16 @@
-// Finds wires by name on this host. A name has two seats, host and joiner: the first process sits
-// as host and makes the wire, the second joins, a third is refused. In /dev/shm/vireo-<uid>/ a wire
-// has
+// Finds wires by name on this host. A name has two seats: the first process becomes the host and
+// creates the wire, the second joins, a third is refused. The files of a wire in
+// /dev/shm/vireo-<uid>/:
 //
-//   <name>.lock   byte 0 locked while seats change, 1 and 2 as long as host and joiner live
+//   <name>.lock   byte 0 is locked while seats change, 1 and 2 while host and joiner live
 //                 (F_OFD_SETLK, fcntl(2))
 //   <name>.wire   the memory, until the joiner has mapped it
-//   <name>.bell   Unix socket of the host, to which the joiner connects: the doorbell, and the
-//                 news that a peer died
+//   <name>.bell   the host's Unix socket, to which the joiner connects: doorbell and detection of
+//                 a dead peer
 //
-// Locks end with their process, so what a killed process left is recognised and removed by the next
-// that looks. Owner: ShmDevice. Thread: any at open. Like every device, not to be used by a forked
-// child.
+// The kernel drops the locks of a process that ends, so the next open recognises and removes what a
+// killed process left. Owner: ShmDevice. Thread: any at open. Like every device, not to be used by
+// a forked child.
 #pragma once
 
 #include <cstddef>
@@ -42,13 +42,12 @@ class WireMapping {
   std::span<std::byte> bytes_;
 };
 
-/// One end of a named wire. Ends when it is destroyed; a host that nobody joined takes its files
-/// away.
+/// One end of a named wire; the destructor leaves it. A host that nobody joined removes the files.
 struct WireSeat {
   bool host = false;
   WireMapping wire;
   UniqueFd lock;
-  UniqueFd bell;  ///< host: listening socket; joiner: connected one. Non-blocking
+  UniqueFd bell;  ///< host: listening socket; joiner: connected socket; non-blocking
   std::string name;
 
   WireSeat() = default;
@@ -57,13 +56,14 @@ struct WireSeat {
   ~WireSeat();
 };
 
-/// Sits down at wire `name` (letters, digits, `.`, `_`, `-`, at most 64). The host lays the wire
-/// out with `slots` (a power of two) and `mtu`; a joiner takes what it finds. Errors: EBUSY both
-/// seats are taken, EINVAL the name, EPROTO a wire of another version, EPERM the directory is
-/// another user's, ENOSPC, and those of open(2), bind(2).
+/// Takes a seat of wire `name` (letters, digits, `.`, `_`, `-`, at most 64). The host creates the
+/// wire with `slots` (a power of two) and `mtu`; a joiner uses the host's values. Errors: EBUSY
+/// both seats are taken, EINVAL invalid name or size, EPROTO a wire of another version or layout,
+/// EPERM the directory belongs to another user or others may write to it, ENOSPC, and those of
+/// open(2), bind(2).
 Result<WireSeat> take_seat(std::string_view name, uint32_t slots, uint32_t mtu);
 
-/// Removes the files of wires that have no living end. @return how many wires.
+/// Removes the files of wires with no living end. @return how many wires.
 unsigned clean_stale_wires();
 
 }  // namespace vireo

@@ -1,5 +1,5 @@
-// Kernel calls that libvireo interposes, made directly, so that our own sockets never look like the
-// program's. Owner: none. Thread: any. Each is as in section 2 of the manual.
+// Direct system calls for functions that libvireo interposes, so that our own sockets are never
+// taken for the program's. Owner: none. Thread: any. Each is as in section 2 of the manual.
 #pragma once
 
 #include <sys/epoll.h>

@@ -28,7 +28,7 @@ ShmDevice::ShmDevice(WireSeat seat, ShmBell bell) : seat_(std::move(seat)), bell
   caps_.mode = "shared memory";
   caps_.mtu = h.mtu;
   caps_.tx_l4 = caps_.rx_l4 = caps_.tx_ip = caps_.rx_ip = Checksum::kNotNeeded;
-  caps_.max_body_slices = UINT16_MAX;  // copied in any case
+  caps_.max_body_slices = UINT16_MAX;  // all bodies are copied anyway
   caps_.inline_bytes = static_cast<uint16_t>(sender_.capacity());
   constexpr uint32_t kFramingBytes = 22;
   caps_.multi_frame = h.mtu + kFramingBytes > 2048 - PacketPool::kHeadroom;
@@ -36,7 +36,7 @@ ShmDevice::ShmDevice(WireSeat seat, ShmBell bell) : seat_(std::move(seat)), bell
 
 ShmDevice::~ShmDevice() {
   VIREO_ASSERT(!open_);
-  // Pairs with peer_is_there(): what was sent before is seen before.
+  // Pairs with peer_is_there(): frames sent before are visible before.
   header().gone[seat_.host ? 0 : 1].store(1, std::memory_order_release);
 }
 
@@ -72,7 +72,7 @@ ShmQueue::~ShmQueue() {
   device_.open_ = false;
 }
 
-/// @return descriptors written; 0: not enough of them, or of buffers.
+/// @return descriptors written; 0: too few descriptors or buffers.
 unsigned ShmQueue::copy_out(WireSlot& slot, uint32_t length, std::span<RxDesc> out) noexcept {
   const uint32_t room = pool_.frame_bytes() - PacketPool::kHeadroom;
   const uint32_t buffers = (length + room - 1) / room;
@@ -114,7 +114,7 @@ bool ShmQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   VIREO_DEBUG_ASSERT(frame.mss == 0);  // caps().tso_max_bytes is 0
   WireSlot* slot = sender_.reserve();
   if (slot == nullptr) [[unlikely]] {
-    tx_flush();  // a peer that sleeps beside a full ring would never empty it
+    tx_flush();  // a peer asleep would never empty the full ring
     return false;
   }
   std::byte* to = slot->bytes();
@@ -123,7 +123,7 @@ bool ShmQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   if (frame.head.data() != to) std::memcpy(to, frame.head.data(), frame.head.size());
   to += frame.head.size();
   for (const PacketSlice& s : frame.body) {
-    VIREO_ASSERT(s.length <= end - to);  // longer than the MTU the caps told
+    VIREO_ASSERT(s.length <= end - to);  // else longer than the MTU in caps
     std::memcpy(to, s.packet->frame + s.at, s.length);
     to += s.length;
   }
@@ -148,8 +148,8 @@ void ShmQueue::tx_flush() noexcept {
 
 Result<bool> ShmQueue::arm() noexcept {
   if (device_.broken_) return fail(ENODEV, "shm peer broke the wire");
-  if (receiver_.front() != nullptr) {  // also the last frames of a peer that is gone
-    receiver_.arm();                   // for whoever else sleeps
+  if (receiver_.front() != nullptr) {  // true also for the last frames of a peer that is gone
+    receiver_.arm();                   // for other threads that sleep on this queue
     return false;
   }
   if (!device_.peer_is_there(/*clears_bell=*/true)) {

@@ -22,7 +22,7 @@ class ShmQueue final : public Queue {
   ShmQueue(ShmDevice& device, PacketPool& pool);
   ~ShmQueue() override;
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
-  void rx_refill() noexcept override {}  // frames are taken from the pool as they come
+  void rx_refill() noexcept override {}  // rx_burst() takes frames from the pool
   bool tx(const TxFrame& frame, Doorbell bell) noexcept override;
   void tx_flush() noexcept override;
   unsigned tx_reap() noexcept override { return 0; }  // tx() has copied everything
@@ -37,7 +37,7 @@ class ShmQueue final : public Queue {
   PacketPool& pool_;
   RingSender& sender_;
   RingReceiver& receiver_;
-  bool unrung_ = false;  ///< frames were published without a look whether the peer sleeps
+  bool unrung_ = false;  ///< frames were published without a check whether the peer sleeps
 };
 
 class ShmDevice final : public Device {
@@ -50,7 +50,7 @@ class ShmDevice final : public Device {
  private:
   friend class ShmQueue;
   void unsteer(uint64_t rule_id) noexcept override;
-  /// `clears_bell`: for who then looks for frames and arms.
+  /// `clears_bell`: for a caller that afterwards looks for frames and arms.
   bool peer_is_there(bool clears_bell) noexcept;
   WireHeader& header() const { return *reinterpret_cast<WireHeader*>(seat_.wire.data()); }
 
@@ -59,10 +59,10 @@ class ShmDevice final : public Device {
   RingSender sender_;
   RingReceiver receiver_;
   FlowRules<> rules_;
-  bool open_ = false;       ///< the queue is
+  bool open_ = false;       ///< the queue is open
   bool peer_gone_ = false;  ///< closed or died
-  bool broken_ = false;     ///< the peer does not keep to the layout: it is heard no more
-  Instant next_look_;       ///< when the kernel is asked again about the peer
+  bool broken_ = false;     ///< the peer violated the layout; it is ignored from then on
+  Instant next_look_;       ///< when the kernel is next asked about the peer
 };
 
 }  // namespace vireo

@@ -1,4 +1,4 @@
-// The two ends of one ring of a shared wire: one sender, one receiver, no lock and no system call.
+// The two ends of a ring of a shared wire: one sender, one receiver, no lock, no system call.
 // Owner: ShmQueue. Thread: one at each end; the ends may be in different processes.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace vireo {
 
-/// Where a ring lies.
+/// Location and layout of a ring.
 struct RingView {
   RingControl* control = nullptr;
   std::byte* slots = nullptr;
@@ -33,7 +33,8 @@ class RingSender {
   RingSender() = default;
   explicit RingSender(const RingView& ring) : ring_(ring) {}
 
-  /// Room for one frame, or nullptr if the ring is full. Nothing is promised until publish().
+  /// The slot for the next frame, or nullptr if the ring is full. The receiver sees nothing before
+  /// publish().
   WireSlot* reserve() noexcept {
     if (next_ - taken_ > ring_.mask) [[unlikely]] {
       taken_ = ring_.control->taken.load(
@@ -42,33 +43,33 @@ class RingSender {
     }
     return &ring_.slot(next_);
   }
-  /// Hands over the reserved slot, without looking whether the receiver sleeps.
+  /// Publishes the reserved slot without a check whether the receiver sleeps.
   void publish() noexcept {
     ring_.slot(next_).sequence.store(next_ + 1,
                                      std::memory_order_release);  // pairs with RingReceiver::front
     ++next_;
   }
-  /// As publish(). @return Waking: how the receiver, who sleeps, must be woken, by this caller
-  /// alone; 0: it does not sleep.
+  /// Like publish(). @return Waking: how this caller, and no other, must wake the sleeping
+  /// receiver; 0: it does not sleep.
   uint32_t publish_and_look() noexcept {
     WireSlot& s = ring_.slot(next_);
     ++next_;
     return store_and_look(s, next_);
   }
-  /// For frames given to publish(): as above.
+  /// The check of publish_and_look() for frames given to publish().
   uint32_t look() noexcept { return next_ != 0 ? store_and_look(ring_.slot(next_ - 1), next_) : 0; }
-  /// Fetches, for writing, the lines that a frame as long as the one just sent will fill in the
-  /// slot after the next: the receiver has them, and a store waits for each, in order. But for the
-  /// first, where the receiver may be looking for it: that would come back once more. A short frame
-  /// has too few to wait for.
+  /// Prefetches for writing the cache lines of the slot after the next, for a frame as long as the
+  /// last one: the receiver's core owns them, and in-order stores would wait for each. Not the
+  /// first line: the receiver may be polling it and would take it back. A short frame has too few
+  /// lines to matter.
   void claim_ahead(uint32_t length) noexcept {
     if (length <= kShort) return;
     std::byte* const slot = reinterpret_cast<std::byte*>(&ring_.slot(next_ + 1));
     for (uint32_t at = kLine; at < sizeof(WireSlot) + length; at += kLine)
       prefetch_for_writing(slot + at);
   }
-  /// The bytes of the slot that reserve() would give, as far as is known without a look at the
-  /// receiver's count; or nullptr.
+  /// The bytes of the slot that reserve() would return, judged by the receiver's count as last
+  /// seen; or nullptr.
   std::byte* next_place() noexcept {
     return next_ - taken_ > ring_.mask ? nullptr : ring_.slot(next_).bytes();
   }
@@ -76,13 +77,14 @@ class RingSender {
   uint32_t capacity() const { return ring_.capacity(); }
 
  private:
-  /// Sequentially consistent, with RingReceiver::arm: of "frame, then look at armed" here and
-  /// "armed, then look for a frame" there, at least one sees the other.
+  /// Sequentially consistent, like RingReceiver::arm: one side stores the frame, then reads
+  /// `armed`; the other stores `armed`, then looks for a frame. At least one sees the other's
+  /// store.
   uint32_t store_and_look(WireSlot& s, uint64_t sequence) noexcept {
     s.sequence.store(sequence, std::memory_order_seq_cst);
     if (ring_.control->armed.load(std::memory_order_seq_cst) == 0) [[likely]]
       return 0;
-    return ring_.control->armed.exchange(0, std::memory_order_acq_rel);  // one wakes for one arm()
+    return ring_.control->armed.exchange(0, std::memory_order_acq_rel);  // one wake-up per arm()
   }
   static constexpr uint32_t kLine = 64, kShort = 256;
 
@@ -103,18 +105,19 @@ class RingReceiver {
         s.sequence.load(std::memory_order_acquire) == next_ + 1;  // pairs with RingSender::publish
     return ready ? &s : nullptr;
   }
-  /// Done with front(); the sender learns of it by release().
+  /// Consumes front(); release() tells the sender.
   void pop() noexcept { ++next_; }
   void release() noexcept {
     ring_.control->taken.store(next_, std::memory_order_release);  // pairs with RingSender::reserve
   }
   void prefetch_next() const noexcept { __builtin_prefetch(&ring_.slot(next_ + 1)); }
 
-  /// Asks to be woken, and is not asked to take that back: another may sleep on the same bell.
-  /// @return false: a frame is there already.
+  /// Requests a wake-up. The request is never withdrawn, because another thread may sleep on the
+  /// same bell. @return false: a frame is already there.
   bool arm(Waking how = kByBell) noexcept {
-    ring_.control->armed.fetch_or(how,
-                                  std::memory_order_seq_cst);  // order: RingSender::store_and_look
+    ring_.control->armed.fetch_or(
+        how,
+        std::memory_order_seq_cst);  // pairs with RingSender::store_and_look
     return ring_.slot(next_).sequence.load(std::memory_order_seq_cst) != next_ + 1;
   }
   const std::atomic<uint32_t>& word() const noexcept { return ring_.control->armed; }

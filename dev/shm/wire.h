@@ -3,9 +3,9 @@
 //
 //   | WireHeader | RingControl 0 | RingControl 1 | slots of ring 0 | slots of ring 1 |
 //
-// Ring 0 carries what the host end sends, ring 1 what the joining end sends. A slot holds one frame
-// behind its own sequence number, so that a waiting receiver looks at one cache line, which brings
-// the start of the frame with it. Owner: both ends map it; who writes a line is said beside it.
+// Ring 0 carries the frames of the host end, ring 1 those of the joining end. A slot holds a
+// sequence number and then the frame, so that a receiver polls one cache line, which also contains
+// the start of the frame. Owner: both ends map it; the writer of each cache line is stated there.
 // Thread: one at each end.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace vireo {
 
 inline constexpr uint64_t kWireMagic = 0x6572'6977'6f72'6976;  // "viro" "wire", little-endian
-inline constexpr uint32_t kWireVersion = 1;                    // of this file's layout
+inline constexpr uint32_t kWireVersion = 1;                    // of this layout
 
 struct alignas(64) WireHeader {
   uint64_t magic = 0;
@@ -31,21 +31,21 @@ struct alignas(64) WireHeader {
 struct alignas(64) RingControl {
   /// Frames taken. Written by the receiver; read by the sender when the ring seems full.
   alignas(64) std::atomic<uint64_t> taken{0};
-  /// Waking: how the receiver, who is going to sleep, wants to be woken. Set by the receiver,
-  /// cleared by who wakes it.
+  /// Waking bits: how the receiver, before it sleeps, wants to be woken. Set by the receiver,
+  /// cleared by the one that wakes it.
   alignas(64) std::atomic<uint32_t> armed{0};
 };
 
 /// Bits of RingControl::armed.
 enum Waking : uint32_t {
   kByBell = 1,  ///< by ShmBell::ring()
-  kByWord = 2,  ///< it waits for the word itself, by futex(2)
+  kByWord = 2,  ///< it waits on the word itself, by futex(2)
 };
 
-/// Followed by the bytes of the frame.
+/// The bytes of the frame follow.
 struct WireSlot {
   std::atomic<uint64_t>
-      sequence;  ///< number of the frame + 1, once it is complete; written by the sender
+      sequence;  ///< frame number + 1 once the frame is complete; written by the sender
   uint32_t length;
   uint32_t reserved;
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -58,8 +58,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
 inline constexpr size_t kRingsAt = 64;
 inline constexpr size_t kSlotsAt = 512;
 
-/// Slot size for an MTU: frame with two VLAN tags, and any head (Queue::head_place). An odd number
-/// of line pairs, so that slots spread over cache sets.
+/// Slot size for an MTU: a frame with two VLAN tags, or any head (Queue::head_place). An odd number
+/// of line pairs, so that slots spread over the cache sets.
 constexpr uint32_t slot_stride(uint32_t mtu) {
   constexpr uint32_t kPair = 128, kFraming = 22, kMin = 2;
   const uint32_t pairs =

@@ -9,7 +9,7 @@
 namespace vireo::verbs {
 namespace {
 
-/// A file of sysfs without its end of line; empty if it cannot be read.
+/// Reads a sysfs file, without its newlines at the end; empty if it cannot be read.
 std::string read_text(const std::string& path) {
   const auto fd =
       static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -36,8 +36,8 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 
-/// Domain, bus and slot of what `link` leads to, the same for all functions of a card; empty: not
-/// on PCI.
+/// PCI domain, bus and slot of the target of `link`, the same for all functions of a card; empty:
+/// not on PCI.
 std::string slot_of(const std::string& link) {
   char to[512];
   const auto n = syscall(SYS_readlinkat, AT_FDCWD, link.c_str(), to, sizeof to);
@@ -79,12 +79,12 @@ std::vector<std::string> receivers(const Bond& bond) {
 
 bool is_common(const Bond& bond, const DevicePlace& device, std::string_view sysfs) {
   const std::string path(device.path);
-  // While ports receive each for themselves, the device shows several.
+  // While the ports receive separately, the device shows several ports.
   if (bond.members.empty() || path.empty() || is_there(path + "/ports/2")) return false;
   const std::string slot = slot_of(path + "/device");
   return !slot.empty() && std::ranges::all_of(bond.members, [&](const std::string& member) {
     const std::string function = std::string(sysfs) + "/class/net/" + member + "/device";
-    // One that has an RDMA device of its own is not part of this one.
+    // A member with an RDMA device of its own does not share this one.
     return slot_of(function) == slot &&
            (!is_there(function + "/infiniband") ||
             is_there(function + "/infiniband/" + std::string(device.name)));

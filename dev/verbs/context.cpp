@@ -45,14 +45,14 @@ Opened find_by_gid(const DeviceList& list, IfIndex ifindex, Context::Opener open
 
 DevicePlace place_of(const ibv_device& d) { return {d.name, d.ibdev_path}; }
 
-/// A bond has no device of its own.
+/// A bond has no device of its own: looks among its members.
 Result<Opened> find_for_bond(const DeviceList& list, const VerbsTarget& target, const Bond& bond,
                              Context::Opener open) {
   Opened found;
   for (const std::string& member : receivers(bond))
     if (found = find_by_sysfs(list, member, open); found.context != nullptr) break;
-  // That of a card's ports may be shown beneath another of them; the bond's addresses are in its
-  // table.
+  // A device shared by several ports may be listed under another port; the bond's addresses are in
+  // its GID table.
   if (found.context == nullptr) found = find_by_gid(list, target.ifindex, open);
   if (found.context == nullptr) {
     if (receivers(bond).empty()) return fail(ENOTSUP, refusal_of(bond, {}, target.sysfs));
@@ -127,7 +127,7 @@ void Context::follow(const Bond& bond, std::string_view sysfs) {
 bool Context::is_receiving() const {
   if (followed_.empty()) return true;
   const std::string active = active_member(bond_, sysfs_);
-  // While none is active, nobody else receives either.
+  // While no member is active, no other device receives either.
   return active.empty() || active == followed_;
 }
 

@@ -1,5 +1,6 @@
-// What one open of an RDMA device holds: context, protection domain, the arena as a memory region.
-// Owner: the Device and its queues, together. Thread: setup any; constant afterwards.
+// The objects of one open of an RDMA device: context, protection domain, the arena as a memory
+// region.
+// Owner: the Device and its queues, jointly. Thread: setup any; constant afterwards.
 // Source: ibv_open_device(3), ibv_alloc_pd(3), ibv_reg_mr(3).
 #pragma once
 
@@ -39,7 +40,7 @@ class Region {
 class Context {
  public:
   using Opener = ibv_context* (*)(ibv_device*);
-  /// Finds the port, opens its device (null: by ibv_open_device(3)), registers the arena.
+  /// Finds the port, opens its device (`opener` null: by ibv_open_device(3)), registers the arena.
   static Result<std::shared_ptr<Context>> open(const VerbsTarget& target, Arena& arena,
                                                Opener opener = nullptr);
   Context(ibv_context* context, uint8_t port);
@@ -49,13 +50,13 @@ class Context {
   ibv_pd* domain() const { return domain_; }
   uint8_t port() const { return port_; }
   uint32_t arena_lkey() const { return arena_region_.lkey(); }
-  /// Zero where the device does not say.
+  /// Fields that the device does not report are zero.
   const ibv_device_attr_ex& limits() const { return limits_; }
   Result<Region> register_memory(std::span<std::byte> bytes);
-  /// False once another member of a bond is the active one. Costs three system calls where it is a
-  /// bond that has an active one.
+  /// False once another member of the bond is active. Costs three system calls for an active-backup
+  /// bond.
   bool is_receiving() const;
-  /// False in the child of a fork, where nothing may be done to the device.
+  /// False in a forked child, where the device must not be touched.
   bool is_ours() const;
 
  private:
@@ -66,8 +67,8 @@ class Context {
   ibv_pd* domain_ = nullptr;
   ibv_device_attr_ex limits_{};
   Region arena_region_;
-  std::string bond_;      ///< whose active member's device it is
-  std::string followed_;  ///< that member; empty: nobody can take its place
+  std::string bond_;      ///< the bond whose active member's device this is
+  std::string followed_;  ///< that member; empty: the device does not depend on it
   std::string sysfs_;
 };
 

@@ -12,7 +12,7 @@ namespace verbs {
 
 namespace {
 
-/// What drivers say of a rule that they cannot make at all, rather than not now.
+/// errno of drivers for rules they do not support at all (as opposed to: not now).
 bool is_of_no_such_kind(int error) { return error == EOPNOTSUPP || error == EINVAL; }
 
 }  // namespace
@@ -27,7 +27,7 @@ VerbsDevice::VerbsDevice(std::shared_ptr<Context> context, const VerbsTarget& ta
   const ibv_device_attr_ex& limits = context_->limits();
   caps_.kind = DeviceKind::kVerbs;
   caps_.mode = "verbs";
-  // One pair: the engine opens every queue there is and uses the one that rules name.
+  // One QP: the engine opens all queues and uses the one that rules name.
   caps_.queues = 1;
   caps_.vlan_rules = true;
   caps_.reopens = true;
@@ -83,12 +83,12 @@ ibv_flow* VerbsDevice::create_flow(const FlowKey& key, FlowTag tag, Queue& to) {
     ibv_flow* flow = ibv_create_flow(pair_, &request.attr);
     if (flow != nullptr || !is_of_no_such_kind(errno)) return flow;
   }
-  // A device without tags: the frames come without one.
+  // Without tag support, frames come without a tag.
   FlowRequest request = flow_request(key, context_->port(), mac_, FlowTag());
   return ibv_create_flow(pair_, &request.attr);
 }
 
-/// A device that cannot look at VLANs brings the flow's frames of all of them.
+/// If the device cannot match VLANs, the rule takes the flow's frames of all VLANs.
 ibv_flow* VerbsDevice::create_flow_of_vlan(const FlowKey& key, FlowTag tag, Queue& to) {
   FlowKey of_any = key;
   of_any.vlan = VlanId();
@@ -110,7 +110,7 @@ Result<FlowRule> VerbsDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) 
   if (!id) return std::unexpected(id.error());
   ibv_flow* const flow = create_flow_of_vlan(key, tag, to);
   if (flow == nullptr) {
-    // Tables that are full say so in several ways.
+    // Drivers report a full table by different errors.
     const int code = errno == ENOMEM || errno == EAGAIN ? ENOSPC : errno;
     rules_.remove(*id);
     return fail(code == EOPNOTSUPP ? ENOTSUP : code, "ibv_create_flow");
@@ -148,7 +148,7 @@ bool VerbsDevice::is_there() noexcept {
         note_broken();
         break;
       default:
-        break;  // a port that is down is the link's matter, and comes back
+        break;  // a port that is down may come back; the link state handles it
     }
     library().ack_async_event(&e);
   }

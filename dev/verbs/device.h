@@ -1,4 +1,4 @@
-// An RDMA port as the contract's Device. Private to dev/verbs.
+// An RDMA port as the contract's Device. Private to dev/verbs and dev/mlx5.
 // Owner: the engine. Thread: see verbs.h; `lock_` guards rules and events.
 #pragma once
 
@@ -16,16 +16,16 @@ namespace vireo::verbs {
 
 class VerbsDevice;
 
-/// A queue that is ready, and the pair to which rules lead frames for it.
-/// Makes a rule of its own for a queue. Null: refused, it is made by ibv_create_flow(3).
+/// Creates a queue-specific rule. Null: refused; ibv_create_flow(3) is tried instead.
 using RuleMaker = ibv_flow* (*)(Queue& to, const FlowKey& key,
                                 const std::optional<std::array<uint8_t, 6>>& mac, FlowTag tag);
+/// A queue that is ready, and the QP to which rules steer its frames.
 struct OpenedQueue {
   std::unique_ptr<Queue> queue;
   ibv_qp* pair;
   RuleMaker make_rule = nullptr;  ///< for TCP
 };
-/// What makes the queues of a device; corrects `caps` by what it was granted.
+/// Creates the queue of a device; corrects `caps` to what was granted.
 using QueueMaker = Result<OpenedQueue> (*)(VerbsDevice& device,
                                            const std::shared_ptr<Context>& context,
                                            std::span<std::byte> arena, PacketPool& pool,
@@ -45,23 +45,24 @@ class VerbsDevice final : public Device {
 
   bool has_moved() const noexcept override { return has_moved_; }
 
-  /// The queue ends: so do its rules, and its number is free.
+  /// The queue closes: removes its rules and lets another one be opened.
   void close(const Queue& queue) noexcept;
-  /// Its queue drives the rings itself and tells the tags of rules.
+  /// Called when the queue drives the rings itself; `tags`: completions carry rule tags.
   void set_kind(DeviceKind kind, const char* mode, bool tags);
-  /// Reads what the device has to tell. @return false: it is gone. May cost a system call.
+  /// Reads pending device events. @return false: the device is gone. May cost a system call.
   bool is_there() noexcept;
-  /// A queue has seen an error that only a dead device gives.
+  /// A queue saw an error that only a dead device causes.
   void note_gone() noexcept { health_.store(Health::kGone, std::memory_order_relaxed); }
-  /// What is_there() found last.
+  /// The last result of is_there().
   bool is_gone() const noexcept { return health() == Health::kGone; }
 
-  /// The pair is in the error state, by a completion or an event: nothing is posted until its queue
-  /// has begun anew.
+  /// The QP entered the error state (by a CQE or an event): nothing is posted until its queue has
+  /// restarted.
   void note_broken() noexcept { go(Health::kGood, Health::kBroken); }
   bool is_usable() const noexcept { return health() == Health::kGood; }
-  /// May a broken pair begin anew? `carried`: frames went by since it last began. @return false:
-  /// the device is gone, or given up, at the kMaxErrors-th error in a row. May cost a system call.
+  /// Whether a broken QP may restart. `carried`: frames passed since its last start. @return false:
+  /// the device is gone, or was given up at the kMaxErrors-th error in a row. May cost a system
+  /// call.
   bool may_begin_anew(bool carried) noexcept;
   void note_begun() noexcept { go(Health::kBroken, Health::kGood); }
   static constexpr unsigned kMaxErrors = 5;
@@ -85,14 +86,14 @@ class VerbsDevice final : public Device {
   VerbsOptions options_;
   QueueMaker make_;
   std::optional<std::array<uint8_t, 6>> mac_;
-  std::atomic<Health> health_{Health::kGood};  ///< kGone is for ever
-  unsigned errors_in_row_ = 0;                 ///< the queue's, as the calls that change it
+  std::atomic<Health> health_{Health::kGood};  ///< kGone is final
+  unsigned errors_in_row_ = 0;                 ///< guarded like the queue that changes it
   std::mutex lock_;
   FlowRules<Rule> rules_;
-  ibv_qp* pair_ = nullptr;  ///< of the open queue
+  ibv_qp* pair_ = nullptr;  ///< the open queue's
   RuleMaker make_rule_ = nullptr;
-  bool has_moved_ = false;      ///< another member of a bond is the active one; the queue's
-  bool refuses_vlans_ = false;  ///< it made a rule only once its VLAN was left out
+  bool has_moved_ = false;      ///< the bond's active member changed; written by the queue
+  bool refuses_vlans_ = false;  ///< a rule was granted only without its VLAN
 };
 
 }  // namespace vireo::verbs

@@ -51,7 +51,7 @@ double gbits_of(const ibv_port_attr& a) {
   }
 }
 
-/// As ibv_query_port(), which verbs.h has inline and bound to the library.
+/// ibv_query_port() without the inline wrapper of verbs.h, which links against the library.
 bool query_port(ibv_context* context, uint8_t number, ibv_port_attr& attr) {
   attr = {};
   const verbs_context* extended = verbs_get_ctx_op(context, query_port);
@@ -60,7 +60,7 @@ bool query_port(ibv_context* context, uint8_t number, ibv_port_attr& attr) {
          0;
 }
 
-/// @return errno, 0 if a completion queue that tells `flags` was made (and removed).
+/// @return errno; 0: a completion queue with `flags` was created (and destroyed).
 int try_extended_cq(ibv_context* context, uint64_t flags) {
   ibv_cq_init_attr_ex wanted{};
   wanted.cqe = 16;
@@ -79,7 +79,7 @@ int try_clock(ibv_context* context) {
   return (values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0 ? 0 : EOPNOTSUPP;
 }
 
-/// The interface is a bond, and a member that receives for it is this port's.
+/// True if the interface is a bond and a member that receives for it belongs to this port.
 bool receives_for(const ibv_device& device, uint8_t number, const std::string& interface) {
   const auto bond = read_bond(interface);
   return bond && std::ranges::any_of(receivers(*bond), [&](const std::string& member) {

@@ -34,9 +34,10 @@ bool bind() {
   }
   g_library.query_gid_table =
       reinterpret_cast<decltype(g_library.query_gid_table)>(dlsym(library, "_ibv_query_gid_table"));
-  // Before all else, as the manual asks. Kernels before 5.13 share a registered page with the child
-  // of a fork, and whichever of the two writes it first has a copy that no device reads: a driver's
-  // rings need it, our packets are not inherited anyhow. Later ones answer at once.
+  // First of all calls, as the manual requires. Before Linux 5.13, fork shares registered pages and
+  // the first writer, parent or child, gets a copy that the device does not see. The driver's rings
+  // need this protection; our packets are not inherited anyway. On later kernels the call returns
+  // at once.
   if (const int error = g_library.fork_init(); error != 0)
     log<LogLevel::kInfo>("ibv_fork_init: {}", std::strerror(error));
   return true;

@@ -1,6 +1,6 @@
-// libibverbs, loaded when the first device opens and not with the library: most hosts have no RDMA
-// device, and a host without rdma-core runs every program. Only names without a macro of the same
-// name in verbs.h may be called through it as they are; the others are `library().name`.
+// libibverbs, loaded when the first device is opened: most hosts have no RDMA device, and programs
+// must run without rdma-core. Functions for which verbs.h has a macro of the same name must be
+// called as `library().name`.
 // Owner: process, never unloaded. Thread: any. Source: dlopen(3).
 #pragma once
 
@@ -36,18 +36,18 @@
 
 namespace vireo::verbs {
 
-/// The functions without their prefix `ibv_`.
+/// The functions, without the prefix `ibv_`.
 struct Libibverbs {
 #define VIREO_MEMBER(name) decltype(&::ibv_##name) name;
   VIREO_LIBIBVERBS_FUNCTIONS(VIREO_MEMBER)
 #undef VIREO_MEMBER
-  /// nullptr: a library before rdma-core 32.
+  /// Null in libraries older than rdma-core 32.
   decltype(&::_ibv_query_gid_table) query_gid_table;
 };
 
-/// To succeed before library() is called. Errors: ENOENT.
+/// Must succeed before library() is called. Errors: ENOENT.
 Result<void> load_libibverbs();
-/// What the loader said when it failed.
+/// The loader's message after a failure.
 const std::string& libibverbs_failure();
 const Libibverbs& library();
 

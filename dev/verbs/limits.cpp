@@ -4,7 +4,7 @@
 
 namespace vireo::verbs {
 
-/// As ibv_query_device_ex(), which verbs.h has inline and bound to the library.
+/// ibv_query_device_ex() without the inline wrapper of verbs.h, which links against the library.
 bool query_limits(ibv_context* context, ibv_device_attr_ex& limits) {
   limits = {};
   const verbs_context* extended = verbs_get_ctx_op(context, query_device_ex);

@@ -13,7 +13,7 @@
 namespace vireo::verbs {
 namespace {
 
-/// A number from a file of sysfs, or 0.
+/// Reads a number from a sysfs file; 0 on failure.
 unsigned read_number(const std::string& path) {
   const auto fd =
       static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -36,14 +36,15 @@ std::optional<uint8_t> port_by_sysfs(const ibv_device& device, std::string_view 
   if (device.ibdev_path[0] == '\0' || interface.empty()) return std::nullopt;
   const std::string dir = std::string(device.ibdev_path) + "/device/net/" + std::string(interface);
   if (syscall(SYS_faccessat, AT_FDCWD, dir.c_str(), F_OK) != 0) return std::nullopt;
-  // Interfaces of one function count their ports in dev_port; mlx4 once did so in dev_id.
+  // dev_port numbers the interfaces of one function; older mlx4 used dev_id.
   return static_cast<uint8_t>(
       1 + std::max(read_number(dir + "/dev_port"), read_number(dir + "/dev_id")));
 }
 
 std::optional<uint8_t> port_by_gid(ibv_context* context, IfIndex ifindex) {
   if (library().query_gid_table == nullptr) return std::nullopt;
-  // The kernel refuses a table that does not hold all; a port has hundreds of entries at most.
+  // The kernel rejects a buffer too small for the whole table; a port has at most hundreds of
+  // entries.
   for (const size_t most : {size_t{64}, size_t{1024}, size_t{16'384}}) {
     std::vector<ibv_gid_entry> entries(most);
     const ssize_t n =

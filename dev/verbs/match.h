@@ -1,9 +1,9 @@
-// Finds the port and RDMA device that belong to a network interface. Two sources agree or complete
-// each other: sysfs ties a device to the interfaces of its PCI function; the GID table ties a port
-// to every interface that has an address there, a VLAN or a bond above it too, and knows devices
-// that sysfs does not show. Owner: none (functions). Thread: any, after load_libibverbs(). Source:
-// ibv_get_device_list(3), ibv_query_gid_table(3); Linux, Documentation/ABI/stable/
-// sysfs-class-infiniband and testing/sysfs-class-net (dev_port).
+// Finds the RDMA device and port of a network interface, from two sources. Sysfs links a device to
+// the interfaces of its PCI function. The GID table links a port to every interface with an address
+// there, also a VLAN or bond above it, and covers devices that sysfs does not show.
+// Owner: none (functions). Thread: any, after load_libibverbs(). Source: ibv_get_device_list(3),
+// ibv_query_gid_table(3); Linux, Documentation/ABI/stable/sysfs-class-infiniband and
+// testing/sysfs-class-net (dev_port).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,7 +18,7 @@
 
 namespace vireo::verbs {
 
-/// The devices of the host; they stay known for as long as one of them is open.
+/// The devices of the host. The pointers stay valid while one of the devices is open.
 class DeviceList {
  public:
   DeviceList();
@@ -34,10 +34,10 @@ class DeviceList {
   ibv_device** list_;
 };
 
-/// Nothing if sysfs does not tie the interface to the device. Costs no open.
+/// nullopt: sysfs does not link the interface to the device. Opens nothing.
 std::optional<uint8_t> port_by_sysfs(const ibv_device& device, std::string_view interface);
 
-/// Nothing if no GID of the device bears the interface's index.
+/// nullopt: no GID of the device has the interface's index.
 std::optional<uint8_t> port_by_gid(ibv_context* context, IfIndex ifindex);
 
 }  // namespace vireo::verbs

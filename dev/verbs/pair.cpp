@@ -12,11 +12,11 @@
 
 namespace vireo::verbs {
 namespace {
-constexpr uint16_t kMaxHeader = 128;  // Ethernet and a tag, IPv6, TCP with all options: 118
+constexpr uint16_t kMaxHeader = 128;  // Ethernet with a VLAN tag, IPv6, TCP with all options: 118
 
-/// As ibv_create_qp_ex(), which verbs.h has inline and bound to the library.
+/// ibv_create_qp_ex() without the inline wrapper of verbs.h, which links against the library.
 ibv_qp* create_pair_ex(ibv_context* context, ibv_qp_init_attr_ex& attr) {
-  if (attr.comp_mask == IBV_QP_INIT_ATTR_PD)  // the shorter structure is its beginning
+  if (attr.comp_mask == IBV_QP_INIT_ATTR_PD)  // the shorter structure is a prefix of it
     return library().create_qp(attr.pd, reinterpret_cast<ibv_qp_init_attr*>(&attr));
   const verbs_context* extended = verbs_get_ctx_op(context, create_qp_ex);
   if (extended != nullptr) return extended->create_qp_ex(context, &attr);
@@ -61,7 +61,7 @@ Result<void> Pair::create_completion_queues(const PairShape& shape) {
   syscall(SYS_fcntl, channel_->fd, F_SETFL, flags | O_NONBLOCK);
   received_ = create_received(shape);
   if (received_ == nullptr) return fail_errno("ibv_create_cq");
-  // In the error state every element comes back, those that fill a ring's end (dev/mlx5) too.
+  // In the error state every WQE completes, also the NOPs at a ring's end (dev/mlx5).
   constexpr uint32_t kMaxFill = 16;
   sent_ = library().create_cq(context_->get(), static_cast<int>(shape.sends + kMaxFill), nullptr,
                               nullptr, 0);
@@ -79,7 +79,7 @@ ibv_cq* Pair::create_received(const PairShape& shape) {
     wanted.channel = channel_;
     wanted.wc_flags = told;
     wanted.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
-    wanted.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;  // the engine's lock does
+    wanted.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;  // the engine's lock serialises access
     if (ibv_cq_ex* cq = ibv_create_cq_ex(context, &wanted); cq != nullptr) {
       told_ = told;
       return ibv_cq_ex_to_cq(cq);
@@ -95,13 +95,13 @@ Result<void> Pair::create_pair(const PairShape& shape) {
   attr.send_cq = sent_;
   attr.recv_cq = received_;
   const auto is_refusal = [] { return errno == EINVAL || errno == ENOMEM; };
-  // A device may report TSO and have none for this kind of pair.
+  // A device may report TSO but not support it for raw-packet QPs.
   for (const bool segments : {shape.segments, false}) {
     segments_ = segments;
     attr.comp_mask = IBV_QP_INIT_ATTR_PD;
     if (segments) attr.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
     attr.max_tso_header = segments ? kMaxHeader : 0;
-    // A device that has less room for inline data refuses instead of granting less.
+    // A device with less room for inline data refuses instead of granting less.
     for (uint32_t inline_bytes = shape.inline_bytes;; inline_bytes /= 2) {
       attr.cap = {shape.sends, shape.receives, shape.send_segments, shape.receive_segments,
                   inline_bytes};

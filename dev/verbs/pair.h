@@ -1,5 +1,5 @@
-// A raw-packet queue pair with its completion queues and channel, ready to send.
-// Owner: VerbsQueue. Thread: setup any, then holder of the engine's lock.
+// A raw-packet QP with its completion queues and completion channel, ready to send.
+// Owner: the queue. Thread: setup any, then holder of the engine's lock.
 // Source: ibv_create_qp(3), ibv_modify_qp(3).
 #pragma once
 
@@ -14,21 +14,21 @@ namespace vireo::verbs {
 
 struct PairShape {
   uint32_t sends, send_segments, inline_bytes;
-  uint32_t receives, receive_segments;  ///< receives: completions at once
-  bool segments;                        ///< IBV_WR_TSO is wanted
-  /// If given, makes the completion queue of receives.
+  uint32_t receives, receive_segments;  ///< receives: also the size of the receive CQ
+  bool segments;                        ///< request IBV_WR_TSO
+  /// If set, creates the CQ of receives.
   ibv_cq* (*create_received)(ibv_context*, uint32_t entries, ibv_comp_channel*) = nullptr;
-  /// Else what its completions shall tell (IBV_WC_EX_WITH_*): the first set that the device grants.
-  /// If it grants none, they are plain ones.
+  /// Else the fields wanted in its completions (IBV_WC_EX_WITH_*): the first set that the device
+  /// grants. If it grants none, a plain CQ is used.
   std::span<const uint64_t> told = {};
-  bool only_sends = false;  ///< what completes in received() is posted to a queue of its own
+  bool only_sends = false;  ///< received() serves a separate receive queue
 };
 
 class Pair {
  public:
-  /// What the device grants is in granted() and segments(): not less than asked, save the inline
+  /// granted() and segments() tell what the device granted: not less than requested, except inline
   /// bytes and IBV_WR_TSO.
-  /// Errors: EPERM CAP_NET_RAW is missing; ENOTSUP no raw-packet queue pairs; ENOMEM, EBUSY.
+  /// Errors: EPERM CAP_NET_RAW is missing; ENOTSUP no raw-packet QPs; ENOMEM, EBUSY.
   static Result<Pair> create(std::shared_ptr<Context> context, const PairShape& shape);
   Pair(Pair&& o) noexcept;
   Pair& operator=(Pair&&) = delete;
@@ -37,17 +37,17 @@ class Pair {
   ibv_qp* get() const { return pair_; }
   ibv_cq* sent() const { return sent_; }
   ibv_cq* received() const { return received_; }
-  /// Of PairShape::told; 0: received() is a plain one, else it is an ibv_cq_ex.
+  /// The granted set of PairShape::told; 0: received() is plain, else it is an ibv_cq_ex.
   uint64_t told() const { return told_; }
   ibv_comp_channel* channel() const { return channel_; }  ///< of received()
   const ibv_qp_cap& granted() const { return granted_; }
   bool is_ours() const { return context_->is_ours(); }
   /// IBV_WR_TSO was granted.
   bool segments() const { return segments_; }
-  /// Whatever was posted is forgotten, the device reads and writes none of it any more. Rules stay.
+  /// Forgets all posted requests; the device no longer accesses their memory. Rules stay.
   /// Errors: EIO the device is gone.
   Result<void> reset();
-  /// From there to the state in which it sends. Errors: as reset().
+  /// Moves from RESET to RTS. Errors: as reset().
   Result<void> make_ready();
 
  private:

@@ -1,5 +1,5 @@
-// Proves that a device that opens is also of use: many RDMA devices have no raw-packet queue pairs,
-// or no flow steering, and say so only when asked. Owner: none (function). Thread: as the open.
+// Tests that a device is usable: many RDMA devices have no raw-packet QPs or no flow steering, and
+// only the attempt shows it. Owner: none (function). Thread: as the open.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace vireo::verbs {
 
-/// Makes a small queue pair and a rule for one flow between addresses of documentation (RFC 5737),
-/// and removes them. `mac` as for flow_request(). Errors: as Pair::create(), or of the rule.
+/// Creates a small QP and a rule for one flow between documentation addresses (RFC 5737), then
+/// removes them. `mac` as for flow_request(). Errors: those of Pair::create() and of the rule.
 Result<void> prove(const std::shared_ptr<Context>& context,
                    const std::optional<std::array<uint8_t, 6>>& mac);
 

@@ -71,7 +71,7 @@ VerbsQueue::~VerbsQueue() {
   device_.close(*this);
   if (context_->is_ours()) {
     wake_ack();
-    // Until then, the device may still read and write what is about to be free.
+    // Until then the device may still access the memory that is freed next.
     (void)pair_.reset();
   } else {
     own_region_.abandon();
@@ -80,11 +80,11 @@ VerbsQueue::~VerbsQueue() {
   drop_receives();
 }
 
-/// The pair is in the error state: empties both rings and starts it again, or gives the device up.
+/// The QP is in the error state: empties both rings and restarts it, or gives up the device.
 void VerbsQueue::begin_anew() noexcept {
   if (!device_.may_begin_anew(std::exchange(has_carried_, false))) return;
   if (!pair_.reset()) return device_.note_gone();
-  ibv_wc wc[kBatch];  // of requests that are forgotten
+  ibv_wc wc[kBatch];  // completions of forgotten requests
   while (ibv_poll_cq(pair_.sent(), static_cast<int>(kBatch), wc) > 0) {
   }
   while (received_.front(kBatch) != nullptr) received_.take();
@@ -137,12 +137,12 @@ void VerbsQueue::rx_refill() noexcept {
     ibv_recv_wr* bad = nullptr;
     rx_free_.resize(rx_free_.size() - n);
     if (ibv_post_recv(pair_.get(), wr, &bad) != 0) [[unlikely]]
-      return device_.note_broken();  // the frames go back when it begins anew
+      return device_.note_broken();  // the frames are returned at the restart
     if (n < setup_.refill) return;
   }
 }
 
-/// Hands over the frames of a receive. @return descriptors written; 0: there are too few.
+/// Delivers the frames of a receive. @return descriptors written; 0: `out` has too few.
 unsigned VerbsQueue::deliver(const Receipt& r, std::span<RxDesc> out) noexcept {
   const uint32_t room = pool_.frame_bytes() - PacketPool::kHeadroom;
   const uint32_t used = std::max(1U, (r.bytes + room - 1) / room);
@@ -164,13 +164,13 @@ unsigned VerbsQueue::deliver(const Receipt& r, std::span<RxDesc> out) noexcept {
   return used;
 }
 
-/// A request that came back without a frame.
+/// Handles a receive that failed.
 void VerbsQueue::drop_receive(const Receipt& r) noexcept {
   for (uint32_t i = 0; i < setup_.rx_segments; ++i)
     PacketPool::drop(std::exchange(rx_frames_[size_t{r.slot} * setup_.rx_segments + i], nullptr));
   rx_free_.push_back(r.slot);
   if (r.status != IBV_WC_WR_FLUSH_ERR) ++losses_.rx_refused;
-  device_.note_broken();  // whatever the first cause was
+  device_.note_broken();  // whatever the first cause
 }
 
 unsigned VerbsQueue::rx_burst(std::span<RxDesc> out) noexcept {
@@ -196,14 +196,14 @@ unsigned VerbsQueue::rx_burst(std::span<RxDesc> out) noexcept {
 Result<bool> VerbsQueue::arm() noexcept {
   if (device_.is_gone()) return fail(ENODEV, "RDMA queue");
   if (!device_.is_usable()) return false;
-  wake_ack();  // an old event would end the sleep before it began
+  wake_ack();  // an old event would end the sleep at once
   if (ibv_req_notify_cq(received_.get(), 0) != 0) {
     device_.note_gone();
     return fail(ENODEV, "RDMA queue");
   }
   ever_armed_ = true;
-  // What came before the request is not told of: look once more. The request is made whatever is
-  // left, for others may sleep on this queue.
+  // Completions before the request cause no event, so check once more. The request is made even if
+  // frames are left, because other threads may sleep on this queue.
   if (received_.has_left()) return false;
   const bool none = received_.front(1) == nullptr;
   received_.rest();
@@ -239,7 +239,7 @@ bool VerbsQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   wr.opcode = IBV_WR_SEND;
   if (setup_.checksums) wr.send_flags = IBV_SEND_IP_CSUM;
   if (frame.mss > 0) {
-    // The caller keeps to caps(): a TCP header, slices of the arena, no more than one send has.
+    // The caller respects caps(): a TCP header, slices of the arena, not more than one send takes.
     VIREO_ASSERT(frame.head.size() <= kOwnBytes && can_lie(frame));
     put_in_place(frame, slot);
     wr.opcode = IBV_WR_TSO;
@@ -267,7 +267,7 @@ bool VerbsQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   return true;
 }
 
-/// Head into the slot's own bytes, body where it is.
+/// Whether the head fits the slot's own bytes and the body can be sent from where it is.
 bool VerbsQueue::can_lie(const TxFrame& frame) const noexcept {
   bool can = frame.head.size() <= kOwnBytes && frame.body.size() < setup_.tx_segments;
   for (const PacketSlice& s : frame.body)
@@ -311,11 +311,11 @@ void VerbsQueue::put_in_place(const TxFrame& frame, uint32_t slot) noexcept {
   }
 }
 
-/// Copied tightly into fresh frames. @return false: there are not enough.
+/// Copies the frame into new pool frames. @return false: the pool has too few.
 bool VerbsQueue::put_gathered(const TxFrame& frame, uint32_t slot, uint32_t total) noexcept {
   const uint32_t frame_bytes = pool_.frame_bytes();
   const uint32_t n = (total + frame_bytes - 1) / frame_bytes;
-  VIREO_ASSERT(n <= setup_.tx_segments);  // longer than the MTU the caps told
+  VIREO_ASSERT(n <= setup_.tx_segments);  // else longer than the MTU in caps
   if (pool_.ready_count() < n) return false;
   PacketBuf* p = nullptr;
   uint32_t used = frame_bytes;
@@ -351,7 +351,7 @@ void VerbsQueue::tx_flush() noexcept {
   staged_ = 0;
   if (ibv_post_send(pair_.get(), &wr_[0], &bad) != 0) [[unlikely]] {
     ++losses_.tx_refused;
-    device_.note_broken();  // the packets go back when it begins anew
+    device_.note_broken();  // the packets are returned at the restart
   }
 }
 
@@ -379,7 +379,7 @@ unsigned VerbsQueue::tx_reap() noexcept {
     } else {
       has_carried_ = true;
     }
-    // A completion speaks for all requests before it as well.
+    // A completion also completes all requests before it.
     for (; tx_head_ <= wc[i].wr_id; ++tx_head_, ++reaped)
       release(static_cast<uint32_t>(tx_head_ % setup_.tx_slots));
   }

@@ -1,10 +1,10 @@
-// A raw-packet queue pair as the contract's Queue.
+// A raw-packet QP as the contract's Queue.
 // Owner: the engine that opened it. Thread: holder of that engine's lock.
 //
 // Receiving: a slot is a posted request and the frames it scatters to, as many as the MTU needs.
 // Sending: a slot is a posted request, its own registered bytes and the packets it reads. A frame
-// up to the inline limit is copied into those bytes and from there into the request, and nobody
-// waits for its end. A longer one has its head there and its body where it lies. Every
+// up to the inline limit is copied into those bytes and from there into the request; it needs no
+// completion. A longer frame has its head in those bytes and its body is read in place. Every
 // signal_every-th request asks for a completion, and so does the last of a doorbell that holds
 // packets: what the program freed must not wait for a send that may never come.
 #pragma once
@@ -57,7 +57,7 @@ class VerbsQueue final : public Queue {
 
  private:
   static constexpr uint32_t kMaxSegments = QueueShape::kMaxSegments;
-  static constexpr uint32_t kOwnBytes = 256;  ///< of a send slot
+  static constexpr uint32_t kOwnBytes = 256;  ///< per send slot
   static constexpr uint32_t kBatch = 64;      ///< requests per doorbell, completions per poll
 
   struct SendSlot {
@@ -91,24 +91,24 @@ class VerbsQueue final : public Queue {
   const QueueShape setup_;
   uint32_t inline_bytes_;
 
-  std::vector<PacketBuf*> rx_frames_;  ///< rx_segments of each slot
+  std::vector<PacketBuf*> rx_frames_;  ///< rx_segments per slot
   ReceiveFill fill_;
   std::vector<uint32_t> rx_free_;  ///< slots, a stack
   ReceiveCq received_;
-  bool ever_armed_ = false;   ///< since then the channel may hold events
-  bool has_carried_ = false;  ///< since the pair last began
+  bool ever_armed_ = false;   ///< true: the channel may hold events
+  bool has_carried_ = false;  ///< since the QP was last started
   QueueLosses losses_;
 
   std::vector<SendSlot> tx_slots_;
-  uint64_t tx_head_ = 0;  ///< oldest not known to be done
-  uint64_t tx_tail_ = 0;  ///< next; those from tx_tail_ - staged_ on are not posted
+  uint64_t tx_head_ = 0;  ///< oldest not known to be complete
+  uint64_t tx_tail_ = 0;  ///< next; those from tx_tail_ - staged_ on are not posted yet
   uint32_t since_signal_ = 0;
-  bool holds_unsignaled_ = false;  ///< packets would wait for a later request's completion
+  bool holds_unsignaled_ = false;  ///< packets would have to wait for a later request's completion
   uint32_t staged_ = 0;
   ibv_send_wr wr_[kBatch];
   ibv_sge sge_[kBatch][kMaxSegments];
 
-  // Last: the device lets go of the memory before it ends.
+  // Last: destroyed first, so that the device releases the memory before it is freed.
   Arena own_memory_;
   Region own_region_;
   Pair pair_;

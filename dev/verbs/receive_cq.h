@@ -1,5 +1,5 @@
-// The completion queue of receives, polled one by one in batches. An extended one, where the device
-// has such, tells the tag of the rule that matched and the time.
+// The CQ of receives: read in batches, handed out one by one. An extended CQ, if supported, also
+// gives the rule's tag and the time.
 // Owner: VerbsQueue. Thread: holder of the engine's lock.
 // Source: ibv_create_cq_ex(3), ibv_poll_cq(3).
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace vireo::verbs {
 
-/// A receive that is over. Of one that failed only the first two are said.
+/// A completed receive. After a failure only the first two fields are valid.
 struct Receipt {
   uint32_t slot;  ///< its wr_id
   ibv_wc_status status;
@@ -32,8 +32,8 @@ struct Receipt {
 
 class ReceiveCq {
  public:
-  /// For Pair::create(): what completions shall tell, the best first. `clock`: what it tells of
-  /// counts.
+  /// For Pair::create(): the sets of fields to request, best first. `clock`: completion timestamps
+  /// can be converted.
   static std::vector<uint64_t> wishes(StampTime stamps, bool clock) {
     std::vector<uint64_t> all;
     for (const uint64_t tag : {uint64_t{IBV_WC_EX_WITH_FLOW_TAG}, uint64_t{0}}) {
@@ -55,11 +55,11 @@ class ReceiveCq {
 
   bool tells_tags() const { return tells_tags_; }
   bool tells_time() const { return (told_ & (kTicks | kWall)) != 0; }
-  /// From now on Receipt::time is told.
+  /// From now on Receipt::time is set.
   void stamp() { stamps_ = tells_time(); }
   ibv_cq* get() const { return plain_; }
-  /// The oldest that was not taken; nullptr: none is there. Up to `most` may be read at once.
-  /// rest() has to follow before anything else is done to the queue.
+  /// The oldest receipt not taken, or nullptr. Reads up to `most` at once. Call rest() before any
+  /// other use of the CQ.
   const Receipt* front(size_t most) noexcept {
     if (!has_front_) has_front_ = extended_ != nullptr ? next_extended() : next_plain(most);
     return has_front_ ? &front_ : nullptr;
@@ -70,9 +70,9 @@ class ReceiveCq {
     is_in_batch_ = false;
     ibv_end_poll(extended_);
   }
-  /// Something was read and not taken.
+  /// Something was read but not taken.
   bool has_left() const { return has_front_ || batch_at_ != batch_end_; }
-  /// The device gave an error instead of an answer.
+  /// The device returned an error.
   bool is_broken() const { return is_broken_; }
 
  private:
@@ -80,7 +80,7 @@ class ReceiveCq {
   static constexpr uint64_t kTicks = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
   static constexpr uint64_t kWall = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
-  // Of a raw packet: header of IPv4, and TCP or UDP, both found good by the device.
+  // For a raw packet the flag means: IPv4 header and TCP or UDP checksum are good.
   static RxFlags flags_of(unsigned wc_flags) {
     return (wc_flags & IBV_WC_IP_CSUM_OK) != 0 ? RxFlags::kIpOk | RxFlags::kL4Ok : RxFlags::kNone;
   }
@@ -92,7 +92,7 @@ class ReceiveCq {
     } else {
       ibv_poll_cq_attr attr{};
       answer = ibv_start_poll(cq, &attr);
-      is_in_batch_ = answer == 0;  // else there is none to be ended
+      is_in_batch_ = answer == 0;  // else there is no poll to end
     }
     if (answer != 0) {
       is_broken_ |= answer != ENOENT;
@@ -132,17 +132,17 @@ class ReceiveCq {
   }
 
   ibv_cq* plain_;
-  ibv_cq_ex* extended_;  ///< the same, or nullptr
+  ibv_cq_ex* extended_;  ///< the same CQ, or nullptr
   uint64_t told_;
   bool tells_tags_;
   bool stamps_ = false;
-  bool is_in_batch_ = false;  ///< of ibv_start_poll()
+  bool is_in_batch_ = false;  ///< between ibv_start_poll() and ibv_end_poll()
   bool is_broken_ = false;
   bool has_front_ = false;
   Receipt front_{};
   std::optional<StampClock> clock_;
   uint32_t batch_at_ = 0, batch_end_ = 0;
-  ibv_wc batch_[kBatch];  ///< of ibv_poll_cq()
+  ibv_wc batch_[kBatch];  ///< from ibv_poll_cq()
 };
 
 }  // namespace vireo::verbs

@@ -27,7 +27,7 @@ Result<QueueShape> shape_of(const ibv_device_attr_ex& limits, const PacketPool& 
     return fail(ENOTSUP, "MTU needs more receive segments than the device has");
   s.tx_slots = std::min(options.tx_frames, most);
   s.tx_segments = send_segments(limits);
-  // Half of the frames at most: the others are for sending and for what is read late.
+  // At most half of the frames: the rest is for sending and for packets that are read late.
   s.rx_slots = std::max(1U, std::min({options.rx_frames, most, pool.size() / 2 / s.rx_segments}));
   s.signal_every = std::max(1U, std::min(options.signal_every, s.tx_slots / 4));
   s.refill = options.refill_receives;

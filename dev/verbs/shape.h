@@ -1,5 +1,5 @@
-// Computes the sizes of a queue's rings from what is wished for, what the device has, and how many
-// frames there are; and how many receives are posted of those that could be.
+// Computes ring sizes from the options, the device's limits and the number of frames; and the
+// number of receives to post.
 // Owner: none (values); ReceiveFill: the queue. Thread: as the queue.
 #pragma once
 
@@ -20,22 +20,22 @@ struct QueueShape {
   bool checksums;
 };
 
-/// Frames of `frame_bytes` that a packet of this MTU may fill.
+/// Number of frames of `frame_bytes` that a packet of this MTU can take.
 uint32_t receive_segments(uint32_t frame_bytes, uint32_t mtu);
-/// Segments of one send, the head's among them.
+/// Segments of one send, including the head.
 uint32_t send_segments(const ibv_device_attr_ex& limits);
-/// Errors: ENOTSUP the MTU needs more segments than there are.
+/// Errors: ENOTSUP the MTU needs more segments than the device has.
 Result<QueueShape> shape_of(const ibv_device_attr_ex& limits, const PacketPool& pool,
                             const DeviceCaps& caps, const VerbsOptions& options);
 
-/// Receives are used in turn: the fewer they are, the warmer their frames are in the caches. Begins
-/// with few, and doubles whenever half of them were used up at once.
+/// Limits the receives that are posted: they are used in turn, so the fewer there are, the warmer
+/// their frames are in the caches. Starts with few, and doubles when half were used up at once.
 class ReceiveFill {
  public:
-  /// `step`: they are posted so many at once.
+  /// `step`: receives are posted in units of this size.
   explicit ReceiveFill(uint32_t slots, uint32_t step = 1)
       : most_(slots), target_(std::min(std::max(kCalm, 2 * step), slots)) {}
-  /// To have posted now, as `posted` still are.
+  /// The number that should be posted, when `posted` are.
   uint32_t target(uint32_t posted) {
     if (posted < target_ / 2 && primed_) target_ = std::min(2 * target_, most_);
     primed_ = true;

@@ -8,9 +8,9 @@
 namespace vireo::verbs {
 namespace {
 
-// A rate is as good as the time over which it was measured is long; the first is the device's word.
+// A rate measured over a longer time is better; the first rate is the device's nominal one.
 constexpr Duration kFirstPause = Duration::ms(10), kMaxPause = Duration::s(1);
-constexpr uint64_t kWorstCrystal = 1000;  // off by one of so many, at most
+constexpr uint64_t kWorstCrystal = 1000;  // a crystal is off by at most one part in so many
 
 uint64_t rate_of(uint64_t khz) { return (uint64_t{1'000'000} << 32) / khz; }
 
@@ -20,8 +20,8 @@ int64_t system_time() {
   return t.tv_sec * 1'000'000'000 + t.tv_nsec;
 }
 
-/// The device's counter and the system's clock, as they stand at once: the counter is read between
-/// two looks at the clock, and of three such pairs the closest counts.
+/// Reads the device's counter and the system clock together: the counter is read between two clock
+/// readings; the closest of three tries is used.
 bool read_system(void* of, StampClock::Reading& out) {
   int64_t closest = INT64_MAX;
   for (int i = 0; i < 3; ++i) {
@@ -32,9 +32,9 @@ bool read_system(void* of, StampClock::Reading& out) {
         (values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0)
       return false;
     const int64_t took = system_time() - before;
-    if (took >= closest || took < 0) continue;  // the clock was set meanwhile
+    if (took >= closest || took < 0) continue;  // took < 0: the clock was set meanwhile
     closest = took;
-    // Drivers give the count where nanoseconds would stand.
+    // Drivers return the counter in the nanoseconds field.
     out = {static_cast<uint64_t>(values.raw_clock.tv_nsec), before + took / 2, 0};
   }
   return closest != INT64_MAX;
@@ -78,13 +78,13 @@ std::optional<StampClock> StampClock::of(const Context& context, StampTime wante
 void StampClock::read_again(Instant now) noexcept {
   read_next_ = now + pause_;
   Reading r;
-  if (!read_(of_, r)) return;  // it goes on as it did
+  if (!read_(of_, r)) return;  // keep the old rate
   const int64_t went = since(r.ticks);
   rate_ = r.rate != 0 ? r.rate : nominal_;
   if (r.rate == 0 && went > 0) {
     const auto measured = (static_cast<__int128>(r.ns - ns_) << 32) / went;
     const auto off = measured - static_cast<__int128>(nominal_);
-    // Else the clock was set, or the counter went round while nobody asked.
+    // Otherwise the clock was set, or the counter wrapped since the last reading.
     if ((off < 0 ? -off : off) < static_cast<__int128>(nominal_ / kWorstCrystal))
       rate_ = static_cast<uint64_t>(measured);
   }

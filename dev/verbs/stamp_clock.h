@@ -1,6 +1,7 @@
-// Converts the counter value in a completion to time. Counter and clock are read together now and
-// then; in between time goes on at the rate that the last two readings gave, for no crystal is
-// exact. Owner: a queue. Thread: holder of the engine's lock. Source: ibv_query_rt_values_ex(3),
+// Converts the counter value of a completion to time. Counter and clock are read together from time
+// to time; in between, time advances at the rate measured by the last two readings, because
+// crystals are not exact.
+// Owner: a queue. Thread: holder of the engine's lock. Source: ibv_query_rt_values_ex(3),
 // ibv_query_device_ex(3) (hca_core_clock, completion_timestamp_mask).
 #pragma once
 
@@ -17,22 +18,23 @@ class StampClock {
  public:
   struct Reading {
     uint64_t ticks = 0;
-    int64_t ns = 0;     ///< at that count
-    uint64_t rate = 0;  ///< nanoseconds a tick, 32.32 fixed point; 0: unknown
+    int64_t ns = 0;     ///< time at that count
+    uint64_t rate = 0;  ///< nanoseconds per tick, 32.32 fixed point; 0: unknown
   };
-  /// @return false: it cannot be read.
+  /// @return false: the clock cannot be read.
   using Reader = bool (*)(void* of, Reading& out);
 
-  /// Counts as nanoseconds of their own, by the rate that the device gives (in kHz).
+  /// Converts counts to nanoseconds by the device's nominal rate (in kHz), without a clock.
   static StampClock raw(uint64_t khz);
-  /// As time that `read` tells. Counts wrap at `mask`, all ones. @return nullopt: read() fails.
+  /// Converts to the time that `read` returns. Counts wrap at `mask`, all ones. @return nullopt:
+  /// read() failed.
   static std::optional<StampClock> by(Reader read, void* of, uint64_t mask, uint64_t khz,
                                       Instant now);
-  /// As a verbs device has it. kPtp is the system's time here. @return nullopt: it has no counter,
-  /// or cannot be read.
+  /// The clock of a verbs device. kPtp is the system time here. @return nullopt: there is no
+  /// counter, or it cannot be read.
   static std::optional<StampClock> of(const Context& context, StampTime wanted, Instant now);
 
-  /// Of a count not older than half a round of the counter. Costs a reading now and then.
+  /// The time of a count not older than half a wrap of the counter. Reads the clock now and then.
   int64_t ns(uint64_t ticks, Instant now) noexcept {
     if (now >= read_next_) [[unlikely]]
       read_again(now);
@@ -54,7 +56,7 @@ class StampClock {
   uint64_t rate_ = 0;
   unsigned unused_bits_ = 0;
   Instant read_next_ = Instant::never();
-  Duration pause_{};  ///< until then
+  Duration pause_{};  ///< time until the next reading
   Reader read_ = nullptr;
   void* of_ = nullptr;
   uint64_t nominal_ = 0;

@@ -6,7 +6,7 @@
 namespace vireo::verbs {
 namespace {
 
-/// Appends specifications one behind the other.
+/// Appends flow specifications one after the other.
 class Writer {
  public:
   explicit Writer(FlowRequest& r) : r_(r), at_(r.specs) {}
@@ -25,7 +25,7 @@ class Writer {
   std::byte* at_;
 };
 
-/// IEEE 802.1Q: the lower bits of a tag; priority and drop eligibility lie above.
+/// IEEE 802.1Q: the VLAN ID bits of a tag; priority and DEI are above.
 constexpr uint16_t kVlanIdBits = 0x0fff;
 
 std::array<uint8_t, 6> group_mac(const IpAddr& group) {
@@ -39,7 +39,7 @@ bool is_named(const IpAddr& a) { return !a.is_unspecified(); }
 void add_ethernet(Writer& w, const FlowKey& key, const std::optional<std::array<uint8_t, 6>>& mac) {
   ibv_flow_spec_eth eth{};
   const bool is_group = key.local.addr.is_multicast();
-  // A flow of every address takes broadcast and multicast too: no MAC can be asked for.
+  // A rule for any address also takes broadcast and multicast, so it cannot match a MAC.
   if (is_group || (mac && is_named(key.local.addr))) {
     const auto dst = is_group ? group_mac(key.local.addr) : *mac;
     std::copy(dst.begin(), dst.end(), eth.val.dst_mac);
@@ -47,7 +47,7 @@ void add_ethernet(Writer& w, const FlowKey& key, const std::optional<std::array<
   }
   if (key.vlan.value() != 0) {
     eth.val.vlan_tag = be16(key.vlan.value()).raw();
-    eth.mask.vlan_tag = be16(kVlanIdBits).raw();  // of whatever priority
+    eth.mask.vlan_tag = be16(kVlanIdBits).raw();  // any priority
   }
   w.add(eth, IBV_FLOW_SPEC_ETH);
 }

@@ -1,4 +1,4 @@
-// A flow key as a rule of ibv_create_flow(3).
+// Converts a flow key to a rule for ibv_create_flow(3).
 // Owner: none (values). Thread: any.
 #pragma once
 
@@ -12,22 +12,22 @@
 
 namespace vireo::verbs {
 
-/// Laid out as the kernel reads it: the attribute, then one specification for each layer.
+/// In the layout the kernel reads: the attribute, then one specification per layer.
 struct FlowRequest {
   ibv_flow_attr attr;
   std::byte specs[sizeof(ibv_flow_spec_eth) + sizeof(ibv_flow_spec_ipv6) +
                   sizeof(ibv_flow_spec_tcp_udp) + sizeof(ibv_flow_spec_action_tag)];
 };
 
-/// That a completion has room for.
+/// The largest tag that a completion can carry.
 inline constexpr uint32_t kMaxTag = 0xffffff;
 
-/// As the contract wants overlapping rules to be: exact ones first.
+/// Priority for overlapping rules, as the contract requires: exact ones first.
 uint16_t priority_of(const FlowKey& key);
 
-/// Exact flows go first, then local address and port, then port alone. A multicast group is asked
-/// for by its own MAC (RFC 1112 §6.4, RFC 2464 §7), unicast by `mac` if it is given; a VLAN by
-/// its id, if the key has one. `tag` 0: none is asked for.
+/// Exact flows come first, then local address and port, then port alone. Matches a multicast group
+/// by its MAC (RFC 1112 §6.4, RFC 2464 §7), unicast by `mac` if given, a VLAN by its ID if the key
+/// has one. `tag` 0: no tag is requested.
 FlowRequest flow_request(const FlowKey& key, uint8_t port,
                          const std::optional<std::array<uint8_t, 6>>& mac, FlowTag tag);
 

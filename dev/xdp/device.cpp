@@ -12,17 +12,17 @@ namespace vireo {
 namespace xdp {
 namespace {
 
-/// Ethernet header and two VLAN tags: what a frame has besides its IP packet.
+/// Link-layer bytes of a frame: Ethernet header and two VLAN tags.
 constexpr uint32_t kLinkOverhead = 14 + 2 * 4;
 
-/// Bytes of one frame that a received packet may fill.
+/// The bytes of a frame that a received packet can use.
 constexpr uint32_t rx_room(uint32_t frame_bytes) { return frame_bytes - kKernelHeadroom; }
 
 void set_busy_poll(int fd, const XdpOptions& o, const std::string& interface) {
   const int on = 1;
   const int us = static_cast<int>(o.busy_poll_us);
   const int budget = static_cast<int>(o.busy_poll_budget);
-  // Refused (no CAP_NET_ADMIN for the values, an old kernel): slower, not broken.
+  // A refusal (no CAP_NET_ADMIN for the values, an old kernel) makes it slower, not broken.
   if (set_option(fd, SOL_SOCKET, SO_PREFER_BUSY_POLL, &on, sizeof on) < 0 ||
       set_option(fd, SOL_SOCKET, SO_BUSY_POLL, &us, sizeof us) < 0 ||
       set_option(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget, sizeof budget) < 0)
@@ -48,7 +48,7 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
   caps_.queues = interface.queues;
   caps_.doorbell_is_call = true;
   caps_.mtu = interface.mtu;
-  // The smallest frames decide: larger ones only need the chaining less often.
+  // Computed for the smallest frames: larger ones need chaining less often.
   const uint32_t one_frame = rx_room(2048) - kLinkOverhead;
   if (interface.mtu > one_frame) {
     if (multi_buffer) {
@@ -66,7 +66,7 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
 }
 
 XdpDevice::~XdpDevice() {
-  // Queues that are still open keep the maps, but the interface is free from here on.
+  // Open queues keep the maps, but the interface is free from here on.
   steering_->detach();
 }
 
@@ -113,7 +113,7 @@ Result<std::unique_ptr<Queue>> XdpDevice::open_queue(QueueId id, PacketPool& poo
 }
 
 Result<FlowRule> XdpDevice::steer(const FlowKey& key, FlowTag tag, Queue&) {
-  // A frame reaches the socket of the queue it came in on, whichever the rule asks for.
+  // A frame goes to the socket of the queue it arrived on, whichever queue the rule names.
   const auto id = steering_->add(key, tag);
   if (!id) return std::unexpected(id.error());
   return rule(*id);
@@ -150,7 +150,7 @@ Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const Xd
     attached = (*steering)->attach(ifindex, how);
   }
   if (!attached) return std::unexpected(attached.error());
-  // Drivers that know XDP have the sender part what it has joined, but for tun.
+  // Drivers with XDP make the sender segment merged packets; tun does not.
   const bool brings_joined =
       interface->is_virtual && (how == Attach::kGeneric || interface->is_tap);
   if (brings_joined) (*steering)->leave_joined();

@@ -1,4 +1,4 @@
-// An interface opened through AF_XDP, as the contract's Device: what xdp.h's open_xdp() makes.
+// An interface opened through AF_XDP, as the contract's Device; created by open_xdp() of xdp.h.
 // Owner: its caller. Thread: any for every function.
 #pragma once
 
@@ -33,15 +33,15 @@ class XdpDevice final : public Device {
   uint16_t bind_flags(bool multi_frame) const;
 
   const IfIndex ifindex_;
-  const std::string interface_;  ///< its name when it was opened
+  const std::string interface_;  ///< its name at open
   Arena& arena_;
   const XdpOptions options_;
   const Attach attached_;
   const bool multi_buffer_;
   const bool is_virtual_;
-  const bool takes_joined_;  ///< a packet may be longer than the MTU allows: of several segments
+  const bool takes_joined_;  ///< a received packet may exceed the MTU: several merged segments
   std::shared_ptr<Steering> steering_;
-  std::mutex lock_;  ///< of opening
+  std::mutex lock_;  ///< guards open_queue()
 };
 
 }  // namespace vireo::xdp

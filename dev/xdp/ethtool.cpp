@@ -38,11 +38,11 @@ uint32_t queue_pairs(IfRequest request) {
   ethtool_channels c{};
   c.cmd = ETHTOOL_GCHANNELS;
   if (!request.ethtool(&c)) return 1;
-  // Drivers report either pairs (combined) or each direction alone.
+  // Drivers report pairs (combined), or RX and TX separately.
   return std::max(1U, c.combined_count + std::min(c.rx_count, c.tx_count));
 }
 
-/// Empty where it does not tell.
+/// Empty if the driver does not report it.
 std::string driver(IfRequest request) {
   ethtool_drvinfo d{};
   d.cmd = ETHTOOL_GDRVINFO;
@@ -50,9 +50,9 @@ std::string driver(IfRequest request) {
   return {d.driver, strnlen(d.driver, sizeof d.driver)};
 }
 
-/// Who takes VLAN tags off before XDP sees the frame. At a veth it is the peer that leaves them
-/// beside it, in another namespace as a rule, where it cannot be asked: the operator's `rxvlan off`
-/// stands for both. What comes to an interface through another in the kernel has none any more.
+/// Tells what strips VLAN tags before XDP sees a frame. On a veth the peer strips them; it is
+/// usually in another namespace and cannot be queried, so `rxvlan off` set by the operator stands
+/// for both ends. Interfaces stacked on another one receive frames without tags.
 const char* hides_tags(IfRequest request, std::string_view driver) {
   constexpr std::string_view kAbove[] = {"macvlan", "ipvlan", "bridge", "bonding", "team"};
   if (std::ranges::find(kAbove, driver) != std::end(kAbove))
@@ -63,8 +63,8 @@ const char* hides_tags(IfRequest request, std::string_view driver) {
   return "VLAN tags hidden: ethtool -K IF rxvlan off";
 }
 
-/// Drivers that bring what a kernel on the same host has sent as it has left it to a NIC, or stand
-/// before such ones.
+/// Drivers that may deliver what a kernel on the same host sent with work left to a NIC (checksum,
+/// segmentation), or that are stacked on such interfaces.
 bool is_virtual(std::string_view driver) {
   constexpr std::string_view kAll[] = {"veth",
                                        "tun",

@@ -33,7 +33,7 @@ struct Functions {
 constinit Functions g_libbpf{};
 
 bool bind() {
-  // Never a name without its version: the skeleton is for one ABI.
+  // Never without the version: the skeleton requires one ABI.
   constexpr char kName[] = "libbpf.so." VIREO_VALUE_TEXT(LIBBPF_MAJOR_VERSION);
   void* const library = dlopen(kName, RTLD_NOW | RTLD_LOCAL);
   bool all = library != nullptr;

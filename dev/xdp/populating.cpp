@@ -21,7 +21,8 @@ Populating::~Populating() {
   if (!is_running_) return;
   is_over_.store(true, std::memory_order_relaxed);
   int before;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);  // pthread_join() is a place for it
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE,
+                         &before);  // pthread_join() is a cancellation point
   pthread_join(thread_, nullptr);
   pthread_setcancelstate(before, nullptr);
 }

@@ -1,5 +1,5 @@
-// Faults the arena's pages in while the driver installs the program, during which the opening
-// thread sleeps. Pages that are still missing then are made by the registration, as it pins them.
+// Faults in the arena's pages while the driver installs the program; the opening thread sleeps
+// meanwhile. The registration, which pins the pages, allocates those still missing.
 // Owner: open_xdp(). Thread: the one that opens a device.
 #pragma once
 
@@ -13,9 +13,9 @@ namespace vireo::xdp {
 
 class Populating {
  public:
-  /// Begins, in a thread of its own. Without one, or before Linux 5.14, nothing happens.
+  /// Starts in its own thread. Without a thread, or before Linux 5.14, it does nothing.
   explicit Populating(std::span<std::byte> memory) noexcept;
-  /// Ends it, a huge page at most from now.
+  /// Stops after the current huge page.
   ~Populating();
   Populating(const Populating&) = delete;
   Populating& operator=(const Populating&) = delete;

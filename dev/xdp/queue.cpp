@@ -14,13 +14,13 @@
 namespace vireo::xdp {
 namespace {
 
-/// Rounds of 32 frames (the kernel's TX_BATCH_SIZE) that one kick may push before it leaves the
+/// Rounds of 32 frames (the kernel's TX_BATCH_SIZE) that one kick may send before it leaves the
 /// rest for later.
 constexpr unsigned kKickRounds = 64;
 constexpr uint32_t kBatch = 32;
 
-/// Before Linux 6.17 the consumer's index moves only when the kernel has taken all that it had
-/// looked at, which may be the whole ring: the batches in between are not seen.
+/// Before Linux 6.17 the consumer index moves only when the kernel has taken all it had looked at,
+/// possibly the whole ring: progress by single batches is not visible.
 bool shows_each_batch() noexcept {
   static const bool shows = [] {
     utsname u{};
@@ -33,12 +33,12 @@ bool shows_each_batch() noexcept {
   return shows;
 }
 
-/// Frames that the kernel always has: more small datagrams than a socket of its own holds
+/// Least number of frames posted for receiving: more small datagrams than a kernel socket holds
 /// (socket(7), rmem_default).
 constexpr uint32_t kMinFill = 512;
-/// More than this part of them waiting at once, and it gets twice as many.
+/// If more than this fraction of them is waiting at once, the number is doubled.
 constexpr uint32_t kRoomy = 8;
-/// Received without that: half of them would do.
+/// After this many frames received without that, the number is halved.
 constexpr uint32_t kCalmFrames = 65'536;
 
 constexpr size_t kCacheLine = 64;
@@ -65,7 +65,7 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       xsk_(std::move(xsk)),
       rx_held_(new uint8_t[pool.size()]()),
       tx_held_(new uint16_t[pool.size()]()),
-      // Half the pool at most: frames are needed for sending, too.
+      // At most half the pool: frames are needed for sending, too.
       fill_most_(std::min(xsk_.fill.size(), pool.size() / 2)),
       fill_target_(std::min(fill_most_, kMinFill)),
       owner_(static_cast<pid_t>(sys(SYS_getpid))),
@@ -73,10 +73,10 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       steering_(std::move(steering)) {}
 
 XdpQueue::~XdpQueue() {
-  // A forked child holds the same socket and table: there only its descriptors end.
+  // A forked child shares the socket and the table: there only its descriptors are closed.
   if (sys(SYS_getpid) == owner_) steering_->clear_socket(setup_.id);
   umem_->forget(xsk_.fd());
-  xsk_ = Xsk();  // unbinds and waits until no driver touches the frames
+  xsk_ = Xsk();  // unbinds and waits until no driver uses the frames
   for (uint32_t i = 0; i < pool_.size(); ++i) {
     PacketBuf* p = &pool_.at(i);
     for (; tx_held_[i] > 0; --tx_held_[i]) {
@@ -111,7 +111,7 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
     o.flags = (d.options & kPacketContinues) != 0 ? RxFlags::kMore : RxFlags::kNone;
     o.tag = setup_.tags ? take_tag(o, p.data()) : FlowTag();
   }
-  // Apart, when all that is read for it has been asked for.
+  // A separate loop, when all prefetches for it have been issued.
   if (setup_.is_virtual) {
     for (RxDesc& o : out.first(n))
       if (is_unfinished(o.packet->data(), o.packet->length)) o.flags |= RxFlags::kL4Ok;
@@ -122,9 +122,9 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
   return n;
 }
 
-/// Frames go round: each comes back when all others were used, and what lies out of the caches by
-/// then, ours and the kernel's description of it, costs a tenth of a round trip. So the kernel has
-/// as many as bursts ask for, and few while there are none.
+/// Adapts the number of posted frames. Frames are used in turn: each returns when all others have
+/// been used. If it has left the caches by then (with the kernel's descriptor of it), that costs a
+/// tenth of a round trip. So the kernel gets as many as bursts need, and few while there are none.
 void XdpQueue::fit_fill(uint32_t waiting) noexcept {
   calm_frames_ = 0;
   if (waiting > fill_target_ / kRoomy)
@@ -133,10 +133,10 @@ void XdpQueue::fit_fill(uint32_t waiting) noexcept {
     fill_target_ = std::max(fill_target_ / 2, std::min(fill_most_, kMinFill));
 }
 
-/// Asks for what the next frame will lie in: the kernel writes descriptor and frame some time
-/// before it shows the producer, and most of the way from its cache to ours is over by then. Where
-/// it copies it takes frames in the order in which they were given. In busy-poll mode the driver's
-/// interrupts are off and only the call moves frames.
+/// Prefetches the memory of the next frame: the kernel writes descriptor and frame some time before
+/// it moves the producer index, so most of the transfer between caches is done by then. In copy
+/// mode frames are used in the order they were posted. In busy-poll mode the driver's interrupts
+/// are off and only the system call moves frames.
 unsigned XdpQueue::idle() noexcept {
   prefetch(&xsk_.rx.front(0));
   if (rx_held_count_ != 0 && !xsk_.is_zero_copy()) [[likely]] {
@@ -151,9 +151,9 @@ unsigned XdpQueue::idle() noexcept {
   return 0;
 }
 
-/// The program's thread runs the driver. The kernel must know which instance of it (NAPI) brings
-/// the frames; where it copies them, some versions learn that from a frame, some (6.18 is one)
-/// never do: the call would be for nothing at each poll.
+/// Runs the driver in the program's thread. The kernel must know which NAPI instance delivers the
+/// frames. In copy mode some kernels learn it from a received frame, some (6.18 for one) never do;
+/// then every call would be useless, so busy polling is given up.
 void XdpQueue::busy_poll() noexcept {
   if (!is_busy_poll_proved_ && xsk_.rx.consumed() != 0) {
     is_busy_poll_proved_ = true;
@@ -171,8 +171,8 @@ void XdpQueue::busy_poll() noexcept {
   sys(SYS_recvfrom, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
 }
 
-/// Of `ready` descriptors, those that end with the end of a packet; all of them if one packet is
-/// longer than that.
+/// How many of `ready` descriptors end with a complete packet; all of them if one packet is longer
+/// than that.
 uint32_t XdpQueue::whole_packets(uint32_t ready) const noexcept {
   for (uint32_t n = ready; n > 0; --n)
     if ((xsk_.rx.front(n - 1).options & kPacketContinues) == 0) return n;
@@ -204,8 +204,8 @@ void XdpQueue::rx_refill() noexcept {
   xsk_.fill.publish(n);
   rx_held_count_ += n;
   if (setup_.need_wakeup) {
-    // Our producer must be out before we read the flag, or kernel and we could each miss the other
-    // and both sleep.
+    // The producer store must be visible before we read the flag, or kernel and program could miss
+    // each other's store and both sleep.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (xsk_.fill.needs_wakeup()) sys(SYS_recvfrom, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
   }
@@ -228,8 +228,7 @@ bool XdpQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
   return taken;
 }
 
-/// Nothing valid lies before the first slice, nobody reads the frame, and there is room for the
-/// head.
+/// The head fits before the first slice: nothing valid is there, and nobody reads the frame.
 bool XdpQueue::takes_head(const TxFrame& frame) const noexcept {
   const PacketSlice& s = frame.body[0];
   const PacketBuf& p = *s.packet;
@@ -237,7 +236,7 @@ bool XdpQueue::takes_head(const TxFrame& frame) const noexcept {
          (s.at >= frame.head.size());
 }
 
-/// The first descriptor: the head, where it may lie there already, and the first slice behind it.
+/// Posts the first descriptor: the head, copied unless it is in place already, and the first slice.
 void XdpQueue::post_with_head(const TxFrame& frame, bool more) noexcept {
   const PacketSlice& s = frame.body[0];
   const auto head = static_cast<uint32_t>(frame.head.size());
@@ -273,10 +272,10 @@ bool XdpQueue::tx_gathered(const TxFrame& frame, uint32_t total) noexcept {
   return true;
 }
 
-/// Longer than a frame: the body's slices as they lie, a descriptor each; else copied tightly into
-/// fresh frames.
+/// Sends a packet longer than a frame: the body's slices in place, one descriptor each, if
+/// possible; else copied into new frames.
 bool XdpQueue::tx_chained(const TxFrame& frame, uint32_t total) noexcept {
-  // The device said in caps().mtu what it takes; a longer frame would be refused for ever.
+  // caps().mtu limits frames; a longer one could never be sent.
   VIREO_ASSERT(setup_.multi_frame);
   bool in_place = !frame.body.empty() && frame.body.size() < kMaxDescriptors;
   for (const PacketSlice& s : frame.body) in_place &= s.packet->pool == &pool_ && s.length > 0;
@@ -334,7 +333,7 @@ bool XdpQueue::gather(const TxFrame& frame, uint32_t total) noexcept {
   return true;
 }
 
-/// Writes a descriptor that is not published yet. The caller has made the reference it stands for.
+/// Writes a descriptor, not published yet. The caller has already taken its reference.
 void XdpQueue::post(uint32_t ahead, PacketBuf& p, uint32_t at, uint32_t length,
                     bool more) noexcept {
   xdp_desc& d = xsk_.tx.slot(ahead);
@@ -357,23 +356,23 @@ void XdpQueue::tx_flush() noexcept {
 
 bool XdpQueue::kernel_wants_kick() const noexcept {
   if (!setup_.need_wakeup || xsk_.tx.needs_wakeup()) return true;
-  // The flag is clear: look again with our producer surely visible, or kernel and we could each
-  // miss the other.
+  // The flag is clear: check again after a fence, or kernel and program could miss each other's
+  // store.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return xsk_.tx.needs_wakeup();
 }
 
-/// Tells the kernel of published frames. What it cannot take now stays due, for the next reap,
-/// flush or arm.
-/// @return false: trying again at once may help.
+/// Tells the kernel about published frames. Frames that it cannot take now stay due, for the next
+/// reap, flush or arm.
+/// @return false: an immediate retry may help.
 bool XdpQueue::kick() noexcept {
   if (!kernel_wants_kick()) {
     kick_due_ = false;
     return true;
   }
   uint32_t waiting = 0;
-  uint32_t unseen = 0;  // rounds since the ring showed progress
-  // One that showed none in all its rounds is not tried for as long again, until it does.
+  uint32_t unseen = 0;  // rounds without visible progress
+  // After a kick without any progress, later kicks give up at once until there is some.
   const bool was_stuck = stuck_with_ != 0 && xsk_.tx.waiting() >= stuck_with_;
   stuck_with_ = 0;
   for (unsigned round = 0; round < kKickRounds; ++round) {
@@ -384,9 +383,9 @@ bool XdpQueue::kick() noexcept {
     }
     if (r == -ENXIO) dead_ = true;  // unbound: the interface is gone
     if (r != -EAGAIN && r != -EBUSY && r != -ENOBUFS && r != -EINTR)
-      return true;  // ENETDOWN: until it is up
-    // EAGAIN after a batch: go on while frames leave. Without progress a buffer limit holds us:
-    // later.
+      return true;  // for example ENETDOWN: wait until it is up
+    // EAGAIN after a batch: continue while frames leave. Without progress a buffer limit is
+    // reached: try later.
     const uint32_t left = xsk_.tx.waiting();
     if (left == 0) {
       kick_due_ = false;
@@ -422,7 +421,7 @@ Result<bool> XdpQueue::arm() noexcept {
   const bool told = !kick_due_ || kick();
   if (dead_) return fail(ENODEV, "AF_XDP queue");
   if (!told) return false;
-  // The descriptor is readable while the RX ring is not empty, so an arrival after this look wakes
+  // The descriptor is readable while the RX ring is not empty, so an arrival after this check wakes
   // poll(2) at once.
   return xsk_.rx.ready_now() == 0;
 }
@@ -437,8 +436,8 @@ bool XdpQueue::alive() noexcept {
   return !dead_;
 }
 
-/// XDP_STATISTICS. Left out: tx_ring_empty_descs, times the kernel found nothing to send, which is
-/// no loss. A kernel before 5.9 does not fill the last three.
+/// From XDP_STATISTICS. tx_ring_empty_descs is omitted: it counts times with nothing to send, which
+/// is no loss. Kernels before 5.9 do not fill the last three fields.
 QueueLosses XdpQueue::losses() const noexcept {
   const xdp_statistics received = statistics_of(xsk_.fd());
   return {.rx_ring_full = received.rx_ring_full,

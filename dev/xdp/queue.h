@@ -1,10 +1,9 @@
-// One AF_XDP queue as the contract's Queue.
+// An AF_XDP queue as the contract's Queue.
 // Owner: the engine that opened it. Thread: holder of that engine's lock.
 //
-// A frame of the pool that the kernel holds is counted here: by rx_held_ while it waits in FILL, in
-// the driver or in RX; by tx_held_ from the TX ring until it comes back in COMPLETION. What is
-// still held at the end goes back to the pool. Not more than the TX ring's size is ever in flight,
-// so neither TX nor COMPLETION can overflow.
+// Pool frames that the kernel holds are tracked: in rx_held_ while in FILL, the driver or RX; in
+// tx_held_ from TX until they return in COMPLETION. The destructor returns what is still held to
+// the pool. At most tx.size() descriptors are in flight, so neither TX nor COMPLETION can overflow.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +29,7 @@ struct QueueSetup {
   bool is_virtual = false;  ///< checksums may be unfinished
   bool need_wakeup = true;
   bool busy_poll = false;
-  std::string interface;  ///< its name, for what the log says
+  std::string interface;  ///< its name, for the log
 };
 
 class XdpQueue final : public Queue {
@@ -78,14 +77,14 @@ class XdpQueue final : public Queue {
   bool kick() noexcept;
   bool kernel_wants_kick() const noexcept;
 
-  // Read by every burst and send.
+  // Used for every burst and send.
   PacketPool& pool_;
-  const uint64_t pool_at_;  ///< of the pool's memory in the arena
+  const uint64_t pool_at_;  ///< offset of the pool's memory in the arena
   const uint32_t frame_shift_;
   const QueueSetup setup_;
   uint32_t in_flight_ = 0;   ///< descriptors from TX to COMPLETION
-  bool kick_due_ = false;    ///< frames are published that the kernel has not been told of
-  uint32_t stuck_with_ = 0;  ///< frames with which the last kick gave up; 0: it did not
+  bool kick_due_ = false;    ///< published frames not yet announced to the kernel
+  uint32_t stuck_with_ = 0;  ///< frames left when the last kick gave up; 0: it did not
   mutable bool dead_ = false;
   bool busy_poll_;
   bool is_busy_poll_proved_;
@@ -93,10 +92,10 @@ class XdpQueue final : public Queue {
 
   std::unique_ptr<uint8_t[]> rx_held_;   ///< by frame index
   std::unique_ptr<uint16_t[]> tx_held_;  ///< by frame index: descriptors in flight
-  const uint32_t fill_most_;             ///< frames that the kernel may have for receiving
-  uint32_t fill_target_;                 ///< frames it shall have now
-  uint32_t rx_held_count_ = 0;           ///< frames it has
-  uint32_t calm_frames_ = 0;             ///< received since fill_target_ was found too low
+  const uint32_t fill_most_;             ///< most frames posted for receiving
+  uint32_t fill_target_;                 ///< frames to have posted now
+  uint32_t rx_held_count_ = 0;           ///< frames posted
+  uint32_t calm_frames_ = 0;             ///< frames received since fill_target_ was last too low
 
   const pid_t owner_;
   std::shared_ptr<Umem> umem_;

@@ -1,6 +1,6 @@
-// One AF_XDP ring: single producer, single consumer, one side ours and one the kernel's, indices
-// running free. Owner: the Xsk that mapped it. Thread: as the queue. Source:
-// Documentation/networking/af_xdp.rst; the barriers mirror net/xdp/xsk_queue.h of the kernel.
+// An AF_XDP ring: single producer, single consumer, one of them the kernel; free-running indices.
+// Owner: the Xsk that mapped it. Thread: as the queue. Source: Documentation/networking/af_xdp.rst;
+// the barriers mirror the kernel's net/xdp/xsk_queue.h.
 #pragma once
 
 #include <linux/if_xdp.h>
@@ -19,7 +19,7 @@ struct RingMemory {
   uint32_t entries = 0;
 };
 
-/// What both directions need.
+/// Common to both directions.
 template <class Entry>
 class Ring {
  public:
@@ -33,7 +33,7 @@ class Ring {
 
   Entry& operator[](uint32_t index) const { return entries_[index & mask_]; }
   uint32_t size() const { return mask_ + 1; }
-  /// The kernel sleeps on this ring until it is told.
+  /// The kernel does not look at this ring until it is woken.
   bool needs_wakeup() const {
     return (std::atomic_ref(*flags_).load(std::memory_order_relaxed) & XDP_RING_NEED_WAKEUP) != 0;
   }
@@ -49,7 +49,7 @@ class Ring {
   uint32_t mask_ = 0;
 };
 
-/// We fill, the kernel empties: FILL and TX.
+/// We produce, the kernel consumes: FILL and TX.
 template <class Entry>
 class ProducerRing : public Ring<Entry> {
  public:
@@ -58,14 +58,14 @@ class ProducerRing : public Ring<Entry> {
 
   uint32_t produced() const { return next_; }
   Entry& slot(uint32_t ahead) const { return (*this)[next_ + ahead]; }
-  /// Entries the kernel has not taken yet.
+  /// Entries not yet taken by the kernel.
   uint32_t waiting() const {
-    // Pairs with the kernel's release of the consumer: it has read what we may overwrite.
+    // Pairs with the kernel's release of the consumer: it has read the entries we may overwrite.
     return next_ - std::atomic_ref(*this->consumer_).load(std::memory_order_acquire);
   }
   void publish(uint32_t n) {
     next_ += n;
-    // Pairs with the kernel's acquire of the producer: the entries come first.
+    // Pairs with the kernel's acquire of the producer: entries become visible first.
     std::atomic_ref(*this->producer_).store(next_, std::memory_order_release);
   }
 
@@ -73,14 +73,14 @@ class ProducerRing : public Ring<Entry> {
   uint32_t next_ = 0;
 };
 
-/// The kernel fills, we empty: RX and COMPLETION.
+/// The kernel produces, we consume: RX and COMPLETION.
 template <class Entry>
 class ConsumerRing : public Ring<Entry> {
  public:
   ConsumerRing() = default;
   explicit ConsumerRing(const RingMemory& m) : Ring<Entry>(m) {}
 
-  /// Entries ready, looked up in the shared line only when those known of are used up.
+  /// Entries ready; reads the shared cache line only when all known entries are consumed.
   uint32_t ready() {
     if (known_ == next_) {
       // Pairs with the kernel's release of the producer: the entries are written.
@@ -88,12 +88,12 @@ class ConsumerRing : public Ring<Entry> {
     }
     return known_ - next_;
   }
-  /// Entries ready by a fresh look.
+  /// Entries ready; always reads the shared cache line.
   uint32_t ready_now() {
     known_ = std::atomic_ref(*this->producer_).load(std::memory_order_acquire);
     return known_ - next_;
   }
-  /// As ready_now(), of which nothing is remembered.
+  /// Like ready_now(), without updating our state.
   uint32_t waiting() const {
     return std::atomic_ref(*this->producer_).load(std::memory_order_relaxed) - next_;
   }
@@ -101,7 +101,7 @@ class ConsumerRing : public Ring<Entry> {
   const Entry& front(uint32_t ahead) const { return (*this)[next_ + ahead]; }
   void release(uint32_t n) {
     next_ += n;
-    // Pairs with the kernel's acquire of the consumer: we are done with the entries.
+    // Pairs with the kernel's acquire of the consumer: we no longer use the entries.
     std::atomic_ref(*this->consumer_).store(next_, std::memory_order_release);
   }
 

@@ -1,18 +1,19 @@
-// The steering program: frames of carried flows go to the AF_XDP socket of the queue they came in
-// on, everything else to the kernel untouched. Exact 5-tuple first, then local address and port,
-// then port alone, which means the host's own addresses: what it forwards, what is for another
-// station and what has the tag of a VLAN that is not here are the kernel's. An ICMP error goes
-// where the flow it quotes goes. Fragments go where the one that came first goes, which is the
-// kernel if that did not name the ports. IPv6's other extension headers and malformed frames are
-// the kernel's, and so are datagrams that a kernel on this host has joined, where the driver does
-// not part them. Runs in the driver (native) or in the stack (generic), once a frame: no hash
-// look-up where the port has a single rule, one for an exact hit.
+// The steering program: redirects frames of carried flows to the AF_XDP socket of the queue they
+// arrived on and passes all others, unchanged, to the kernel. It matches the exact 5-tuple first,
+// then local address and port, then port alone; the last only for the host's own addresses. Frames
+// to be forwarded, for another MAC address or with an unknown VLAN tag go to the kernel. An ICMP
+// error follows the flow that it quotes. Fragments follow the first one to arrive; if that had no
+// ports, they go to the kernel. Other IPv6 extension headers and malformed frames go to the kernel,
+// and so do UDP GSO datagrams from a kernel on this host, if the driver does not segment them.
+// It runs in the driver (native) or in the stack (generic), once per frame. A frame costs no hash
+// look-up if its port has a single rule, one for an exact hit.
 #include "steer_fragments.bpf.h"
 #include "steer_quoted.bpf.h"
 
-/* Several datagrams in one frame (UDP_SEGMENT, udp(7)) are left for a NIC to part, with a checksum
-   that is no more than the sum of the pseudo-header. Nothing in the frame says where each ends: the
-   kernel, which knows, delivers them. A single one with such a checksum looks the same. */
+/* Several datagrams in one frame (UDP_SEGMENT, udp(7)) wait for segmentation by a NIC; their
+   checksum field holds only the sum of the pseudo-header. The frame does not tell where each
+   datagram ends. The kernel knows and delivers them. A single datagram with such a checksum looks
+   the same. */
 static __always_inline int is_unfinished(const struct frame* f, __u32 at, const __be16* addresses,
                                          int words) {
   struct udphdr* const udp = &f->scratch->udp;
@@ -45,7 +46,7 @@ int vireo_steer(struct xdp_md* ctx) {
     l3 += sizeof *v;
     __u32 vlan = bpf_ntohs(v->tci);
     BOUNDED(vlan, STEER_VLANS - 1);
-    if (vlan) { /* else it has a priority and no VLAN */
+    if (vlan) { /* else a priority tag without a VLAN */
       const struct steer_link* link = &vlans[vlan];
       if (!link->is_here) return XDP_PASS;
       f.link = vlan;
@@ -59,8 +60,8 @@ int vireo_steer(struct xdp_md* ctx) {
     const struct iphdr* ip = at;
     if ((const void*)(ip + 1) > end) return XDP_PASS;
     if (ip->version != 4 || ip->ihl < 5) return XDP_PASS;
-    /* Where a header of any length ends is a number, and no pointer: to add an unknown one to a
-       pointer into the frame needs CAP_PERFMON. */
+    /* The end of a variable-length header is kept as an offset, not as a pointer: adding an unknown
+       value to a packet pointer needs CAP_PERFMON. */
     const __u32 behind = l3 + ip->ihl * 4;
     if (ip->frag_off & IP_FRAGMENT) return fragment4(&f, ip, behind);
     if (is_carried(ip->protocol)) {
@@ -102,5 +103,5 @@ int vireo_steer(struct xdp_md* ctx) {
   return XDP_PASS;
 }
 
-/* No helper that asks for the GPL is used. */
+/* No GPL-only helper is used. */
 char license_text[] SEC("license") = "Dual BSD/GPL";

@@ -36,9 +36,9 @@ int log_libbpf(libbpf_print_level, const char* format, va_list args) {
   return n;
 }
 
-/// libbpf prints to stderr, where a preloaded library has no business, and may raise
-/// RLIMIT_MEMLOCK, which is the program's own (its setter for that is missing from Debian 12's
-/// libbpf.so). Both are put back.
+/// libbpf prints to stderr, which a preloaded library must not do, and may raise the program's
+/// RLIMIT_MEMLOCK (the setter that prevents it is missing from Debian 12's libbpf.so). Both are
+/// restored here.
 class QuietLibbpf {
  public:
   QuietLibbpf() : print_(libbpf_set_print(log_libbpf)) { getrlimit(RLIMIT_MEMLOCK, &memlock_); }
@@ -56,13 +56,13 @@ class QuietLibbpf {
   rlimit memlock_{};
 };
 
-/// Of a family, beyond the first: with more, wildcards do not hear the rest.
+/// Host addresses per family beyond the first few; wildcard rules do not match the rest.
 constexpr uint32_t kMaxAddresses = 16'384;
 
-/// A descriptor of the same object, at a high number.
+/// Duplicates the descriptor to a high number.
 UniqueFd copy_of(int fd) { return UniqueFd(to_high_number(fcntl(fd, F_DUPFD_CLOEXEC, 3))); }
 
-/// Says why, for those who asked for it. @return false: the verifier was not asked.
+/// Logs the reason, and returns it on request. @return false: the verifier did not run.
 bool is_refused(const VerifierLog& said, std::string* last_line) {
   constexpr size_t kLines = 8;
   const auto lines = said.last_lines(kLines);
@@ -118,7 +118,7 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   if (r == -EMFILE || r == -ENFILE)
     return fail(-r, "descriptors of the steering program (RLIMIT_NOFILE)");
   if (r < 0) return fail(ENOTSUP, "load of the steering program");
-  // libbpf's own descriptors have low numbers, and it lets nobody move them: ours stay, it goes.
+  // libbpf's descriptors have low numbers and cannot be moved: keep copies and close libbpf's.
   std::shared_ptr<Steering> made(new Steering(tags, sizes.listeners));
   made->program_ = copy_of(bpf_program__fd(skeleton->progs.vireo_steer));
   made->exact4_ = copy_of(bpf_map__fd(skeleton->maps.exact4));
@@ -183,7 +183,7 @@ void Steering::clear_socket(QueueId queue) noexcept {
   bpf_map_delete_elem(sockets_.get(), &key);
 }
 
-/// Which link the rule names.
+/// The link that the rule names.
 uint16_t Steering::link_of(const Entry& e) {
   switch (e.kind) {
     case STEER_LOCAL4:
@@ -210,7 +210,7 @@ Result<Steering::Entry> Steering::entry_of(const FlowKey& key) {
   const uint16_t remote_port = be16(key.remote.port).raw();
   const auto proto = static_cast<uint8_t>(key.proto);
   Entry e;
-  std::memset(&e, 0, sizeof e);  // keys are compared by their bytes, padding included
+  std::memset(&e, 0, sizeof e);  // keys are compared bytewise, padding included
   e.port_slot = STEER_PORT_SLOT(key.proto == IpProto::kUdp, uint32_t{local_port});
   if (exact && key.v6) {
     e.kind = STEER_EXACT6;
@@ -263,7 +263,7 @@ uint32_t Steering::rules_at(uint32_t port_slot, steer_kind kind) const noexcept 
   return it == per_port_.end() ? 0 : it->second;
 }
 
-/// Keeps the port filter true: a bit is set while any rule of its kind has the port.
+/// Keeps the port filter up to date: a bit is set while any rule of its kind has the port.
 void Steering::note(uint32_t port_slot, uint16_t bit, bool added) noexcept {
   uint32_t& rules = per_port_[port_key(port_slot, bit)];
   rules += added ? 1U : ~0U;
@@ -281,9 +281,9 @@ void Steering::note_rule(const Entry& e, bool added) noexcept {
   note(e.port_slot, static_cast<uint16_t>(e.kind), added);
 }
 
-/// Behind note_rule() of an IPv4 rule: the port's only one goes into the array, and with a second
-/// the tables are asked. Which is left when that goes again is not looked for. A frame that comes
-/// amid this finds the rules as they were before or are behind it.
+/// Called after note_rule() for an IPv4 rule. The only rule of a port goes into the lone4 array;
+/// with a second one the tables are used, also after one of the two is removed. A frame that
+/// arrives meanwhile sees the rules before or after the change.
 void Steering::note_lone(const Entry& e, bool may_be_lone) noexcept {
   Arrays& arrays = *static_cast<Arrays*>(arrays_.base());
   std::atomic_ref<uint16_t> bits(arrays.port_kinds[e.port_slot]);
@@ -297,7 +297,8 @@ void Steering::note_lone(const Entry& e, bool may_be_lone) noexcept {
                                .remote = exact ? e.exact4.remote : 0,
                                .remote_port = exact ? e.exact4.remote_port : uint16_t{0},
                                .link = link_of(e)};
-  bits.fetch_or(STEER_LONE4, std::memory_order_release);  // the rule is there before it is found
+  bits.fetch_or(STEER_LONE4,
+                std::memory_order_release);  // the rule is written before it can be found
 }
 
 Result<uint64_t> Steering::add(const FlowKey& key, FlowTag tag) {
@@ -361,12 +362,12 @@ void Steering::set_links(std::span<const HostLink> links) noexcept {
     if (l.vlan.value() >= STEER_VLANS) continue;
     auto& at = l.vlan.value() == 0 ? arrays.untagged : arrays.vlans[l.vlan.value()];
     std::memcpy(at.mac, l.mac.data(), sizeof at.mac);
-    std::atomic_ref(at.is_here).store(1, std::memory_order_release);  // behind its station
+    std::atomic_ref(at.is_here).store(1, std::memory_order_release);  // after the MAC is written
     if (l.vlan.value() != 0) vlans_.push_back(l.vlan);
   }
 }
 
-/// Those that stay keep their place, for their frames come meanwhile.
+/// Addresses that stay keep their slots, because their frames arrive meanwhile.
 void Steering::set_addresses(std::span<const IpAddr> addresses) {
   auto& host = static_cast<Arrays*>(arrays_.base())->host;
   const auto stays = [&](const IpAddr& a) {
@@ -408,7 +409,7 @@ void Steering::set_addresses(std::span<const IpAddr> addresses) {
   for (const IpAddr& a : addresses_) {
     if (stays(a)) continue;
     if (std::byte* at = place(a, a.is_v4())) write(at, none, a.is_v4());
-    const Key k = key_of(a);  // and perhaps from when there was no place
+    const Key k = key_of(a);  // it may also be in the table, if there was no free slot then
     bpf_map_delete_elem(a.is_v4() ? local4_.get() : local6_.get(), &k);
   }
   bool more[2] = {};

@@ -1,8 +1,7 @@
-// The steering program on an interface, and the table of what it steers: loading, attaching, rules
-// in and out. Owner: an XdpDevice, shared with its queues. Thread: any; guarded by a lock of its
-// own, never on the data path. Attached by a link that nothing pins: when the last descriptor goes,
-// by close or by kill, so does the program, and every flow is the kernel's again. Source: bpf(2),
-// libbpf.
+// The steering program of an interface and its rule tables: loading, attaching, adding and removing
+// rules. Owner: an XdpDevice, shared with its queues. Thread: any; guarded by its own lock, never
+// on the data path. The BPF link is not pinned: when its last descriptor is closed, also by a kill,
+// the program is detached and all flows go to the kernel again. Source: bpf(2), libbpf.
 #pragma once
 
 #include <cstdint>
@@ -33,33 +32,33 @@ struct SteeringSizes {
 
 class Steering {
  public:
-  /// Loads the program for `interface` (without attaching it). Errors: EPERM, ENOMEM, ENOTSUP. What
-  /// the kernel's verifier says of a program that it refuses is logged, its last line is `refusal`.
+  /// Loads the program for `interface` without attaching it. Errors: EPERM, ENOMEM, ENOTSUP. If the
+  /// kernel's verifier rejects it, the verifier's messages are logged and the last one is stored in
+  /// `refusal`.
   static Result<std::shared_ptr<Steering>> load(const Interface& interface,
                                                 const SteeringSizes& sizes, bool tags,
                                                 std::string* refusal = nullptr);
   Steering(const Steering&) = delete;
   Steering& operator=(const Steering&) = delete;
 
-  /// Errors: EBUSY another program is there, ENOTSUP the driver has no XDP of this kind, EPERM.
+  /// Errors: EBUSY another program is attached, ENOTSUP no XDP of this kind, EPERM.
   Result<void> attach(IfIndex ifindex, Attach how);
   void detach() { link_.reset(); }
-  /// False once the interface is gone or someone took the program off.
+  /// False once the interface is gone or the program was detached.
   bool is_attached() const;
 
-  /// What kernels on this host have joined for a NIC to part may come as it is: of UDP it is the
-  /// kernel's.
+  /// Merged packets from kernels on this host may arrive unsegmented: UDP ones go to the kernel.
   void leave_joined() noexcept;
 
-  /// From now on frames of `queue` that match a rule go to the socket `xsk`.
+  /// From now on frames of `queue` that match a rule go to socket `xsk`.
   Result<void> set_socket(QueueId queue, int xsk);
   void clear_socket(QueueId queue) noexcept;
 
-  /// @return an id for remove(). Errors: EEXIST, ENOSPC, ENOTSUP (protocol), EINVAL (half a key).
+  /// @return an id for remove(). Errors: EEXIST, ENOSPC, ENOTSUP (protocol), EINVAL (invalid key).
   Result<uint64_t> add(const FlowKey& key, FlowTag tag);
   void remove(uint64_t id) noexcept;
 
-  /// As Device::set_host(): what a wildcard may take, and which stations are the host's.
+  /// As Device::set_host(): the addresses that wildcards match, and the host's MAC addresses.
   void set_host(const HostOnWire& host);
   /// As Device::ask_kernel().
   void ask_kernel(uint16_t port, bool on) noexcept;
@@ -69,7 +68,7 @@ class Steering {
  private:
   Steering(bool tags, uint32_t most_listeners) : tags_(tags), most_listeners_(most_listeners) {}
 
-  /// A rule as the maps hold it.
+  /// A rule, in the format of the maps.
   struct Entry {
     steer_kind kind;
     uint32_t port_slot;
@@ -91,16 +90,16 @@ class Steering {
   void set_addresses(std::span<const IpAddr> addresses);
 
   UniqueFd program_, exact4_, exact6_, local4_, local6_, sockets_;
-  Mapping arrays_;  ///< the program's, see Arrays
+  Mapping arrays_;  ///< the program's global variables, see Arrays
   UniqueFd link_;
-  const bool tags_;                ///< the program writes them
-  const uint32_t most_listeners_;  ///< of a family: the rest of the table is for addresses
-  uint32_t listeners_[2] = {};     ///< rules of local ends, by family: IPv4, IPv6
+  const bool tags_;                ///< the program writes tags
+  const uint32_t most_listeners_;  ///< per family: the rest of the table is for addresses
+  uint32_t listeners_[2] = {};     ///< rules for local ends, by family: IPv4, IPv6
   std::mutex lock_;
   std::unordered_map<uint64_t, Entry> rules_;
   std::unordered_map<uint64_t, uint32_t> per_port_;  ///< (port slot, bit of its word) -> rules
-  std::vector<VlanId> vlans_;                        ///< of the last set_host()
-  std::vector<IpAddr> addresses_;                    ///< of the last set_host()
+  std::vector<VlanId> vlans_;                        ///< from the last set_host()
+  std::vector<IpAddr> addresses_;                    ///< from the last set_host()
   uint64_t last_id_ = 0;
 };
 

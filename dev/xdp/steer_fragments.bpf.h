@@ -1,9 +1,9 @@
-// Steers the fragments of a packet to where the first to come went.
+// Steers the fragments of a packet to where the first to arrive went.
 #pragma once
 
 #include "steer_seldom.bpf.h"
 
-/* Whether what is for this address may be a socket's at all. */
+/* Whether a socket can receive what is sent to this address. */
 static __always_inline int is_for_us(const struct frame* f, const struct inquiry* q) {
   if (q->flags & INQUIRY_V6) {
     const struct in6_addr* const a = (const struct in6_addr*)q->local;
@@ -17,7 +17,7 @@ static __always_inline int is_since(const __u64* at, __u64 now, __u64 ns) {
   return at && (__s64)(now - *at) < (__s64)ns;
 }
 
-/* What becomes of a fragment; of a first one `tag` says where its ports go. */
+/* The verdict for a fragment; for a first fragment `tag` is the result of the rule look-up. */
 __attribute__((noinline)) int steer_fragment(struct xdp_md* ctx, const struct inquiry* q,
                                              __s64 tag) {
   if (!q) return XDP_PASS;
@@ -40,7 +40,7 @@ __attribute__((noinline)) int steer_fragment(struct xdp_md* ctx, const struct in
   if (tag != NO_RULE && !is_since(bpf_map_lookup_elem(&kernels, key), now, STEER_KERNELS_NS))
     verdict = to_socket(ctx, (__u32)tag);
   if (verdict == XDP_PASS)
-    bpf_map_delete_elem(&ours, key); /* of an earlier packet of this id */
+    bpf_map_delete_elem(&ours, key); /* left by an earlier packet with this id */
   else
     bpf_map_update_elem(&ours, key, &now, BPF_ANY);
   return verdict;
@@ -84,7 +84,7 @@ static __always_inline int fragment6(const struct frame* f, const struct ipv6hdr
     q->flags |= INQUIRY_LATER;
     return steer_asked(f);
   }
-  const int is_all = !(part->offset & IP6_MORE); /* RFC 6946: nothing follows */
+  const int is_all = !(part->offset & IP6_MORE); /* RFC 6946: an atomic fragment */
   if (bpf_xdp_load_bytes(f->ctx, at + sizeof *ip + sizeof *part, p, sizeof *p)) return XDP_PASS;
   q->ports = ports_of(p->dest, p->source);
   if (!is_all) return steer_asked(f);

@@ -1,5 +1,5 @@
-// A frame as the steering program reads it: the header fields that it needs, what it keeps of the
-// frame, and the memory in which it makes keys.
+// The parts of a frame that the steering program reads, its state for one frame, and the scratch
+// memory for keys.
 #pragma once
 
 #include <linux/bpf.h>
@@ -14,7 +14,7 @@
 
 #include "steer_layout.h"
 
-/* The part of TCP, UDP and of a quoted header that steering reads. */
+/* The part of TCP, UDP and quoted headers that steering reads. */
 struct ports {
   __be16 source, dest;
 };
@@ -45,29 +45,29 @@ static __always_inline int is_carried(__u8 proto) {
   return proto == IPPROTO_TCP || proto == IPPROTO_UDP;
 }
 
-/* Old verifiers (6.1) forget the bounds of what is multiplied, or-ed or swapped: the mask, which
-   the compiler would take for needless, tells them. */
+/* Old verifiers (6.1) lose the bounds of a value after a multiplication, OR or byte swap. This mask
+   restores them; written in C, the compiler would drop it as redundant. */
 #define BOUNDED(x, mask) asm volatile("%0 &= %1" : "+r"(x) : "i"(mask))
 
-/* A frame, as far as steering it needs more than addresses and ports. */
+/* A frame's properties that steering needs besides addresses and ports. */
 struct frame {
   struct xdp_md* ctx;
-  __u64* key; /* room for one, of whole words */
+  __u64* key; /* room for one key, in whole words */
   struct scratch* scratch;
-  __u64 link;       /* STEER_UNTAGGED, or a VLAN that is here */
-  __u64 is_ours;    /* unicast to the station that this link is */
-  __u64 is_group;   /* to a group of stations */
-  __u64 exact_only; /* what no exact rule claims is the kernel's */
+  __u64 link;       /* STEER_UNTAGGED, or a configured VLAN */
+  __u64 is_ours;    /* unicast to this link's MAC address */
+  __u64 is_group;   /* multicast or broadcast MAC */
+  __u64 exact_only; /* only exact rules may match; otherwise to the kernel */
 };
 
-/* What frames ask that seldom come, by find_seldom() and steer_fragment(). */
+/* The input of find_seldom() and steer_fragment(), for rare frames. */
 struct inquiry {
-  __u64 local[2], remote[2]; /* IPv4: in the first half of the first */
+  __u64 local[2], remote[2]; /* IPv4: in the first half of the first word */
   __u64 ports;               /* ports_of(local, remote) */
   __u64 proto;
   __u64 link;
   __u64 flags; /* enum inquiry_flag */
-  __u64 id;    /* of a fragment, as it lies in the frame */
+  __u64 id;    /* of a fragment, in the frame's byte order */
 };
 enum inquiry_flag {
   INQUIRY_V6 = 1,
@@ -77,10 +77,10 @@ enum inquiry_flag {
   INQUIRY_LATER = 16, /* a fragment without ports */
 };
 
-/* What goes through memory, for the kernel's helpers to read or write. Who has no CAP_PERFMON may
-   write a part of a word only where no whole one was stored before, and the compiler would lay
-   variables of different times over each other: so all have a place of their own for the whole run,
-   and keys and tuples are made of whole words. */
+/* Memory that the kernel's helpers read or write. Without CAP_PERFMON, part of a stack word may be
+   written only if no whole word was stored there before, and the compiler would reuse stack slots
+   for several variables. So each has its own place for the whole run, and keys and tuples are built
+   from whole words. */
 struct scratch {
   __u64 key[5];
   struct inquiry asked;
@@ -99,13 +99,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are made for th
 static __always_inline __u64 two(__u64 low32, __u64 high32) { return low32 | high32 << 32; }
 static __always_inline __u64 ports_of(__u64 first, __u64 second) { return first | second << 16; }
 static __always_inline void put6(__u64* to, const struct in6_addr* a) {
-  const __u64* const words = (const __u64*)a; /* the machine and the verifier take them unaligned */
+  const __u64* const words = (const __u64*)a; /* machine and verifier allow unaligned loads */
   to[0] = words[0];
   to[1] = words[1];
 }
 
 static __always_inline int is_mac(const struct ethhdr* eth, const __u8* mac) {
-  const __u16* const a = (const __u16*)eth->h_dest; /* by halves: so it is aligned */
+  const __u16* const a = (const __u16*)eth->h_dest; /* 16 bits at a time: this is aligned */
   const __u16* const b = (const __u16*)mac;
   return a[0] == b[0] && a[1] == b[1] && a[2] == b[2];
 }

@@ -1,5 +1,5 @@
-// The steering program's maps of rules, fragments and sockets, and the tables that the user's side
-// (steer.cpp) writes in place.
+// The steering program's maps of rules, fragments and sockets, and its global tables, which user
+// space (steer.cpp) writes in place.
 #pragma once
 
 #include <linux/bpf.h>
@@ -8,8 +8,7 @@
 
 #include "steer_layout.h"
 
-/* Sizes are set by the user's side before loading. Flow maps do not reserve memory for flows they
- * do not hold. */
+/* User space sets the sizes before loading. Flow maps allocate memory only for existing entries. */
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
   __uint(map_flags, BPF_F_NO_PREALLOC);
@@ -42,7 +41,8 @@ struct {
   __type(value, __u32);
 } local6 SEC(".maps");
 
-/* Packets whose fragments are ours, and since when. Only who knows a port of ours adds to it. */
+/* Packets whose fragments are ours, with the time. Only a fragment for a port of ours adds an
+   entry. */
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 4096);
@@ -50,7 +50,7 @@ struct {
   __type(value, __u64);
 } ours SEC(".maps");
 
-/* Packets of which the kernel has a fragment already that did not name the ports. */
+/* Packets of which a fragment without ports already went to the kernel. */
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 4096);
@@ -67,8 +67,8 @@ struct {
 
 __u16 port_kinds[STEER_PORTS];         /* enum steer_kind bits */
 struct steer_lone4 lone4[STEER_PORTS]; /* by the same slot */
-__u8 brings_joined;                    /* frames come as a sender's kernel has joined them */
-struct steer_link vlans[STEER_VLANS];  /* on the interface */
+__u8 brings_joined;                    /* UDP GSO frames may arrive unsegmented */
+struct steer_link vlans[STEER_VLANS];  /* the VLANs on the interface */
 struct steer_link untagged;            /* the interface itself */
 struct steer_host host;
 const volatile __u8 write_tags;

@@ -3,9 +3,10 @@
 
 #include "steer_seldom.bpf.h"
 
-/* RFC 792: the error quotes the IP header we sent and 8 bytes more, so its source is our side. Of a
-   datagram only its own socket hears, which is connected: for the others the kernel has the error
-   queue of the socket beneath. That a packet was too big is for all who send that way. */
+/* RFC 792: the error quotes the IP header we sent and 8 more bytes, so the quoted source is our
+   side. For UDP only a connected socket (exact rule) receives it; for other sockets the error queue
+   of the kernel socket beneath serves. "Fragmentation needed" concerns every sender on that path.
+   */
 static __always_inline int is_quoted4_carried(const struct frame* f, const struct iphdr* outer,
                                               __u32 at) {
   struct scratch* const s = f->scratch;

@@ -1,25 +1,26 @@
-// Finds the rule of a flow: the exact one first, then that of a local address and port, then that
-// of a port alone; and whether the kernel has a connection of its own there.
+// Finds the rule of a flow: exact first, then local address and port, then port alone; also checks
+// whether the kernel has its own connection there.
 #pragma once
 
 #include "steer_frame.bpf.h"
 #include "steer_maps.bpf.h"
 
-/* Of a port in port_kinds and lone4. Who has no CAP_PERFMON may use an array at one place with the
-   same bounds only, whatever path led there: so the protocol, TCP or UDP by now, is read again, of
-   which the verifier then knows nothing. */
+/* The index of a port in port_kinds and lone4. Without CAP_PERFMON each array access must have the
+   same bounds on every path. So the protocol, TCP or UDP by now, is read again: then the verifier
+   knows nothing about it. */
 static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
-  __u32 slot = STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit that 17 has and 6 has not */
+  __u32 slot =
+      STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit set in 17 (UDP) and clear in 6 (TCP) */
   BOUNDED(slot, STEER_PORTS - 1);
   return slot;
 }
 
-/* What a look-up says: no rule, or the rule's tag. */
+/* Result of a look-up: no rule, or the rule's tag. */
 #define NO_RULE (-1LL)
 static __always_inline __s64 tag_at(const __u32* tag) { return tag ? (__s64)*tag : NO_RULE; }
 
-/* A group's frames come to the group's station; those for a host by another way are the kernel's to
-   judge. */
+/* Multicast packets must have a multicast MAC, unicast ones our MAC; the kernel judges all others.
+ */
 static __always_inline int may_hear4(const struct frame* f, __be32 local) {
   return f->is_ours || (f->is_group && (local & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000));
 }
@@ -55,7 +56,7 @@ static __always_inline int is_own6(const struct frame* f, const struct in6_addr*
   return bpf_map_lookup_elem(&local6, k) != 0;
 }
 
-/* A connection of its own, open, half-open or in TIME-WAIT. */
+/* Whether the kernel has a connection of its own: open, half-open or in TIME-WAIT. */
 static __always_inline int kernel_has(const struct frame* f, __u32 tuple_bytes) {
   struct bpf_sock* sk = bpf_skc_lookup_tcp(f->ctx, (struct bpf_sock_tuple*)f->key, tuple_bytes,
                                            BPF_F_CURRENT_NETNS, 0);
@@ -74,7 +75,7 @@ static __always_inline int is_lone4(const struct frame* f, const struct steer_lo
   return rule->local ? rule->local == local : is_own4(f, local);
 }
 
-/* A rule of a local end, which names this link or none: of it or of all addresses. */
+/* The rule for a local end, on this link or on any; a zero `local` is the wildcard. */
 static __always_inline __s64 local_rule4(const struct frame* f, __u16 kinds, __be32 local,
                                          __u64 proto, __be16 port) {
   __u64* const k = f->key; /* struct steer_local4 */
@@ -88,7 +89,7 @@ static __always_inline __s64 local_rule4(const struct frame* f, __u16 kinds, __b
   return tag_at(bpf_map_lookup_elem(&local4, k));
 }
 
-/* Of the address that is in the key already. */
+/* Likewise, for the address already in the key. */
 static __always_inline __s64 local_rule6(const struct frame* f, __u16 kinds, __u64 proto,
                                          __be16 port) {
   __u64* const k = f->key; /* struct steer_local6 */

@@ -1,10 +1,10 @@
-// Finds the rule of what seldom comes (fragments, ICMP errors), by a function that the verifier
-// checks once. Its question goes through memory. Also sends frames to our socket.
+// Finds the rule of rare frames (fragments, ICMP errors) in a function that the verifier checks
+// once; its arguments are in memory. Also sends frames to our socket.
 #pragma once
 
 #include "steer_rules.bpf.h"
 
-/* To the socket of this queue; a queue nobody opened is the kernel's. */
+/* Redirects to the socket of this queue; a queue that is not open passes to the kernel. */
 static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
   if (write_tags && bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct steer_meta)) == 0) {
     struct steer_meta* meta = (void*)(long)ctx->data_meta;
@@ -30,8 +30,8 @@ static __always_inline struct frame frame_of(struct xdp_md* ctx, const struct in
                         .exact_only = q->flags & INQUIRY_EXACT_ONLY};
 }
 
-/* The rule, as find4() and find6() tell it. A function of its own, which the verifier looks at once
-   and not for each that calls it. */
+/* The result of find4() or find6(). Not inlined, so that the verifier checks it once and not for
+   each caller. */
 __attribute__((noinline)) __s64 find_seldom(struct xdp_md* ctx, const struct inquiry* q) {
   if (!q) return NO_RULE;
   __u64 key[5];

@@ -1,6 +1,6 @@
-// AF_XDP constants newer than the installed kernel headers, and system calls that bypass libc:
-// inside a preloaded library the libc names are our own, and the kick must leave errno alone.
-// Source: linux/if_xdp.h of Linux 6.6.
+// AF_XDP constants newer than the installed kernel headers, and raw system calls: in a preloaded
+// library the libc names are our own, and the kick must not change errno. Source: linux/if_xdp.h of
+// Linux 6.6.
 #pragma once
 
 #include <linux/if_xdp.h>
@@ -14,7 +14,7 @@ namespace vireo::xdp {
 inline constexpr uint16_t kBindUseSg = 1U << 4;  ///< XDP_USE_SG: packets of several descriptors
 inline constexpr uint32_t kPacketContinues = 1U << 0;  ///< XDP_PKT_CONTD in xdp_desc.options
 inline constexpr uint32_t kMaxDescriptors =
-    17;  ///< MAX_SKB_FRAGS of the kernel, least value it can be built with
+    17;  ///< MAX_SKB_FRAGS of the kernel, the least it can be built with
 inline constexpr uint32_t kKernelHeadroom =
     256;  ///< XDP_PACKET_HEADROOM: kept free before a received frame
 
@@ -28,7 +28,7 @@ inline constexpr uint32_t kKernelHeadroom =
 #define SO_BUSY_POLL_BUDGET 70
 #endif
 
-/// A system call as the kernel returns it: the result, or -errno.
+/// A system call with the kernel's return value: the result, or -errno.
 inline long sys(long nr, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
                 long f = 0) noexcept {
   long result;

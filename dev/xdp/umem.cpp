@@ -15,7 +15,8 @@ struct Registry {
 
 Registry& registry() {
   static auto* const r = [] {
-    // The child of a fork has none of its parent's; a thread of those may have left it locked.
+    // A forked child has none of the parent's UMEMs; another thread may have held the lock at the
+    // fork.
     pthread_atfork(nullptr, nullptr, [] { std::construct_at(&registry()); });
     return new Registry;  // never destroyed: devices may end after static destructors
   }();
@@ -39,9 +40,8 @@ std::shared_ptr<Umem> Umem::of(Arena& arena, const UmemShape& shape) {
 
 Result<Xsk> Umem::open(IfIndex ifindex, QueueId queue, const RingSizes& sizes) {
   const std::lock_guard hold(lock_);
-  // A socket whose interface went away is no longer bound (EBADF); one in zero-copy mode cannot
-  // share with a driver that has none. Either way the next candidate, and last of all a
-  // registration of our own, may do.
+  // A socket whose interface is gone is no longer bound (EBADF); one in zero-copy mode cannot share
+  // with a driver without zero-copy. Then try the next one, and finally register anew.
   for (size_t i = bound_.size(); i-- > 0;) {
     auto shared = Xsk::open_shared(bound_[i], ifindex, queue, sizes);
     if (shared) {

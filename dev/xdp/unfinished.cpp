@@ -21,7 +21,7 @@ bool is_unfinished_else(const std::byte* frame, uint32_t bytes) noexcept {
                              static_cast<uint16_t>(word_at(ip + 2) - header),
                              checksum::detail::load<uint64_t>(ip + 12));
       }
-      case 0x86dd:  // with extension headers it is the kernel's
+      case 0x86dd:  // with extension headers it goes to the kernel
         return ip_at + kIp6Bytes <= bytes &&
                is_pseudo_sum(frame, bytes, ip_at + kIp6Bytes, static_cast<uint8_t>(ip[6]),
                              word_at(ip + 4), checksum::detail::add_words<4>(0, ip + 8));

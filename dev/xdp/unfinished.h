@@ -1,11 +1,11 @@
-// Recognises checksums that nobody has computed. A kernel leaves those of TCP and UDP to the NIC
-// that is to send the frame: until then the field holds the sum of the pseudo-header, from which
-// the NIC goes on. Where frames stay on one host (veth, bridges, virtio) there is no such NIC, and
-// no wire that could harm them: the frame is good as it is. Between hosts no frame may be
-// unfinished, so this is asked only where the driver knows of no wire (Interface::is_virtual). One
-// finished frame in 65,535 looks so by chance; if a bridge brings it from a wire that has harmed
-// it, nothing shows that. Owner: none. Thread: any. Source: Linux's skbuff.h, CHECKSUM_PARTIAL;
-// virtio 1.2 §5.1.6.2, VIRTIO_NET_HDR_F_NEEDS_CSUM.
+// Recognises checksums that were never computed. A kernel leaves TCP and UDP checksums to the
+// sending NIC; until then the field holds the sum of the pseudo-header, from which the NIC
+// continues. If frames stay on one host (veth, bridges, virtio), there is no such NIC and no wire
+// that could corrupt them, so they are good as they are. Frames from a wire are never unfinished,
+// so the check applies only to drivers without a wire (Interface::is_virtual). One finished frame
+// in 65,535 looks unfinished by chance; corruption on a wire behind a bridge then goes undetected.
+// Owner: none. Thread: any. Source: Linux's skbuff.h, CHECKSUM_PARTIAL; virtio 1.2 §5.1.6.2,
+// VIRTIO_NET_HDR_F_NEEDS_CSUM.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace detail {
 inline constexpr uint32_t kEthernetBytes = 14;
 inline constexpr uint32_t kIp4Bytes = 20;
 
-/// `addresses`: their sum. `at`: of the TCP or UDP header in the frame.
+/// `addresses`: their sum. `at`: offset of the TCP or UDP header.
 inline bool is_pseudo_sum(const std::byte* frame, uint32_t bytes, uint32_t at, uint8_t proto,
                           uint16_t l4_bytes, uint64_t addresses) noexcept {
   constexpr uint8_t kTcp = 6;
@@ -31,12 +31,12 @@ inline bool is_pseudo_sum(const std::byte* frame, uint32_t bytes, uint32_t at, u
       checksum::add(addresses, uint64_t{checksum::word(proto)} + checksum::word(l4_bytes));
   return checksum::fold(sum) == checksum::detail::load<uint16_t>(frame + field_at);
 }
-/// What has VLAN tags or options, or is not IPv4.
+/// Frames with VLAN tags or options, and IPv6.
 bool is_unfinished_else(const std::byte* frame, uint32_t bytes) noexcept;
 }  // namespace detail
 
-/// True if the checksum of the TCP or UDP frame is unfinished. Of a packet that lies in several
-/// buffers the first tells it. Reads nothing behind `bytes`; false for what is malformed.
+/// True if the TCP or UDP checksum of the frame is unfinished. For a packet in several buffers,
+/// pass the first. Never reads beyond `bytes`; false for malformed frames.
 inline bool is_unfinished(const std::byte* frame, uint32_t bytes) noexcept {
   using checksum::detail::load;
   constexpr uint32_t kIpAt = detail::kEthernetBytes;

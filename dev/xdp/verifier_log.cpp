@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kBytes = 16 << 20;
 
-/// Its figures about itself, which come behind what it has to say.
+/// Statistics that the verifier prints after its messages.
 bool is_count(std::string_view line) {
   return line.starts_with("processed ") || line.starts_with("verification time ") ||
          line.starts_with("stack depth ");

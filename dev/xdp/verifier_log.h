@@ -1,5 +1,5 @@
-// Keeps what the kernel's verifier says of a program that it refuses. libbpf writes it here, and
-// asks for it only when a load has failed. Owner: who loads the program. Thread: the owner's.
+// Keeps the kernel verifier's messages about a rejected program. libbpf writes them here, and
+// requests them only after a load failed. Owner: the loader of the program. Thread: the owner's.
 // Source: bpf(2), log_buf; libbpf.h, bpf_object_open_opts.
 #pragma once
 
@@ -14,14 +14,14 @@ namespace vireo::xdp {
 
 class VerifierLog {
  public:
-  /// Kernels before 6.4 refuse a log that has not room for everything; memory that nobody writes
-  /// costs nothing.
+  /// The buffer is large, as kernels before 6.4 reject one that cannot hold everything; pages that
+  /// are never written cost nothing.
   VerifierLog();
 
-  /// To open the object with.
+  /// For opening the object.
   bpf_object_open_opts options() const;
-  /// The last `most` lines about the program, without the verifier's counts; none if it was not
-  /// asked (the load failed before). Borrowed from this.
+  /// The last `most` lines about the program, without the verifier's statistics; none if the load
+  /// failed before the verifier ran. Valid as long as this object.
   std::vector<std::string_view> last_lines(size_t most) const;
 
  private:

@@ -1,11 +1,11 @@
-// The AF_XDP back end: any Linux network interface as a Device, its queues as rings shared with the
-// kernel. Owner: the caller of open_xdp. Thread: open_queue, steer and the end of a rule may come
-// from any thread (one lock inside, never held on the data path); a Queue belongs to the holder of
-// its engine's lock. Source: Documentation/networking/af_xdp.rst, linux/if_xdp.h.
+// The AF_XDP back end: any Linux network interface as a Device, with its queues as rings shared
+// with the kernel. Owner: the caller of open_xdp. Thread: open_queue, steer and the removal of a
+// rule may come from any thread (one internal lock, never held on the data path); a Queue belongs
+// to the holder of its engine's lock. Source: Documentation/networking/af_xdp.rst, linux/if_xdp.h.
 //
-// After fork() the child may end its copies of Queue and Device (that closes its descriptors and
-// disturbs nothing of the parent's), provided it first calls FlowRule::abandon() on its rules.
-// Until it does, closes those descriptors otherwise (core/own_fds.h) or execs, it keeps the
+// After fork() the child may destroy its copies of Queue and Device if it first calls
+// FlowRule::abandon() on its rules; that closes its descriptors without effect on the parent's.
+// Until it does so, closes those descriptors otherwise (core/own_fds.h) or calls exec, it keeps the
 // parent's sockets and program alive.
 #pragma once
 
@@ -20,10 +20,10 @@
 namespace vireo {
 
 enum class XdpMode : uint8_t {
-  kAuto,      ///< zero-copy if the driver has it, else native copy, else generic
-  kZeroCopy,  ///< the NIC reads and writes the arena, or refuse
+  kAuto,      ///< zero-copy if the driver supports it, else native copy, else generic
+  kZeroCopy,  ///< the NIC accesses the arena directly; fail otherwise
   kNative,    ///< program in the driver, frames copied
-  kGeneric,   ///< program in the stack: any interface at all
+  kGeneric,   ///< program in the stack: works on any interface
 };
 
 struct XdpOptions {
@@ -33,16 +33,16 @@ struct XdpOptions {
   uint32_t max_flows = 65536;     ///< exact rules per family
   uint32_t max_listeners = 4096;  ///< local and wildcard rules per family
   uint32_t busy_poll_us =
-      0;  ///< > 0: idle rx_burst drives the driver by a system call (SO_PREFER_BUSY_POLL)
-  uint32_t busy_poll_budget = 64;  ///< frames a busy poll may handle
-  bool need_wakeup = true;         ///< kick only where the kernel asks for it
+      0;  ///< > 0: idle rx_burst() runs the driver by a system call (SO_PREFER_BUSY_POLL)
+  uint32_t busy_poll_budget = 64;  ///< most frames per busy poll
+  bool need_wakeup = true;         ///< kick only if the kernel asks for it
   bool tags =
-      false;  ///< carry FlowTags as XDP metadata; costs more than the look-up it saves (see bench)
+      false;  ///< pass FlowTags as XDP metadata; costs more than the look-up it saves (see bench)
 };
 
-/// Opens interface `ifindex` of the current network namespace and attaches the steering program to
-/// it. Packets live in `arena`, which must outlive the device; devices opened on one arena share
-/// its registration. Errors: EBUSY the interface has an XDP program already, EPERM (where names the
+/// Opens interface `ifindex` of the current network namespace and attaches the steering program.
+/// Packets live in `arena`, which must outlive the device; devices on one arena share its
+/// registration. Errors: EBUSY the interface has an XDP program already, EPERM (where names the
 /// capability), ENODEV, ENOTSUP the mode or the kernel's AF_XDP is missing, ENOMEM. open_queue()
 /// adds: EBUSY the queue is taken, ENOMEM (where names RLIMIT_MEMLOCK), EINVAL a pool outside the
 /// arena.

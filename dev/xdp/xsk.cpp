@@ -12,9 +12,9 @@
 namespace vireo::xdp {
 namespace {
 
-/// Milliseconds, about, to wait for a queue that is being freed.
+/// Tries, about a millisecond apart, while a queue is being freed.
 constexpr int kBindTries = 200;
-/// Of the TX ring, in the order of map_rings().
+/// Index of the TX ring's map, in the order of map_rings().
 constexpr size_t kTxMap = 2;
 
 std::unexpected<Err> refused(long result, const char* where) {
@@ -54,14 +54,15 @@ Mapping::Mapping(void* base, size_t length)
 }
 
 Mapping::~Mapping() {
-  // In a child something else may be mapped there.
+  // In a forked child something else may be mapped there.
   if (base_ != nullptr && sys(SYS_getpid) == owner_) munmap(base_, length_);
 }
 
 Result<bool> kernel_has_multi_buffer() {
   const auto fd = xdp_socket();
   if (!fd) return std::unexpected(fd.error());
-  // Flags are judged before the interface: an unknown flag is EINVAL, a missing interface ENODEV.
+  // The kernel checks flags before the interface: unknown flags give EINVAL, a missing interface
+  // ENODEV.
   sockaddr_xdp nowhere{};
   nowhere.sxdp_family = AF_XDP;
   nowhere.sxdp_flags = kBindUseSg;
@@ -159,8 +160,8 @@ Result<void> Xsk::bind(IfIndex ifindex, QueueId queue, uint16_t flags, int other
   to.sxdp_ifindex = ifindex.value();
   to.sxdp_queue_id = queue.value();
   if (other >= 0) to.sxdp_shared_umem_fd = static_cast<uint32_t>(other);
-  // The kernel frees a queue some time after its last socket was closed: a program that starts anew
-  // must not find the queue of its forerunner busy.
+  // The kernel frees a queue some time after its last socket was closed; a restarted program must
+  // not find its predecessor's queue busy.
   long r = -EBUSY;
   for (int tries = 0; r == -EBUSY && tries < kBindTries; ++tries) {
     if (tries > 0) {
@@ -179,10 +180,10 @@ Result<void> Xsk::bind(IfIndex ifindex, QueueId queue, uint16_t flags, int other
   return {};
 }
 
-/// Where the kernel copies, the peer's processor often runs our receiving side (veth's does, RPS
-/// may) and writes to the socket at each frame, while ours sends by it: its cache lines went to and
-/// fro, a tenth of a round trip and of a stream's frame. A second socket of the same queue has TX
-/// to itself, the first one's stays empty.
+/// In copy mode the peer's processor often runs our receive path (with veth; RPS may do the same)
+/// and writes to the socket for each frame, while we send by it. Its cache lines moved between the
+/// cores, which cost a tenth of a round trip and of a frame's time in a stream. So a second socket
+/// of the same queue is used for TX; the TX ring of the first stays empty.
 Result<void> Xsk::part_sending(IfIndex ifindex, QueueId queue, uint32_t entries) {
   auto sender = make();
   if (!sender) return std::unexpected(sender.error());

@@ -1,6 +1,6 @@
-// An AF_XDP socket, bound to a queue of an interface, its four rings mapped; where the kernel
-// copies frames, with a second one that sends. Owner: an XdpQueue. Thread: as the queue. Source:
-// af_xdp.rst; errors as net/xdp/xsk.c and xdp_umem.c of Linux 6.1 to 6.18 give them.
+// An AF_XDP socket bound to a queue of an interface, with its four rings mapped; in copy mode a
+// second socket sends. Owner: an XdpQueue. Thread: as the queue. Source: af_xdp.rst; errors as in
+// net/xdp/xsk.c and xdp_umem.c of Linux 6.1 to 6.18.
 #pragma once
 
 #include <sys/types.h>
@@ -22,8 +22,8 @@ struct RingSizes {
   uint32_t tx = 2048;  ///< TX and COMPLETION entries
 };
 
-/// mmap(2) that ends itself. Not inherited by fork: a ring that is mapped anywhere keeps its socket
-/// bound, and the child would keep the parent's from whoever comes after it.
+/// An mmap(2) that unmaps itself. Not inherited by fork: a mapped ring keeps its socket bound, so a
+/// child would keep the parent's queue busy.
 class Mapping {
  public:
   Mapping() = default;
@@ -45,22 +45,22 @@ class Mapping {
   pid_t owner_ = 0;
 };
 
-/// Whether the kernel has AF_XDP packets of several frames (Linux 6.6). Errors: those of the first
-/// bind.
+/// Whether the kernel supports AF_XDP packets of several frames (Linux 6.6). Errors: those of
+/// socket(2).
 Result<bool> kernel_has_multi_buffer();
 
 class Xsk {
  public:
-  /// Registers `memory` as a new UMEM and binds. @param bind_flags XDP_COPY, XDP_ZEROCOPY, ..., see
-  /// xdp(4) bind.
+  /// Registers `memory` as a new UMEM and binds. @param bind_flags XDP_COPY, XDP_ZEROCOPY and
+  /// others of linux/if_xdp.h.
   static Result<Xsk> open_registering(std::span<std::byte> memory, uint32_t chunk_bytes,
                                       uint16_t bind_flags, IfIndex ifindex, QueueId queue,
                                       const RingSizes& sizes);
-  /// Binds to the UMEM, and with the flags, of the bound socket `other`.
+  /// Binds to the UMEM of the bound socket `other`, with its flags.
   static Result<Xsk> open_shared(int other, IfIndex ifindex, QueueId queue, const RingSizes& sizes);
 
   int fd() const { return fd_.get(); }
-  /// The socket that TX is of, to be called for what is in it: fd() or the second one.
+  /// The socket of the TX ring, to be called for its frames: fd() or the second one.
   int tx_fd() const { return tx_fd_ ? tx_fd_.get() : fd(); }
   bool is_zero_copy() const { return zero_copy_; }
 
@@ -78,7 +78,7 @@ class Xsk {
   Result<void> part_sending(IfIndex ifindex, QueueId queue, uint32_t entries);
 
   UniqueFd fd_;
-  UniqueFd tx_fd_;  ///< none: fd_ sends, too
+  UniqueFd tx_fd_;  ///< empty: fd_ sends, too
   Mapping maps_[4];
   bool zero_copy_ = false;
 };

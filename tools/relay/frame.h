@@ -1,5 +1,5 @@
-// An Ethernet frame that the relay holds: its bytes, its headers, and how to corrupt it so that a
-// checksum shows it. Owner: a direction of the relay.
+// An Ethernet frame held by the relay: its bytes, the parsing of its headers, and corruption that a
+// checksum detects. Owner: a direction of the relay.
 #pragma once
 
 #include <linux/if_ether.h>
@@ -17,8 +17,8 @@
 
 namespace relay {
 
-constexpr size_t kFrameMax = 10240;  // jumbo frames and a tag
-constexpr size_t kTagBytes = 4;      // room in front to put a VLAN tag back
+constexpr size_t kFrameMax = 10240;  // jumbo frames and a VLAN tag
+constexpr size_t kTagBytes = 4;      // space at the front to reinsert a VLAN tag
 
 struct Frame {
   uint32_t at = 0;
@@ -28,7 +28,7 @@ struct Frame {
   std::span<uint8_t> view() { return {bytes.data() + at, length}; }
 };
 
-/// Frames are large, so they are kept and used again.
+/// Frames are large, so they are reused.
 class FramePool {
  public:
   std::unique_ptr<Frame> get() {
@@ -45,17 +45,16 @@ class FramePool {
 
 inline uint16_t load16(const uint8_t* p) { return static_cast<uint16_t>(p[0] << 8 | p[1]); }
 
-/// What the relay has to know of a frame.
+/// What the relay needs to know about a frame.
 struct Shape {
-  bool discovery = false;           // ARP, IPv6 neighbour discovery: let it pass
-  std::span<uint8_t> covered = {};  // bytes that may be flipped and that a checksum covers
-  std::span<uint8_t> l4 = {};       // of TCP, and of UDP with a checksum: header and payload
-  size_t field = 0;                 // of the checksum, in those
+  bool discovery = false;           // ARP, IPv6 neighbour discovery: passes unharmed
+  std::span<uint8_t> covered = {};  // bytes covered by a checksum, which may be flipped
+  std::span<uint8_t> l4 = {};       // TCP, or UDP with a checksum: header and payload
+  size_t field = 0;                 // offset of the checksum in l4
   uint32_t pseudo = 0;              // sum of the pseudo-header, modulo 0xffff
 };
 
-/// The one's complement sum of a region that starts on an even byte of the checksummed text, modulo
-/// 0xffff.
+/// The one's complement sum, modulo 0xffff, of a region at an even offset of the checksummed data.
 inline uint32_t sum16(std::span<const uint8_t> bytes) {
   uint64_t sum = 0;
   for (size_t i = 0; i < bytes.size(); ++i) sum += i % 2 == 0 ? bytes[i] * 256u : bytes[i];
@@ -82,7 +81,7 @@ inline Shape inspect(std::span<uint8_t> frame) {
   if (type == ETH_P_IP && at + 20 <= frame.size()) {
     const size_t header = size_t{frame[at] & 15u} * 4;
     if ((load16(&frame[at + 6]) & 0x3fff) != 0)
-      return shape;  // fragments: their checksum is elsewhere
+      return shape;  // fragments: the checksum is in the first only
     protocol = frame[at + 9];
     end = at + load16(&frame[at + 2]);
     addresses = frame.subspan(at + 12, 8);
@@ -112,23 +111,22 @@ inline Shape inspect(std::span<uint8_t> frame) {
   return shape;
 }
 
-/// Makes the checksum of which the sender has left the sum of the pseudo-header, as a NIC does.
+/// Completes a checksum for which the sender left only the sum of the pseudo-header, as a NIC does.
 inline void finish(std::span<uint8_t> frame) {
   const Shape shape = inspect(frame);
   if (shape.l4.empty()) return;
-  const uint32_t sum = 0xffff - sum16(shape.l4);  // never 0, which UDP takes for none
+  const uint32_t sum = 0xffff - sum16(shape.l4);  // never 0, which in UDP means no checksum
   shape.l4[shape.field] = static_cast<uint8_t>(sum >> 8);
   shape.l4[shape.field + 1] = static_cast<uint8_t>(sum);
 }
 
-/// Its receiver may take it for a frame whose checksum is left to a NIC.
+/// The receiver may take the frame for one with an unfinished checksum.
 inline bool looks_unfinished(const Shape& shape) {
   return sum16(shape.l4.subspan(shape.field, 2)) == shape.pseudo;
 }
 
-/// Flips 1 to 3 bits, more if those cancel out, so that the checksum is wrong afterwards, and not
-/// what one is that is still to be made: one frame in 65,535 has that by chance.
-/// @return false if there is nothing to corrupt.
+/// Flips 1 to 3 bits, more if those cancel out, so that the checksum is wrong but does not look
+/// unfinished (one frame in 65,535 would by chance). @return false if there is nothing to corrupt.
 inline bool corrupt(const Shape& shape, const Dice& dice, uint64_t frame) {
   const std::span<uint8_t> bytes = shape.covered;
   if (bytes.empty()) return false;

@@ -1,5 +1,5 @@
-// What the relay does to the traffic: its parameters as one line of text, and the dice that decide
-// the fate of each frame. Owner: main. Thread: any, after parsing.
+// The relay's impairments: their parameters as one line of text, and the deterministic random draws
+// that decide about each frame. Owner: main. Thread: any, after parsing.
 #pragma once
 
 #include <algorithm>
@@ -21,16 +21,16 @@ using Nanos = int64_t;
   std::exit(2);
 }
 
-/// Chances are in 2^-32 steps, so that a 32-bit hash compares with them directly.
+/// Probabilities are in steps of 2^-32, so that a 32-bit hash can be compared with them.
 struct Impairments {
-  uint64_t loss = 0;        ///< before the queue
-  uint64_t loss_after = 0;  ///< behind the wire, whose time the frame has taken
+  uint64_t loss = 0;        ///< lost before the queue
+  uint64_t loss_after = 0;  ///< lost after transmission: the frame has used time on the wire
   uint64_t dup = 0, corrupt = 0, reorder = 0;
   Nanos delay = 0, jitter = 0;
   double bits_per_second = 0;         // 0: no limit
-  uint64_t limit = 1000;              // frames that wait for the wire, per direction
-  uint64_t queue_bytes = UINT64_MAX;  // bytes that wait for the wire, per direction
-  uint64_t marked = 0;                // 1: lose what bears a mark (mark.h)
+  uint64_t limit = 1000;              // most frames that wait for the wire, per direction
+  uint64_t queue_bytes = UINT64_MAX;  // most bytes that wait for the wire, per direction
+  uint64_t marked = 0;                // 1: lose segments with a mark (mark.h)
   uint64_t seed = 1;
 
   bool must_queue() const { return delay > 0 || jitter > 0 || bits_per_second > 0; }
@@ -95,7 +95,7 @@ inline uint64_t count(std::string_view key, std::string_view text) {
 
 }  // namespace parsing
 
-/// "loss=1%,delay=1ms,rate=1gbit,queue=125kb": ends the program if it cannot be understood.
+/// "loss=1%,delay=1ms,rate=1gbit,queue=125kb"; exits with an error if it cannot be parsed.
 inline Impairments parse(std::string_view text) {
   using namespace parsing;
   Impairments im;
@@ -139,7 +139,7 @@ inline Impairments parse(std::string_view text) {
 
 enum class Draw : uint64_t { loss = 1, dup, corrupt, reorder, hold, jitter, bits, loss_after };
 
-/// splitmix64 over what identifies the draw: no state, so one draw never shifts another.
+/// splitmix64 over the identity of the draw: stateless, so one draw never shifts another.
 class Dice {
  public:
   Dice(uint64_t seed, uint64_t direction) : base_(mix(seed * 2 + direction + 0x9e3779b97f4a7c15)) {}

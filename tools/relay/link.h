@@ -1,6 +1,6 @@
-// One direction of a link as real ones are: a bounded queue, the wire that empties it at its rate,
-// then the way, whose delay takes no room in the queue. Only arithmetic on times: the frames are
-// the caller's. Owner: a direction of the relay. Thread: its one.
+// One direction of a link: a bounded queue, a wire that drains it at its rate, then a delay that
+// takes no space in the queue. It only computes times; the caller keeps the frames. Owner: a
+// direction of the relay. Thread: the relay's only one.
 //
 //   arrival --> [ waits: frames, bytes ] --> wire, rate --> delay +- jitter --> due
 #pragma once
@@ -16,7 +16,7 @@ namespace relay {
 
 class Link {
  public:
-  static constexpr uint32_t kFrameOverhead = 24;  ///< bytes: checksum, preamble and gap
+  static constexpr uint32_t kFrameOverhead = 24;  ///< bytes: FCS, preamble and inter-frame gap
 
   explicit Link(const Impairments& im)
       : bits_per_second_(im.bits_per_second),
@@ -24,9 +24,10 @@ class Link {
         limit_frames_(im.limit),
         limit_bytes_(im.queue_bytes) {}
 
-  /// A frame of `bytes` arrives. `jitter`: added to the delay; it spreads but keeps the order, for
-  /// reordering is an impairment of its own. @return when the frame leaves the far end; nothing:
-  /// the queue is full. What is on the wire no longer waits; a free wire needs no queue.
+  /// A frame of `bytes` arrives. `jitter` is added to the delay; it spreads the frames but keeps
+  /// their order, because reordering is a separate impairment. @return when the frame leaves the
+  /// far end; nullopt: the queue is full. A frame on the wire no longer waits; an idle wire needs
+  /// no queue.
   std::optional<Nanos> admit(uint32_t bytes, Nanos arrival, Nanos jitter = 0) {
     arrival_ = std::max(arrival_, arrival);
     Nanos due = arrival_;
@@ -56,7 +57,7 @@ class Link {
 
  private:
   struct Waiting {
-    Nanos start;  ///< when the wire takes it
+    Nanos start;  ///< when its transmission starts
     uint32_t bytes;
   };
 

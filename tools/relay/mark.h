@@ -1,6 +1,6 @@
-// Lets a program have one chosen segment lost: the relay knows certain bytes in its stream. With
-// `marked=1` a TCP segment that contains a mark is lost the first `times` times it passes, first
-// transmission and retransmissions alike, in either direction.
+// Lets a test program lose one chosen segment: the relay recognises a byte pattern in the stream.
+// With `marked=1` a TCP segment that contains a mark is lost the first `times` times it passes,
+// retransmissions included, in either direction.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ struct Mark {
 
   std::array<uint8_t, 8> magic = kMagic;
   uint32_t times = 1;
-  uint32_t number = 0;  ///< of its own for each mark
+  uint32_t number = 0;  ///< unique for each mark
 };
 static_assert(sizeof(Mark) == 16);
 
@@ -31,7 +31,7 @@ inline std::optional<Mark> find_mark(std::span<const uint8_t> bytes) {
   return mark;
 }
 
-/// How often each mark was seen. Owner: the relay, for both directions.
+/// Counts how often each mark was seen. Owner: the relay, for both directions.
 class Marks {
  public:
   bool loses(std::span<const uint8_t> bytes) {

@@ -1,21 +1,22 @@
-// A relay between two Ethernet interfaces that harms the traffic on purpose: loss, duplication,
-// corruption, reordering, and a link with rate, queue, delay and jitter, for kernels without netem.
+// A relay between two Ethernet interfaces that impairs the traffic: loss, duplication, corruption,
+// reordering, and a link with rate, queue, delay and jitter, for kernels without netem.
 //
 //   relay [--stats FILE] IFACE_A IFACE_B IMPAIRMENTS      e.g.
 //       "loss=1%,reorder=1%,delay=1ms,rate=1gbit,queue=125kb,seed=7"
 //   relay --check IMPAIRMENTS                             parse only
 //
-// What befalls frame n of a direction is a hash of seed, direction and n: the same traffic meets
-// the same fate. A frame is lost, doubled, corrupted or held back first, then waits for the wire,
-// then travels (link.h); `loss_after` takes it when it has had its time on the wire. The link
-// counts from the kernel's time stamp of the arrival, so that a late relay is no slower link; how
-// late it was is among the counts. While frames pass it looks every kTick, so that its work per
-// second is bounded, and sends what is due by half a tick early or late.
+// The fate of frame n of a direction is a hash of seed, direction and n, so the same traffic has
+// the same losses. A frame is first lost, duplicated, corrupted or held back, then waits for the
+// wire, then is delayed (link.h); `loss_after` drops it after its transmission time. The link
+// starts from the kernel's arrival timestamp, so that a late relay does not slow the link; the
+// lateness is counted. While frames pass, the relay polls every kTick, so that its work per second
+// is bounded; frames are sent up to half a tick early or late.
 //
-// ARP and IPv6 neighbour discovery pass unharmed (they are the kernel's and retried once a second).
-// Corruption flips bits of a TCP segment behind its ports or of a UDP payload, leaves the checksum
-// as it was and makes sure that the checksum shows it: what even the Internet checksum cannot see
-// is no test of a stack. One thread; counts as JSON in FILE at start, on SIGUSR1 and at the end.
+// ARP and IPv6 neighbour discovery pass unharmed (the kernel handles them, with one retry per
+// second). Corruption flips bits of a TCP segment after its ports or of a UDP payload, keeps the
+// checksum field and makes sure that the checksum fails: an error that the Internet checksum cannot
+// detect does not test a stack. One thread; counters as JSON in FILE at start, on SIGUSR1 and at
+// the end.
 // Source: packet(7), socket(7) SO_TIMESTAMPNS.
 #include <linux/if_packet.h>
 #include <net/if.h>
@@ -51,7 +52,7 @@ constexpr unsigned kBurst = 64;
 constexpr unsigned kBurstsAtOnce = 8;
 constexpr Nanos kTick = 20'000;
 constexpr Nanos kLate = 1'000'000;
-/// A held frame goes out after this even if nothing follows it.
+/// A held frame is sent after this time even if no frame follows it.
 constexpr Nanos kHoldMax = 5'000'000;
 
 template <class Clock>
@@ -70,7 +71,7 @@ class Port {
     const unsigned index = if_nametoindex(name);
     if (index == 0) die(std::string("relay: no interface ") + name);
     fd_ = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC,
-                 0);  // protocol 0: deaf until bound
+                 0);  // protocol 0: receives nothing until bound
     if (fd_ < 0) die(std::string("relay: packet socket: ") + std::strerror(errno));
     const int on = 1;
     const int buffer = 64 << 20;
@@ -98,7 +99,7 @@ class Port {
 
   int fd() const { return fd_; }
 
-  /// Frames the kernel threw away because we were too slow; counted since the last call.
+  /// Frames the kernel dropped because the relay was too slow; since the last call.
   uint64_t overruns() {
     tpacket_stats stats{};
     socklen_t size = sizeof stats;
@@ -128,7 +129,7 @@ class Direction {
     for (unsigned i = 0; i < kBurst; ++i) rx_[i] = pool_.get();
   }
 
-  /// Takes what has arrived, a bounded number of bursts. @return how many frames.
+  /// Receives what has arrived, in a bounded number of bursts. @return how many frames.
   unsigned receive() {
     unsigned taken = 0;
     for (unsigned i = 0; i < kBurstsAtOnce; ++i) {
@@ -139,7 +140,7 @@ class Direction {
     return taken;
   }
 
-  /// Sends what is due. @return when to call again, or nothing if idle.
+  /// Sends what is due. @return when to call again, or nullopt if idle.
   std::optional<Nanos> advance(Nanos now) {
     while (!held_.empty() && held_.front().until <= now) release(0, now);
     while (!way_.empty() && way_.front().due <= now + kTick / 2) {
@@ -169,7 +170,7 @@ class Direction {
  private:
   struct Due {
     Nanos due;
-    bool lost;  ///< on the way
+    bool lost;  ///< dropped instead of sent when due
     std::unique_ptr<Frame> frame;
   };
   struct Held {
@@ -209,8 +210,9 @@ class Direction {
     return static_cast<unsigned>(n);
   }
 
-  /// The kernel has taken the tag off: the addresses move forward to make room. Checksums it leaves
-  /// to a NIC, which we are. `arrival` is set if the kernel told it.
+  /// Reinserts the VLAN tag that the kernel removed: moves the MAC addresses forward to make room.
+  /// Completes checksums that the kernel left to a NIC. Sets `arrival` if the kernel gave a
+  /// timestamp.
   void read_control(Frame& frame, msghdr& header, Nanos since_epoch, Nanos& arrival) {
     bool is_unfinished = false;
     for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
@@ -277,7 +279,7 @@ class Direction {
     if (twin) enqueue(std::move(twin), n, arrival);
   }
 
-  /// One frame has overtaken all that are held; those that have let enough pass go out behind it.
+  /// One frame has overtaken all held ones; sends those that enough frames have overtaken.
   void pass_held(Nanos arrival) {
     for (size_t i = 0; i < held_.size();) {
       if (--held_[i].passers == 0) {
@@ -348,10 +350,10 @@ class Direction {
         counts_.sent += static_cast<unsigned>(n);
       } else if (errno == EINTR) {
       } else if ((errno == EAGAIN || errno == ENOBUFS) && patience-- > 0) {
-        // The peer's ring is full. Loss is our task, but by the dice and not by the scheduler.
+        // The peer's ring is full. Losses must come from the draws, not from scheduling.
         const timespec pause{0, 20'000};
         nanosleep(&pause, nullptr);
-      } else {  // ENETDOWN, EMSGSIZE, or a peer that is gone
+      } else {  // ENETDOWN, EMSGSIZE, or the peer is gone
         ++counts_.send_failed;
         ++done;
       }
@@ -368,8 +370,8 @@ class Direction {
   Marks& marks_;
   Counts counts_;
   FramePool pool_;
-  uint64_t number_ = 0;  // of the frame, discovery not counted
-  std::deque<Due> way_;  // admitted by the link, in the order of `due`
+  uint64_t number_ = 0;  // of the frame, ARP and neighbour discovery not counted
+  std::deque<Due> way_;  // frames admitted by the link, ordered by `due`
   std::deque<Held> held_;
   std::array<std::unique_ptr<Frame>, kBurst> rx_;
   std::array<std::unique_ptr<Frame>, kBurst> tx_;
@@ -412,7 +414,7 @@ void report(Direction& ab, Direction& ba, const std::string& file) {
     std::fflush(stdout);
     return;
   }
-  const std::string part = file + ".part";  // renamed, so a reader never sees half of it
+  const std::string part = file + ".part";  // renamed, so that readers never see a partial file
   if (FILE* const out = std::fopen(part.c_str(), "we")) {
     std::fputs(text.c_str(), out);
     std::fclose(out);
@@ -435,8 +437,8 @@ sigset_t block_signals() {
   return open;
 }
 
-/// Until a frame arrives or `wait` is over (none: for ever). Signals are blocked save here: none is
-/// missed between the test and the sleep.
+/// Waits until a frame arrives or `wait` has passed (nullopt: for ever). Signals are blocked except
+/// here, so none is missed between the test and the sleep.
 void sleep_until(std::array<pollfd, 2>& fds, bool for_frames, std::optional<Nanos> wait,
                  const sigset_t& open) {
   timespec limit{};
@@ -454,7 +456,7 @@ int run(const char* a_name, const char* b_name, const Impairments& im,
   const sigset_t open = block_signals();
   prctl(PR_SET_TIMERSLACK, 1);
 
-  report(*ab, *ba, stats_file);  // also says: ready
+  report(*ab, *ba, stats_file);  // also signals that the relay is ready
   std::array<pollfd, 2> fds{{{a.fd(), POLLIN, 0}, {b.fd(), POLLIN, 0}}};
   while (g_end == 0) {
     const unsigned taken = ab->receive() + ba->receive();
@@ -466,7 +468,7 @@ int run(const char* a_name, const char* b_name, const Impairments& im,
     if (im.must_queue() && (taken > 0 || left < kTick))
       sleep_until(fds, false, kTick, open);
     else if (taken > 0)
-      sleep_until(fds, true, 0, open);  // only for the signals
+      sleep_until(fds, true, 0, open);  // only to let signals in
     else
       sleep_until(fds, true, left == INT64_MAX ? std::nullopt : std::optional(left), open);
     if (g_report != 0) {

@@ -1,5 +1,5 @@
-// settings_doc man|markdown|dump|unread ROOT: the manual, this environment as Vireo reads it,
-// forgotten settings.
+// settings_doc man|markdown|dump|unread ROOT: the manual, the settings as read from this
+// environment, or settings that no code reads.
 #include <unistd.h>
 
 #include <cstdio>

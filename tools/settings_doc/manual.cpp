@@ -7,8 +7,7 @@
 namespace vireo {
 namespace {
 
-/// Text made safe for troff: backslashes, minus signs that are typed, and a control character at
-/// the start.
+/// Escapes text for troff: backslashes, literal minus signs, and a control character at the start.
 std::string troff(std::string_view text) {
   std::string out;
   if (text.starts_with('.') || text.starts_with('\'')) out += "\\&";
@@ -23,7 +22,7 @@ std::string troff(std::string_view text) {
   return out;
 }
 
-/// A list of `used` or of merely accepted settings, with headings.
+/// Lists the settings that are used, or those that are only accepted, with headings.
 void troff_settings(std::string& out, bool used) {
   std::string_view section;
   for (const auto& r : setting_rows()) {
@@ -46,7 +45,7 @@ std::string names_of(const Profile& p) {
   return out;
 }
 
-/// Cells of a Markdown table may not hold its bars.
+/// Escapes the bars in a cell of a Markdown table.
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -190,7 +189,7 @@ std::string manual_markdown() {
 std::vector<std::string> unread_settings(std::span<const std::string> sources) {
   std::vector<std::string> out;
   for (const auto& r : setting_rows()) {
-    // The parser itself acts on these two.
+    // The parser itself handles these two.
     const bool is_of_parser = r.field == "spec" || r.field == "select_poll_os_force";
     if (!r.is_used || is_of_parser) continue;
     bool is_read = false;

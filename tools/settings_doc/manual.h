@@ -1,5 +1,5 @@
-// The manual of the settings as text, from the table: a troff page and Markdown; and which settings
-// nobody reads. Owner: none (functions). Thread: any. Source: man-pages(7), groff_man(7).
+// Generates the settings' manual from the table, as a troff page or Markdown; and finds settings
+// that no code reads. Owner: none (functions). Thread: any. Source: man-pages(7), groff_man(7).
 #pragma once
 
 #include <span>
@@ -9,14 +9,14 @@
 
 namespace vireo {
 
-/// vireo(7).
+/// The page vireo(7).
 std::string manual_page();
-/// The same settings as tables for a web page.
+/// The same settings as Markdown tables.
 std::string manual_markdown();
 
-/// The settings said to be used whose field is named (`.field`) in none of `sources`, the texts of
-/// the source files. A field with a common name may hide: this finds the forgotten, it proves
-/// nothing.
+/// The settings marked as used whose field (`.field`) occurs in none of `sources`, the texts of the
+/// source files. A common field name may hide an unread setting: this finds forgotten ones, it
+/// proves nothing.
 std::vector<std::string> unread_settings(std::span<const std::string> sources);
 
 }  // namespace vireo

@@ -28,7 +28,7 @@ bool has_capability(unsigned which) {
   return (data[which / 32].effective >> (which % 32) & 1U) != 0;
 }
 
-/// An RDMA device takes the first of them alone (ibv_create_qp(3), ibv_create_flow(3)).
+/// An RDMA device needs only the first of them (ibv_create_qp(3), ibv_create_flow(3)).
 Check check_rights(bool for_xdp) {
   std::string missing;
   const auto need = [&](bool have, const char* name) {
@@ -124,7 +124,7 @@ Check check_af_xdp() {
           "a kernel with CONFIG_XDP_SOCKETS", Carriage::kDevice};
 }
 
-/// Whose result counts is the kernel's: its verifier differs from release to release.
+/// Loads the program on this kernel: verifiers differ between releases.
 Check check_steering() {
   std::string refusal;
   const auto loaded = xdp::try_steering(refusal);
@@ -155,7 +155,7 @@ Check check_rings(const Settings& s) {
           {}};
 }
 
-/// Connections that go on in the kernel (stack/sock/repair.h).
+/// Connections that continue in the kernel (stack/sock/repair.h).
 Check check_passing() {
   if (has_capability(CAP_NET_ADMIN))
     return {Level::kOk, "passed sockets", "go on in the kernel", "", {}};
@@ -222,7 +222,7 @@ std::vector<SettingLine> changed_settings(const ParsedSettings& p) {
     if (p.origin_of(id) == Origin::kDefault) continue;
     std::string origin(origin_text(p.origin_of(id)));
     if (!rows[i].is_used) {
-      // What a profile sets for libvma's sake is of no interest; what someone set is.
+      // Settings of a profile that exist for libvma only are not listed; those the user set are.
       if (p.origin_of(id) != Origin::kEnvironment) continue;
       origin += fmt::format("; no effect: {}", rows[i].meaning);
     }

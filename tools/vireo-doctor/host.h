@@ -1,4 +1,4 @@
-// Checks that hold for all interfaces: rights, memory, kernel, settings, rules file.
+// Checks that concern all interfaces: privileges, memory, kernel, settings, rules file.
 // Owner: none (functions). Thread: one.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace vireo::doctor {
 
 std::vector<Check> check_host(const Settings& s);
 
-/// The settings that are not at their default, each with where it came from.
+/// The settings that differ from their defaults, each with its origin.
 std::vector<SettingLine> changed_settings(const ParsedSettings& p);
 
 }  // namespace vireo::doctor

@@ -23,7 +23,7 @@ std::string namespace_of(const std::string& pid) {
   return n > 0 ? std::string(to, static_cast<size_t>(n)) : std::string();
 }
 
-/// Which process of ours holds the interface; empty if none that we can see.
+/// The process that uses the interface; empty if none is visible.
 std::string holder_of(IfIndex ifindex) {
   for (const ProcessReading& p : scan_processes(std::nullopt).processes)
     for (const PortReading& port : p.ports)
@@ -60,7 +60,7 @@ std::string guess_mode(const Settings& s, const net::Link& l,
   return s.xdp_mode == XdpChoice::kAuto ? "generic" : "";
 }
 
-/// Decides by the first that refuses, in the library's order.
+/// Decides by the first refusal, in the library's order.
 void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<const Check> host,
             const RdmaFindings& rdma) {
   if (l.is_loopback()) return refuse(i, Carriage::kLoopback, "", "");
@@ -114,7 +114,8 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
 }
 
 void add_notes(InterfaceLine& i, const net::Link& l, const net::Links& all, const Settings& s) {
-  constexpr uint32_t kOneFrame = 2048 - 256 - 22;  // a frame, less the kernel's headroom and L2
+  constexpr uint32_t kOneFrame =
+      2048 - 256 - 22;  // a frame less the kernel's headroom and the link-layer headers
   if (s.device == DeviceChoice::kShm) return;
   const auto features = xdp_features(l.index);
   if (l.mtu > kOneFrame && features && (*features & kXdpRxSg) == 0)
@@ -127,7 +128,7 @@ void add_notes(InterfaceLine& i, const net::Link& l, const net::Links& all, cons
         "VMA_RING_ALLOCATION_LOGIC_RX has no effect: only verbs and mlx5 have several rings");
   if (i.mode == "generic")
     i.notes.emplace_back("generic mode works on any driver, at about the kernel's own speed");
-  // To a virtual one comes what is for VLANs that are there.
+  // A virtual interface receives tagged frames only for VLANs that exist.
   if (const auto facts = xdp::describe(l.index);
       facts && facts->hides_tags != nullptr && (all.has_vlans(l.index) || !facts->is_virtual))
     i.notes.push_back(

@@ -1,6 +1,5 @@
-// What would happen to sockets on each interface, by the library's own rules: the settings
-// (dev/registry.h), the kernel's tables (stack/net), the checks of the host. Owner: main.
-// Thread: one.
+// Predicts what happens to sockets on each interface, by the library's own rules: the settings
+// (dev/registry.h), the kernel's tables (stack/net), the host checks. Owner: main. Thread: one.
 #pragma once
 
 #include <span>
@@ -15,16 +14,15 @@
 
 namespace vireo::doctor {
 
-/// Every interface of the network namespace, guessed from facts alone, but for RDMA devices, which
-/// were tried.
+/// Every interface of the network namespace, predicted from facts; only RDMA devices were tried.
 std::vector<InterfaceLine> check_interfaces(const Settings& s, const net::Snapshot& net,
                                             std::span<const Check> host, const RdmaFindings& rdma);
 
-/// Opens each interface that is thought to be carried, as the library does, and closes it: replaces
-/// the guess by the outcome. Real drivers may stop their link for a moment.
+/// Opens each interface that is predicted to be carried, as the library does, and closes it;
+/// replaces the prediction by the result. Real drivers may interrupt their link for a moment.
 void try_interfaces(const Settings& s, net::Mirror& mirror, std::vector<InterfaceLine>& all);
 
-/// What a socket that connects to `to` from `program` would meet.
+/// What would happen to a socket of `program` that connects to `to`.
 RouteLine check_route(const Settings& s, const Rules& rules, const std::string& program,
                       const net::Snapshot& net, const Endpoint& to,
                       std::span<const InterfaceLine> interfaces);

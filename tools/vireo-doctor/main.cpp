@@ -1,5 +1,5 @@
-// vireo-doctor: would sockets of this host be carried, and if not, why and what to do.
-// See vireo-doctor(8).
+// vireo-doctor: would this host's sockets be carried, and if not, why and what helps. See
+// vireo-doctor(8).
 #include <fmt/format.h>
 #include <getopt.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ struct Options {
   std::exit(2);
 }
 
-/// 10.0.0.1, 10.0.0.1:80, fd00::1, [fd00::1]:80.
+/// Parses 10.0.0.1, 10.0.0.1:80, fd00::1, [fd00::1]:80.
 std::optional<Endpoint> parse_endpoint(std::string_view text) {
   if (const auto whole = IpAddr::parse(text)) return Endpoint{*whole, 0, 0};
   const auto colon = text.rfind(':');

@@ -1,5 +1,4 @@
-// Reports what the host's packet filter means for sockets that would be carried. Owner: main.
-// Thread: one.
+// Reports what the host's packet filter means for carried sockets. Owner: main. Thread: one.
 #pragma once
 
 #include <optional>
@@ -14,10 +13,10 @@
 namespace vireo::doctor {
 
 Check check_packet_filter(const Settings& s, const filter::Ruleset& rules);
-/// Adds to interfaces that are carried what rules keep from them.
+/// Adds to carried interfaces which traffic the rules block.
 void note_packet_filter(const Settings& s, const filter::Ruleset& rules, const net::Snapshot& net,
                         std::vector<InterfaceLine>& interfaces);
-/// The destination of a carried route: is it carried in spite of the rules?
+/// Whether the destination of a carried route stays carried with these rules.
 void judge_route(const Settings& s, const filter::Ruleset& rules, const net::Snapshot& net,
                  const Endpoint& to, RouteLine& route);
 

@@ -25,7 +25,7 @@ bool kernel_has_devices() {
          std::filesystem::directory_iterator();
 }
 
-/// The first interface of a ConnectX or BlueField without an RDMA device beneath; empty: none.
+/// The first ConnectX or BlueField interface without an RDMA device; empty: none.
 std::string nic_without_rdma(const net::Snapshot& net) {
   constexpr unsigned kMellanox = 0x15b3;
   for (const net::Link& l : net.links->all) {
@@ -74,8 +74,8 @@ struct AskedRule {
   FlowKey key;
 };
 
-/// One rule of each shape that the engine asks for. The addresses are those of documentation; port
-/// 9 is discard (RFC 863).
+/// One rule of each kind that the engine requests, with documentation addresses and port 9, discard
+/// (RFC 863).
 std::vector<AskedRule> asked_rules() {
   const auto at = [](const char* text) { return Endpoint{*IpAddr::parse(text), 9, 0}; };
   const Endpoint none{};
@@ -100,7 +100,7 @@ RdmaTrial try_interface(const Settings& s, const net::Link& link) {
   };
   Settings by_rdma = s;
   if (!is_rdma(s.device))
-    by_rdma.device = DeviceChoice::kMlx5;  // as the library: mlx5 if it is one
+    by_rdma.device = DeviceChoice::kMlx5;  // as in the library: mlx5, or verbs on other devices
   auto arena = Arena::create(static_cast<size_t>(static_cast<int64_t>(s.arena_bytes)),
                              s.mem_alloc_type == MemAlloc::kHuge);
   if (!arena) return refused(arena.error().code, arena.error().where);
@@ -143,7 +143,7 @@ std::string RdmaFindings::remedy_of(IfIndex ifindex) const {
 RdmaFindings check_rdma(const Settings& s, const net::Snapshot& net) {
   RdmaFindings out;
   if (!is_asked(s)) return out;
-  // Where AF_XDP takes the place of what is missing, that is worth a note and no more.
+  // If AF_XDP replaces what is missing, it is only a note.
   const Level missing = is_rdma(s.device) ? Level::kFail : Level::kNote;
   const auto file = verbs::libibverbs_file();
   out.checks.push_back(check_library(missing, file));

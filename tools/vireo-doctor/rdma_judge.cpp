@@ -69,7 +69,7 @@ void add_link_layer(RdmaLine& out, const verbs::DeviceFacts& d, Level refused) {
 }
 
 void add_iommu(RdmaLine& out, const PciFacts& pci) {
-  if (pci.driver.empty()) return;  // no device of the kernel's
+  if (pci.driver.empty()) return;  // not a kernel device
   if (pci.iommu.starts_with("DMA"))
     out.checks.push_back(
         {Level::kNote,

@@ -1,5 +1,5 @@
-// Judges an RDMA device by what it reports and by the trial on an interface: for each feature that
-// Vireo uses, a line with what happens without it, and the remedy.
+// Judges an RDMA device by its reported features and by the trial on an interface: for each feature
+// that Vireo uses, a line with the consequence of its absence and the remedy.
 // Owner: none (functions on values). Thread: any.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace vireo::doctor {
 
-/// What sysfs says of the function behind a device; empty where it says nothing.
+/// What sysfs reports about the PCI function of a device; empty if nothing.
 struct PciFacts {
   std::string driver;  ///< "mlx5_core"
   std::string iommu;   ///< type of its group: "identity", "DMA", "DMA-FQ"
@@ -23,19 +23,19 @@ struct PciFacts {
 /// `sysfs`: DeviceFacts::sysfs, or a folder like it.
 PciFacts pci_facts(const std::string& sysfs);
 
-/// One rule that was asked for and removed.
+/// One rule that was requested and removed.
 struct RuleTrial {
   std::string_view name;  ///< "5-tuple"
-  bool is_needed;         ///< without it flows of this kind cannot be carried at all
-  int error;              ///< errno, 0: granted
+  bool is_needed;         ///< without it such flows cannot be carried at all
+  int error;              ///< errno; 0: granted
 };
 
-/// An interface, opened by its RDMA device as the library does it: memory registered, queue pair
-/// ready, rules asked for.
+/// An interface opened by its RDMA device as the library does: memory registered, QP ready, rules
+/// requested.
 struct RdmaTrial {
   IfIndex ifindex{};
   std::string interface;
-  int error = 0;      ///< errno of the step that refused, 0: none did
+  int error = 0;      ///< errno of the step that failed; 0: none did
   std::string where;  ///< that step
   std::string mode;   ///< "mlx5" or "verbs"
   uint32_t inline_bytes = 0, tso_max_bytes = 0;
@@ -43,14 +43,14 @@ struct RdmaTrial {
 
   bool works() const;
   Carriage why() const;
-  /// One line: the step and what it said.
+  /// One line: the step and its error.
   std::string detail() const;
 };
 
-/// What to do about a trial that failed; empty if it works. `driver`: PciFacts::driver.
+/// The remedy for a failed trial; empty if it works. `driver`: PciFacts::driver.
 std::string remedy_of(const RdmaTrial& t, std::string_view driver);
 
-/// `refused`: how bad it is that a device cannot be used (a note where AF_XDP takes its place).
+/// `refused`: the level of an unusable device (a note if AF_XDP replaces it).
 RdmaLine judge(const verbs::DeviceFacts& d, const PciFacts& pci, std::span<const RdmaTrial> trials,
                uint32_t wished_inline, Level refused);
 

@@ -1,4 +1,4 @@
-// What the doctor found, and how it is printed, as text or JSON. Owner: main. Thread: one.
+// The doctor's findings and their output as text or JSON. Owner: main. Thread: one.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace vireo::doctor {
 
 enum class Level : uint8_t {
   kOk,
-  kNote,  ///< works, could be better
-  kFail,  ///< nothing is carried because of it
+  kNote,  ///< works, but could be better
+  kFail,  ///< because of it nothing is carried
 };
 
 /// One check of the host or the process.
@@ -23,8 +23,8 @@ struct Check {
   std::string name = {};
   std::string text = {};
   std::string remedy = {};           ///< empty if there is nothing to do
-  Carriage why = Carriage::kDevice;  ///< of a failed one: the reason sockets would bear
-  bool of_xdp = false;               ///< says nothing of interfaces that an RDMA device carries
+  Carriage why = Carriage::kDevice;  ///< if it failed: the reason that sockets would get
+  bool of_xdp = false;               ///< does not concern interfaces carried by an RDMA device
 };
 
 struct SettingLine {
@@ -40,11 +40,11 @@ struct InterfaceLine {
   uint32_t queues = 1;
   std::vector<std::string> addresses;
   bool carried = false;
-  std::string mode;  ///< how, if it is carried
+  std::string mode;  ///< the mode, if carried
   Carriage why = Carriage::kCarried;
-  std::string detail;  ///< the step that refuses
+  std::string detail;  ///< the step that failed
   std::string remedy;
-  bool tried = false;  ///< opened for the test, not guessed
+  bool tried = false;  ///< opened as a test, not predicted
   std::vector<std::string> notes;
 };
 
@@ -57,7 +57,7 @@ struct RdmaLine {
 
 struct RouteLine {
   std::string destination;
-  std::string interface, source, via;  ///< empty where not known
+  std::string interface, source, via;  ///< empty if unknown
   std::string neighbour;
   bool carried = false;
   Carriage why = Carriage::kCarried;
@@ -68,13 +68,13 @@ struct RouteLine {
 struct Report {
   std::string version;
   std::vector<Check> checks;
-  std::vector<SettingLine> settings;    ///< those that are not at their default
+  std::vector<SettingLine> settings;    ///< those that differ from their defaults
   std::vector<std::string> complaints;  ///< about settings and the rules file
   std::vector<RdmaLine> rdma;
   std::vector<InterfaceLine> interfaces;
   std::optional<RouteLine> route;
 
-  /// Something would be carried: any interface, or the destination that was asked for.
+  /// Something would be carried: any interface, or the requested destination.
   bool is_well() const;
 };
 

@@ -15,12 +15,12 @@
 namespace vireo::doctor {
 namespace {
 
-// linux/netdev.h, which Debian 12's headers lack.
+// From linux/netdev.h, which Debian 12 lacks.
 constexpr uint8_t kNetdevGetDevice = 1;
 constexpr uint16_t kNetdevIfindex = 1;
 constexpr uint16_t kNetdevXdpFeatures = 3;
 
-/// One request with one attribute, one answer; the answer's attribute `wanted` is copied to `out`.
+/// Sends one request with one attribute; copies the reply's attribute `wanted` to `out`.
 template <class T>
 bool ask(int fd, uint16_t family, uint8_t command, uint16_t attribute, const void* value,
          size_t bytes, uint16_t wanted, T& out) {

@@ -1,5 +1,5 @@
-// What the kernel says of XDP on an interface, without opening anything: the program attached now,
-// and what the driver can do (netdev netlink family, linux/netdev.h; Linux 6.3 and up).
+// What the kernel reports about XDP on an interface, without opening anything: the attached program
+// and the driver's features (netdev netlink family, linux/netdev.h; Linux 6.3 and up).
 // Owner: none (functions). Thread: any.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace vireo::doctor {
 
 struct Attached {
-  uint32_t program = 0;  ///< BPF id, 0: none
+  uint32_t program = 0;  ///< BPF program ID; 0: none
   std::string how;       ///< "native", "generic", "offloaded", "several"
 };
 Attached attached_program(IfIndex ifindex);
@@ -21,7 +21,7 @@ inline constexpr uint64_t kXdpBasic = 1;
 inline constexpr uint64_t kXdpRedirect = 2;
 inline constexpr uint64_t kXskZeroCopy = 8;
 inline constexpr uint64_t kXdpRxSg = 32;
-/// NETDEV_A_DEV_XDP_FEATURES; nothing if the kernel does not tell.
+/// NETDEV_A_DEV_XDP_FEATURES; nullopt if the kernel does not report it.
 std::optional<uint64_t> xdp_features(IfIndex ifindex);
 
 /// Name of the driver (/sys/class/net/NAME/device/driver); empty for virtual interfaces.

@@ -1,7 +1,7 @@
-// vireo-mourner: tells the peers of a program that was killed. Started by libvireo.so with the
-// first carried TCP connection of a process (stack/sock/mourner.h, which says what it holds and
-// what it does not); not for people to start. Descriptors: 0 a pipe that ends with the program, 1
-// its last will, 2 and 3 raw sockets for IPv4 and IPv6.
+// vireo-mourner: closes the connections of a killed program by making the kernel reset them.
+// Started by libvireo.so with the first carried TCP connection of a process (stack/sock/mourner.h
+// describes what it keeps open); not meant to be started by users. Descriptors: 0 a pipe that ends
+// with the program, 1 its last will, 2 and 3 raw sockets for IPv4 and IPv6.
 #include <linux/capability.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -22,16 +22,15 @@ namespace {
 
 constexpr RawSockets kSockets{.v4 = 2, .v6 = 3};
 
-/// How often each peer is asked, since questions and answers can be lost.
+/// Probes per peer, as probes and answers can be lost.
 constexpr unsigned kRounds = 3;
-/// Linux answers such a segment of a connection once in 500 ms (net.ipv4.tcp_invalid_ratelimit).
+/// Linux answers such segments of a connection once in 500 ms (net.ipv4.tcp_invalid_ratelimit).
 constexpr Duration kBetweenRounds = Duration::ms(550);
-/// 256 a millisecond at most: 100 000 connections in a second or two, and no peer or switch is
+/// At most 256 per millisecond: 100 000 connections take a second or two, and no peer or switch is
 /// flooded.
 constexpr unsigned kBurst = 256;
 constexpr Duration kBetweenBursts = Duration::ms(1);
-/// Until the steering program is off its interfaces; the kernel takes it off as it ends the
-/// process.
+/// Time for the kernel to detach the steering program, which it does when it ends the process.
 constexpr Duration kXdpPatience = Duration::ms(500);
 
 void sleep_for(Duration d) {
@@ -45,7 +44,7 @@ void drop_capabilities() {
   ::syscall(SYS_capset, &header, none);
 }
 
-/// @return false: what lies there is no pipe; we were not started by the library.
+/// @return false: descriptor 0 is not usable; the library did not start us.
 bool await_end() {
   for (;;) {
     pollfd p{0, 0, 0};

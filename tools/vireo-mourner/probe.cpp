@@ -13,8 +13,8 @@
 namespace vireo {
 namespace {
 
-/// NOP, NOP, TSopt. The value is that of our clock, a second ahead for its inaccuracy: an older one
-/// could be dropped without an answer (RFC 7323 §5.3; Linux does so with old bare ACKs).
+/// NOP, NOP, TSopt. The value is our clock plus one second for its inaccuracy: an older value could
+/// be dropped without an answer (RFC 7323 §5.3; Linux does so with old bare ACKs).
 void put_timestamps(uint8_t (&out)[12], const LastWillEntry& e, Instant now) {
   const be32 value = static_cast<uint32_t>((now + Duration::s(1)).ns() / 1'000'000) + e.ts_offset;
   const uint8_t kind[] = {1, 1, 8, 10};
@@ -23,7 +23,7 @@ void put_timestamps(uint8_t (&out)[12], const LastWillEntry& e, Instant now) {
   std::memset(out + 8, 0, 4);
 }
 
-/// The source, so that the kernel routes as it would for the connection.
+/// Sets the source address, so that the kernel routes as for the connection.
 template <class Info>
 void put_source(msghdr& m, int level, int type, const Info& info) {
   m.msg_controllen = CMSG_SPACE(sizeof info);

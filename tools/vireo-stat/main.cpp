@@ -1,5 +1,5 @@
-// vireo-stat: which processes use Vireo, which of their sockets are carried, and why the others are
-// not. See vireo-stat(1).
+// vireo-stat: lists the processes that use Vireo and their sockets, and why some are not carried.
+// See vireo-stat(1).
 #include <fmt/format.h>
 #include <getopt.h>
 #include <time.h>
@@ -32,7 +32,7 @@ Exit status: 0 if a process was found, 1 if none was, 2 for wrong options.
 struct Options {
   std::optional<int> pid;
   double interval_s = 0;
-  long count = 0;  ///< 0: no end
+  long count = 0;  ///< 0: unlimited
   bool reasons = false;
   bool json = false;
   ViewOptions view;
@@ -127,7 +127,7 @@ int run(const Options& o) {
     else
       print_text(scan, before, now - looked, o);
     if (o.interval_s > 0 && !o.json) fmt::print("\n");
-    if (std::fflush(stdout) != 0) return 2;  // the reader of a pipe went away
+    if (std::fflush(stdout) != 0) return 2;  // the reader of the pipe is gone
     for (const std::string& line : scan.unread) fmt::print(stderr, "vireo-stat: {}\n", line);
     if (!found && !o.json && i == 0) fmt::print(stderr, "vireo-stat: no process uses Vireo\n");
     if (scan.forbidden != 0 && !std::exchange(told, true))

@@ -35,7 +35,7 @@ std::string link_of(const std::string& path) {
   return n > 0 ? std::string(to, static_cast<size_t>(n)) : std::string();
 }
 
-/// The process's number in its own, innermost, pid namespace (proc(5), NSpid); -1 if it has ended.
+/// The PID in the process's innermost namespace (proc(5), NSpid); -1 if it has ended.
 int inner_pid(const std::string& folder) {
   std::ifstream status(folder + "/status");
   for (std::string line; std::getline(status, line);) {
@@ -60,7 +60,7 @@ class Mapping {
   const void* at_;
 };
 
-/// @return the mapping, or nothing and in `why` what is wrong with it (empty: it is gone).
+/// @return the mapping; or nullopt, with the problem in `why` (empty: the process is gone).
 std::optional<Mapping> map_stats(const std::string& path, std::string& why) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) {
@@ -68,9 +68,9 @@ std::optional<Mapping> map_stats(const std::string& path, std::string& why) {
     return std::nullopt;
   }
   struct stat st{};
-  if (::fstat(fd.get(), &st) != 0 || st.st_size == 0) return std::nullopt;  // being made
-  // The head, the same in all versions, is read by copy: only the layout that we know is mapped,
-  // and only if it cannot shrink.
+  if (::fstat(fd.get(), &st) != 0 || st.st_size == 0) return std::nullopt;  // being created
+  // The head, the same in all versions, is copied first: the file is mapped only if we know its
+  // layout and it cannot shrink.
   struct {
     uint64_t magic;
     uint32_t version;
@@ -117,7 +117,7 @@ void scan_one(int pid, const std::string& proc, Scan& out) {
       if (!why.empty()) out.unread.push_back(fmt::format("pid {}: {}", pid, why));
       continue;
     }
-    // A child that was cloned behind our back holds its parent's.
+    // A child created by a raw clone(2) still has its parent's counters.
     ProcessReading reading = read_stats(mapping->layout());
     if (reading.pid != pid && reading.pid != inner_pid(folder)) continue;
     reading.pid = pid;

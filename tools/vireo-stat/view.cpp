@@ -25,14 +25,14 @@ constexpr size_t kRxRefused = counter_index(kEngineCounters, "rx_refused");
 constexpr size_t kTxRefused = counter_index(kEngineCounters, "tx_refused");
 constexpr size_t kRestarts = counter_index(kEngineCounters, "queue_restarts");
 
-/// What changed since an earlier look, a second; or the total.
+/// The change per second since an earlier reading; or the total.
 struct Rate {
   Duration since;
   bool is_rate = false;
 
   std::string operator()(uint64_t now, uint64_t before) const {
     if (!is_rate) return short_number(now);
-    const uint64_t moved = now >= before ? now - before : now;  // a slot that was taken anew
+    const uint64_t moved = now >= before ? now - before : now;  // else the slot was reused
     return short_number(static_cast<uint64_t>(
         static_cast<double>(moved) * 1e9 / static_cast<double>(std::max<int64_t>(since.ns(), 1))));
   }
@@ -90,7 +90,7 @@ std::string kernel_view(const ProcessReading& p, bool closed) {
   return rows.size() == 1 ? "" : columns(rows, "    ");
 }
 
-/// What the names in the table mean, each once.
+/// Explains each name in the table, once.
 std::string meanings(const ProcessReading& p, bool closed) {
   std::string out;
   for (size_t i = 0; i < static_cast<size_t>(Carriage::kCount); ++i) {
@@ -112,7 +112,7 @@ std::string interfaces_of(const ProcessReading& p) {
   return out.empty() ? "none open" : out;
 }
 
-/// Frames lost between the wire and Vireo since the start, and what helps; empty if there are none.
+/// Frames lost between the wire and Vireo since the start, and remedies; empty if none.
 std::string losses_view(const ProcessReading& p) {
   std::string out;
   if (const uint64_t late = p.engine[kRingFull] + p.engine[kNoFrame]; late != 0)
@@ -130,7 +130,7 @@ std::string losses_view(const ProcessReading& p) {
   return out;
 }
 
-/// Empty where there is one ring.
+/// Empty if there is only one ring.
 std::string rings_view(const ProcessReading& p, const ProcessReading* before, const Rate& rate) {
   if (p.rings.size() < 2) return {};
   std::vector<std::vector<std::string>> rows{{">RING", ">SOCKETS", ">RX-PKT", ">TX-PKT"}};

@@ -1,5 +1,5 @@
-// Counters as text for people: tables of processes, sockets and reasons. Pure functions of what was
-// read, so that a test needs no process. Owner: none (functions). Thread: any.
+// Formats counters as text: tables of processes, sockets and reasons. Pure functions of the
+// readings, so that tests need no process. Owner: none (functions). Thread: any.
 #pragma once
 
 #include <span>
@@ -15,16 +15,16 @@ struct ViewOptions {
   bool verbose = false;  ///< engine counters, closed sockets
 };
 
-/// A process: its interfaces, sockets carried, sockets not carried with the reason, decisions.
-/// `before`, taken `since` ago, turns the packet and byte columns into rates a second.
+/// A process: interfaces, carried sockets, sockets not carried with the reason, decisions. If
+/// `before`, read `since` ago, is given, packet and byte columns are rates per second.
 std::string process_view(const ProcessReading& now, const ProcessReading* before, Duration since,
                          const ViewOptions& options);
 
-/// Over all processes: how often each reason was given, what it means and how to cure it.
+/// For all processes: how often each reason occurred, its meaning and the remedy.
 std::string reasons_view(std::span<const ProcessReading> all);
 
-/// Cells in columns as wide as needed, two spaces between. A column whose first row's cell begins
-/// with '>' is set flush right (the sign is not shown).
+/// Formats cells in columns, two spaces apart. A column whose first cell begins with '>' is aligned
+/// right (the sign is not shown).
 std::string columns(const std::vector<std::vector<std::string>>& rows, std::string_view indent);
 
 /// 1234 -> "1234", 1234567 -> "1235k": at most six characters.
