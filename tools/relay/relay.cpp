@@ -210,9 +210,8 @@ class Direction {
     return static_cast<unsigned>(n);
   }
 
-  /// Reinserts the VLAN tag that the kernel removed: moves the MAC addresses forward to make room.
-  /// Completes checksums that the kernel left to a NIC. Sets `arrival` if the kernel gave a
-  /// timestamp.
+  /// Reinserts the VLAN tag that the kernel removed (moves the MAC addresses forward), completes
+  /// checksums that the kernel left to a NIC, and sets `arrival` if the kernel gave a timestamp.
   void read_control(Frame& frame, msghdr& header, Nanos since_epoch, Nanos& arrival) {
     bool is_unfinished = false;
     for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
