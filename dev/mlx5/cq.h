@@ -45,8 +45,7 @@ class Cq {
  public:
   static constexpr uint8_t kReceived = MLX5_CQE_RESP_SEND << 4;
   static constexpr uint8_t kSent = MLX5_CQE_REQ << 4;
-  static constexpr uint8_t kCompressed =
-      3;  ///< CQE format: both bits set; otherwise they describe inline data
+  static constexpr uint8_t kCompressed = 3;  ///< format: both bits; else they describe inline data
 
   explicit Cq(const mlx5dv_cq& cq)
       // In CQEs of 128 bytes, the second half is the CQE.

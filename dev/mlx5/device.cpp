@@ -81,8 +81,7 @@ Result<MadeStriding> make_striding(const std::shared_ptr<verbs::Context>& contex
 /// Errors: whatever the device refuses.
 Result<std::unique_ptr<LroRules>> make_lro(const std::shared_ptr<verbs::Context>& context,
                                            const Striding& striding, uint32_t element_bytes) {
-  constexpr uint32_t kShare =
-      4;  // of a WQE: a packet that does not fit in its rest leaves it unused
+  constexpr uint32_t kShare = 4;    // of a WQE: a rest too short for a packet is unused
   constexpr uint32_t kMax = 32768;  // what the engine takes in one burst, in frames
   const auto shape = lro_shape_of(*context, std::min(element_bytes / kShare, kMax));
   if (!shape) return std::unexpected(shape.error());

@@ -113,9 +113,8 @@ class Mlx5Queue final : public Queue {
   PacketPool& pool_;
   const verbs::QueueShape shape_;
   const uint32_t arena_lkey_;
-  const uint32_t
-      inline_lengths_;      ///< number of lengths that are sent inline, from Sq::kMinInline on
-  const uint32_t rx_room_;  ///< bytes of a frame that a packet may fill
+  const uint32_t inline_lengths_;  ///< lengths sent inline, counted from Sq::kMinInline
+  const uint32_t rx_room_;         ///< bytes of a frame that a packet may fill
   const uint8_t checksums_;
 
   Cq received_;

@@ -25,8 +25,7 @@ namespace vireo::mlx5 {
 
 /// The byte_cnt of a CQE of such a queue.
 struct StridesUsed {
-  static constexpr unsigned kAt =
-      16;  ///< first bit of the stride count; the filler flag is above it
+  static constexpr unsigned kAt = 16;  ///< first bit of the stride count, below the filler flag
   uint32_t bytes, strides;
   bool is_filler;
   explicit StridesUsed(uint32_t byte_cnt)
@@ -83,10 +82,9 @@ class Striding {
   }
   uint32_t place_of(uint32_t stride) const { return stride & places_; }
 
-  uint32_t few = 0;  ///< strides posted, at least one run: below it packets are copied
-  uint32_t most_stuck =
-      0;                ///< frames: above it packets are copied too, so that runs come back whole
-  bool copies = false;  ///< packets are copied in this burst
+  uint32_t few = 0;         ///< strides posted, at least one run: below it packets are copied
+  uint32_t most_stuck = 0;  ///< frames: above it too, so that runs come back whole
+  bool copies = false;      ///< packets are copied in this burst
   Runs runs;
   StridingWq wq;  // after `runs`, so destroyed first: the device releases the frames
 

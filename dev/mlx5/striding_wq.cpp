@@ -13,8 +13,7 @@ namespace {
 
 constexpr uint32_t kLogStrides = 6;   // preferred: 64 frames per WQE
 constexpr uint32_t kMinElements = 4;  // one may be read while others are filled
-constexpr uint32_t kMaxShare =
-    4;  // of a WQE: a packet that does not fit in its rest leaves it unused
+constexpr uint32_t kMaxShare = 4;     // of a WQE: a rest too short for a packet is unused
 constexpr uint32_t kLinkOverhead = 14 + 2 * 4;
 
 uint32_t log2_of(uint32_t power) { return static_cast<uint32_t>(std::countr_zero(power)); }

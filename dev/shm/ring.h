@@ -115,9 +115,8 @@ class RingReceiver {
   /// Requests a wake-up. The request is never withdrawn, because another thread may sleep on the
   /// same bell. @return false: a frame is already there.
   bool arm(Waking how = kByBell) noexcept {
-    ring_.control->armed.fetch_or(
-        how,
-        std::memory_order_seq_cst);  // pairs with RingSender::store_and_look
+    ring_.control->armed.fetch_or(how,
+                                  std::memory_order_seq_cst);  // order: RingSender::store_and_look
     return ring_.slot(next_).sequence.load(std::memory_order_seq_cst) != next_ + 1;
   }
   const std::atomic<uint32_t>& word() const noexcept { return ring_.control->armed; }

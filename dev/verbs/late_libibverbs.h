@@ -1,6 +1,6 @@
 // libibverbs, loaded when the first device is opened: most hosts have no RDMA device, and programs
-// must run without rdma-core. Functions for which verbs.h has a macro of the same name must be
-// called as `library().name`.
+// must run without rdma-core. The listed functions are called as `library().name`, without their
+// prefix, because verbs.h defines macros with some of the full names.
 // Owner: process, never unloaded. Thread: any. Source: dlopen(3).
 #pragma once
 

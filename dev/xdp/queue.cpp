@@ -372,7 +372,8 @@ bool XdpQueue::kick() noexcept {
   }
   uint32_t waiting = 0;
   uint32_t unseen = 0;  // rounds without visible progress
-  // After a kick without any progress, later kicks give up at once until there is some.
+  // After a kick without progress in all its rounds, later ones try only briefly until there is
+  // some.
   const bool was_stuck = stuck_with_ != 0 && xsk_.tx.waiting() >= stuck_with_;
   stuck_with_ = 0;
   for (unsigned round = 0; round < kKickRounds; ++round) {

@@ -9,8 +9,7 @@
    same bounds on every path. So the protocol, TCP or UDP by now, is read again: then the verifier
    knows nothing about it. */
 static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
-  __u32 slot =
-      STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit set in 17 (UDP) and clear in 6 (TCP) */
+  __u32 slot = STEER_PORT_SLOT(*proto >> 4 & 1, port); /* the bit that 17 has and 6 has not */
   BOUNDED(slot, STEER_PORTS - 1);
   return slot;
 }

@@ -12,12 +12,11 @@
 // lateness is counted. While frames pass, the relay polls every kTick, so that its work per second
 // is bounded; frames are sent up to half a tick early or late.
 //
-// ARP and IPv6 neighbour discovery pass unharmed (the kernel handles them, with one retry per
-// second). Corruption flips bits of a TCP segment after its ports or of a UDP payload, keeps the
-// checksum field and makes sure that the checksum fails: an error that the Internet checksum cannot
-// detect does not test a stack. One thread; counters as JSON in FILE at start, on SIGUSR1 and at
-// the end.
-// Source: packet(7), socket(7) SO_TIMESTAMPNS.
+// ARP and IPv6 neighbour discovery pass unharmed (the kernel retries them once a second).
+// Corruption flips bits of a TCP segment after its ports or of a UDP payload, keeps the checksum
+// field and makes sure that the checksum fails: errors that it cannot detect test no stack. One
+// thread; counters as JSON in FILE at start, on SIGUSR1 and at the end. Source: packet(7),
+// socket(7) SO_TIMESTAMPNS.
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <poll.h>

@@ -114,8 +114,7 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
 }
 
 void add_notes(InterfaceLine& i, const net::Link& l, const net::Links& all, const Settings& s) {
-  constexpr uint32_t kOneFrame =
-      2048 - 256 - 22;  // a frame less the kernel's headroom and the link-layer headers
+  constexpr uint32_t kOneFrame = 2048 - 256 - 22;  // a frame, less the kernel's headroom and L2
   if (s.device == DeviceChoice::kShm) return;
   const auto features = xdp_features(l.index);
   if (l.mtu > kOneFrame && features && (*features & kXdpRxSg) == 0)

@@ -1,4 +1,4 @@
-// vireo-mourner: closes the connections of a killed program by making the kernel reset them.
+// vireo-mourner: makes the kernel reset the connections of a killed program.
 // Started by libvireo.so with the first carried TCP connection of a process (stack/sock/mourner.h
 // describes what it keeps open); not meant to be started by users. Descriptors: 0 a pipe that ends
 // with the program, 1 its last will, 2 and 3 raw sockets for IPv4 and IPv6.
