@@ -2,7 +2,7 @@
 //
 //   at once   the first segments of a connection, with TCP_QUICKACK, and two full segments
 //   delayed   otherwise: a segment of ours carries the ACK, or a timer sends it after half a round
-//             trip: at least 1 ms, longer if the program's last answer was, at most delack_max
+//             trip: at least 1 ms, longer if its last answer took longer, at most delack_max
 //
 // Other causes of an ACK call ack_now(). Private to stack/tcp and the engine's fast path. Owner: a
 // Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux

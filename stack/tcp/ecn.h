@@ -1,6 +1,6 @@
 // Explicit congestion notification: marking, echo and reaction.
 //
-// sender ECT(0) on new data; an echo lowers cwnd once a window of data, and the next new
+//   sender    ECT(0) on new data; an echo lowers cwnd once a window of data, and the next new
 //             segment has CWR set
 //   receiver  after a CE mark every ACK has ECE set, until a segment with CWR arrives. DCTCP: an
 //             ACK has ECE set if its data was marked; a change is acknowledged at once
