@@ -1,5 +1,5 @@
-// Settings whose value is one of a few words: their enums, and every accepted spelling of each
-// value. The first spelling is the one we print; the numbers are libvma's (its README, sys_vars.h).
+// Settings whose value is one of a few words: their enums, and all accepted spellings of each
+// value. The first spelling is the one printed; the numbers are libvma's (its README, sys_vars.h).
 // Owner: none (values). Thread: any.
 #pragma once
 
@@ -44,7 +44,7 @@ enum class RingLogic : uint8_t {
   kCoreAttach = 31
 };
 enum class HwTimestamps : uint8_t { kOff, kRaw, kBest, kSync, kPtp };
-enum class StridingChoice : uint8_t { kAuto, kOff, kOn };  ///< and LRO's
+enum class StridingChoice : uint8_t { kAuto, kOff, kOn };  ///< also for LRO
 enum class ThreadMode : uint8_t { kSingle, kSpin, kMutex, kPlenty };
 enum class BufferBatching : uint8_t { kNone, kReclaim, kBatch };
 enum class TcpCtlThread : uint8_t { kOff, kWakeup, kNoWakeup };
@@ -160,7 +160,7 @@ inline constexpr auto kChoices<LogLevel> =
                choice("func+", LogLevel::kAll),    choice("func_all", LogLevel::kAll),
                choice("func-all", LogLevel::kAll), choice("6", LogLevel::kAll)};
 
-/// True for the enums above: a setting of such a type is one of its words.
+/// True for the enums above: a setting of such a type has one of its words.
 template <class E>
 concept ChoiceEnum = requires { kChoices<E>[0].name; } && (kChoices<E>.size() > 0);
 

@@ -9,11 +9,11 @@
 namespace vireo {
 
 enum class Severity : uint8_t {
-  kNote,  ///< accepted, but means something else or nothing here: for the curious (log at details)
-  kWarning,  ///< not understood or out of range, and what is used instead (log at warn)
+  kNote,     ///< accepted, but has another meaning or none here (log at details)
+  kWarning,  ///< invalid or out of range, with the value used instead (log at warn)
 };
 
-/// One line without a newline; names the variable or file:line:column itself.
+/// One line without a newline; includes the variable's name or file:line:column.
 struct Diagnostic {
   Severity severity = Severity::kWarning;
   std::string text;

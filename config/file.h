@@ -1,5 +1,5 @@
-// A small text file in one piece: a sysctl, the rules file.
-// Reads through stdio, which enters the kernel by libc's own names, never by the calls that Vireo
+// Reads a small text file as a whole: a sysctl, the rules file.
+// Uses stdio, which calls the kernel by libc-internal names, not by the calls that Vireo
 // interposes. Owner: none (functions). Thread: any.
 #pragma once
 

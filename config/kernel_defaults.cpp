@@ -28,7 +28,7 @@ class Sysctl {
     return std::move(*text);
   }
 
-  /// Exactly N whole numbers of [least, most].
+  /// Exactly N integers in [least, most].
   template <size_t N>
   std::optional<std::array<int, N>> numbers(const char* name, int least, int most) const {
     const auto text = line(name);
@@ -55,7 +55,7 @@ class Sysctl {
   void read(const char* name, bool& out) const {
     if (const auto v = numbers<1>(name, 0, kMaxInt)) out = (*v)[0] != 0;
   }
-  /// A 32-bit number without sign, as the kernel's int of the same bits.
+  /// An unsigned 32-bit number, stored in an int with the same bits, as in the kernel.
   void read_unsigned(const char* name, int& out) const {
     const auto text = line(name);
     if (!text) return;
@@ -77,7 +77,7 @@ class Sysctl {
 
 }  // namespace
 
-/// Words of 32 bits in hexadecimal, little-endian ones of the key's bytes; four a key.
+/// The file has 32-bit words in hexadecimal, little-endian from the key's bytes; four per key.
 std::vector<std::byte> KernelDefaults::read_fastopen_key(const std::string& root) {
   const auto text = Sysctl(root).line("ipv4/tcp_fastopen_key");
   if (!text) return {};

@@ -5,8 +5,8 @@
 namespace vireo {
 namespace {
 
-/// Matches one letter against the set that begins after `[` at `p[at]`; sets `end` behind its `]`.
-/// nullopt: no `]`, so the bracket is a plain letter.
+/// Matches one character against the set that begins after `[` at `p[at]`; sets `end` after its
+/// `]`. nullopt: no `]`, so the bracket is an ordinary character.
 std::optional<bool> in_set(std::string_view p, size_t at, char c, size_t& end) {
   const bool negated = at < p.size() && (p[at] == '!' || p[at] == '^');
   if (negated) ++at;
@@ -32,7 +32,7 @@ std::optional<bool> in_set(std::string_view p, size_t at, char c, size_t& end) {
   return std::nullopt;
 }
 
-/// Matches the one-letter element at `p[at]`, not `*`; sets `end` behind it.
+/// Matches the one-character element at `p[at]`, not `*`; sets `end` after it.
 bool fits_letter(std::string_view p, size_t at, char c, size_t& end) {
   end = at + 1;
   switch (p[at]) {
@@ -56,8 +56,8 @@ bool fits_letter(std::string_view p, size_t at, char c, size_t& end) {
 bool matches_pattern(std::string_view pattern, std::string_view text) {
   size_t p = 0;
   size_t t = 0;
-  // Where to go on after a mismatch: the last star takes one letter more. Earlier stars need no
-  // second try.
+  // Where to continue after a mismatch: the last star matches one more character. Earlier stars
+  // need no retry.
   size_t star = pattern.npos;
   size_t star_text = 0;
   while (t < text.size()) {

@@ -1,6 +1,6 @@
-// The profiles of VMA_SPEC, as data: libvma's by their documented values, and Vireo's own.
-// libvma's also set the sizes of its buffer batches, which have no variable: Vireo hands out
-// buffers one by one.
+// The profiles of VMA_SPEC, as data: libvma's with their documented values, and Vireo's own.
+// libvma's also set the sizes of its buffer batches, which have no variable: Vireo takes buffers
+// one by one.
 #include <algorithm>
 
 #include "config/settings.h"
@@ -121,15 +121,15 @@ constexpr ProfileValue kMultiRing[] = {
     {"VMA_TRIGGER_DUMMY_SEND_GETSOCKNAME", "1"},
 };
 
-// Polls a little, takes bursts whole, keeps more in flight.
+// Polls briefly, takes whole bursts, keeps more in flight.
 constexpr std::string_view kThroughputNames[] = {"throughput"};
 constexpr ProfileValue kThroughput[] = {
     {"VMA_CQ_POLL_BATCH_MAX", "64"},     {"VMA_RX_POLL", "1000"},    {"VMA_SELECT_POLL", "100us"},
     {"VMA_SELECT_POLL_OS_RATIO", "100"}, {"VIREO_XDP_RING", "4096"}, {"VIREO_ARENA_BYTES", "128m"},
 };
 
-// Many threads on few cores: nobody spins long, and a spinner gives way. Of the packet memory each
-// of 32 rings has 4 MiB, where there are several.
+// Many threads on few cores: threads spin briefly and yield. With several rings, each of 32 has 4
+// MiB of the packet memory.
 constexpr std::string_view kManyThreadsNames[] = {"many_threads"};
 constexpr ProfileValue kManyThreads[] = {
     {"VMA_RX_POLL", "1000"},
@@ -144,7 +144,7 @@ constexpr ProfileValue kManyThreads[] = {
 constexpr std::string_view kInterruptNames[] = {"interrupt"};
 constexpr ProfileValue kInterrupt[] = {{"VMA_RX_POLL", "0"}, {"VMA_SELECT_POLL", "0"}};
 
-// As interrupt, in bigger bursts, with a helper that wakes seldom.
+// As interrupt, with larger bursts and rarer wake-ups of the helper.
 constexpr std::string_view kLowCpuNames[] = {"low_cpu"};
 constexpr ProfileValue kLowCpu[] = {
     {"VMA_RX_POLL", "0"},

@@ -28,11 +28,11 @@ constexpr std::array kRoles = {
 constexpr std::string_view kTransports[] = {"vireo", "vma", "os", "sdp", "sa", "*"};
 constexpr std::string_view kStatements[] = {"application-id", "use", "log"};
 
-/// Does the first address of a `use` mean the remote end?
+/// True if the first address of a `use` is the remote end.
 bool is_remote_first(Role r) {
   return r == Role::kTcpClient || r == Role::kUdpSender || r == Role::kUdpConnect;
 }
-/// Does the second address mean anything?
+/// True if the second address is used.
 bool has_second(Role r) { return r == Role::kTcpClient || r == Role::kUdpConnect; }
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\v'; }
@@ -48,7 +48,7 @@ std::string printable(std::string_view text) {
 
 }  // namespace
 
-/// Reads one line at a time; a failed step has reported itself and returns nullopt or false.
+/// Parses one line at a time; a failed step has reported the error and returns nullopt or false.
 class RulesParser {
  public:
   RulesParser(std::string_view filename, Diagnostics& out) : filename_(filename), out_(out) {}
@@ -72,7 +72,7 @@ class RulesParser {
   void skip_blanks() {
     while (at_ < line_.size() && is_blank(line_[at_])) ++at_;
   }
-  /// At the end, or at a comment.
+  /// True at the end or at a comment.
   bool at_end() {
     skip_blanks();
     return at_ == line_.size() || line_[at_] == '#';
@@ -89,7 +89,7 @@ class RulesParser {
     ++at_;
     return true;
   }
-  /// What stands at the cursor, for a message.
+  /// The text at the cursor, for a message.
   std::string here() {
     if (at_end()) return "the end of the line";
     const size_t from = at_;
@@ -339,7 +339,7 @@ class RulesParser {
   std::string_view filename_;
   Diagnostics& out_;
   Rules rules_;
-  size_t block_ = kNoBlock;  ///< that `use` lines go to
+  size_t block_ = kNoBlock;  ///< block that gets `use` lines
   std::string_view line_;
   size_t line_number_ = 1;
   size_t at_ = 0;  ///< cursor in line_

@@ -1,5 +1,5 @@
 // The rules file (VMA_CONFIG_FILE, libvma.conf): which sockets of which program are carried, and
-// which stay on the kernel.
+// which are left to the kernel.
 //
 //   application-id <program|*> <id|*>
 //   use <vireo|vma|os|sdp|sa|*> <role> <address>:<ports>[:<address>:<ports>]
@@ -10,12 +10,12 @@
 // then the local); udp_sender (the remote address). address: *, 10.0.0.0/8, or IPv6 in brackets,
 // [2001:db8::]/32 or [2001:db8::/32]. ports: *, 80 or 80-90. * is any address of either family.
 //
-// The first application-id that fits the process decides alone, and in it the first `use` of the
-// role that fits; if none does, the socket is carried (libvma: match.cpp). Lines of one program and
-// id add up wherever they stand; lines before any application-id are for every program. A line in
-// error is reported and the others apply, save that the `use` lines under a broken application-id
-// apply to no program: they were not written for another. Owner: process, parsed once at load,
-// immutable after. Thread: any.
+// Only the first application-id that matches the process applies, and in it the first matching
+// `use` of the role; if none matches, the socket is carried (libvma: match.cpp). Lines of the same
+// program and id are combined wherever they are; lines before any application-id apply to every
+// program. A line with an error is reported and the others apply, except that `use` lines under an
+// invalid application-id apply to no program, as they were not meant for another. Owner: process,
+// parsed once at load, immutable after. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -40,32 +40,32 @@ enum class Transport : uint8_t {
 class Rules {
  public:
   enum class LogDestination : uint8_t { kStderr, kSyslog, kFile };
-  /// What `log` lines ask for; the last one wins. The environment's settings, where set, go before.
+  /// The values of `log` lines; the last one wins. Settings in the environment override them.
   struct Log {
     std::optional<LogDestination> destination;
-    std::string file;  ///< of kFile, as written
+    std::string file;  ///< for kFile, as written
     std::optional<LogLevel>
-        level;  ///< of min-level: 9 error, 8 warn, 5-7 info, 2-4 details, 1 debug
+        level;  ///< from min-level: 9 error, 8 warn, 5-7 info, 2-4 details, 1 debug
   };
 
-  /// No rule: everything is carried.
+  /// No rules: everything is carried.
   Rules() = default;
 
-  /// Never fails; `filename` is for the messages, which name line and column (from 1, in bytes).
+  /// Never fails. `filename` is for the messages, which give line and column (from 1, in bytes).
   static Rules parse(std::string_view text, std::string_view filename, Diagnostics& out);
 
-  /// What a missing default file stands for, as the sample file says: DNS stays on the kernel.
+  /// The rules if the default file is missing, as in the sample file: DNS is left to the kernel.
   static Rules built_in();
 
-  /// Reads and parses `path`. A missing file is built_in(), silently, unless it `must_exist`
-  /// (someone named it). A file that cannot be read, or is longer than 1 MiB, is one diagnostic and
-  /// no rule.
+  /// Reads and parses `path`. A missing file gives built_in() without a message, unless it
+  /// `must_exist` (it was named explicitly). A file that cannot be read, or is longer than 1 MiB,
+  /// gives one diagnostic and no rules.
   static Rules load(const std::string& path, bool must_exist, Diagnostics& out);
 
-  /// @param program  name of the process (program_invocation_short_name); a path counts by its last
-  /// part
-  /// @param app_id   VMA_APPLICATION_ID; * fits every application-id
-  /// @param local    unspecified parts (port 0, address any) fit only *, 0.0.0.0/0 or [::]/0
+  /// @param program  name of the process (program_invocation_short_name); of a path, only the last
+  /// part is used
+  /// @param app_id   VMA_APPLICATION_ID; * matches every application-id
+  /// @param local    unspecified parts (port 0, address any) match only *, 0.0.0.0/0 or [::]/0
   /// @param remote   ignored for kTcpServer and kUdpReceiver
   Transport lookup(std::string_view program, std::string_view app_id, Role role,
                    const Endpoint& local, const Endpoint& remote) const;
@@ -94,7 +94,7 @@ class Rules {
     std::string program;  ///< pattern of fnmatch(3)
     std::string id;
     std::vector<Use> uses;
-    bool is_void = false;  ///< under a broken application-id
+    bool is_void = false;  ///< under an invalid application-id
 
     bool is_for(std::string_view program_name, std::string_view app_id) const;
   };

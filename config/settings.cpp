@@ -103,7 +103,7 @@ std::optional<SettingId> find_setting(std::string_view env) {
   return std::nullopt;
 }
 
-/// Text of the environment made fit for a log line: printable, and not too long.
+/// Text of the environment for a log line: printable, and of limited length.
 std::string quoted(std::string_view text) {
   constexpr size_t kMax = 80;
   std::string out;
@@ -118,7 +118,7 @@ std::string quoted(std::string_view text) {
   return out;
 }
 
-/// The environment sorted out: at most one text for each setting, and the names nobody knows.
+/// The parsed environment: at most one text for each setting, and the unknown names.
 struct Given {
   std::array<std::optional<std::string_view>, kSettingCount> text;
   std::vector<std::pair<std::string_view, std::string_view>> unknown;
@@ -184,7 +184,7 @@ class Parser {
     }
   }
 
-  /// VMA_SELECT_POLL_OS_FORCE stands between the profile and the explicit variables, as in libvma.
+  /// VMA_SELECT_POLL_OS_FORCE ranks between the profile and the explicit variables, as in libvma.
   void apply_force() {
     apply(SettingId::select_poll_os_force);
     given_.text[static_cast<size_t>(SettingId::select_poll_os_force)].reset();
@@ -248,7 +248,7 @@ class Parser {
     warn(fmt::format("{}={}: no such setting{}; ignored", quoted(name), quoted(value), hint));
   }
 
-  /// Compares what follows the prefix, so that VIREO_RX_POLL finds VMA_RX_POLL.
+  /// Compares the part after the prefix, so that VIREO_RX_POLL finds VMA_RX_POLL.
   static std::string_view nearest_setting(std::string_view name) {
     const auto stem = [](std::string_view n) { return n.substr(n.find('_') + 1); };
     std::vector<std::string_view> stems;
@@ -279,7 +279,7 @@ class Parser {
   std::string_view profile_;
 };
 
-// Never destroyed: exit handlers and other threads read settings to the last instruction.
+// Never destroyed: exit handlers and other threads read settings until the process ends.
 alignas(Settings) std::byte g_storage[sizeof(Settings)];
 const Settings* g_settings = nullptr;
 
@@ -297,7 +297,7 @@ ParsedSettings parse_settings(std::span<const std::string_view> environment) {
 
 namespace {
 
-/// "NAME=value" of a setting that names a file, by whatever of its names.
+/// True for a "NAME=value" whose setting names a file, under any of its names.
 bool names_file(std::string_view entry) {
   constexpr SettingId kFiles[] = {SettingId::config_file, SettingId::log_file,
                                   SettingId::stats_file, SettingId::shm_wire};
@@ -314,7 +314,7 @@ ParsedSettings parse_settings(const char* const* environment, Files files) {
   std::vector<std::string_view> entries;
   Diagnostics left_out;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
-    // Most of an environment is not ours: look at two letters before measuring.
+    // Most variables are not ours: compare the prefix before strlen().
     if (std::strncmp(*environment, "VMA_", 4) != 0 && std::strncmp(*environment, "VIREO_", 6) != 0)
       continue;
     const std::string_view entry = *environment;

@@ -1,5 +1,5 @@
-// What the user chose: every setting of settings.def as a field, parsed once at load and immutable
-// after. A value comes from, in falling order: the variable, what another setting implies, the
+// The settings: every entry of settings.def as a field, parsed once at load and immutable after. A
+// value comes from, in falling precedence: the variable, another setting that implies it, the
 // profile (VMA_SPEC), the default. Owner: process. Thread: init_settings() before any other thread;
 // reading from any.
 #pragma once
@@ -40,8 +40,8 @@ struct CpuList {
   bool operator==(const CpuList&) const = default;
 };
 
-/// The fields and their defaults, from settings.def. A Duration that may be -1 is negative for "for
-/// ever".
+/// The fields and their defaults, from settings.def. A Duration that may be -1 is negative for "no
+/// limit".
 struct Settings {
 #define VIREO_SECTION(title)
 #define VIREO_ALIAS(env, field)
@@ -69,15 +69,15 @@ struct ParsedSettings {
   Origin origin_of(SettingId id) const { return origin[static_cast<size_t>(id)]; }
 };
 
-/// Parses "NAME=value" strings; names that begin with neither VMA_ nor VIREO_ are skipped, of a
-/// name given twice the first counts (as getenv(3)). Never fails: what is not understood is a
-/// diagnostic and the value it would have had. An empty value of a setting that is not a string
-/// counts as not set. Thread: any.
+/// Parses "NAME=value" strings. Names that begin with neither VMA_ nor VIREO_ are skipped; of a
+/// repeated name the first counts (as getenv(3)). Never fails: an invalid value gives a diagnostic,
+/// and the setting keeps the value it would otherwise have. An empty value of a setting that is not
+/// a string counts as not set. Thread: any.
 ParsedSettings parse_settings(std::span<const std::string_view> environment);
-/// May a variable name a file?
+/// Whether variables may name files.
 enum class Files : uint8_t {
   kNamed,
-  kNone,  ///< those that do are left out, and a diagnostic says so
+  kNone,  ///< variables that name files are ignored, with a diagnostic
 };
 /// The same for a null-terminated environ(7).
 ParsedSettings parse_settings(const char* const* environment, Files files = Files::kNamed);
@@ -93,7 +93,7 @@ struct SettingRow {
   std::string_view env;
   std::string_view field;
   std::string_view doc;
-  std::string_view meaning;  ///< of an accepted setting: what it means here; empty if used
+  std::string_view meaning;  ///< for an accepted setting: its meaning here; empty if used
   std::string_view section;
   bool is_used = false;
   std::string type;   ///< "integer", "bytes", "time in us", ...
@@ -109,9 +109,9 @@ struct SettingAlias {
 };
 std::span<const SettingAlias> setting_aliases();
 
-/// The value as one would write it in the environment.
+/// The value as written in the environment.
 std::string setting_text(const Settings& s, SettingId id);
-/// "NAME=value   # origin", a line each, in the order of the table.
+/// "NAME=value   # origin", one line each, in the order of the table.
 std::string dump_settings(const ParsedSettings& p);
 
 /// `path` with the first %d replaced by `pid` (VMA_LOG_FILE and others).
@@ -128,7 +128,7 @@ struct Profile {
   std::span<const ProfileValue> values;
 };
 std::span<const Profile> profiles();
-/// By name or number, letters of either case; null if there is none.
+/// By name or number, ignoring case; null if there is none.
 const Profile* find_profile(std::string_view name);
 
 }  // namespace vireo

@@ -45,7 +45,7 @@ std::string_view trimmed(std::string_view t) {
   return t.substr(first, t.find_last_not_of(kBlank) - first + 1);
 }
 
-/// All of `t` as a number in `base`; nullopt if it is anything else, or too big.
+/// All of `t` as a number in `base`; nullopt if it is not one, or too large.
 template <class T>
 std::optional<T> whole(std::string_view t, int base = 10) {
   if (t.starts_with('+')) t.remove_prefix(1);
@@ -55,8 +55,8 @@ std::optional<T> whole(std::string_view t, int base = 10) {
   return v;
 }
 
-/// Digits, perhaps a fraction, perhaps a suffix: 1.5m. `bare` scales a number without a suffix.
-/// Beyond int64 the answer is int64's greatest, which no limits admit.
+/// Digits, optional fraction, optional suffix: 1.5m. `bare` scales a number without a suffix. A
+/// value beyond int64 gives int64's maximum, which no limits permit.
 std::optional<int64_t> scaled(std::string_view t, std::span<const Suffix> suffixes, int64_t bare) {
   const size_t digits = std::min(t.find_first_not_of("0123456789"), t.size());
   if (digits == 0) return std::nullopt;
@@ -70,7 +70,7 @@ std::optional<int64_t> scaled(std::string_view t, std::span<const Suffix> suffix
     t.remove_prefix(1);
     size_t n = 0;
     for (; n < t.size() && t[n] >= '0' && t[n] <= '9'; ++n) {
-      if (parts >= 1'000'000'000) continue;  // finer than a nanosecond of a second
+      if (parts >= 1'000'000'000) continue;  // beyond a nanosecond of a second
       fraction = fraction * 10 + (t[n] - '0');
       parts *= 10;
     }
@@ -197,7 +197,7 @@ Refusal read_value(std::string_view text, const Limits&, CpuList& out) {
   std::bitset<CPU_SETSIZE> set;
   if (text.starts_with("0x") || text.starts_with("0X")) {
     text.remove_prefix(2);
-    // From the last digit, four processors each; leading zeros may go on for ever.
+    // From the last digit, four processors each; any number of leading zeros is allowed.
     for (size_t i = 0; i < text.size(); ++i) {
       const auto digit = whole<unsigned>(text.substr(text.size() - 1 - i, 1), 16);
       if (!digit) return kNotCpus;
@@ -251,7 +251,7 @@ std::string value_text(const CpuList& v, const Limits&) {
   if (v.cpus.empty()) return "-1";
   std::string text;
   for (size_t i = 0; i < v.cpus.size();) {
-    size_t end = i;  // of a run of neighbours
+    size_t end = i;  // of a run of consecutive ones
     while (end + 1 < v.cpus.size() && v.cpus[end + 1] == v.cpus[end] + 1) ++end;
     text.append(text.empty() ? "" : ",").append(std::to_string(v.cpus[i]));
     if (end > i) text.append("-").append(std::to_string(v.cpus[end]));
@@ -289,7 +289,7 @@ Description describe_choice(std::span<const ChoiceName> names) {
     const auto same = [&](const ChoiceName& c) { return c.value == names[i].value; };
     if (std::ranges::any_of(names.first(i), same)) continue;  // an alias
     range.append(range.empty() ? "" : ", ").append(names[i].name);
-    // The number it has in libvma, where it has one.
+    // Its number in libvma, if it has one.
     for (const auto& c : names.subspan(i + 1))
       if (same(c) && whole<int>(c.name)) range.append(" (").append(c.name).append(")");
   }

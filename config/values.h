@@ -1,5 +1,5 @@
-// Reads and writes the value of one setting as text, and describes its range. A read that fails
-// leaves the value unchanged and says why in a few static words.
+// Reads and writes the value of one setting as text, and describes its range. A failed read leaves
+// the value unchanged and returns the reason as static text.
 // Owner: none (functions). Thread: any. Source: settings.def lists the forms.
 #pragma once
 
@@ -20,13 +20,13 @@ enum Unit : int64_t {  ///< nanoseconds of a unit of time
   kSecond = 1'000'000'000,
 };
 
-/// What a setting may be, in counts, bytes or nanoseconds.
+/// Permitted values of a setting, in counts, bytes or nanoseconds.
 struct Limits {
   enum class Form : uint8_t { kAny, kRange, kZeroOrRange, kPowerOfTwo };
   Form form = Form::kAny;
   int64_t min = 0;
   int64_t max = 0;
-  Unit unit = kNanosecond;  ///< of a bare number, for a Duration
+  Unit unit = kNanosecond;  ///< unit of a bare number, for a Duration
 };
 constexpr Limits any() { return {}; }
 constexpr Limits count(int64_t min, int64_t max) { return {Limits::Form::kRange, min, max}; }
@@ -37,12 +37,12 @@ constexpr Limits zero_or(int64_t min, int64_t max) {
 constexpr Limits power_of_two(int64_t min, int64_t max) {
   return {Limits::Form::kPowerOfTwo, min, max};
 }
-/// `min` and `max` in `unit`s. A min of -1 admits -1 itself (for ever) and then 0 to max.
+/// `min` and `max` in `unit`s. A min of -1 permits -1 itself (no limit) and then 0 to max.
 constexpr Limits time_in(Unit unit, int64_t min, int64_t max) {
   return {Limits::Form::kRange, min * unit, max * unit, unit};
 }
 
-/// Why a text was refused; nullopt: it was taken.
+/// Why a text was refused; nullopt: it was accepted.
 using Refusal = std::optional<std::string_view>;
 
 Refusal read_value(std::string_view text, const Limits& limits, bool& out);
@@ -52,7 +52,7 @@ Refusal read_value(std::string_view text, const Limits& limits, Duration& out);
 Refusal read_value(std::string_view text, const Limits& limits, std::string& out);
 Refusal read_value(std::string_view text, const Limits& limits, StringList& out);
 Refusal read_value(std::string_view text, const Limits& limits, CpuList& out);
-/// The value of the spelling `text`, letters of either case; nullopt if there is none.
+/// The value of the spelling `text`, ignoring case; nullopt if there is none.
 std::optional<int> read_choice(std::string_view text, std::span<const ChoiceName> names);
 
 template <ChoiceEnum E>
@@ -77,7 +77,7 @@ std::string value_text(E v, const Limits&) {
   return choice_text(static_cast<int>(v), kChoices<E>);
 }
 
-/// The kind of value in a word or two, and the values it may have.
+/// The type of a value in a word or two, and its permitted values.
 struct Description {
   std::string type;
   std::string range;
@@ -96,7 +96,7 @@ Description describe(const E*, const Limits&) {
   return describe_choice(kChoices<E>);
 }
 
-/// The spellings of a setting's words; empty if it is not a choice. For naming the nearest.
+/// The spellings of a setting's words; empty if it is not a choice. For suggesting the nearest.
 template <class T>
 std::span<const ChoiceName> words_of() {
   if constexpr (ChoiceEnum<T>)

@@ -80,8 +80,7 @@ class VIREO_CAPABILITY("lock") BiasedLock {
   bool is_biased() const noexcept { return word_.load(std::memory_order_relaxed) > kAwaited; }
 
  private:
-  static constexpr uint32_t kFree = 0, kTaken = 1,
-                            kAwaited = 2;            ///< last: with possible waiters
+  static constexpr uint32_t kFree = 0, kTaken = 1, kAwaited = 2;  ///< last: with possible waiters
   static constexpr uint32_t kNobody = ~uint32_t{0};  ///< name of a thread that never had a bias
 
   /// Compares `word` with `name`, with acquire. In one instruction: compilers load an atomic into a

@@ -4,8 +4,8 @@
 //   5 a File's control lock (options, epoll sets)   6 an engine's, lower EngineId first
 //   7 leaves (log, stats)
 // An engine's, and that of an epoll's ready list, are BiasedLocks (core/biased_lock.h).
-// A thread that holds one takes only locks of a higher number. Nothing blocks under an engine's
-// but a leaf.
+// A thread that holds one takes only locks of a higher number. While an
+// engine's is held, only a leaf may block.
 #pragma once
 
 #include <atomic>

@@ -44,8 +44,7 @@ class SharedValues {
   }
   /// Adds a reference to a value from find_or_make().
   static void hold(const T* value) noexcept {
-    block_of(value).refs.fetch_add(1,
-                                   std::memory_order_relaxed);  // the caller has one
+    block_of(value).refs.fetch_add(1, std::memory_order_relaxed);  // the caller has one
   }
   static void drop(const T* value) noexcept {
     Block& b = block_of(value);

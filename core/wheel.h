@@ -5,9 +5,9 @@
 // and then moved. When the time of a slot of any level has come, the whole slot is spliced to the
 // pending list. Visiting a pending node fires it if it is due, and places it again if not. So a
 // slot of a million nodes costs no more per advance() than the work limit, of which a node placed
-// again takes an eighth, since due nodes may be behind it. Never fires early; late
-// by at most a tick plus what the limit leaves over. Owner: one engine. Thread: holder of its lock.
-// Time is passed in.
+// again takes an eighth, since due nodes may be behind it. Never fires early; late by at most a
+// tick plus what the limit leaves over. Owner: one engine. Thread: holder of its lock. Time is
+// passed in.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class WheelNode {
 
   /// Earliest time at which it fires; never() if it is not armed.
   Instant deadline() const noexcept { return deadline_; }
-  /// True while the node is in the wheel: then cancel() it before it is destroyed.
+  /// True while the node is in the wheel. If so, cancel() it before it is destroyed.
   bool is_linked() const noexcept { return next_ != nullptr; }
 
  private:

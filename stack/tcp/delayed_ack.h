@@ -1,8 +1,8 @@
 // Delayed ACK: when in-order data is acknowledged.
 //
 //   at once   the first segments of a connection, with TCP_QUICKACK, and two full segments
-//   later     else: a segment of ours carries the ACK, or a timer sends it after half a round trip,
-//             1 ms at least; longer if the program's last answer took longer; delack_max at most
+//   delayed   otherwise: a segment of ours carries the ACK, or a timer sends it after half a round
+//             trip: at least 1 ms, longer if its last answer took longer, at most delack_max
 //
 // Other causes of an ACK call ack_now(). Private to stack/tcp and the engine's fast path. Owner: a
 // Tcb. Thread: holder of its engine's lock. Source: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux

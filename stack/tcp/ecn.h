@@ -1,9 +1,9 @@
 // Explicit congestion notification: marking, echo and reaction.
 //
-// sender ECT(0) on new data; an echo lowers cwnd once a window of data, and the next new
-//             segment says CWR
-//   receiver  from a CE mark on, every ACK says ECE, until a segment says CWR. DCTCP: an ACK says
-//             ECE if what it acknowledges was marked, and a change of that is acknowledged at once
+//   sender    ECT(0) on new data; an echo lowers cwnd once a window of data, and the next new
+//             segment has CWR set
+//   receiver  after a CE mark every ACK has ECE set, until a segment with CWR arrives. DCTCP: an
+//             ACK has ECE set if its data was marked; a change is acknowledged at once
 //
 // The flags that the hot path reads are in Tcb; the rest of the state is here. Owner: a Tcb.
 // Thread: holder of its engine's lock. Source: RFC 3168 §6.1, RFC 8257 §3.2 and §3.5.

@@ -19,10 +19,10 @@ struct Tcb;
 struct HandOver {
   enum class Fin : uint8_t { kNone, kQueued, kSent, kAcked };
 
-  Seq32 snd_una;  ///< sequence number of the first byte of `to_send`, or of the FIN
-  Seq32 rcv_nxt;  ///< end of `unread`; the peer's FIN not counted
+  Seq32 snd_una;                   ///< of the first byte of `to_send`, or of the FIN after it
+  Seq32 rcv_nxt;                   ///< end of `unread`; the peer's FIN not counted
   std::vector<std::byte> to_send;  ///< not acknowledged
-  uint32_t sent = 0;               ///< how many of them were sent already
+  uint32_t sent = 0;               ///< bytes of to_send that were sent already
   std::vector<std::byte> unread;
   uint16_t peer_mss = 536;
   uint8_t snd_wscale = 0, rcv_wscale = 0;

@@ -31,7 +31,7 @@ struct Arrival {
 
 enum class Next : bool { kDrop, kGoOn };
 
-/// Receive window as the peer knows it.
+/// The advertised receive window.
 uint32_t advertised(const Tcb& t) {
   return static_cast<uint32_t>(t.rcv_adv > t.rcv_nxt ? t.rcv_adv - t.rcv_nxt : 0);
 }

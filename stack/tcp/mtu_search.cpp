@@ -55,7 +55,7 @@ uint32_t plan_mtu_probe(Tcb& t, Instant now) {
   int high = std::min(s.search_high, largest_segment(t));
   if (high - s.search_low < threshold) {
     if (now - s.begun < Duration::s(t.config->mtu_interval_s)) return t.mss;
-    // RFC 4821 §7.3: the path may have changed.
+    // RFC 4821 §7.3: search again, the path may have changed.
     s.search_low = static_cast<uint16_t>(t.mss + plain_options(t));
     s.search_high = largest_segment(t);
     s.begun = now;

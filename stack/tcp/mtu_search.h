@@ -29,7 +29,7 @@ struct MtuSearch {
 void begin_mtu_search(Tcb& t, Instant now);
 /// Payload of the next segment of new data. Tcb::mss: an ordinary one. More: a probe, and next() of
 /// the queue has just this size. 0: wait, a probe will be sent soon. Requires Tcb::searches_mtu, as
-/// do the other functions.
+/// do the functions below.
 uint32_t plan_mtu_probe(Tcb& t, Instant now);
 /// No segment will be a probe until an ACK arrives or the search interval has passed.
 bool is_mtu_settled(const Tcb& t);

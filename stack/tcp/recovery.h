@@ -1,7 +1,7 @@
 // Loss recovery of the sender, by file:
-// scoreboard.cpp marks and their sums; effect of SACK blocks and ACKs on them
-// rack.cpp loss detection by time (RFC 8985 §6) and the tail loss probe (§7)
-// recovery.cpp ACK processing: round trips, episodes, windows (RFC 9937), undo, timeouts
+//   scoreboard.cpp  marks and their sums; effect of SACK blocks and ACKs on them
+//   rack.cpp        loss detection by time (RFC 8985 §6) and the tail loss probe (§7)
+//   recovery.cpp    ACK processing: round trips, episodes, windows (RFC 9937), undo, timeouts
 // Private to stack/tcp. Owner: a Tcb. Thread: holder of its engine's lock.
 #pragma once
 

@@ -2,7 +2,7 @@
 // order, which is also the scoreboard.
 //
 //   head                    next                      tail
-//    |  sent: marks say how  |  never sent             |
+//    |  sent, state in marks |  never sent             |
 //    [d0][d1][d2][d3] .......[dn][dn+1] .......... [FIN]
 //
 // A descriptor is one frame of payload, normally one segment. The FIN has a descriptor without a

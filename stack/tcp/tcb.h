@@ -141,7 +141,7 @@ struct Tcb {
   bool fast_asked : 1 = false;   ///< RFC 7413: our SYN requests a cookie or carries data
   bool syn_data : 1 = false;     ///< the front of the queue is, or was, sent on our first SYN
   bool suspects : 1 = false;     ///< something may be reordered or lost: Scoreboard::reorder_at
-  bool tlp_due : 1 = false;      ///< a tail loss probe is to be sent
+  bool tlp_due : 1 = false;      ///< send a tail loss probe
   bool tlp_out : 1 = false;      ///< one is outstanding: Scoreboard::tlp_end
   bool new_first : 1 =
       false;  ///< F-RTO: unsent data before retransmissions (RFC 5682 §2.1 step 2b)
@@ -181,7 +181,7 @@ struct Tcb {
   Instant last_sent;                            ///< data
   Instant last_received;                        ///< data
   Instant last_ack;                             ///< any acceptable ACK
-  [[no_unique_address]] DeliveryRate delivery;  // what follows lies in its padding
+  [[no_unique_address]] DeliveryRate delivery;  // the next members are in its padding
   uint8_t error = 0;                            ///< errno
   uint8_t soft_error = 0;                       ///< errno
   Urgent urgent = Urgent::kNone;

@@ -1,8 +1,7 @@
 // TCP options: parsed in one pass into plain data, written in the common layouts that receivers
 // predict. Malformed options are handled as in Linux (tcp_parse_options): the options before the
-// error count, the rest is ignored. Owner: none (values). Thread: any. Source: RFC 9293 §3.2, RFC
-// 7323 §2.2 and §3.2, RFC 2018 §2 and §3,
-// RFC 7413 §4.1.1.
+// error count, the rest is ignored. Owner: none (values). Thread: any.
+// Source: RFC 9293 §3.2, RFC 7323 §2.2 and §3.2, RFC 2018 §2 and §3, RFC 7413 §4.1.1.
 #pragma once
 
 #include <algorithm>

@@ -72,7 +72,7 @@ inline bool is_nearly_full(const Tcb& t, size_t n) {
 /// Two writes of `bytes` fit in a segment.
 inline bool is_small(const Tcb& t, size_t bytes) { return 2 * bytes <= t.mss; }
 
-/// Holds less than a full segment, or no longer, until the engine ends it
+/// `on`: data of less than a segment is held until the engine ends it
 /// (stack/engine/back_to_back.cpp).
 inline void set_autocork(Tcb& t, bool on) {
   t.autocork = on;

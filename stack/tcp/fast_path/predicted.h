@@ -108,7 +108,7 @@ template <bool kAnswersSingle = false, class Payload>
       return e;
   }
   if (t.snd_nxt == t.snd_una && (t.snd_end > t.snd_nxt || t.rtx_timer != RtxTimer::kNone))
-    sync_timer(t, now);  // the window may have opened or shut
+    sync_timer(t, now);  // the window may have opened or closed
   if (t.single_ack && t.acks_due == 0 && t.snd_nxt == t.snd_end) [[likely]]
     return e;  // nothing else can be due, see prepare_single()
   return e | transmit_wish(t);
