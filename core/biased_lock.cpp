@@ -159,7 +159,7 @@ void BiasedLock::take_from(uint32_t owner) noexcept {
     if (i < kSpinsForOwner)
       cpu_relax();
     else
-      futex_wait(inside_, owner, kNapForOwner);  // the owner does not wake us: limited
+      futex_wait(inside_, owner, kNapForOwner);  // the owner wakes no one: nap briefly
   }
   row_ = 0;
   if (!t_visits && owner != t_name)

@@ -201,8 +201,7 @@ Next step5_ack(Tcb& t, Arrival& a) {
     challenge_ack(t, a.now);
     return Next::kDrop;
   }
-  if (a.recent) {  // only now: otherwise a blind attacker could make PAWS drop the peer's segments;
-                   // as Linux
+  if (a.recent) {  // not earlier: a blind attacker could make PAWS drop the peer's data; as Linux
     t.ts_recent = a.options.ts_val;
     t.ts_recent_s = seconds(a.now);
   }
@@ -292,8 +291,8 @@ Next step7_text(Tcb& t, Arrival& a) {
   return Next::kGoOn;
 }
 
-/// Eighth: FIN. An out-of-order FIN is kept until the hole before it is filled. `acked`: an ACK is
-/// already due for the segment's data (a second one would count as another duplicate).
+/// Eighth: FIN. An out-of-order FIN is kept until the hole before it is filled. `acked`: the
+/// segment's data has already caused an ACK (a second one would count as another duplicate).
 void step8_fin(Tcb& t, Arrival& a, StreamOffset fin_at, bool acked) {
   const bool contradicted = t.reassembly != nullptr && t.reassembly->last_end() > fin_at;
   if (a.fin && !t.peer_fin && !t.fin_seen && !contradicted) {

@@ -29,7 +29,7 @@ inline uint64_t tuple_hash(const IsnSecret& key, const Endpoint& local, const En
 }
 
 /// ISN = M + F(tuple, secret), F being tuple_hash(). M advances every 64 ns and wraps in 275 s,
-/// which outpaces any connection that sends below 500 Mbit/s (RFC 6528 §3 asks for 4 us or less).
+/// which outpaces any connection that sends below 125 Mbit/s (RFC 6528 §3 asks for 4 us or less).
 inline Seq32 initial_sequence(uint64_t tuple_hash, Instant now) {
   return Seq32(static_cast<uint32_t>(tuple_hash) +
                static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 6));

@@ -122,8 +122,9 @@ bool tlp_allowed(const Tcb& t) {
 }
 
 void tlp_judge_delay(Tcb& t, const Delivered& d) {
-  // If the segment sent right after it had arrived, the receiver would have acknowledged two at
-  // once (RFC 5681 §4.2); a receiver that acknowledges each segment at once will do so.
+  // If the segment sent right after it had arrived too, the receiver would have acknowledged both
+  // at once (RFC 5681 §4.2). A receiver that acknowledges each segment at once does not delay the
+  // next ACK either.
   if (t.outstanding() > 0 && d.once && t.last_sent - d.sent_at <= t.rtt.srtt / 8)
     t.queue.board().tlp_prompt = t.snd_nxt;
 }
