@@ -63,7 +63,7 @@ void PassiveOpen::renew_fast_open(const Listener& l, TcpFlow& f, const Incoming&
   tcp::Plan plan;
   if (!tcp::next_segment(f.tcb, now, plan)) return;
   tcp::add_fast_open(plan, fast_open_keys(l).cookie(f.key.local.addr, f.key.remote.addr));
-  if (f.egress.generation == static_cast<uint32_t>(hub().reader.generation())) {
+  if (hub().is_current(f.egress)) {
     if (!hub().output.emit(f, plan, Doorbell::kNow)) return;
   } else if (f.egress.port == &in.port) {
     hub().replies.reply(

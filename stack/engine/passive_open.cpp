@@ -64,10 +64,7 @@ void PassiveOpen::syn_arrived(Listener& l, const SynTuple& tuple, const Incoming
   tcp::Config c = child_config(l, secret);
   if (by_cookie) {
     SynRecord r;
-    r.local = tuple.local;
-    r.remote = tuple.remote;
-    r.local_port = tuple.local_port;
-    r.remote_port = tuple.remote_port;
+    set_tuple(r, tuple);
     r.listener = l.listener;
     tcp::adopt_syn(r, c, syn);
     tcp::make_cookie(r, hub().secret, now);
@@ -143,10 +140,7 @@ bool PassiveOpen::cookie_arrived(Listener& l, const SynTuple& tuple, tcp::Segmen
                                  Instant now) noexcept {
   if (l.options.syncookies == 0 || now - l.cookies_at > tcp::kCookieLife) return false;
   SynRecord r;
-  r.local = tuple.local;
-  r.remote = tuple.remote;
-  r.local_port = tuple.local_port;
-  r.remote_port = tuple.remote_port;
+  set_tuple(r, tuple);
   r.listener = l.listener;
   tcp::Config c = child_config(l, secret_of(tuple));
   if (!tcp::open_cookie(r, hub().secret, c, s, now)) {

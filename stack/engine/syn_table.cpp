@@ -10,10 +10,7 @@ SynRecord* SynTable::insert(const SynTuple& t) noexcept {
   SynRecord& r = at(i);
   const auto after = static_cast<uint32_t>(r.next);
   r = SynRecord{};
-  r.local = t.local;
-  r.remote = t.remote;
-  r.local_port = t.local_port;
-  r.remote_port = t.remote_port;
+  set_tuple(r, t);
   const auto hash_of = [this](uint32_t index) { return hash(tuple_of(at(index))); };
   if (!table_.insert(hash(t), i, hash_of)) {
     r.next = after & kLink;

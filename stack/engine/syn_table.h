@@ -24,6 +24,12 @@ struct SynTuple {
   uint16_t local_port, remote_port;
 };
 
+inline void set_tuple(tcp::SynRecord& r, const SynTuple& t) noexcept {
+  r.local = t.local;
+  r.remote = t.remote;
+  r.local_port = t.local_port;
+  r.remote_port = t.remote_port;
+}
 inline SynTuple tuple_of(const tcp::SynRecord& r) noexcept {
   return {r.local, r.remote, r.local_port, r.remote_port};
 }

@@ -85,8 +85,6 @@ class TcpFlows : Part {
   /// Sends what calls of tcp:: on f.tcb (set_*, shutdown_write, abort, ...) made ready, and re-arms
   /// its timer.
   void progress(TcpFlow& f, Instant now) noexcept { progress(f, SendBy::kCall, now); }
-  /// DoorbellPolicy::waited().
-  void waited(const TcpFlow& f) noexcept;
 
   // ---- receive
   /// The program took `bytes` from recv_queue(f.tcb): may send a window update.

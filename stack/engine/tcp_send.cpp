@@ -39,7 +39,7 @@ size_t TcpFlows::queue(TcpFlow& f, std::span<const iovec> data, bool more, Insta
     sent_at_poll_ = hub().stats.tx_bytes.get();
     hub().turn.poll(now);
   }
-  waited(f);
+  hub().doorbells.waited(f);
   return n;
 }
 
@@ -78,14 +78,12 @@ size_t TcpFlows::send_piece(TcpFlow& f, std::span<const iovec> data, bool more, 
 [[gnu::noinline]] void TcpFlows::look_for_acks(const TcpFlow& f, Instant now) noexcept {
   sent_at_poll_ = hub().stats.tx_bytes.get();
   hub().turn.poll_to_return(now, PollOf::kCall);
-  waited(f);
+  hub().doorbells.waited(f);
 }
 
 void TcpFlows::progress(TcpFlow& f, SendBy by, Instant now) noexcept {
   if (f.pending_hook.is_linked() && tcp::may_delay_ack(f.tcb)) return;  // its turn comes
   if (!hub().output.transmit(f, by, now)) hub().output.want(f);
 }
-
-void TcpFlows::waited(const TcpFlow& f) noexcept { hub().doorbells.waited(f); }
 
 }  // namespace vireo

@@ -160,7 +160,7 @@ std::optional<Result<ssize_t>> wait_for_room(SendCall& c, EngineGuard& guard,
     if (c.done != 0) return c.end();
     return std::unexpected(woken.error());
   }
-  c.e.tcp().waited(flow);
+  c.e.doorbells().waited(flow);
   return std::nullopt;
 }
 
