@@ -79,6 +79,11 @@ def engine_packets(processes: list[dict]) -> tuple[int, int]:
     return sum(e.get("rx_packets", 0) for e in engines), sum(e.get("tx_packets", 0) for e in engines)
 
 
+def retransmits(processes: list[dict]) -> int:
+    """Segments that Vireo's engines sent again, all processes together."""
+    return sum((p.get("engine") or {}).get("retransmits", 0) for p in processes)
+
+
 def not_carried(processes: list[dict]) -> list[str]:
     """Sockets with a peer that the kernel carries, and why; loopback is the kernel's by right."""
     rows = []

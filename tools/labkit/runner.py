@@ -156,7 +156,8 @@ class Proof:
 
     least: packets that must have passed each way. allow: segments the kernel may have seen all the same: those that
     reach the host when the process that owned the connection has ended, which the kernel drops or answers with RST.
-    No connection of the kernel's own is ever allowed. hosts: those on which a process takes part.
+    The answer to a needless retransmission may be one, as on the kernel: one more for each, four at most. No connection
+    of the kernel's own is ever allowed. hosts: those on which a process takes part.
     """
 
     _CARRIED_BY_KERNEL = ("tcp_active_opens", "tcp_passive_opens", "tcp_data_out")
@@ -198,8 +199,9 @@ class Proof:
                         f"host {host}: Vireo carried rx {rx} tx {tx} packets, expected {self._least} each way{why}")
             own = {n: moved[n] for n in self._CARRIED_BY_KERNEL if moved[n]}
             test.expect(not own, f"host {host}: the kernel had TCP connections of its own: {own}{why}")
-            test.expect(seen <= self._allow, f"host {host}: the kernel carried {seen} packets of Vireo's sockets "
-                        f"({ {n: moved[n] for n in self._names if moved[n]} }), allowed {self._allow}{why}")
+            allow = self._allow + min(counters.retransmits(processes), 4)
+            test.expect(seen <= allow, f"host {host}: the kernel carried {seen} packets of Vireo's sockets "
+                        f"({ {n: moved[n] for n in self._names if moved[n]} }), allowed {allow}{why}")
 
 
 class Suite:
