@@ -7,21 +7,25 @@
 namespace vireo {
 
 PacketPool::PacketPool(std::span<std::byte> memory, uint32_t frame_bytes)
+    : PacketPool(memory, frame_bytes, FrameOwners()) {}
+
+PacketPool::PacketPool(std::span<std::byte> memory, uint32_t frame_bytes, const FrameOwners& owners)
     : memory_(memory),
       frame_shift_(static_cast<uint32_t>(std::countr_zero(frame_bytes))),
       meta_(memory.size() >> frame_shift_) {
   VIREO_ASSERT(std::has_single_bit(frame_bytes));
-  kept_from_all_ = size() / 64;
-  kept_from_busy_ = size() / 8;
   // Filled from the end, so that the first frames taken are the first of the memory and few pages
   // are ever touched.
-  for (uint32_t i = size(); i-- > 0;) {
+  for (uint32_t i = frames(); i-- > 0;) {
     PacketBuf& p = meta_[i];
     p.frame = memory_.data() + (static_cast<size_t>(i) << frame_shift_);
     p.pool = this;
     p.index = i;
-    put(&p);
+    if (!owners || owners.owner[i] == owners.me) put(&p);
   }
+  size_ = free_count_;
+  kept_from_all_ = size() / 64;
+  kept_from_busy_ = size() / 8;
 }
 
 PacketPool::PacketPool(PacketPool* lender) : frame_shift_(lender->frame_shift_), home_(lender) {}
@@ -34,7 +38,7 @@ uint32_t PacketPool::lend(uint32_t n, std::span<uint32_t> firsts, PacketPool& to
   const auto is_here = [&](const PacketBuf& p) { return p.refs == 0 && p.pool == this; };
   uint32_t found = 0;
   // From the end: frames at the beginning are in use.
-  for (uint32_t first = size() / n * n; first > 0 && found < most;) {
+  for (uint32_t first = frames() / n * n; first > 0 && found < most;) {
     first -= n;
     const auto run = std::span(meta_).subspan(first, n);
     if (!std::ranges::all_of(run, is_here)) continue;

@@ -61,6 +61,9 @@ class PacketPool {
   /// Cuts `memory` into frames of `frame_bytes` (a power of two, 2048 or 4096). Metadata goes to
   /// the heap.
   PacketPool(std::span<std::byte> memory, uint32_t frame_bytes);
+  /// The same for packet memory that several processes share: only the frames that `owners` gives
+  /// us are in the pool. Others may come as received frames.
+  PacketPool(std::span<std::byte> memory, uint32_t frame_bytes, const FrameOwners& owners);
   /// Without frames of its own: for frames lent by `lender`.
   explicit PacketPool(PacketPool* lender);
   PacketPool(const PacketPool&) = delete;
@@ -109,7 +112,10 @@ class PacketPool {
   }  ///< offset into memory()
   std::span<std::byte> memory() const { return memory_; }
   uint32_t frame_bytes() const { return 1U << frame_shift_; }
-  uint32_t size() const { return static_cast<uint32_t>(meta_.size()); }
+  /// Frames that it was made with.
+  uint32_t size() const { return size_; }
+  /// Frames of the memory, those of other processes too.
+  uint32_t frames() const { return static_cast<uint32_t>(meta_.size()); }
   /// Unused frames.
   uint32_t free_count() const { return free_count_; }
   /// Of these, those that take() can give: without lent spare runs.
@@ -170,6 +176,7 @@ class PacketPool {
 
   std::span<std::byte> memory_;
   uint32_t frame_shift_;
+  uint32_t size_ = 0;
   uint32_t free_count_ = 0;
   uint32_t spare_count_ = 0;     ///< of free_count_
   uint32_t kept_from_all_ = 0;   ///< free frames that may_send() reserves: a 64th,

@@ -142,7 +142,7 @@ Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const Xd
       Steering::load(*interface, {options.max_flows, options.max_listeners}, options.tags);
   if (!steering) return std::unexpected(steering.error());
 
-  const Populating populating(arena.bytes());
+  const Populating populating(arena);
   Attach how = options.mode == XdpMode::kGeneric ? Attach::kGeneric : Attach::kNative;
   auto attached = (*steering)->attach(ifindex, how);
   if (!attached && options.mode == XdpMode::kAuto && attached.error().code == ENOTSUP) {

@@ -55,7 +55,8 @@ xdp_statistics statistics_of(int fd) {
 }  // namespace
 
 XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
-                   std::shared_ptr<Steering> steering, PacketPool& pool)
+                   std::shared_ptr<Steering> steering, PacketPool& pool,
+                   std::unique_ptr<SharedRings> rings)
     : pool_(pool),
       pool_at_(static_cast<uint64_t>(pool.memory().data() - umem->arena().bytes().data())),
       frame_shift_(static_cast<uint32_t>(std::countr_zero(pool.frame_bytes()))),
@@ -63,27 +64,45 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       busy_poll_(setup.busy_poll),
       is_busy_poll_proved_(xsk.is_zero_copy()),
       xsk_(std::move(xsk)),
-      rx_held_(new uint8_t[pool.size()]()),
-      tx_held_(new uint16_t[pool.size()]()),
+      frames_(umem->arena().owners()),
+      in_queue_(FrameOwners::of_queue(rings ? rings->number() : 0)),
+      tx_most_(rings ? std::min(xsk_.tx.size(), ReturnRing::kEntries) : xsk_.tx.size()),
       // At most half the pool: frames are needed for sending, too.
       fill_most_(std::min(xsk_.fill.size(), pool.size() / 2)),
       fill_target_(std::min(fill_most_, kMinFill)),
-      owner_(static_cast<pid_t>(sys(SYS_getpid))),
+      rings_(std::move(rings)),
+      process_(static_cast<pid_t>(sys(SYS_getpid))),
       umem_(std::move(umem)),
-      steering_(std::move(steering)) {}
+      steering_(std::move(steering)) {
+  if (rings_ != nullptr) return;
+  own_owner_ = std::make_unique<uint8_t[]>(pool.frames());
+  own_in_flight_ = std::make_unique<uint16_t[]>(pool.frames());
+  frames_ = {.owner = {own_owner_.get(), pool.frames()},
+             .in_flight = {own_in_flight_.get(), pool.frames()}};
+}
 
 XdpQueue::~XdpQueue() {
   // A forked child shares the socket and the table: there only its descriptors are closed.
-  if (sys(SYS_getpid) == owner_) steering_->clear_socket(setup_.id);
+  const bool is_ours = sys(SYS_getpid) == process_;
+  if (is_ours) steering_->clear_socket(setup_.id);
   umem_->forget(xsk_.fd());
+  if (is_ours && is_shared_) leave_shared();
   xsk_ = Xsk();  // unbinds and waits until no driver uses the frames
-  for (uint32_t i = 0; i < pool_.size(); ++i) {
+  if (is_ours && !is_shared_) return_frames();
+}
+
+/// Returns all that the kernel had.
+void XdpQueue::return_frames() noexcept {
+  for (uint32_t i = 0; i < pool_.frames(); ++i) {
     PacketBuf* p = &pool_.at(i);
-    for (; tx_held_[i] > 0; --tx_held_[i]) {
+    for (; frames_.in_flight[i] > 0; --frames_.in_flight[i]) {
       --p->device_refs;
       PacketPool::drop(p);
     }
-    if (rx_held_[i] != 0) PacketPool::drop(p);
+    if (frames_.owner[i] != in_queue_) continue;
+    frames_.owner[i] = frames_.me;
+    p->refs = 1;
+    PacketPool::drop(p);
   }
 }
 
@@ -105,7 +124,7 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
     PacketBuf& p = packet_at(d.addr);
     p.data_at = static_cast<uint16_t>(d.addr & ((uint64_t{1} << frame_shift_) - 1));
     p.length = static_cast<uint16_t>(d.len);
-    rx_held_[p.index] = 0;
+    frames_.owner[p.index] = frames_.me;
     RxDesc& o = out[i];
     o.packet.reset(&p);
     o.flags = (d.options & kPacketContinues) != 0 ? RxFlags::kMore : RxFlags::kNone;
@@ -116,8 +135,10 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
     for (RxDesc& o : out.first(n))
       if (is_unfinished(o.packet->data(), o.packet->length)) o.flags |= RxFlags::kL4Ok;
   }
+  if (is_shared_) [[unlikely]]
+    take_over(out.first(n));
   xsk_.rx.release(n);
-  rx_held_count_ -= n;
+  rx_held_count_ -= static_cast<int32_t>(n);
   calm_frames_ += n;
   return n;
 }
@@ -140,7 +161,7 @@ void XdpQueue::fit_fill(uint32_t waiting) noexcept {
 unsigned XdpQueue::idle() noexcept {
   prefetch(&xsk_.rx.front(0));
   if (rx_held_count_ != 0 && !xsk_.is_zero_copy()) [[likely]] {
-    const uint64_t next = xsk_.fill[xsk_.rx.consumed()];
+    const uint64_t next = xsk_.fill[xsk_.rx.consumed() + fill_ahead_];
     const std::byte* const data = pool_.memory().data() - pool_at_ + next + kKernelHeadroom;
     prefetch(data);
     prefetch(data + kCacheLine);
@@ -188,27 +209,33 @@ FlowTag XdpQueue::take_tag(RxDesc& d, std::byte* data) const noexcept {
 }
 
 void XdpQueue::rx_refill() noexcept {
-  if (rx_held_count_ >= fill_target_) return;
-  uint32_t want = std::min(fill_target_ - rx_held_count_, xsk_.fill.size() - xsk_.fill.waiting());
+  if (is_shared_) [[unlikely]]
+    return refill_shared();
+  const auto held = static_cast<uint32_t>(rx_held_count_);
+  if (held >= fill_target_) return;
+  const uint32_t want = std::min(fill_target_ - held, xsk_.fill.size() - xsk_.fill.waiting());
   uint32_t n = 0;
   for (; n < want; ++n) {
     PacketBuf* p = pool_.take_for_rx();
     if (p == nullptr) [[unlikely]]
       break;
-    rx_held_[p->index] = 1;
+    frames_.owner[p->index] = in_queue_;
     xsk_.fill.slot(n) = address_of(*p, 0);
     if (setup_.tags)
       std::memset(p->frame + kKernelHeadroom - sizeof(steer_meta), 0, sizeof(steer_meta));
   }
   if (n == 0) return;
   xsk_.fill.publish(n);
-  rx_held_count_ += n;
-  if (setup_.need_wakeup) {
-    // The producer store must be visible before we read the flag, or kernel and program could miss
-    // each other's store and both sleep.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (xsk_.fill.needs_wakeup()) sys(SYS_recvfrom, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
-  }
+  rx_held_count_ += static_cast<int32_t>(n);
+  wake_fill();
+}
+
+void XdpQueue::wake_fill() noexcept {
+  if (!setup_.need_wakeup) return;
+  // The producer store must be visible before we read the flag, or kernel and program could miss
+  // each other's store and both sleep.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (xsk_.fill.needs_wakeup()) sys(SYS_recvfrom, xsk_.fd(), 0, 0, MSG_DONTWAIT, 0, 0);
 }
 
 bool XdpQueue::tx(const TxFrame& frame, Doorbell bell) noexcept {
@@ -341,7 +368,7 @@ void XdpQueue::post(uint32_t ahead, PacketBuf& p, uint32_t at, uint32_t length,
   d.len = length;
   d.options = more ? kPacketContinues : 0;
   ++p.device_refs;
-  ++tx_held_[p.index];
+  ++frames_.in_flight[p.index];
   ++in_flight_;
 }
 
@@ -405,13 +432,10 @@ bool XdpQueue::kick() noexcept {
 unsigned XdpQueue::tx_reap() noexcept {
   if (kick_due_) [[unlikely]]
     kick();
+  if (is_shared_) [[unlikely]]
+    return reap_shared();
   const uint32_t n = xsk_.completion.ready_now();
-  for (uint32_t i = 0; i < n; ++i) {
-    PacketBuf& p = packet_at(xsk_.completion.front(i));
-    --tx_held_[p.index];
-    --p.device_refs;
-    PacketPool::drop(&p);
-  }
+  for (uint32_t i = 0; i < n; ++i) complete(packet_at(xsk_.completion.front(i)));
   if (n > 0) xsk_.completion.release(n);
   in_flight_ -= n;
   return n;
@@ -422,6 +446,8 @@ Result<bool> XdpQueue::arm() noexcept {
   const bool told = !kick_due_ || kick();
   if (dead_) return fail(ENODEV, "AF_XDP queue");
   if (!told) return false;
+  if (is_shared_) [[unlikely]]
+    settle_shared();
   // The descriptor is readable while the RX ring is not empty, so an arrival after this check wakes
   // poll(2) at once.
   return xsk_.rx.ready_now() == 0;

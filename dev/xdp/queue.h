@@ -1,9 +1,15 @@
 // An AF_XDP queue as the contract's Queue.
 // Owner: the engine that opened it. Thread: holder of that engine's lock.
 //
-// Pool frames that the kernel holds are tracked: in rx_held_ while in FILL, the driver or RX; in
-// tx_held_ from TX until they return in COMPLETION. The destructor returns what is still held to
-// the pool. At most tx.size() descriptors are in flight, so neither TX nor COMPLETION can overflow.
+// Pool frames that the kernel holds are tracked: by their owner while in FILL, the driver or RX; by
+// their count in flight from TX until they return in COMPLETION. The destructor returns what is
+// still held to the pool. At most tx.size() descriptors are in flight, so neither TX nor COMPLETION
+// can overflow.
+//
+// Where processes share the queue (shared_rings.h), these records are in memory that all see. A
+// frame that one member posts may be received by another, whose it then is. Each member posts as
+// many frames as it receives: its part of what the FILL ring should hold remains. As long as a
+// process is alone, it works as if the queue were its own.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +20,9 @@
 #include <string>
 #include <vector>
 
+#include "core/frame_owners.h"
 #include "dev/device.h"
+#include "dev/xdp/group/shared_rings.h"
 #include "dev/xdp/steer.h"
 #include "dev/xdp/umem.h"
 #include "dev/xdp/xdp.h"
@@ -35,7 +43,8 @@ struct QueueSetup {
 class XdpQueue final : public Queue {
  public:
   XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
-           std::shared_ptr<Steering> steering, PacketPool& pool);
+           std::shared_ptr<Steering> steering, PacketPool& pool,
+           std::unique_ptr<SharedRings> rings = nullptr);
   ~XdpQueue() override;
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
@@ -51,6 +60,8 @@ class XdpQueue final : public Queue {
   bool alive() noexcept override;
   QueueLosses losses() const noexcept override;
 
+  /// From now on other processes use the queue, too. Only if it was made with SharedRings.
+  void share() noexcept;
   bool is_zero_copy() const { return xsk_.is_zero_copy(); }
 
  private:
@@ -63,6 +74,18 @@ class XdpQueue final : public Queue {
   unsigned idle() noexcept;
   void busy_poll() noexcept;
   void fit_fill(uint32_t waiting) noexcept;
+  void take_over(std::span<RxDesc> got) noexcept;
+  void refill_shared() noexcept;
+  unsigned reap_shared() noexcept;
+  void complete(PacketBuf& p) noexcept {
+    --frames_.in_flight[p.index];
+    --p.device_refs;
+    PacketPool::drop(&p);
+  }
+  void settle_shared() noexcept;
+  void wake_fill() noexcept;
+  void return_frames() noexcept;
+  void leave_shared() noexcept;
   uint32_t whole_packets(uint32_t ready) const noexcept;
   FlowTag take_tag(RxDesc& d, std::byte* data) const noexcept;
   bool takes_head(const TxFrame& frame) const noexcept;
@@ -72,7 +95,7 @@ class XdpQueue final : public Queue {
   bool gather(const TxFrame& frame, uint32_t total) noexcept;
   void post_with_head(const TxFrame& frame, bool more) noexcept;
   void post(uint32_t ahead, PacketBuf& p, uint32_t at, uint32_t length, bool more) noexcept;
-  uint32_t tx_room() const { return xsk_.tx.size() - in_flight_; }
+  uint32_t tx_room() const { return tx_most_ - in_flight_; }
   void ring_bell(Doorbell bell) noexcept;
   bool kick() noexcept;
   bool kernel_wants_kick() const noexcept;
@@ -90,14 +113,22 @@ class XdpQueue final : public Queue {
   bool is_busy_poll_proved_;
   Xsk xsk_;
 
-  std::unique_ptr<uint8_t[]> rx_held_;   ///< by frame index
-  std::unique_ptr<uint16_t[]> tx_held_;  ///< by frame index: descriptors in flight
-  const uint32_t fill_most_;             ///< most frames posted for receiving
-  uint32_t fill_target_;                 ///< frames to have posted now
-  uint32_t rx_held_count_ = 0;           ///< frames posted
-  uint32_t calm_frames_ = 0;             ///< frames received since fill_target_ was last too low
+  FrameOwners frames_;         ///< by frame index
+  const uint8_t in_queue_;     ///< as owner: posted for receiving
+  bool is_shared_ = false;     ///< other processes use the queue, too
+  const uint32_t tx_most_;     ///< most descriptors in flight
+  const uint32_t fill_most_;   ///< most frames posted for receiving
+  uint32_t fill_target_;       ///< frames to have posted now
+  int32_t rx_held_count_ = 0;  ///< frames posted, less those received
+  uint32_t calm_frames_ = 0;   ///< frames received since fill_target_ was last too low
+  uint32_t fill_ahead_ = 0;    ///< FILL's index of the next frame to be received, less that of RX
+  uint32_t lazy_reaps_ = 0;    ///< reaps of a shared queue
+  uint32_t lazy_refills_ = 0;  ///< refills of a shared queue with nothing due
+  std::unique_ptr<SharedRings> rings_;         ///< null: the queue cannot be shared
+  std::unique_ptr<uint8_t[]> own_owner_;       ///< null: frames_ is in shared memory
+  std::unique_ptr<uint16_t[]> own_in_flight_;  ///< likewise
 
-  const pid_t owner_;
+  const pid_t process_;
   std::shared_ptr<Umem> umem_;
   std::shared_ptr<Steering> steering_;
 };

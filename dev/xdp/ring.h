@@ -57,12 +57,24 @@ class ProducerRing : public Ring<Entry> {
   explicit ProducerRing(const RingMemory& m) : Ring<Entry>(m) {}
 
   uint32_t produced() const { return next_; }
+  /// Where other processes produce, too, in turn.
+  void rejoin() { next_ = std::atomic_ref(*this->producer_).load(std::memory_order_relaxed); }
   Entry& slot(uint32_t ahead) const { return (*this)[next_ + ahead]; }
   /// Entries not yet taken by the kernel.
   uint32_t waiting() const {
     // Pairs with the kernel's release of the consumer: it has read the entries we may overwrite.
     return next_ - std::atomic_ref(*this->consumer_).load(std::memory_order_acquire);
   }
+  /// The kernel's index.
+  uint32_t taken() const {
+    return std::atomic_ref(*this->consumer_).load(std::memory_order_relaxed);
+  }
+  /// The same as waiting(), by the shared indices alone.
+  uint32_t level() const {
+    return std::atomic_ref(*this->producer_).load(std::memory_order_relaxed) - taken();
+  }
+  /// Takes the last entries back. Only if the kernel does not look at the ring.
+  void unpublish(uint32_t n) { publish(0U - n); }
   void publish(uint32_t n) {
     next_ += n;
     // Pairs with the kernel's acquire of the producer: entries become visible first.
@@ -97,7 +109,16 @@ class ConsumerRing : public Ring<Entry> {
   uint32_t waiting() const {
     return std::atomic_ref(*this->producer_).load(std::memory_order_relaxed) - next_;
   }
+  /// Entries that nobody has consumed, by the shared indices alone.
+  uint32_t level() const {
+    return std::atomic_ref(*this->producer_).load(std::memory_order_relaxed) -
+           std::atomic_ref(*this->consumer_).load(std::memory_order_relaxed);
+  }
   uint32_t consumed() const { return next_; }
+  /// Where other processes consume, too, in turn.
+  void rejoin() {
+    known_ = next_ = std::atomic_ref(*this->consumer_).load(std::memory_order_relaxed);
+  }
   const Entry& front(uint32_t ahead) const { return (*this)[next_ + ahead]; }
   void release(uint32_t n) {
     next_ += n;

@@ -14,9 +14,6 @@ namespace {
 
 /// Tries, about a millisecond apart, while a queue is being freed.
 constexpr int kBindTries = 200;
-/// Index of the TX ring's map, in the order of map_rings().
-constexpr size_t kTxMap = 2;
-
 std::unexpected<Err> refused(long result, const char* where) {
   return fail(static_cast<int>(-result), where);
 }
@@ -69,6 +66,35 @@ Result<bool> kernel_has_multi_buffer() {
   return sys(SYS_bind, fd->get(), reinterpret_cast<long>(&nowhere), sizeof nowhere) != -EINVAL;
 }
 
+Result<XskView> XskView::map(int rx_fd, int tx_fd, const RingSizes& own, const RingSizes& queue) {
+  const auto at = ring_offsets(rx_fd);
+  if (!at) return std::unexpected(at.error());
+  const struct {
+    int fd;
+    uint64_t page_offset;
+    xdp_ring_offset at;
+    uint32_t entries;
+    size_t entry_bytes;
+  } all[] = {{rx_fd, XDP_PGOFF_RX_RING, at->rx, own.rx, sizeof(xdp_desc)},
+             {rx_fd, XDP_UMEM_PGOFF_FILL_RING, at->fr, queue.rx, sizeof(uint64_t)},
+             {tx_fd, XDP_PGOFF_TX_RING, at->tx, own.tx, sizeof(xdp_desc)},
+             {rx_fd, XDP_UMEM_PGOFF_COMPLETION_RING, at->cr, queue.tx, sizeof(uint64_t)}};
+  XskView v;
+  RingMemory memory[4];
+  for (size_t i = 0; i < 4; ++i) {
+    const auto& r = all[i];
+    auto mapped = map_ring(r.fd, r.page_offset, r.at.desc + r.entries * r.entry_bytes);
+    if (!mapped) return std::unexpected(mapped.error());
+    v.maps_[i] = std::move(*mapped);
+    memory[i] = {v.maps_[i].base(), v.maps_[i].length(), r.at, r.entries};
+  }
+  v.rx = ConsumerRing<xdp_desc>(memory[0]);
+  v.fill = ProducerRing<uint64_t>(memory[1]);
+  v.tx = ProducerRing<xdp_desc>(memory[2]);
+  v.completion = ConsumerRing<uint64_t>(memory[3]);
+  return v;
+}
+
 Result<Xsk> Xsk::make() {
   auto fd = xdp_socket();
   if (!fd) return std::unexpected(fd.error());
@@ -103,53 +129,76 @@ Result<Xsk> Xsk::open_shared(int other, IfIndex ifindex, QueueId queue, const Ri
   return x;
 }
 
+Result<Xsk> Xsk::open_beside(int other, IfIndex ifindex, QueueId queue, const RingSizes& sizes,
+                             const RingSizes& other_sizes) {
+  auto x = make();
+  if (!x) return x;
+  auto ok = x->map_own_rings(sizes);
+  if (ok) ok = x->bind(ifindex, queue, XDP_SHARED_UMEM, other);
+  if (ok) ok = x->map_queue_rings(other_sizes);  // of the queue, which the bound socket has
+  if (!ok) return std::unexpected(ok.error());
+  x->finish(ifindex, queue, sizes.tx);
+  return x;
+}
+
 Result<void> Xsk::start(IfIndex ifindex, QueueId queue, uint16_t flags, int other,
                         const RingSizes& sizes) {
-  if (auto ok = map_rings(sizes); !ok) return ok;
+  if (auto ok = map_own_rings(sizes); !ok) return ok;
+  if (auto ok = make_ring(XDP_UMEM_FILL_RING, sizes.rx); !ok) return ok;
+  if (auto ok = make_ring(XDP_UMEM_COMPLETION_RING, sizes.tx); !ok) return ok;
+  if (auto ok = map_queue_rings(sizes); !ok) return ok;
   if (auto ok = bind(ifindex, queue, flags, other); !ok) return ok;
-  if (zero_copy_) return {};
-  if (auto ok = part_sending(ifindex, queue, sizes.tx); !ok)
-    log<LogLevel::kInfo>("one AF_XDP socket sends and receives, which is slower: {}: {}",
-                         ok.error().where, std::strerror(ok.error().code));
+  finish(ifindex, queue, sizes.tx);
   return {};
 }
 
-Result<void> Xsk::map_rings(const RingSizes& sizes) {
-  const struct {
-    int option;
-    uint32_t entries;
-  } made[] = {{XDP_RX_RING, sizes.rx},
-              {XDP_UMEM_FILL_RING, sizes.rx},
-              {XDP_TX_RING, sizes.tx},
-              {XDP_UMEM_COMPLETION_RING, sizes.tx}};
-  for (const auto& m : made) {
-    if (const long r = set_option(fd(), SOL_XDP, m.option, &m.entries, sizeof m.entries); r < 0)
-      return refused(r, "size of an AF_XDP ring");
-  }
-  const auto offsets = ring_offsets(fd());
-  if (!offsets) return std::unexpected(offsets.error());
-  const xdp_mmap_offsets& at = *offsets;
-  const struct {
-    uint64_t page_offset;
-    xdp_ring_offset at;
-    uint32_t entries;
-    size_t entry_bytes;
-  } mapped[] = {{XDP_PGOFF_RX_RING, at.rx, sizes.rx, sizeof(xdp_desc)},
-                {XDP_UMEM_PGOFF_FILL_RING, at.fr, sizes.rx, sizeof(uint64_t)},
-                {XDP_PGOFF_TX_RING, at.tx, sizes.tx, sizeof(xdp_desc)},
-                {XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, sizes.tx, sizeof(uint64_t)}};
-  RingMemory memory[4];
-  for (size_t i = 0; i < 4; ++i) {
-    auto map = map_ring(fd(), mapped[i].page_offset,
-                        mapped[i].at.desc + mapped[i].entries * mapped[i].entry_bytes);
-    if (!map) return std::unexpected(map.error());
-    maps_[i] = std::move(*map);
-    memory[i] = {maps_[i].base(), maps_[i].length(), mapped[i].at, mapped[i].entries};
-  }
-  rx = ConsumerRing<xdp_desc>(memory[0]);
-  fill = ProducerRing<uint64_t>(memory[1]);
-  tx = ProducerRing<xdp_desc>(memory[2]);
-  completion = ConsumerRing<uint64_t>(memory[3]);
+void Xsk::finish(IfIndex ifindex, QueueId queue, uint32_t tx_entries) {
+  if (zero_copy_) return;
+  if (auto ok = part_sending(ifindex, queue, tx_entries); !ok)
+    log<LogLevel::kInfo>("one AF_XDP socket sends and receives, which is slower: {}: {}",
+                         ok.error().where, std::strerror(ok.error().code));
+}
+
+Result<void> Xsk::make_ring(int option, uint32_t entries) {
+  if (const long r = set_option(fd(), SOL_XDP, option, &entries, sizeof entries); r < 0)
+    return refused(r, "size of an AF_XDP ring");
+  return {};
+}
+
+Result<RingMemory> Xsk::map(size_t index, uint64_t page_offset, const xdp_ring_offset& at,
+                            uint32_t entries, size_t entry_bytes) {
+  auto mapped = map_ring(fd(), page_offset, at.desc + entries * entry_bytes);
+  if (!mapped) return std::unexpected(mapped.error());
+  maps_[index] = std::move(*mapped);
+  return RingMemory{maps_[index].base(), maps_[index].length(), at, entries};
+}
+
+/// RX and TX.
+Result<void> Xsk::map_own_rings(const RingSizes& sizes) {
+  if (auto ok = make_ring(XDP_RX_RING, sizes.rx); !ok) return ok;
+  if (auto ok = make_ring(XDP_TX_RING, sizes.tx); !ok) return ok;
+  const auto at = ring_offsets(fd());
+  if (!at) return std::unexpected(at.error());
+  const auto r = map(kRxMap, XDP_PGOFF_RX_RING, at->rx, sizes.rx, sizeof(xdp_desc));
+  if (!r) return std::unexpected(r.error());
+  const auto t = map(kTxMap, XDP_PGOFF_TX_RING, at->tx, sizes.tx, sizeof(xdp_desc));
+  if (!t) return std::unexpected(t.error());
+  rx = ConsumerRing<xdp_desc>(*r);
+  tx = ProducerRing<xdp_desc>(*t);
+  return {};
+}
+
+/// FILL and COMPLETION.
+Result<void> Xsk::map_queue_rings(const RingSizes& sizes) {
+  const auto at = ring_offsets(fd());
+  if (!at) return std::unexpected(at.error());
+  const auto f = map(kFillMap, XDP_UMEM_PGOFF_FILL_RING, at->fr, sizes.rx, sizeof(uint64_t));
+  if (!f) return std::unexpected(f.error());
+  const auto c =
+      map(kCompletionMap, XDP_UMEM_PGOFF_COMPLETION_RING, at->cr, sizes.tx, sizeof(uint64_t));
+  if (!c) return std::unexpected(c.error());
+  fill = ProducerRing<uint64_t>(*f);
+  completion = ConsumerRing<uint64_t>(*c);
   return {};
 }
 

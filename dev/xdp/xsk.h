@@ -49,6 +49,22 @@ class Mapping {
 /// socket(2).
 Result<bool> kernel_has_multi_buffer();
 
+/// The rings of a bound socket, mapped. While one is mapped the socket stays bound.
+class XskView {
+ public:
+  /// RX of `rx_fd`, TX of `tx_fd`, of `own` entries; FILL and COMPLETION of their queue, of `queue`
+  /// entries.
+  static Result<XskView> map(int rx_fd, int tx_fd, const RingSizes& own, const RingSizes& queue);
+
+  ConsumerRing<xdp_desc> rx;
+  ProducerRing<uint64_t> fill;
+  ProducerRing<xdp_desc> tx;
+  ConsumerRing<uint64_t> completion;
+
+ private:
+  Mapping maps_[4];
+};
+
 class Xsk {
  public:
   /// Registers `memory` as a new UMEM and binds. @param bind_flags XDP_COPY, XDP_ZEROCOPY and
@@ -58,6 +74,11 @@ class Xsk {
                                       const RingSizes& sizes);
   /// Binds to the UMEM of the bound socket `other`, with its flags.
   static Result<Xsk> open_shared(int other, IfIndex ifindex, QueueId queue, const RingSizes& sizes);
+
+  /// Binds to the same queue as the bound socket `other`, with whose FILL and COMPLETION rings of
+  /// `other_sizes` entries it works; RX and TX rings are its own.
+  static Result<Xsk> open_beside(int other, IfIndex ifindex, QueueId queue, const RingSizes& sizes,
+                                 const RingSizes& other_sizes);
 
   int fd() const { return fd_.get(); }
   /// The socket of the TX ring, to be called for its frames: fd() or the second one.
@@ -70,11 +91,17 @@ class Xsk {
   ConsumerRing<uint64_t> completion;
 
  private:
+  enum : size_t { kRxMap, kFillMap, kTxMap, kCompletionMap };
   static Result<Xsk> make();
   Result<void> start(IfIndex ifindex, QueueId queue, uint16_t flags, int other,
                      const RingSizes& sizes);
-  Result<void> map_rings(const RingSizes& sizes);
+  Result<void> make_ring(int option, uint32_t entries);
+  Result<RingMemory> map(size_t index, uint64_t page_offset, const xdp_ring_offset& at,
+                         uint32_t entries, size_t entry_bytes);
+  Result<void> map_own_rings(const RingSizes& sizes);
+  Result<void> map_queue_rings(const RingSizes& sizes);
   Result<void> bind(IfIndex ifindex, QueueId queue, uint16_t flags, int other);
+  void finish(IfIndex ifindex, QueueId queue, uint32_t tx_entries);
   Result<void> part_sending(IfIndex ifindex, QueueId queue, uint32_t entries);
 
   UniqueFd fd_;

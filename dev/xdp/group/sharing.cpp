@@ -1,0 +1,325 @@
+#include "dev/xdp/group/sharing.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+
+#include "core/log.h"
+#include "dev/xdp/group/dead_rings.h"
+#include "dev/xdp/softirqs.h"
+
+namespace vireo::xdp {
+namespace {
+
+/// Most time to wait for the control lock: who holds it may be loading the steering program.
+constexpr Duration kPatience = Duration::ms(500);
+/// Most time that a burial waits for a queue's lock.
+constexpr Duration kPatienceForQueue = Duration::ms(50);
+/// A frame that the kernel has not sent in this time will not come back: its owner died between
+/// counting and sending it.
+constexpr Duration kGoneForGood = Duration::s(10);
+
+struct Registry {
+  std::mutex lock;
+  std::weak_ptr<Sharing> ours;
+  const std::byte* base = nullptr;
+};
+
+Registry& registry() {
+  static auto* const r = [] {
+    // A forked child is no member; another thread may have held the lock at the fork.
+    pthread_atfork(nullptr, nullptr, [] { std::construct_at(&registry()); });
+    return new Registry;
+  }();
+  return *r;
+}
+
+uint64_t bit_of(unsigned slot) { return uint64_t{1} << slot; }
+
+}  // namespace
+
+uint32_t Sharing::sizes_to_word(const RingSizes& s) {
+  return static_cast<uint32_t>(std::countr_zero(s.rx) | std::countr_zero(s.tx) << 8);
+}
+
+RingSizes Sharing::sizes_of_word(uint32_t word) {
+  return {.rx = 1U << (word & 0xff), .tx = 1U << (word >> 8 & 0xff)};
+}
+
+Result<std::shared_ptr<Sharing>> Sharing::enter(const Options& o) {
+  auto group = Group::enter({.name = "0", .version = SharedHead::kVersion},
+                            [&] { return SharedMemory::create(o.group_bytes, o.frame_bytes); });
+  if (!group) return std::unexpected(group.error());
+  auto memory = SharedMemory::map((*group)->memory_fd());
+  if (!memory) return std::unexpected(memory.error());
+  std::shared_ptr<Sharing> s(new Sharing(std::move(*group), std::move(*memory)));
+  s->tend();  // one that died may have what we need
+  {
+    const auto control = s->control();
+    if (!control) return std::unexpected(control.error());
+    if (auto ok = s->take_memory(*control, o); !ok) return std::unexpected(ok.error());
+  }
+  Registry& r = registry();
+  const std::lock_guard hold(r.lock);
+  r.ours = s;
+  r.base = s->base_;
+  return s;
+}
+
+/// Maps the packet memory, and takes our part of it. The founder makes it; nobody joins before the
+/// founder serves.
+Result<void> Sharing::take_memory(const Control& control, const Options& o) {
+  if (memory_.head().frame_bytes != o.frame_bytes)
+    return fail(ENOTSUP, "the group's frames have another size");
+  UniqueFd packets;
+  if (group_->is_founder()) {
+    auto made = Arena::create_shared(o.group_bytes, o.huge_pages);
+    if (!made) return std::unexpected(made.error());
+    packets = std::move(*made);
+    const int fds[] = {packets.get()};
+    auto ok = group_->deposit(control, {.kind = static_cast<uint32_t>(Kind::kPackets)}, fds);
+    if (!ok) return ok;
+  } else {
+    auto ok = group_->for_each_deposit(
+        control, [](const Deposit& d) { return d.kind == static_cast<uint32_t>(Kind::kPackets); },
+        [&](const Deposit&, std::span<UniqueFd> fds) { packets = std::move(fds[0]); });
+    if (!ok) return ok;
+    if (!packets) return fail(EPROTO, "packet memory of the group");
+  }
+  const auto most = static_cast<uint32_t>(o.most_bytes / o.frame_bytes);
+  if (memory_.grant(slot(), most, kMinFrames) == 0)
+    return fail(ENOMEM, "the packet memory of the group is used up (VIREO_GROUP_BYTES)");
+  auto arena = Arena::map_shared(packets.get(), memory_.owners(slot()));
+  if (!arena) return std::unexpected(arena.error());
+  arena_ = std::move(*arena);
+  base_ = arena_.bytes().data();
+  return {};
+}
+
+std::shared_ptr<Sharing> Sharing::of(const Arena& arena) {
+  if (!arena.owners()) return nullptr;
+  Registry& r = registry();
+  const std::lock_guard hold(r.lock);
+  return arena.bytes().data() == r.base ? r.ours.lock() : nullptr;
+}
+
+Sharing::~Sharing() {
+  const auto control = this->control();
+  if (control) memory_.take_back(slot());  // else the others bury us
+}
+
+Result<Sharing::Control> Sharing::control() { return group_->control(kPatience); }
+
+// ---- interfaces
+
+Result<Sharing::OpenInterface> Sharing::find(const Control& control, IfIndex ifindex,
+                                             uint32_t queues, bool tags) {
+  SharedInterface* const i = memory_.interface_of(ifindex);
+  if (i == nullptr) return fail(ENOSPC, "interfaces that processes share are used up");
+  OpenInterface found{.how = i->how};
+  const auto is_it = [&](const Deposit& d) {
+    return d.kind == static_cast<uint32_t>(Kind::kInterface) && d.a == ifindex.value();
+  };
+  Result<void> joined;
+  const auto join = [&](const Deposit&, std::span<UniqueFd> fds) {
+    auto steering = Steering::join(SteeringKit::of(fds), queues, tags, slot(),
+                                   [this](unsigned other) { return is_alive(other); });
+    if (steering)
+      found.steering = std::move(*steering);
+    else
+      joined = std::unexpected(steering.error());
+  };
+  auto ok = group_->for_each_deposit(control, is_it, join);
+  if (!ok) return std::unexpected(ok.error());
+  if (!joined) return std::unexpected(joined.error());
+  if (found.steering != nullptr && found.steering->is_attached()) {
+    i->users.fetch_or(bit_of(slot()), std::memory_order_relaxed);
+    return found;
+  }
+  // An earlier interface of this number, or one whose program was detached.
+  (void)group_->withdraw(control, is_it);
+  return OpenInterface();
+}
+
+Result<void> Sharing::publish(const Control& control, IfIndex ifindex, uint32_t how,
+                              const Steering& steering) {
+  SharedInterface* const i = memory_.interface_of(ifindex);
+  i->how = how;
+  i->users.store(bit_of(slot()), std::memory_order_relaxed);
+  const auto kit = steering.kit();
+  if (!kit) return std::unexpected(kit.error());
+  return group_->deposit(
+      control, {.kind = static_cast<uint32_t>(Kind::kInterface), .a = ifindex.value()}, kit->fds());
+}
+
+void Sharing::leave(IfIndex ifindex) noexcept {
+  const auto control = this->control();
+  if (!control) return;
+  leave_interfaces(*control, slot(), ifindex.value());
+}
+
+/// `ifindex` 0: all.
+void Sharing::leave_interfaces(const Control& control, unsigned slot, uint32_t ifindex) noexcept {
+  for (SharedInterface& i : memory_.head().interfaces) {
+    if (i.ifindex == 0 || (ifindex != 0 && i.ifindex != ifindex)) continue;
+    if (i.users.fetch_and(~bit_of(slot), std::memory_order_relaxed) != bit_of(slot)) continue;
+    (void)group_->withdraw(control, [&](const Deposit& d) {
+      return d.kind == static_cast<uint32_t>(Kind::kInterface) && d.a == i.ifindex;
+    });
+    i.ifindex = 0;
+  }
+}
+
+// ---- queues
+
+Result<Sharing::OpenQueue> Sharing::open_queue(IfIndex ifindex, QueueId id, const QueueShape& shape,
+                                               const std::function<Result<Xsk>()>& first) {
+  const auto control = this->control();
+  if (!control) return std::unexpected(control.error());
+  const auto number = memory_.queue_of(ifindex, id);
+  if (!number) return std::unexpected(number.error());
+  SharedQueue& q = memory_.head().queues[*number];
+  const uint64_t users = q.users.load(std::memory_order_relaxed);
+  if ((users & bit_of(slot())) != 0) return fail(EBUSY, "the queue is open");
+  OpenQueue o;
+  Result<Xsk> xsk = fail(EPROTO, "queue of the group");
+  if (users == 0) {
+    xsk = first();
+    q.fill_entries = shape.sizes.rx;
+    q.completion_entries = shape.sizes.tx;
+    q.chunk_bytes = shape.chunk_bytes;
+    q.multi_frame = shape.multi_frame ? 1 : 0;
+  } else {
+    if (q.chunk_bytes != shape.chunk_bytes) return fail(ENOTSUP, "frames of another size");
+    o.is_shared = true;
+    const auto beside = [&](const Deposit&, std::span<UniqueFd> fds) {
+      if (!xsk)
+        xsk = Xsk::open_beside(fds[0].get(), ifindex, id, shape.sizes,
+                               {.rx = q.fill_entries, .tx = q.completion_entries});
+    };
+    auto ok = group_->for_each_deposit(*control, is_queue(*number), beside);
+    if (!ok) return std::unexpected(ok.error());
+  }
+  if (!xsk) return std::unexpected(xsk.error());
+  o.multi_frame = q.multi_frame != 0;
+  const int fds[] = {xsk->fd(), xsk->tx_fd()};
+  auto ok = group_->deposit(*control,
+                            {.kind = static_cast<uint32_t>(Kind::kQueue),
+                             .slot = slot(),
+                             .a = *number,
+                             .b = sizes_to_word(shape.sizes)},
+                            fds);
+  if (!ok) return std::unexpected(ok.error());
+  q.returns[slot()].head.store(q.returns[slot()].tail.load());
+  q.users.fetch_or(bit_of(slot()), std::memory_order_relaxed);
+  o.rings = std::make_unique<SharedRings>(rings_setup(*number));
+  o.xsk = std::move(*xsk);
+  return o;
+}
+
+Bank::Which Sharing::is_queue(unsigned number, unsigned slot) {
+  return [=](const Deposit& d) {
+    return d.kind == static_cast<uint32_t>(Kind::kQueue) &&
+           (number == kAnyQueue || d.a == number) && (slot == kAnySlot || d.slot == slot);
+  };
+}
+
+/// After our sockets are closed.
+void Sharing::close_queue(unsigned number) noexcept {
+  const auto control = this->control();
+  if (!control) return;
+  (void)group_->withdraw(*control, is_queue(number, slot()));
+  leave_queue(number, slot());
+}
+
+void Sharing::leave_queue(unsigned number, unsigned slot) noexcept {
+  SharedQueue& q = memory_.head().queues[number];
+  if (q.ifindex == 0 || q.users.fetch_and(~bit_of(slot), std::memory_order_relaxed) != bit_of(slot))
+    return;
+  memory_.take_back_queue(number);
+  q.fill_target.store(0, std::memory_order_relaxed);
+  q.ifindex = 0;
+}
+
+// ---- burial
+
+void Sharing::tend() noexcept {
+  group_->bury_dead([this](const Control& control, unsigned slot) { return bury(control, slot); });
+  release_gone();
+}
+
+/// Takes back all that a dead member had: its rules first, so that no more frames come to its RX
+/// rings; then the frames in its rings; then its own.
+bool Sharing::bury(const Control& control, unsigned slot) noexcept {
+  const auto is_interface = [](const Deposit& d) {
+    return d.kind == static_cast<uint32_t>(Kind::kInterface);
+  };
+  (void)group_->for_each_deposit(
+      control, is_interface, [&](const Deposit&, std::span<UniqueFd> fds) {
+        auto steering = Steering::join(SteeringKit::of(fds), 1, false, this->slot(),
+                                       [this](unsigned other) { return is_alive(other); });
+        if (steering) (*steering)->remove_all_of(slot);
+      });
+  wait_for_softirqs();
+  std::vector<DeadRings> rings;
+  bool is_done = true;
+  (void)group_->for_each_deposit(
+      control, is_queue(kAnyQueue, slot), [&](const Deposit& d, std::span<UniqueFd> fds) {
+        SharedQueue& q = memory_.head().queues[d.a];
+        auto one = DeadRings::map({&q, d.a, slot, sizes_of_word(d.b)}, fds[0].get(), fds[1].get(),
+                                  rings_setup(d.a));
+        if (one)
+          rings.push_back(std::move(*one));
+        else
+          is_done = false;
+      });
+  // All at once: a frame may be in flight on several queues.
+  size_t locked = 0;
+  while (is_done && locked < rings.size() && rings[locked].lock(kPatienceForQueue)) ++locked;
+  is_done = is_done && locked == rings.size();  // else a stopped member holds a lock
+  if (is_done) {
+    for (DeadRings& r : rings) r.empty();
+    memory_.take_back(slot);
+  }
+  for (size_t i = 0; i < locked; ++i) rings[i].unlock();
+  if (!is_done) return false;
+  for (unsigned i = 0; i < SharedHead::kMaxQueues; ++i) leave_queue(i, slot);
+  leave_interfaces(control, slot, 0);
+  return true;
+}
+
+/// Frames that do not come back from the kernel.
+void Sharing::release_gone() noexcept {
+  const FrameOwners o = memory_.owners(slot());
+  const auto is_gone = [&](uint32_t i) { return o.owner[i] == FrameOwners::kGone; };
+  const Instant now = Clock::now();
+  if (!gone_.empty()) {
+    if (now - gone_since_ < kGoneForGood) return;
+    const auto control = this->control();
+    if (!control) return;
+    for (const uint32_t i : gone_)
+      if (is_gone(i)) {
+        o.in_flight[i] = 0;
+        o.owner[i] = FrameOwners::kNobody;
+      }
+    gone_.clear();
+  }
+  if (memory_.count(FrameOwners::kGone) == 0) return;
+  gone_since_ = now;
+  for (uint32_t i = 0; i < o.owner.size(); ++i)
+    if (is_gone(i)) gone_.push_back(i);
+}
+
+SharedRings::Setup Sharing::rings_setup(unsigned number) {
+  SharedQueue& q = memory_.head().queues[number];
+  return {.queue = &q,
+          .number = number,
+          .slot = slot(),
+          .owners = memory_.owners(slot()),
+          .frame_shift = static_cast<uint32_t>(std::countr_zero(q.chunk_bytes)),
+          .is_alive = [this](unsigned other) { return is_alive(other); }};
+}
+
+}  // namespace vireo::xdp
