@@ -95,7 +95,7 @@ void copy_address(Bytes& to, const IpAddr& from) {
 
 Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
                                                  const SteeringSizes& sizes, bool tags,
-                                                 std::string* refusal) {
+                                                 std::string* refusal, unsigned slot) {
   if (auto r = load_libbpf(); !r) return std::unexpected(r.error());
   const QuietLibbpf quiet;
   const VerifierLog said;
@@ -107,7 +107,7 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   bpf_map__set_max_entries(skeleton->maps.exact6, sizes.flows);
   bpf_map__set_max_entries(skeleton->maps.local4, sizes.listeners + kMaxAddresses);
   bpf_map__set_max_entries(skeleton->maps.local6, sizes.listeners + kMaxAddresses);
-  bpf_map__set_max_entries(skeleton->maps.sockets, interface.queues);
+  bpf_map__set_max_entries(skeleton->maps.sockets, interface.queues * STEER_MEMBERS);
   skeleton->rodata->write_tags = tags ? 1 : 0;
   const int r = steer_bpf::load(skeleton.get());
   if (r < 0 && is_refused(said, refusal))
@@ -119,7 +119,7 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
     return fail(-r, "descriptors of the steering program (RLIMIT_NOFILE)");
   if (r < 0) return fail(ENOTSUP, "load of the steering program");
   // libbpf's descriptors have low numbers and cannot be moved: keep copies and close libbpf's.
-  std::shared_ptr<Steering> made(new Steering(tags, sizes.listeners));
+  std::shared_ptr<Steering> made(new Steering(tags, sizes.listeners, slot));
   made->program_ = copy_of(bpf_program__fd(skeleton->progs.vireo_steer));
   made->exact4_ = copy_of(bpf_map__fd(skeleton->maps.exact4));
   made->exact6_ = copy_of(bpf_map__fd(skeleton->maps.exact6));
@@ -172,14 +172,14 @@ bool Steering::is_attached() const {
 void Steering::leave_joined() noexcept { static_cast<Arrays*>(arrays_.base())->brings_joined = 1; }
 
 Result<void> Steering::set_socket(QueueId queue, int xsk) {
-  const uint32_t key = queue.value();
+  const uint32_t key = STEER_SOCKET(slot_, queue.value());
   if (bpf_map_update_elem(sockets_.get(), &key, &xsk, BPF_ANY) != 0)
     return fail_errno("entry of the queue in the steering program");
   return {};
 }
 
 void Steering::clear_socket(QueueId queue) noexcept {
-  const uint32_t key = queue.value();
+  const uint32_t key = STEER_SOCKET(slot_, queue.value());
   bpf_map_delete_elem(sockets_.get(), &key);
 }
 
@@ -296,15 +296,24 @@ void Steering::note_lone(const Entry& e, bool may_be_lone) noexcept {
   arrays.lone4[e.port_slot] = {.local = exact ? e.exact4.local : e.local4.local,
                                .remote = exact ? e.exact4.remote : 0,
                                .remote_port = exact ? e.exact4.remote_port : uint16_t{0},
-                               .link = link_of(e)};
+                               .link = link_of(e),
+                               .slot = static_cast<uint16_t>(slot_),
+                               .pad = 0};
   bits.fetch_or(STEER_LONE4,
                 std::memory_order_release);  // the rule is written before it can be found
 }
 
 Result<uint64_t> Steering::add(const FlowKey& key, FlowTag tag) {
+  return add_rule(key, STEER_VALUE(slot_, tag.value()));
+}
+
+Result<uint64_t> Steering::spare(const FlowKey& key) {
+  return add_rule(key, STEER_SPARED | STEER_VALUE(slot_, 0));
+}
+
+Result<uint64_t> Steering::add_rule(const FlowKey& key, uint64_t value) {
   const auto e = entry_of(key);
   if (!e) return std::unexpected(e.error());
-  const uint32_t value = tag.value();
   const std::lock_guard hold(lock_);
   uint32_t* const listeners = is_exact(e->kind) ? nullptr : &listeners_[is_v4(e->kind) ? 0 : 1];
   if (listeners != nullptr && *listeners == most_listeners_)
@@ -317,7 +326,7 @@ Result<uint64_t> Steering::add(const FlowKey& key, FlowTag tag) {
   }
   if (listeners != nullptr) ++*listeners;
   note_rule(*e, true);
-  if (is_v4(e->kind)) note_lone(*e, !tags_ && value != STEER_SPARED);
+  if (is_v4(e->kind)) note_lone(*e, !tags_ && (value & STEER_SPARED) == 0);
   rules_.emplace(++last_id_, *e);
   return last_id_;
 }
@@ -346,8 +355,12 @@ void Steering::set_host(const HostOnWire& host) {
   const std::lock_guard hold(lock_);
   set_links(host.links);
   set_addresses(host.addresses);
-  std::atomic_ref(static_cast<Arrays*>(arrays_.base())->host.takes_fragments)
-      .store(host.fragments ? 1 : 0, std::memory_order_relaxed);
+  const uint64_t mine = uint64_t{1} << slot_;
+  std::atomic_ref wanted(static_cast<Arrays*>(arrays_.base())->host.takes_fragments);
+  if (host.fragments)
+    wanted.fetch_or(mine, std::memory_order_relaxed);
+  else
+    wanted.fetch_and(~mine, std::memory_order_relaxed);
 }
 
 void Steering::set_links(std::span<const HostLink> links) noexcept {
@@ -420,7 +433,7 @@ void Steering::set_addresses(std::span<const IpAddr> addresses) {
       continue;
     }
     const Key k = key_of(a);
-    const uint32_t value = 0;
+    const uint64_t value = 0;
     bpf_map_update_elem(a.is_v4() ? local4_.get() : local6_.get(), &k, &value, BPF_ANY);
     more[a.is_v4() ? 0 : 1] = true;
   }

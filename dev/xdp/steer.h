@@ -37,7 +37,7 @@ class Steering {
   /// `refusal`.
   static Result<std::shared_ptr<Steering>> load(const Interface& interface,
                                                 const SteeringSizes& sizes, bool tags,
-                                                std::string* refusal = nullptr);
+                                                std::string* refusal = nullptr, unsigned slot = 0);
   Steering(const Steering&) = delete;
   Steering& operator=(const Steering&) = delete;
 
@@ -50,12 +50,14 @@ class Steering {
   /// Merged packets from kernels on this host may arrive unsegmented: UDP ones go to the kernel.
   void leave_joined() noexcept;
 
-  /// From now on frames of `queue` that match a rule go to socket `xsk`.
+  /// From now on frames of `queue` that match one of our rules go to socket `xsk`.
   Result<void> set_socket(QueueId queue, int xsk);
   void clear_socket(QueueId queue) noexcept;
 
   /// @return an id for remove(). Errors: EEXIST, ENOSPC, ENOTSUP (protocol), EINVAL (invalid key).
   Result<uint64_t> add(const FlowKey& key, FlowTag tag);
+  /// As Device::spare(). Errors: as add().
+  Result<uint64_t> spare(const FlowKey& key);
   void remove(uint64_t id) noexcept;
 
   /// As Device::set_host(): the addresses that wildcards match, and the host's MAC addresses.
@@ -66,7 +68,8 @@ class Steering {
   int program_fd() const { return program_.get(); }
 
  private:
-  Steering(bool tags, uint32_t most_listeners) : tags_(tags), most_listeners_(most_listeners) {}
+  Steering(bool tags, uint32_t most_listeners, unsigned slot)
+      : tags_(tags), most_listeners_(most_listeners), slot_(slot) {}
 
   /// A rule, in the format of the maps.
   struct Entry {
@@ -82,6 +85,7 @@ class Steering {
   static Result<Entry> entry_of(const FlowKey& key);
   static uint16_t link_of(const Entry& e);
   int map_of(steer_kind kind) const;
+  Result<uint64_t> add_rule(const FlowKey& key, uint64_t value);
   uint32_t rules_at(uint32_t port_slot, steer_kind kind) const noexcept;
   void note(uint32_t port_slot, uint16_t bit, bool added) noexcept;
   void note_rule(const Entry& e, bool added) noexcept;
@@ -94,7 +98,8 @@ class Steering {
   UniqueFd link_;
   const bool tags_;                ///< the program writes tags
   const uint32_t most_listeners_;  ///< per family: the rest of the table is for addresses
-  uint32_t listeners_[2] = {};     ///< rules for local ends, by family: IPv4, IPv6
+  const unsigned slot_;
+  uint32_t listeners_[2] = {};  ///< rules for local ends, by family: IPv4, IPv6
   std::mutex lock_;
   std::unordered_map<uint64_t, Entry> rules_;
   std::unordered_map<uint64_t, uint32_t> per_port_;  ///< (port slot, bit of its word) -> rules
