@@ -120,7 +120,7 @@ Result<FlowRule> XdpDevice::steer(const FlowKey& key, FlowTag tag, Queue&) {
 }
 
 Result<FlowRule> XdpDevice::spare(const FlowKey& key) {
-  const auto id = steering_->add(key, FlowTag(STEER_SPARED));
+  const auto id = steering_->spare(key);
   if (!id) return std::unexpected(id.error());
   return rule(*id);
 }

@@ -14,6 +14,8 @@
   X(bpf_map__fd)                  \
   X(bpf_map__set_max_entries)     \
   X(bpf_map_delete_elem)          \
+  X(bpf_map_get_next_key)         \
+  X(bpf_map_lookup_elem)          \
   X(bpf_map_update_elem)          \
   X(bpf_obj_get_info_by_fd)       \
   X(bpf_object__destroy_skeleton) \
@@ -69,6 +71,12 @@ int bpf_map__set_max_entries(bpf_map* map, __u32 entries) {
   return g_libbpf.bpf_map__set_max_entries(map, entries);
 }
 int bpf_map_delete_elem(int fd, const void* key) { return g_libbpf.bpf_map_delete_elem(fd, key); }
+int bpf_map_get_next_key(int fd, const void* key, void* next) {
+  return g_libbpf.bpf_map_get_next_key(fd, key, next);
+}
+int bpf_map_lookup_elem(int fd, const void* key, void* value) {
+  return g_libbpf.bpf_map_lookup_elem(fd, key, value);
+}
 int bpf_map_update_elem(int fd, const void* key, const void* value, __u64 flags) {
   return g_libbpf.bpf_map_update_elem(fd, key, value, flags);
 }

@@ -1,12 +1,12 @@
-// The steering program: redirects frames of carried flows to the AF_XDP socket of the queue they
-// arrived on and passes all others, unchanged, to the kernel. It matches the exact 5-tuple first,
-// then local address and port, then port alone; the last only for the host's own addresses. Frames
-// to be forwarded, for another MAC address or with an unknown VLAN tag go to the kernel. An ICMP
-// error follows the flow that it quotes. Fragments follow the first one to arrive; if that had no
-// ports, they go to the kernel. Other IPv6 extension headers and malformed frames go to the kernel,
-// and so do UDP GSO datagrams from a kernel on this host, if the driver does not segment them.
-// It runs in the driver (native) or in the stack (generic), once per frame. A frame costs no hash
-// look-up if its port has a single rule, one for an exact hit.
+// The steering program: redirects frames of carried flows to the AF_XDP socket that the rule's
+// member has on the queue they arrived on and passes all others, unchanged, to the kernel. It
+// matches the exact 5-tuple first, then local address and port, then port alone; the last only for
+// the host's own addresses. Frames to be forwarded, for another MAC address or with an unknown VLAN
+// tag go to the kernel. An ICMP error follows the flow that it quotes. Fragments follow the first
+// one to arrive; if that had no ports, they go to the kernel. Other IPv6 extension headers and
+// malformed frames go to the kernel, and so do UDP GSO datagrams from a kernel on this host, if the
+// driver does not segment them. It runs in the driver (native) or in the stack (generic), once per
+// frame. A frame costs no hash look-up if its port has a single rule, one for an exact hit.
 #include "steer_fragments.bpf.h"
 #include "steer_quoted.bpf.h"
 
@@ -74,15 +74,13 @@ int vireo_steer(struct xdp_md* ctx) {
         if (bpf_xdp_load_bytes(ctx, behind, &scratch.ports, sizeof scratch.ports)) return XDP_PASS;
         p = scratch.ports;
       }
-      const __s64 tag = find4(&f, &ip->protocol, ip->daddr, ip->saddr, p.dest, p.source);
+      const __s64 found = find4(&f, &ip->protocol, ip->daddr, ip->saddr, p.dest, p.source);
       if (brings_joined && ip->protocol == IPPROTO_UDP &&
           is_unfinished(&f, behind, (const __be16*)&ip->saddr, 4))
         return XDP_PASS;
-      return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
+      return found >= 0 ? to_socket(ctx, found) : XDP_PASS;
     }
-    if (ip->protocol == IPPROTO_ICMP && is_quoted4_carried(&f, ip, behind))
-      return to_socket(ctx, 0);
-    return XDP_PASS;
+    return ip->protocol == IPPROTO_ICMP ? quoted4(&f, ip, behind) : XDP_PASS;
   }
 
   if (type == bpf_htons(ETH_P_IPV6)) {
@@ -92,13 +90,13 @@ int vireo_steer(struct xdp_md* ctx) {
     if (is_carried(ip->nexthdr)) {
       const struct ports* p = (const void*)(ip + 1);
       if ((const void*)(p + 1) > end) return XDP_PASS;
-      const __s64 tag = find6(&f, &ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
+      const __s64 found = find6(&f, &ip->nexthdr, &ip->daddr, &ip->saddr, p->dest, p->source);
       if (brings_joined && ip->nexthdr == IPPROTO_UDP &&
           is_unfinished(&f, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
         return XDP_PASS;
-      return tag != NO_RULE ? to_socket(ctx, (__u32)tag) : XDP_PASS;
+      return found >= 0 ? to_socket(ctx, found) : XDP_PASS;
     }
-    if (ip->nexthdr == IPPROTO_ICMPV6 && is_quoted6_carried(&f, ip, end)) return to_socket(ctx, 0);
+    if (ip->nexthdr == IPPROTO_ICMPV6) return quoted6(&f, ip, end);
   }
   return XDP_PASS;
 }

@@ -1,16 +1,21 @@
 // The steering program of an interface and its rule tables: loading, attaching, adding and removing
-// rules. Owner: an XdpDevice, shared with its queues. Thread: any; guarded by its own lock, never
-// on the data path. The BPF link is not pinned: when its last descriptor is closed, also by a kill,
-// the program is detached and all flows go to the kernel again. Source: bpf(2), libbpf.
+// rules. Processes of a group share them: each is a member with a slot, its own rules and sockets;
+// one loads, the others join by its descriptors. Owner: an XdpDevice, shared with its queues.
+// Thread: any; guarded by its own lock, never on the data path. The BPF link is not pinned: when
+// its last descriptor is closed, also by a kill, the program is detached and all flows go to the
+// kernel again. Source: bpf(2), libbpf.
 #pragma once
 
+#include <sys/types.h>
+
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "core/address.h"
 #include "core/fd.h"
@@ -19,7 +24,8 @@
 #include "dev/device.h"
 #include "dev/xdp/ethtool.h"
 #include "dev/xdp/steer_layout.h"
-#include "dev/xdp/xsk.h"
+#include "dev/xdp/steer_ports.h"
+#include "dev/xdp/steer_rule.h"
 
 namespace vireo::xdp {
 
@@ -30,6 +36,28 @@ struct SteeringSizes {
   uint32_t listeners = 0;  ///< local and wildcard rules per family
 };
 
+/// A process among those that share the program.
+struct SteeringMember {
+  unsigned slot = 0;  ///< below STEER_MEMBERS
+  /// Whether the member with this slot lives; only for slots that hold the lock of the tables.
+  std::function<bool(unsigned)> is_alive = [](unsigned) { return true; };
+};
+
+/// The descriptors by which a process takes part.
+enum SteeringFd : uint8_t {
+  kSteerProgram,
+  kSteerLink,
+  kSteerExact4,
+  kSteerExact6,
+  kSteerLocal4,
+  kSteerLocal6,
+  kSteerSockets,
+  kSteerArrays,  ///< the program's variables
+  kSteerCounts,  ///< SteerCounts
+  kSteeringFds
+};
+using SteeringKit = std::array<UniqueFd, kSteeringFds>;
+
 class Steering {
  public:
   /// Loads the program for `interface` without attaching it. Errors: EPERM, ENOMEM, ENOTSUP. If the
@@ -37,69 +65,77 @@ class Steering {
   /// `refusal`.
   static Result<std::shared_ptr<Steering>> load(const Interface& interface,
                                                 const SteeringSizes& sizes, bool tags,
-                                                std::string* refusal = nullptr);
+                                                std::string* refusal = nullptr,
+                                                SteeringMember member = {});
+  /// Takes part in another member's. Its slot must be free of rules: remove_all_of(). Errors:
+  /// ENOTSUP of another build, ENOMEM, ENOENT no libbpf.
+  static Result<std::shared_ptr<Steering>> join(SteeringKit kit, SteeringMember member);
+  ~Steering();
   Steering(const Steering&) = delete;
   Steering& operator=(const Steering&) = delete;
 
   /// Errors: EBUSY another program is attached, ENOTSUP no XDP of this kind, EPERM.
   Result<void> attach(IfIndex ifindex, Attach how);
-  void detach() { link_.reset(); }
+  /// Ends our part. The program stays attached for the other members.
+  void detach() noexcept;
   /// False once the interface is gone or the program was detached.
   bool is_attached() const;
+
+  /// Duplicates, for join() in another process. After attach(). Errors: EMFILE.
+  Result<SteeringKit> kit();
 
   /// Merged packets from kernels on this host may arrive unsegmented: UDP ones go to the kernel.
   void leave_joined() noexcept;
 
-  /// From now on frames of `queue` that match a rule go to socket `xsk`.
+  /// From now on frames of `queue` that match one of our rules go to socket `xsk`.
   Result<void> set_socket(QueueId queue, int xsk);
   void clear_socket(QueueId queue) noexcept;
 
-  /// @return an id for remove(). Errors: EEXIST, ENOSPC, ENOTSUP (protocol), EINVAL (invalid key).
+  /// @return an id for remove(). Errors: EEXIST (see holder_of()), ENOSPC, ENOTSUP (protocol),
+  /// EINVAL (invalid key), ETIMEDOUT (a stopped process holds the tables).
   Result<uint64_t> add(const FlowKey& key, FlowTag tag);
+  /// As Device::spare(). Errors: as add().
+  Result<uint64_t> spare(const FlowKey& key);
   void remove(uint64_t id) noexcept;
+  /// The slot of the member that has the key. Errors: ENOENT nobody, and those of the key.
+  Result<unsigned> holder_of(const FlowKey& key) const;
 
-  /// As Device::set_host(): the addresses that wildcards match, and the host's MAC addresses.
+  /// Removes what a member left: rules, sockets, questions. Frames of its flows go to the kernel;
+  /// others are not disturbed. Call for each member that died before its slot is given again: the
+  /// lock of the tables is then free of it, too.
+  void remove_all_of(unsigned slot);
+
+  /// As Device::set_host(): the addresses that wildcards match, and the host's MAC addresses. All
+  /// members share them; each tells what the host has, and what the last one said holds.
   void set_host(const HostOnWire& host);
   /// As Device::ask_kernel().
   void ask_kernel(uint16_t port, bool on) noexcept;
 
-  int program_fd() const { return program_.get(); }
+  int program_fd() const { return fd(kSteerProgram); }
+  unsigned slot() const { return member_.slot; }
+  bool tags() const { return ports_.facts().tags != 0; }
+  uint32_t queues() const { return ports_.facts().queues; }
 
  private:
-  Steering(bool tags, uint32_t most_listeners) : tags_(tags), most_listeners_(most_listeners) {}
+  class Hold;
 
-  /// A rule, in the format of the maps.
-  struct Entry {
-    steer_kind kind;
-    uint32_t port_slot;
-    union {
-      steer_exact4 exact4;
-      steer_exact6 exact6;
-      steer_local4 local4;
-      steer_local6 local6;
-    };
-  };
-  static Result<Entry> entry_of(const FlowKey& key);
-  static uint16_t link_of(const Entry& e);
-  int map_of(steer_kind kind) const;
-  uint32_t rules_at(uint32_t port_slot, steer_kind kind) const noexcept;
-  void note(uint32_t port_slot, uint16_t bit, bool added) noexcept;
-  void note_rule(const Entry& e, bool added) noexcept;
-  void note_lone(const Entry& e, bool may_be_lone) noexcept;
+  explicit Steering(SteeringMember member);
+  int fd(SteeringFd which) const { return fds_[which].get(); }
+  SteerTables tables() const;
+  Result<uint64_t> add_rule(const FlowKey& key, uint64_t value);
+  void remove_rule(const SteerRule& rule, const Hold& hold) noexcept;
   void set_links(std::span<const HostLink> links) noexcept;
-  void set_addresses(std::span<const IpAddr> addresses);
+  void set_addresses(std::span<const IpAddr> addresses, bool v4);
+  void set_fragments(unsigned slot, bool on) noexcept;
 
-  UniqueFd program_, exact4_, exact6_, local4_, local6_, sockets_;
-  Mapping arrays_;  ///< the program's global variables, see Arrays
-  UniqueFd link_;
-  const bool tags_;                ///< the program writes tags
-  const uint32_t most_listeners_;  ///< per family: the rest of the table is for addresses
-  uint32_t listeners_[2] = {};     ///< rules for local ends, by family: IPv4, IPv6
-  std::mutex lock_;
-  std::unordered_map<uint64_t, Entry> rules_;
-  std::unordered_map<uint64_t, uint32_t> per_port_;  ///< (port slot, bit of its word) -> rules
-  std::vector<VlanId> vlans_;                        ///< from the last set_host()
-  std::vector<IpAddr> addresses_;                    ///< from the last set_host()
+  const SteeringMember member_;
+  const pid_t owner_;
+  SteeringKit fds_;
+  SteerPorts ports_;
+  std::mutex lock_;      ///< of this process; with the lock of SteerCounts
+  SharedLockWait wait_;  ///< for the latter
+  bool is_shared_ = false;
+  std::unordered_map<uint64_t, SteerRule> rules_;
   uint64_t last_id_ = 0;
 };
 

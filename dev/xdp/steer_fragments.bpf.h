@@ -13,13 +13,21 @@ static __always_inline int is_for_us(const struct frame* f, const struct inquiry
   return may_hear4(f, a) && ((a & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000) || is_own4(f, a));
 }
 
+/* Whether the rule's member wants fragments. */
+static __always_inline int takes_fragments(__s64 found) {
+  return host.takes_fragments >> (found >> 32 & (STEER_MEMBERS - 1)) & 1;
+}
+
+/* Of a time in `ours`. */
+#define SLOT_BYTE 0xffULL
+
 static __always_inline int is_since(const __u64* at, __u64 now, __u64 ns) {
   return at && (__s64)(now - *at) < (__s64)ns;
 }
 
-/* The verdict for a fragment; for a first fragment `tag` is the result of the rule look-up. */
+/* The verdict for a fragment; for a first fragment `found` is the result of the rule look-up. */
 __attribute__((noinline)) int steer_fragment(struct xdp_md* ctx, const struct inquiry* q,
-                                             __s64 tag) {
+                                             __s64 found) {
   if (!q) return XDP_PASS;
   __u64 key[5]; /* struct steer_fragment */
   const struct frame f = frame_of(ctx, q, key);
@@ -32,17 +40,22 @@ __attribute__((noinline)) int steer_fragment(struct xdp_md* ctx, const struct in
   key[4] = two(q->id, is_v6 ? 6 : ports_of(4, q->proto));
   const __u64 now = bpf_ktime_get_ns();
   if (q->flags & INQUIRY_LATER) {
-    if (is_since(bpf_map_lookup_elem(&ours, key), now, STEER_OURS_NS)) return to_socket(ctx, 0);
+    const __u64* const first = bpf_map_lookup_elem(&ours, key);
+    if (is_since(first, now, STEER_OURS_NS))
+      return to_socket(ctx, (__s64)STEER_VALUE(*first & SLOT_BYTE, 0));
     bpf_map_update_elem(&kernels, key, &now, BPF_ANY);
     return XDP_PASS;
   }
   int verdict = XDP_PASS;
-  if (tag != NO_RULE && !is_since(bpf_map_lookup_elem(&kernels, key), now, STEER_KERNELS_NS))
-    verdict = to_socket(ctx, (__u32)tag);
-  if (verdict == XDP_PASS)
+  if (found >= 0 && takes_fragments(found) &&
+      !is_since(bpf_map_lookup_elem(&kernels, key), now, STEER_KERNELS_NS))
+    verdict = to_socket(ctx, found);
+  if (verdict == XDP_PASS) {
     bpf_map_delete_elem(&ours, key); /* left by an earlier packet with this id */
-  else
-    bpf_map_update_elem(&ours, key, &now, BPF_ANY);
+  } else {
+    const __u64 first = (now & ~SLOT_BYTE) | found >> 32;
+    bpf_map_update_elem(&ours, key, &first, BPF_ANY);
+  }
   return verdict;
 }
 
@@ -88,6 +101,6 @@ static __always_inline int fragment6(const struct frame* f, const struct ipv6hdr
   if (bpf_xdp_load_bytes(f->ctx, at + sizeof *ip + sizeof *part, p, sizeof *p)) return XDP_PASS;
   q->ports = ports_of(p->dest, p->source);
   if (!is_all) return steer_asked(f);
-  const __s64 tag = find_seldom(f->ctx, q);
-  return tag != NO_RULE ? to_socket(f->ctx, (__u32)tag) : XDP_PASS;
+  const __s64 found = find_seldom(f->ctx, q);
+  return found >= 0 && takes_fragments(found) ? to_socket(f->ctx, found) : XDP_PASS;
 }

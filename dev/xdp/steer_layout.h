@@ -6,8 +6,16 @@
 
 #include <linux/types.h>
 
-/* Value of an exact key whose frames go to the kernel in spite of rules for its local end. */
-#define STEER_SPARED 0xffffffffU
+/* The processes of a group share the program. Each is a member with a slot below this. */
+#define STEER_MEMBERS 64U
+
+/* Value of a rule: the slot of its member in the high half, the tag in the low one. The sign marks
+   an exact key whose frames go to the kernel in spite of rules for its local end. */
+#define STEER_VALUE(slot, tag) ((__u64)(slot) << 32 | (tag))
+#define STEER_SPARED (1ULL << 63)
+
+/* Index of a member's socket in the table of sockets. */
+#define STEER_SOCKET(slot, queue) ((queue) * STEER_MEMBERS + (slot))
 
 struct steer_exact4 {
   __be32 local, remote;
@@ -22,7 +30,8 @@ struct steer_exact6 {
 };
 
 /* An all-zero address is the wildcard: no frame has it as destination. The same table holds the
-   host's addresses, with port and protocol 0: a wildcard matches only these. */
+   host's addresses, with port and protocol 0: a wildcard matches only these. They are no member's;
+   their value is unused. */
 struct steer_local4 {
   __be32 local;
   __be16 local_port;
@@ -56,7 +65,8 @@ struct steer_host {
   __be32 v4[STEER_FIRST_V4]; /* 0: none */
   __u8 v6[STEER_FIRST_V6][16];
   __u8 more_v4, more_v6; /* further addresses are in the tables */
-  __u8 takes_fragments;
+  __u8 pad[6];
+  __u64 takes_fragments; /* a bit for each member */
 };
 
 /* Identifies the packet to which a fragment belongs. */
@@ -78,6 +88,8 @@ struct steer_lone4 {
   __be32 local, remote;
   __be16 remote_port;
   __u16 link;
+  __u16 slot; /* of its member */
+  __u16 pad;
 };
 
 /* Which kinds of key exist for a (protocol, local port): a frame pays only for look-ups that can

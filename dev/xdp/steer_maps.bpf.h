@@ -14,7 +14,7 @@ struct {
   __uint(map_flags, BPF_F_NO_PREALLOC);
   __uint(max_entries, 1);
   __type(key, struct steer_exact4);
-  __type(value, __u32);
+  __type(value, __u64);
 } exact4 SEC(".maps");
 
 struct {
@@ -22,7 +22,7 @@ struct {
   __uint(map_flags, BPF_F_NO_PREALLOC);
   __uint(max_entries, 1);
   __type(key, struct steer_exact6);
-  __type(value, __u32);
+  __type(value, __u64);
 } exact6 SEC(".maps");
 
 struct {
@@ -30,7 +30,7 @@ struct {
   __uint(map_flags, BPF_F_NO_PREALLOC);
   __uint(max_entries, 1);
   __type(key, struct steer_local4);
-  __type(value, __u32);
+  __type(value, __u64);
 } local4 SEC(".maps");
 
 struct {
@@ -38,11 +38,11 @@ struct {
   __uint(map_flags, BPF_F_NO_PREALLOC);
   __uint(max_entries, 1);
   __type(key, struct steer_local6);
-  __type(value, __u32);
+  __type(value, __u64);
 } local6 SEC(".maps");
 
-/* Packets whose fragments are ours, with the time. Only a fragment for a port of ours adds an
-   entry. */
+/* Packets whose fragments are ours, with the time; its lowest byte is the member's slot. Only a
+   fragment for a port of ours adds an entry. */
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, 4096);
@@ -58,6 +58,7 @@ struct {
   __type(value, __u64);
 } kernels SEC(".maps");
 
+/* By STEER_SOCKET(). */
 struct {
   __uint(type, BPF_MAP_TYPE_XSKMAP);
   __uint(max_entries, 1);

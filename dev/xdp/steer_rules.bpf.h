@@ -14,9 +14,11 @@ static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
   return slot;
 }
 
-/* Result of a look-up: no rule, or the rule's tag. */
+/* Result of a look-up: the value of a rule (STEER_VALUE); negative: to the kernel. */
 #define NO_RULE (-1LL)
-static __always_inline __s64 tag_at(const __u32* tag) { return tag ? (__s64)*tag : NO_RULE; }
+static __always_inline __s64 value_at(const __u64* value) {
+  return value ? (__s64)*value : NO_RULE;
+}
 
 /* Multicast packets must have a multicast MAC, unicast ones our MAC; the kernel judges all others.
  */
@@ -81,11 +83,11 @@ static __always_inline __s64 local_rule4(const struct frame* f, __u16 kinds, __b
   k[0] = two(local, ports_of(port, proto));
   if (kinds & STEER_BY_LINK) {
     k[1] = f->link;
-    const __u32* tag = bpf_map_lookup_elem(&local4, k);
-    if (tag) return *tag;
+    const __u64* value = bpf_map_lookup_elem(&local4, k);
+    if (value) return (__s64)*value;
   }
   k[1] = STEER_ANY_LINK;
-  return tag_at(bpf_map_lookup_elem(&local4, k));
+  return value_at(bpf_map_lookup_elem(&local4, k));
 }
 
 /* Likewise, for the address already in the key. */
@@ -94,11 +96,11 @@ static __always_inline __s64 local_rule6(const struct frame* f, __u16 kinds, __u
   __u64* const k = f->key; /* struct steer_local6 */
   if (kinds & STEER_BY_LINK) {
     k[2] = two(ports_of(port, proto), f->link);
-    const __u32* tag = bpf_map_lookup_elem(&local6, k);
-    if (tag) return *tag;
+    const __u64* value = bpf_map_lookup_elem(&local6, k);
+    if (value) return (__s64)*value;
   }
   k[2] = two(ports_of(port, proto), STEER_ANY_LINK);
-  return tag_at(bpf_map_lookup_elem(&local6, k));
+  return value_at(bpf_map_lookup_elem(&local6, k));
 }
 
 static __always_inline __s64 find4(const struct frame* f, const __u8* proto, __be32 local,
@@ -108,15 +110,16 @@ static __always_inline __s64 find4(const struct frame* f, const __u8* proto, __b
   const __u16 kinds = port_kinds[slot];
   __u64* const k = f->key;
   if (kinds & STEER_LONE4) {
-    if (!is_lone4(f, &lone4[slot], local, remote, remote_port)) return NO_RULE;
-    found = 0;
+    const struct steer_lone4* const rule = &lone4[slot];
+    if (!is_lone4(f, rule, local, remote, remote_port)) return NO_RULE;
+    found = STEER_VALUE(rule->slot, 0);
     if (kinds & STEER_EXACT4) return found;
   } else {
     if (kinds & STEER_EXACT4) {
       k[0] = two(local, remote); /* struct steer_exact4 */
       k[1] = two(ports_of(local_port, remote_port), *proto);
-      const __u32* tag = bpf_map_lookup_elem(&exact4, k);
-      if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
+      const __u64* value = bpf_map_lookup_elem(&exact4, k);
+      if (value) return (__s64)*value;
     }
     if (!(kinds & (STEER_LOCAL4 | STEER_WILD4)) || f->exact_only || !may_hear4(f, local))
       return NO_RULE;
@@ -141,8 +144,8 @@ static __always_inline __s64 find6(const struct frame* f, const __u8* proto,
     put6(k, local); /* struct steer_exact6 */
     put6(k + 2, remote);
     k[4] = two(ports_of(local_port, remote_port), *proto);
-    const __u32* tag = bpf_map_lookup_elem(&exact6, k);
-    if (tag) return *tag == STEER_SPARED ? NO_RULE : (__s64)*tag;
+    const __u64* value = bpf_map_lookup_elem(&exact6, k);
+    if (value) return (__s64)*value;
   }
   if (!(kinds & (STEER_LOCAL6 | STEER_WILD6)) || f->exact_only || !may_hear6(f, local))
     return NO_RULE;

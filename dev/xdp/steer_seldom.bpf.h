@@ -1,19 +1,21 @@
 // Finds the rule of rare frames (fragments, ICMP errors) in a function that the verifier checks
-// once; its arguments are in memory. Also sends frames to our socket.
+// once; its arguments are in memory. Also sends frames to a member's socket.
 #pragma once
 
 #include "steer_rules.bpf.h"
 
-/* Redirects to the socket of this queue; a queue that is not open passes to the kernel. */
-static __always_inline int to_socket(struct xdp_md* ctx, __u32 tag) {
+/* Redirects to the socket of the rule's member on this queue; a queue that the member has not open
+   passes to the kernel. */
+static __always_inline int to_socket(struct xdp_md* ctx, __s64 value) {
   if (write_tags && bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct steer_meta)) == 0) {
     struct steer_meta* meta = (void*)(long)ctx->data_meta;
     if ((void*)(meta + 1) <= (void*)(long)ctx->data) {
       meta->magic = STEER_META_MAGIC;
-      meta->tag = tag;
+      meta->tag = (__u32)value;
     }
   }
-  return (int)bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+  const __u64 queue = ctx->rx_queue_index;
+  return (int)bpf_redirect_map(&sockets, STEER_SOCKET(value >> 32, queue), XDP_PASS);
 }
 
 static __always_inline __u64 flags_of(const struct frame* f) {
