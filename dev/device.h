@@ -162,6 +162,8 @@ class Queue {
   /// False once the device is gone (interface removed, reset): no frame will come or leave any
   /// more. A queue that alone failed restarts.
   virtual bool alive() noexcept { return true; }
+  /// From now on other processes may use the hardware queue, too.
+  virtual void share() noexcept {}
   /// May cost a system call.
   virtual QueueLosses losses() const noexcept { return {}; }
 

@@ -151,6 +151,17 @@ bool may_have_rings(const Settings& settings) {
   return any;
 }
 
+GroupOpener group_opener(const Settings& s) {
+  const bool is_xdp =
+      s.device == DeviceChoice::kXdp || (s.device == DeviceChoice::kAuto && !may_have_rings(s));
+  if (!is_xdp || s.group_bytes.value() == 0) return nullptr;
+  return [&s] {
+    return enter_xdp_group({.group_bytes = static_cast<size_t>(s.group_bytes.value()),
+                            .most_bytes = static_cast<size_t>(s.arena_bytes.value()),
+                            .huge_pages = s.mem_alloc_type == MemAlloc::kHuge});
+  };
+}
+
 DeviceOpener device_opener(const Settings& settings) {
   return [&settings](const net::Link& link, Arena& arena) { return open(settings, link, arena); };
 }

@@ -5,6 +5,7 @@
 
 #include "config/settings.h"
 #include "core/carriage.h"
+#include "dev/device_group.h"
 #include "dev/opener.h"
 
 namespace vireo {
@@ -24,5 +25,9 @@ bool may_have_rings(const Settings& settings);
 /// The opener for an engine. `settings` must outlive it. Refusals: kDisabled, kInterface (not in
 /// VIREO_INTERFACES, or of a kind that is not carried), kDeviceBusy, kRights, kMemory, kDevice.
 DeviceOpener device_opener(const Settings& settings);
+
+/// How a process enters the group that shares its interfaces; empty: the settings name devices that
+/// are not shared, or VIREO_GROUP_BYTES=0.
+GroupOpener group_opener(const Settings& settings);
 
 }  // namespace vireo

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/log.h"
+#include "dev/xdp/group/sharing.h"
 #include "dev/xdp/populating.h"
 #include "dev/xdp/queue.h"
 #include "dev/xdp/uapi.h"
@@ -33,7 +34,8 @@ void set_busy_poll(int fd, const XdpOptions& o, const std::string& interface) {
 
 XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
                      const XdpOptions& options, Attach attached, bool brings_joined,
-                     bool multi_buffer, std::shared_ptr<Steering> steering)
+                     bool multi_buffer, std::shared_ptr<Steering> steering,
+                     std::shared_ptr<Sharing> sharing)
     : ifindex_(ifindex),
       interface_(interface.name),
       arena_(arena),
@@ -42,7 +44,8 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
       multi_buffer_(multi_buffer),
       is_virtual_(interface.is_virtual),
       takes_joined_(brings_joined && multi_buffer),
-      steering_(std::move(steering)) {
+      steering_(std::move(steering)),
+      sharing_(std::move(sharing)) {
   caps_.kind = DeviceKind::kXdp;
   caps_.mode = attached == Attach::kGeneric ? "generic" : "native copy";
   caps_.queues = interface.queues;
@@ -68,6 +71,7 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
 XdpDevice::~XdpDevice() {
   // Open queues keep the maps, but the interface is free from here on.
   steering_->detach();
+  if (sharing_ != nullptr) sharing_->leave(ifindex_);
 }
 
 uint16_t XdpDevice::bind_flags(bool multi_frame) const {
@@ -91,21 +95,34 @@ Result<std::unique_ptr<Queue>> XdpDevice::open_queue(QueueId id, PacketPool& poo
 
   const bool multi_frame =
       takes_joined_ || (multi_buffer_ && caps_.mtu + kLinkOverhead > rx_room(pool.frame_bytes()));
+  const RingSizes sizes{options_.rx_frames, options_.tx_frames};
   const std::lock_guard hold(lock_);
   auto umem = Umem::of(arena_, {pool.frame_bytes(), bind_flags(multi_frame)});
-  auto xsk = umem->open(ifindex_, id, {options_.rx_frames, options_.tx_frames});
-  if (!xsk) return std::unexpected(xsk.error());
-  if (options_.busy_poll_us > 0) set_busy_poll(xsk->fd(), options_, interface_);
+  Sharing::OpenQueue opened;
+  if (sharing_ != nullptr) {
+    auto shared = sharing_->open_queue(ifindex_, id, {sizes, pool.frame_bytes(), multi_frame},
+                                       [&] { return umem->open(ifindex_, id, sizes); });
+    if (!shared) return std::unexpected(shared.error());
+    opened = std::move(*shared);
+  } else {
+    auto xsk = umem->open(ifindex_, id, sizes);
+    if (!xsk) return std::unexpected(xsk.error());
+    opened.xsk = std::move(*xsk);
+    opened.multi_frame = multi_frame;
+  }
+  const int fd = opened.xsk.fd();
+  if (options_.busy_poll_us > 0) set_busy_poll(fd, options_, interface_);
 
-  const int fd = xsk->fd();
   auto queue = std::make_unique<XdpQueue>(QueueSetup{.id = id,
                                                      .tags = options_.tags,
-                                                     .multi_frame = multi_frame,
+                                                     .multi_frame = opened.multi_frame,
                                                      .is_virtual = is_virtual_,
                                                      .need_wakeup = options_.need_wakeup,
                                                      .busy_poll = options_.busy_poll_us > 0,
                                                      .interface = interface_},
-                                          std::move(*xsk), std::move(umem), steering_, pool);
+                                          std::move(opened.xsk), std::move(umem), steering_, pool,
+                                          std::move(opened.rings), sharing_);
+  if (opened.is_shared) queue->share();
   if (queue->is_zero_copy()) caps_.mode = "native zero-copy";
   queue->rx_refill();
   if (auto ok = steering_->set_socket(id, fd); !ok) return std::unexpected(ok.error());
@@ -129,19 +146,22 @@ void XdpDevice::unsteer(uint64_t rule_id) noexcept { steering_->remove(rule_id);
 
 }  // namespace xdp
 
-Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const XdpOptions& options) {
-  using namespace xdp;
-  if (!std::has_single_bit(options.rx_frames) || !std::has_single_bit(options.tx_frames) ||
-      options.max_flows == 0 || options.max_listeners == 0)
-    return fail(EINVAL, "XDP options");
-  const auto interface = describe(ifindex);
-  if (!interface) return std::unexpected(interface.error());
-  const auto multi_buffer = kernel_has_multi_buffer();
-  if (!multi_buffer) return std::unexpected(multi_buffer.error());
-  auto steering =
-      Steering::load(*interface, {options.max_flows, options.max_listeners}, options.tags);
-  if (!steering) return std::unexpected(steering.error());
+namespace xdp {
+namespace {
 
+/// The steering program on an interface, and what its frames are like.
+struct Attached {
+  std::shared_ptr<Steering> steering;
+  Attach how = Attach::kNative;
+  bool brings_joined = false;  ///< received packets may be merged ones
+};
+
+/// Loads and attaches it.
+Result<Attached> attach(IfIndex ifindex, const Interface& interface, const Arena& arena,
+                        const XdpOptions& options, SteeringMember member) {
+  auto steering = Steering::load(interface, {options.max_flows, options.max_listeners},
+                                 options.tags, nullptr, std::move(member));
+  if (!steering) return std::unexpected(steering.error());
   const Populating populating(arena);
   Attach how = options.mode == XdpMode::kGeneric ? Attach::kGeneric : Attach::kNative;
   auto attached = (*steering)->attach(ifindex, how);
@@ -151,11 +171,53 @@ Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const Xd
   }
   if (!attached) return std::unexpected(attached.error());
   // Drivers with XDP make the sender segment merged packets; tun does not.
-  const bool brings_joined =
-      interface->is_virtual && (how == Attach::kGeneric || interface->is_tap);
+  const bool brings_joined = interface.is_virtual && (how == Attach::kGeneric || interface.is_tap);
   if (brings_joined) (*steering)->leave_joined();
-  return std::make_unique<XdpDevice>(ifindex, *interface, arena, options, how, brings_joined,
-                                     *multi_buffer, std::move(*steering));
+  return Attached{std::move(*steering), how, brings_joined};
+}
+
+/// The same where processes share the interface: the first one attaches the program, with its
+/// options; the others take part.
+Result<Attached> attach_or_join(Sharing& sharing, IfIndex ifindex, const Interface& interface,
+                                const Arena& arena, const XdpOptions& options) {
+  constexpr uint32_t kIsGeneric = 1;
+  constexpr uint32_t kBringsJoined = 2;
+  const auto control = sharing.control();
+  if (!control) return std::unexpected(control.error());
+  auto found = sharing.find(*control, ifindex);
+  if (!found) return std::unexpected(found.error());
+  if (found->steering != nullptr)
+    return Attached{std::move(found->steering),
+                    (found->how & kIsGeneric) != 0 ? Attach::kGeneric : Attach::kNative,
+                    (found->how & kBringsJoined) != 0};
+  auto made = attach(ifindex, interface, arena, options, sharing.member());
+  if (!made) return made;
+  const uint32_t how =
+      (made->how == Attach::kGeneric ? kIsGeneric : 0) | (made->brings_joined ? kBringsJoined : 0);
+  if (auto ok = sharing.publish(*control, ifindex, how, made->steering); !ok)
+    return std::unexpected(ok.error());
+  return made;
+}
+
+}  // namespace
+}  // namespace xdp
+
+Result<std::unique_ptr<Device>> open_xdp(IfIndex ifindex, Arena& arena, const XdpOptions& options) {
+  using namespace xdp;
+  if (!std::has_single_bit(options.rx_frames) || !std::has_single_bit(options.tx_frames) ||
+      options.max_flows == 0 || options.max_listeners == 0)
+    return fail(EINVAL, "XDP options");
+  const auto interface = describe(ifindex);
+  if (!interface) return std::unexpected(interface.error());
+  const auto multi_buffer = kernel_has_multi_buffer();
+  if (!multi_buffer) return std::unexpected(multi_buffer.error());
+  auto sharing = Sharing::of(arena);
+  auto attached = sharing != nullptr ? attach_or_join(*sharing, ifindex, *interface, arena, options)
+                                     : attach(ifindex, *interface, arena, options, {});
+  if (!attached) return std::unexpected(attached.error());
+  return std::make_unique<XdpDevice>(ifindex, *interface, arena, options, attached->how,
+                                     attached->brings_joined, *multi_buffer,
+                                     std::move(attached->steering), std::move(sharing));
 }
 
 }  // namespace vireo

@@ -13,11 +13,13 @@
 
 namespace vireo::xdp {
 
+class Sharing;
+
 class XdpDevice final : public Device {
  public:
   XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena, const XdpOptions& options,
             Attach attached, bool brings_joined, bool multi_buffer,
-            std::shared_ptr<Steering> steering);
+            std::shared_ptr<Steering> steering, std::shared_ptr<Sharing> sharing);
   ~XdpDevice() override;
 
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
@@ -41,7 +43,8 @@ class XdpDevice final : public Device {
   const bool is_virtual_;
   const bool takes_joined_;  ///< a received packet may exceed the MTU: several merged segments
   std::shared_ptr<Steering> steering_;
-  std::mutex lock_;  ///< guards open_queue()
+  std::shared_ptr<Sharing> sharing_;  ///< null: no other process may use the interface
+  std::mutex lock_;                   ///< guards open_queue()
 };
 
 }  // namespace vireo::xdp

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/log.h"
+#include "dev/xdp/group/sharing.h"
 #include "dev/xdp/uapi.h"
 #include "dev/xdp/unfinished.h"
 
@@ -56,7 +57,7 @@ xdp_statistics statistics_of(int fd) {
 
 XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
                    std::shared_ptr<Steering> steering, PacketPool& pool,
-                   std::unique_ptr<SharedRings> rings)
+                   std::unique_ptr<SharedRings> rings, std::shared_ptr<Sharing> sharing)
     : pool_(pool),
       pool_at_(static_cast<uint64_t>(pool.memory().data() - umem->arena().bytes().data())),
       frame_shift_(static_cast<uint32_t>(std::countr_zero(pool.frame_bytes()))),
@@ -73,6 +74,7 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       rings_(std::move(rings)),
       process_(static_cast<pid_t>(sys(SYS_getpid))),
       umem_(std::move(umem)),
+      sharing_(std::move(sharing)),
       steering_(std::move(steering)) {
   if (rings_ != nullptr) return;
   own_owner_ = std::make_unique<uint8_t[]>(pool.frames());
@@ -88,7 +90,10 @@ XdpQueue::~XdpQueue() {
   umem_->forget(xsk_.fd());
   if (is_ours && is_shared_) leave_shared();
   xsk_ = Xsk();  // unbinds and waits until no driver uses the frames
-  if (is_ours && !is_shared_) return_frames();
+  if (!is_ours) return;
+  if (sharing_ != nullptr) sharing_->withdraw_queue(rings_->number());
+  if (!is_shared_) return_frames();
+  if (sharing_ != nullptr) sharing_->leave_queue(rings_->number());
 }
 
 /// Returns all that the kernel had.

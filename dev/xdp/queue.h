@@ -30,6 +30,8 @@
 
 namespace vireo::xdp {
 
+class Sharing;
+
 struct QueueSetup {
   QueueId id;
   bool tags = false;
@@ -44,7 +46,8 @@ class XdpQueue final : public Queue {
  public:
   XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
            std::shared_ptr<Steering> steering, PacketPool& pool,
-           std::unique_ptr<SharedRings> rings = nullptr);
+           std::unique_ptr<SharedRings> rings = nullptr,
+           std::shared_ptr<Sharing> sharing = nullptr);
   ~XdpQueue() override;
 
   unsigned rx_burst(std::span<RxDesc> out) noexcept override;
@@ -60,8 +63,7 @@ class XdpQueue final : public Queue {
   bool alive() noexcept override;
   QueueLosses losses() const noexcept override;
 
-  /// From now on other processes use the queue, too. Only if it was made with SharedRings.
-  void share() noexcept;
+  void share() noexcept override;
   bool is_zero_copy() const { return xsk_.is_zero_copy(); }
 
  private:
@@ -130,6 +132,7 @@ class XdpQueue final : public Queue {
 
   const pid_t process_;
   std::shared_ptr<Umem> umem_;
+  std::shared_ptr<Sharing> sharing_;  ///< null: the queue cannot be shared
   std::shared_ptr<Steering> steering_;
 };
 

@@ -22,7 +22,7 @@ constexpr uint32_t kStarving = 4;
 }  // namespace
 
 void XdpQueue::share() noexcept {
-  if (std::exchange(is_shared_, true)) return;
+  if (rings_ == nullptr || std::exchange(is_shared_, true)) return;
   uint32_t none = 0;
   rings_->queue().fill_target.compare_exchange_strong(none, fill_target_);
 }

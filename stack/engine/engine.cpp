@@ -10,9 +10,15 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineId id, const EngineConfig& 
                                                const EngineEvents& events, EngineStats& stats) {
   auto arena = Arena::create(config.arena_bytes, config.huge_pages);
   if (!arena) return std::unexpected(arena.error());
+  return create_on(std::move(*arena), id, config, std::move(opener), mirror, events, stats);
+}
+
+std::unique_ptr<Engine> Engine::create_on(Arena arena, EngineId id, const EngineConfig& config,
+                                          DeviceOpener opener, net::Mirror& mirror,
+                                          const EngineEvents& events, EngineStats& stats) {
   Clock::calibrate();
   return std::unique_ptr<Engine>(
-      new Engine(id, config, std::move(opener), mirror, events, stats, std::move(*arena)));
+      new Engine(id, config, std::move(opener), mirror, events, stats, std::move(arena)));
 }
 
 // Out of line together with the lock's address, which would else be computed in each call.

@@ -26,6 +26,10 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(EngineId id, const EngineConfig& config,
                                                 DeviceOpener opener, net::Mirror& mirror,
                                                 const EngineEvents& events, EngineStats& stats);
+  /// The same on packet memory that processes share: DeviceGroup::take_arena().
+  static std::unique_ptr<Engine> create_on(Arena arena, EngineId id, const EngineConfig& config,
+                                           DeviceOpener opener, net::Mirror& mirror,
+                                           const EngineEvents& events, EngineStats& stats);
 
   // ---- the lock
   BiasedLock& lock() VIREO_RETURN_CAPABILITY(lock_) { return lock_; }  ///< any thread

@@ -69,7 +69,7 @@ Result<std::unique_ptr<Helper>> Helper::start(Engine& engine, net::Mirror& mirro
 }
 
 Helper::Helper(Engine& engine, net::Mirror& mirror, const Options& options, EventFd bell)
-    : mirror_(mirror), grace_(options.grace), errand_(options.errand), bell_(std::move(bell)) {
+    : mirror_(mirror), grace_(options.grace), errands_(options.errands), bell_(std::move(bell)) {
   served_[0].engine = &engine;
   count_.store(1, std::memory_order_relaxed);  // the thread is started later
 }
@@ -101,7 +101,7 @@ void Helper::run() noexcept {
       if (mirror_.process())
         for (Served& s : served()) heed_tables(*s.engine);
     }
-    if (std::exchange(is_errand_due_, false)) errand_.ready(errand_.self);
+    const Duration until_errand = run_errands(now);
     Duration d = serve_at - now;
     if (rang_ || d <= Duration()) {  // not at each wake-up for corked data
       d = Duration::max();
@@ -109,8 +109,19 @@ void Helper::run() noexcept {
       serve_at = now + std::min(d, grace_);
     }
     for (Served& s : served()) d = std::min(d, watch_cork(s, now));
-    sleep(now, d);
+    sleep(now, std::min(d, until_errand));
   }
+}
+
+/// @return when the next one is due.
+Duration Helper::run_errands(Instant now) noexcept {
+  Duration next = Duration::max();
+  for (size_t i = 0; i < kErrands; ++i) {
+    const Errand& e = errands_[i];
+    if (std::exchange(is_errand_due_[i], false)) e.ready(e.self);
+    if (e.tend != nullptr) next = std::min(next, e.tend(e.self, now));
+  }
+  return next;
 }
 
 /// A program that polls notices the change itself.
@@ -233,7 +244,8 @@ void Helper::sleep(Instant now, Duration d) noexcept {
         (!is_served || s.engine->next_deadline() - now + grace_ < d))
       d = grace_;
   }
-  poll_fds_.assign({{bell_.fd(), POLLIN, 0}, {mirror_.fd(), POLLIN, 0}, {errand_.fd, POLLIN, 0}});
+  poll_fds_.assign({{bell_.fd(), POLLIN, 0}, {mirror_.fd(), POLLIN, 0}});
+  for (const Errand& e : errands_) poll_fds_.push_back({e.fd, POLLIN, 0});
   for (const Served& s : all)
     if (s.watch_devices)
       for (int fd : s.device_fds) poll_fds_.push_back({fd, POLLIN, 0});
@@ -248,7 +260,7 @@ void Helper::sleep(Instant now, Duration d) noexcept {
   rang_ = std::ranges::any_of(poll_fds_, [](const pollfd& p) { return p.revents != 0; });
   if (poll_fds_[0].revents != 0) bell_.drain();
   is_mirror_due_ = poll_fds_[1].revents != 0;
-  is_errand_due_ = poll_fds_[2].revents != 0;
+  for (size_t i = 0; i < kErrands; ++i) is_errand_due_[i] = poll_fds_[2 + i].revents != 0;
 }
 
 }  // namespace vireo

@@ -28,16 +28,19 @@ namespace vireo {
 
 class Helper {
  public:
-  /// A further task: `ready` is called when `fd` is readable. No lock is held.
+  /// A further task: `ready` is called when `fd` is readable, `tend` at each turn of the thread, at
+  /// least when the time is over that it returned last. No lock is held.
   struct Errand {
     int fd = -1;
     void (*ready)(void* self) = nullptr;
+    Duration (*tend)(void* self, Instant now) = nullptr;
     void* self = nullptr;
   };
+  static constexpr size_t kErrands = 2;
   struct Options {
     Duration grace = Duration::ms(1);
     std::span<const int> cpus;  ///< where it may run; empty: anywhere
-    Errand errand{};
+    std::array<Errand, kErrands> errands{};
   };
   /// Errors: EAGAIN no thread can be made, EMFILE.
   static Result<std::unique_ptr<Helper>> start(Engine& engine, net::Mirror& mirror,
@@ -82,19 +85,20 @@ class Helper {
   Duration serve(Served& s, Instant now) noexcept;
   /// Makes data held by an automatic cork leave in time. @return when to look again.
   Duration watch_cork(Served& s, Instant now) noexcept;
+  Duration run_errands(Instant now) noexcept;
   void sleep(Instant now, Duration d) noexcept;
 
   std::array<Served, kStatsEngines> served_;
   std::atomic<unsigned> count_{0};
   net::Mirror& mirror_;
   Duration grace_;
-  Errand errand_;
+  std::array<Errand, kErrands> errands_;
   EventFd bell_;
   std::atomic<bool> stop_{false};
   Instant mirrored_{};         ///< last time that the mirror was processed
   bool rang_ = true;           ///< the last sleep ended by a descriptor
   bool is_mirror_due_ = true;  ///< its descriptor was readable
-  bool is_errand_due_ = false;
+  std::array<bool, kErrands> is_errand_due_{};
   bool is_running_ = false;
   pthread_t thread_{};
   std::vector<pollfd> poll_fds_;

@@ -12,7 +12,7 @@ Hub::Hub(EngineId i, const EngineConfig& c, DeviceOpener opener, net::Mirror& mi
       secret(c.secret.k0 != 0 ? c.secret : tcp::IsnSecret::random()),
       arena(std::move(a)),
       reader(mirror.store()),
-      pool(arena.bytes(), c.frame_bytes),
+      pool(arena.bytes(), c.frame_bytes, arena.owners()),
       turn(reader.generation()),
       ports(std::move(opener)),
       receive(pool.size() / 8),

@@ -113,6 +113,11 @@ bool Ports::stamp_frames() {
   return stamp_those_open();
 }
 
+void Ports::share() noexcept {
+  for (Port* p : all_)
+    for (auto& q : p->queues) q->share();
+}
+
 void Ports::flush() noexcept {
   for (Port* p : all_)
     for (auto& q : p->queues) q->tx_flush();

@@ -70,6 +70,9 @@ class Ports : Part {
   /// @return false: none does.
   bool stamp_frames();
 
+  /// From now on other processes may use the queues, too.
+  void share() noexcept;
+
   // ---- lost devices
   /// Checks that all devices exist, and reads their losses. Three system calls a queue. Flows of a
   /// lost device end with ENETDOWN.

@@ -48,6 +48,7 @@ Stack* make_stack() {
   init_settings(p.settings);
   auto* stack = new (std::nothrow) Stack({.settings = settings(),
                                           .opener = device_opener(settings()),
+                                          .group = group_opener(settings()),
                                           .want_mourner = true,
                                           .want_filter = true,
                                           .may_have_rings = may_have_rings(settings())});

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/log.h"
 #include "stack/filter/filter.h"
@@ -46,10 +47,13 @@ Stack::Stack(Parts parts)
       rings_(parts_.settings),
       counters_(parts_.settings, program_) {
   // Any thread may open a device first, but an interface index belongs to one namespace.
-  parts_.opener = [open = std::move(parts_.opener)](
+  parts_.opener = [this, open = std::move(parts_.opener)](
                       const net::Link& link, Arena& arena) -> Carried<std::unique_ptr<Device>> {
     if (!net_namespace::is_thread_home()) return std::unexpected(kElsewhere);
-    return open(link, arena);
+    auto device = open(link, arena);
+    if (!device && device.error().why == Carriage::kDeviceBusy && no_group_ != nullptr)
+      device.error().where = no_group_;  // else it would have been shared
+    return device;
   };
   // The mourner and the filter work through the kernel, which does not know the shm wire.
   const bool is_shm = parts_.settings.device == DeviceChoice::kShm;
@@ -120,10 +124,36 @@ Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
     if (secret_.k0 == 0) secret_ = tcp::IsnSecret::random();
     config.secret = secret_;
   }
-  auto engine = Engine::create(EngineId(static_cast<uint16_t>(id)), config, parts_.opener, *mirror_,
-                               socket_events(), stats().engines[id]);
+  const EngineId number(static_cast<uint16_t>(id));
+  EngineStats& stats = this->stats().engines[id];
+  if (id == 0 && group_ != nullptr)
+    return Engine::create_on(group_->take_arena(), number, config, parts_.opener, *mirror_,
+                             socket_events(), stats);
+  auto engine = Engine::create(number, config, parts_.opener, *mirror_, socket_events(), stats);
   if (!engine) return refuse(engine.error());
   return std::move(*engine);
+}
+
+/// Without the helper's thread nobody could join: then it has its interfaces alone.
+void Stack::enter_group() {
+  if (!parts_.group || !parts_.want_helper) return;
+  auto group = parts_.group();
+  if (group) {
+    group_ = std::move(*group);
+    return;
+  }
+  no_group_ = group.error().where;
+  log<LogLevel::kWarn>("interfaces that other processes use stay with the kernel: {} ({})",
+                       no_group_, std::strerror(group.error().code));
+}
+
+void Stack::let_others_join() {
+  if (group_->is_alone()) {
+    const EngineGuard guard(*engines_[0]);
+    group_->end_solitude();
+    engines_[0]->ports().share();
+  }
+  group_->serve();
 }
 
 Carried<Engine*> Stack::make_engine() {
@@ -132,6 +162,7 @@ Carried<Engine*> Stack::make_engine() {
   mirror_ = std::move(*mirror);
   if (parts_.want_mourner) mourner_ = Mourner::create();
   if (parts_.want_filter) host_filter_.open();
+  enter_group();
   auto engine = create_engine(0);
   if (!engine) {
     host_filter_.close();
@@ -140,13 +171,21 @@ Carried<Engine*> Stack::make_engine() {
   }
   if (parts_.want_helper) {
     const filter::Filter* const filter = host_filter_.get();
-    auto helper =
-        Helper::start(**engine, *mirror_,
-                      {.grace = parts_.settings.helper_grace,
-                       .cpus = parts_.settings.helper_affinity.cpus,
-                       .errand = {.fd = filter != nullptr ? filter->fd() : -1,
+    const Helper::Errand rules = {.fd = filter != nullptr ? filter->fd() : -1,
                                   .ready = [](void* s) { static_cast<Stack*>(s)->judge_again(); },
-                                  .self = this}});
+                                  .self = this};
+    const Helper::Errand group = {
+        .fd = group_ != nullptr ? group_->fd() : -1,
+        .ready = [](void* s) { static_cast<Stack*>(s)->let_others_join(); },
+        .tend =
+            group_ == nullptr
+                ? nullptr
+                : [](void* s, Instant now) { return static_cast<Stack*>(s)->group_->tend(now); },
+        .self = this};
+    auto helper = Helper::start(**engine, *mirror_,
+                                {.grace = parts_.settings.helper_grace,
+                                 .cpus = parts_.settings.helper_affinity.cpus,
+                                 .errands = {rules, group}});
     if (!helper) {
       engine->reset();
       host_filter_.close();

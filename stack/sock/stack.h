@@ -19,6 +19,7 @@
 #include "config/kernel_defaults.h"
 #include "config/settings.h"
 #include "core/lock.h"
+#include "dev/device_group.h"
 #include "stack/engine/engine.h"
 #include "stack/engine/helper.h"
 #include "stack/net/netlink.h"
@@ -46,9 +47,10 @@ class Stack {
   struct Parts {
     Settings settings;
     DeviceOpener opener;
-    bool want_helper = true;    ///< false: the test polls the engine itself
-    bool want_mourner = false;  ///< true: a program that may be killed (and VIREO_MOURNER)
-    bool want_filter = false;   ///< true: the host's packet filter is consulted
+    GroupOpener group = nullptr;  ///< null: no other process shares our interfaces
+    bool want_helper = true;      ///< false: the test polls the engine itself
+    bool want_mourner = false;    ///< true: a program that may be killed (and VIREO_MOURNER)
+    bool want_filter = false;     ///< true: the host's packet filter is consulted
     /// Some device can be opened once per ring; each ring then gets a part of the packet memory.
     bool may_have_rings = false;
   };
@@ -145,6 +147,8 @@ class Stack {
   // packet_filter.cpp
   /// The filter rules changed: checks carried sockets against them again. Thread: the helper.
   void judge_again();
+  void enter_group();
+  void let_others_join();
   /// Whether it may accept fragments. After engine_count_, by which judge_again() finds it.
   void tell_of_filter(Engine& e);
 
@@ -158,7 +162,9 @@ class Stack {
   // ---- made with the first engine, constant from then on
   std::unique_ptr<net::Mirror> mirror_;
   HostFilter host_filter_;
-  std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the last will
+  std::unique_ptr<Mourner> mourner_;    ///< null: not wanted, or no memory for the last will
+  std::shared_ptr<DeviceGroup> group_;  ///< null: no other process shares our interfaces
+  const char* no_group_ = nullptr;      ///< why not, if one was wanted
   std::unique_ptr<Helper> helper_;
   tcp::IsnSecret secret_;  ///< shared by all engines, where there may be several
   // ---- written under life_lock_, read anywhere

@@ -140,8 +140,7 @@ void Group::bury_dead(const Bury& bury) noexcept {
   // Anew: another process may have buried them, and the slots have new members.
   for (uint64_t left = dead(); left != 0; left &= left - 1) {
     const auto slot = static_cast<unsigned>(std::countr_zero(left));
-    bury(*held, slot);
-    if (withdraw(*held, [slot](const Deposit& d) { return d.slot == slot; }))
+    if (bury(*held, slot) && withdraw(*held, [slot](const Deposit& d) { return d.slot == slot; }))
       state_->table.free_slot(slot);
   }
 }

@@ -76,11 +76,11 @@ class Group {
   /// Of a slot's member, in the PID namespace of that member: to tell the operator.
   pid_t pid_of(unsigned slot) const noexcept;
 
-  using Bury = std::function<void(const Control&, unsigned slot)>;
+  using Bury = std::function<bool(const Control&, unsigned slot)>;
   /// Calls `bury` for each dead member, then withdraws its deposits and frees its slot, all under
   /// the control lock. If the lock is taken, it returns at once. If the caller dies meanwhile, the
-  /// next one buries again: `bury` must be idempotent. A slot that could not be freed (no
-  /// descriptors left) is buried again by the next call.
+  /// next one buries again: `bury` must be idempotent. A slot for which `bury` returned false, or
+  /// that could not be freed (no descriptors left), is buried again by the next call.
   void bury_dead(const Bury& bury) noexcept;
 
   /// Leaves copies of at most kMaxSentFds descriptors with the group, until they are withdrawn or

@@ -1,20 +1,25 @@
 #include "dev/xdp/group/sharing.h"
 
+#include <linux/capability.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <mutex>
 
 #include "core/log.h"
 #include "dev/xdp/group/dead_rings.h"
 #include "dev/xdp/softirqs.h"
+#include "dev/xdp/uapi.h"
 
 namespace vireo::xdp {
 namespace {
 
 /// Most time to wait for the control lock: who holds it may be loading the steering program.
 constexpr Duration kPatience = Duration::ms(500);
+constexpr Duration kTendEvery = Duration::ms(500);
 /// Most time that a burial waits for a queue's lock.
 constexpr Duration kPatienceForQueue = Duration::ms(50);
 /// A frame that the kernel has not sent in this time will not come back: its owner died between
@@ -38,6 +43,25 @@ Registry& registry() {
 
 uint64_t bit_of(unsigned slot) { return uint64_t{1} << slot; }
 
+/// Bytes that the process may pin: RLIMIT_MEMLOCK, which CAP_IPC_LOCK overrides.
+size_t most_pinned() {
+  __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct caps[2]{};
+  if (sys(SYS_capget, reinterpret_cast<long>(&head), reinterpret_cast<long>(caps)) == 0 &&
+      (caps[0].effective >> CAP_IPC_LOCK & 1) != 0)
+    return SIZE_MAX;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return SIZE_MAX;
+  return limit.rlim_cur;
+}
+
+size_t packet_bytes(const XdpGroupOptions& o) {
+  constexpr size_t kPage = Arena::kHugePageBytes;
+  const auto up = [](size_t n) { return (n + kPage - 1) / kPage * kPage; };
+  const size_t wanted = up(std::max(o.group_bytes, 2 * o.most_bytes));
+  return std::max(std::min(wanted, most_pinned() / kPage * kPage), up(o.most_bytes));
+}
+
 }  // namespace
 
 uint32_t Sharing::sizes_to_word(const RingSizes& s) {
@@ -48,14 +72,15 @@ RingSizes Sharing::sizes_of_word(uint32_t word) {
   return {.rx = 1U << (word & 0xff), .tx = 1U << (word >> 8 & 0xff)};
 }
 
-Result<std::shared_ptr<Sharing>> Sharing::enter(const Options& o) {
+Result<std::shared_ptr<Sharing>> Sharing::enter(const XdpGroupOptions& o) {
   auto group = Group::enter({.name = "0", .version = SharedHead::kVersion},
-                            [&] { return SharedMemory::create(o.group_bytes, o.frame_bytes); });
+                            [&] { return SharedMemory::create(packet_bytes(o), o.frame_bytes); });
   if (!group) return std::unexpected(group.error());
   auto memory = SharedMemory::map((*group)->memory_fd());
   if (!memory) return std::unexpected(memory.error());
   std::shared_ptr<Sharing> s(new Sharing(std::move(*group), std::move(*memory)));
-  s->tend();  // one that died may have what we need
+  s->is_alone_ = s->group_->is_founder();
+  s->tend(Clock::now_from_kernel());  // one that died may have what we need
   {
     const auto control = s->control();
     if (!control) return std::unexpected(control.error());
@@ -70,12 +95,12 @@ Result<std::shared_ptr<Sharing>> Sharing::enter(const Options& o) {
 
 /// Maps the packet memory, and takes our part of it. The founder makes it; nobody joins before the
 /// founder serves.
-Result<void> Sharing::take_memory(const Control& control, const Options& o) {
+Result<void> Sharing::take_memory(const Control& control, const XdpGroupOptions& o) {
   if (memory_.head().frame_bytes != o.frame_bytes)
     return fail(ENOTSUP, "the group's frames have another size");
   UniqueFd packets;
   if (group_->is_founder()) {
-    auto made = Arena::create_shared(o.group_bytes, o.huge_pages);
+    auto made = Arena::create_shared(memory_.head().packet_bytes, o.huge_pages);
     if (!made) return std::unexpected(made.error());
     packets = std::move(*made);
     const int fds[] = {packets.get()};
@@ -114,18 +139,16 @@ Result<Sharing::Control> Sharing::control() { return group_->control(kPatience);
 
 // ---- interfaces
 
-Result<Sharing::OpenInterface> Sharing::find(const Control& control, IfIndex ifindex,
-                                             uint32_t queues, bool tags) {
+Result<Sharing::OpenInterface> Sharing::find(const Control& control, IfIndex ifindex) {
   SharedInterface* const i = memory_.interface_of(ifindex);
   if (i == nullptr) return fail(ENOSPC, "interfaces that processes share are used up");
-  OpenInterface found{.how = i->how};
+  OpenInterface found{.steering = nullptr, .how = i->how};
   const auto is_it = [&](const Deposit& d) {
     return d.kind == static_cast<uint32_t>(Kind::kInterface) && d.a == ifindex.value();
   };
   Result<void> joined;
   const auto join = [&](const Deposit&, std::span<UniqueFd> fds) {
-    auto steering = Steering::join(SteeringKit::of(fds), queues, tags, slot(),
-                                   [this](unsigned other) { return is_alive(other); });
+    auto steering = this->join(fds);
     if (steering)
       found.steering = std::move(*steering);
     else
@@ -136,6 +159,7 @@ Result<Sharing::OpenInterface> Sharing::find(const Control& control, IfIndex ifi
   if (!joined) return std::unexpected(joined.error());
   if (found.steering != nullptr && found.steering->is_attached()) {
     i->users.fetch_or(bit_of(slot()), std::memory_order_relaxed);
+    open_.push_back({ifindex, found.steering});
     return found;
   }
   // An earlier interface of this number, or one whose program was detached.
@@ -144,19 +168,35 @@ Result<Sharing::OpenInterface> Sharing::find(const Control& control, IfIndex ifi
 }
 
 Result<void> Sharing::publish(const Control& control, IfIndex ifindex, uint32_t how,
-                              const Steering& steering) {
+                              const std::shared_ptr<Steering>& steering) {
   SharedInterface* const i = memory_.interface_of(ifindex);
   i->how = how;
   i->users.store(bit_of(slot()), std::memory_order_relaxed);
-  const auto kit = steering.kit();
+  const auto kit = steering->kit();
   if (!kit) return std::unexpected(kit.error());
-  return group_->deposit(
-      control, {.kind = static_cast<uint32_t>(Kind::kInterface), .a = ifindex.value()}, kit->fds());
+  std::array<int, kSteeringFds> fds;
+  std::ranges::transform(*kit, fds.begin(), &UniqueFd::get);
+  auto ok = group_->deposit(
+      control, {.kind = static_cast<uint32_t>(Kind::kInterface), .a = ifindex.value()}, fds);
+  if (ok) open_.push_back({ifindex, steering});
+  return ok;
+}
+
+Result<std::shared_ptr<Steering>> Sharing::join(std::span<UniqueFd> fds) {
+  SteeringKit kit;
+  if (fds.size() != kit.size()) return fail(EPROTO, "steering program of the group");
+  std::ranges::move(fds, kit.begin());
+  return Steering::join(std::move(kit), member());
+}
+
+SteeringMember Sharing::member() {
+  return {.slot = slot(), .is_alive = [this](unsigned other) { return is_alive(other); }};
 }
 
 void Sharing::leave(IfIndex ifindex) noexcept {
   const auto control = this->control();
   if (!control) return;
+  std::erase_if(open_, [&](const Open& o) { return o.ifindex == ifindex; });
   leave_interfaces(*control, slot(), ifindex.value());
 }
 
@@ -193,7 +233,6 @@ Result<Sharing::OpenQueue> Sharing::open_queue(IfIndex ifindex, QueueId id, cons
     q.multi_frame = shape.multi_frame ? 1 : 0;
   } else {
     if (q.chunk_bytes != shape.chunk_bytes) return fail(ENOTSUP, "frames of another size");
-    o.is_shared = true;
     const auto beside = [&](const Deposit&, std::span<UniqueFd> fds) {
       if (!xsk)
         xsk = Xsk::open_beside(fds[0].get(), ifindex, id, shape.sizes,
@@ -216,6 +255,7 @@ Result<Sharing::OpenQueue> Sharing::open_queue(IfIndex ifindex, QueueId id, cons
   q.users.fetch_or(bit_of(slot()), std::memory_order_relaxed);
   o.rings = std::make_unique<SharedRings>(rings_setup(*number));
   o.xsk = std::move(*xsk);
+  o.is_shared = !is_alone_;
   return o;
 }
 
@@ -226,12 +266,14 @@ Bank::Which Sharing::is_queue(unsigned number, unsigned slot) {
   };
 }
 
-/// After our sockets are closed.
-void Sharing::close_queue(unsigned number) noexcept {
+void Sharing::withdraw_queue(unsigned number) noexcept {
   const auto control = this->control();
-  if (!control) return;
-  (void)group_->withdraw(*control, is_queue(number, slot()));
-  leave_queue(number, slot());
+  if (control) (void)group_->withdraw(*control, is_queue(number, slot()));
+}
+
+void Sharing::leave_queue(unsigned number) noexcept {
+  const auto control = this->control();
+  if (control) leave_queue(number, slot());
 }
 
 void Sharing::leave_queue(unsigned number, unsigned slot) noexcept {
@@ -245,9 +287,21 @@ void Sharing::leave_queue(unsigned number, unsigned slot) noexcept {
 
 // ---- burial
 
-void Sharing::tend() noexcept {
+Duration Sharing::tend(Instant now) noexcept {
+  if (is_alone_) return Duration::max();
+  if (const Duration since = now - tended_; since < kTendEvery) return kTendEvery - since;
+  tended_ = now;
   group_->bury_dead([this](const Control& control, unsigned slot) { return bury(control, slot); });
-  release_gone();
+  release_gone(now);
+  return kTendEvery;
+}
+
+void Sharing::retire() noexcept {
+  if (is_alone_) return;
+  const auto control = this->control();
+  if (!control) return;
+  for (const Open& o : open_)
+    if (const auto steering = o.steering.lock()) steering->remove_all_of(slot());
 }
 
 /// Takes back all that a dead member had: its rules first, so that no more frames come to its RX
@@ -256,15 +310,22 @@ bool Sharing::bury(const Control& control, unsigned slot) noexcept {
   const auto is_interface = [](const Deposit& d) {
     return d.kind == static_cast<uint32_t>(Kind::kInterface);
   };
+  bool is_done = true;
   (void)group_->for_each_deposit(
-      control, is_interface, [&](const Deposit&, std::span<UniqueFd> fds) {
-        auto steering = Steering::join(SteeringKit::of(fds), 1, false, this->slot(),
-                                       [this](unsigned other) { return is_alive(other); });
-        if (steering) (*steering)->remove_all_of(slot);
+      control, is_interface, [&](const Deposit& d, std::span<UniqueFd> fds) {
+        const auto ours =
+            std::ranges::find(open_, d.a, [](const Open& o) { return o.ifindex.value(); });
+        // One that joins for this alone has nothing else there.
+        Result<std::shared_ptr<Steering>> steering =
+            ours != open_.end() ? ours->steering.lock() : join(fds);
+        if (steering && *steering != nullptr)
+          (*steering)->remove_all_of(slot);
+        else
+          is_done = false;
       });
+  if (!is_done) return false;
   wait_for_softirqs();
   std::vector<DeadRings> rings;
-  bool is_done = true;
   (void)group_->for_each_deposit(
       control, is_queue(kAnyQueue, slot), [&](const Deposit& d, std::span<UniqueFd> fds) {
         SharedQueue& q = memory_.head().queues[d.a];
@@ -291,10 +352,9 @@ bool Sharing::bury(const Control& control, unsigned slot) noexcept {
 }
 
 /// Frames that do not come back from the kernel.
-void Sharing::release_gone() noexcept {
+void Sharing::release_gone(Instant now) noexcept {
   const FrameOwners o = memory_.owners(slot());
   const auto is_gone = [&](uint32_t i) { return o.owner[i] == FrameOwners::kGone; };
-  const Instant now = Clock::now();
   if (!gone_.empty()) {
     if (now - gone_since_ < kGoneForGood) return;
     const auto control = this->control();
@@ -323,3 +383,11 @@ SharedRings::Setup Sharing::rings_setup(unsigned number) {
 }
 
 }  // namespace vireo::xdp
+
+namespace vireo {
+
+Result<std::shared_ptr<DeviceGroup>> enter_xdp_group(const XdpGroupOptions& options) {
+  return xdp::Sharing::enter(options);
+}
+
+}  // namespace vireo

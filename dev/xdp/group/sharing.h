@@ -15,44 +15,39 @@
 #include "core/arena.h"
 #include "core/result.h"
 #include "core/types.h"
+#include "dev/device_group.h"
 #include "dev/xdp/group/group.h"
 #include "dev/xdp/group/shared_memory.h"
 #include "dev/xdp/group/shared_rings.h"
 #include "dev/xdp/steer.h"
+#include "dev/xdp/xdp.h"
 #include "dev/xdp/xsk.h"
 
 namespace vireo::xdp {
 
-class Sharing {
+class Sharing final : public DeviceGroup {
  public:
-  struct Options {
-    size_t group_bytes = 0;  ///< packet memory of a new group
-    size_t most_bytes = 0;   ///< of it, for this process
-    uint32_t frame_bytes = 2048;
-    bool huge_pages = false;
-  };
   /// Fewest frames to work with.
   static constexpr uint32_t kMinFrames = 1024;
 
   /// Enters the group of this user and network namespace. Errors: those of Group::enter(); ENOMEM
   /// the group's packet memory is used up, or there is none.
-  static Result<std::shared_ptr<Sharing>> enter(const Options& options);
+  static Result<std::shared_ptr<Sharing>> enter(const XdpGroupOptions& options);
   /// Of the process; null: none.
   static std::shared_ptr<Sharing> of(const Arena& arena);
-  ~Sharing();
+  ~Sharing() override;
 
-  /// The packet memory. Once.
-  Arena take_arena() { return std::move(arena_); }
+  // ---- DeviceGroup
+  Arena take_arena() noexcept override { return std::move(arena_); }
+  int fd() const noexcept override { return group_->fd(); }
+  bool is_alone() const noexcept override { return is_alone_; }
+  void end_solitude() noexcept override { is_alone_ = false; }
+  void serve() noexcept override { (void)group_->serve(); }
+  Duration tend(Instant now) noexcept override;
+  void retire() noexcept override;
+
   unsigned slot() const { return group_->slot(); }
   bool is_alive(unsigned slot) const noexcept { return group_->is_alive(slot); }
-  Group& group() { return *group_; }
-
-  /// Readable when a process wants to join: then call serve(). Before the first call the caller
-  /// tells its queues that they are shared.
-  int fd() const { return group_->fd(); }
-  void serve() noexcept { (void)group_->serve(); }
-  /// Takes back what dead members had. Call it about once a second.
-  void tend() noexcept;
 
   // ---- for devices
   using Control = Group::Control;
@@ -63,8 +58,11 @@ class Sharing {
     uint32_t how = 0;  ///< of the caller's making
   };
   /// An interface that a member has open; no steering: none has.
-  Result<OpenInterface> find(const Control&, IfIndex ifindex, uint32_t queues, bool tags);
-  Result<void> publish(const Control&, IfIndex ifindex, uint32_t how, const Steering& steering);
+  Result<OpenInterface> find(const Control&, IfIndex ifindex);
+  Result<void> publish(const Control&, IfIndex ifindex, uint32_t how,
+                       const std::shared_ptr<Steering>& steering);
+  /// Of our slot, for what a process loads itself.
+  SteeringMember member();
   void leave(IfIndex ifindex) noexcept;
 
   /// Opens queue `id`: beside those who use it, else by `first`.
@@ -73,16 +71,18 @@ class Sharing {
     uint32_t chunk_bytes = 0;
     bool multi_frame = false;
   };
-  /// Withdraw it with close_queue() when its sockets are closed.
   struct OpenQueue {
     Xsk xsk;
     std::unique_ptr<SharedRings> rings;
-    bool is_shared = false;  ///< others use it
+    bool is_shared = false;  ///< others may use it
     bool multi_frame = false;
   };
   Result<OpenQueue> open_queue(IfIndex ifindex, QueueId id, const QueueShape& shape,
                                const std::function<Result<Xsk>()>& first);
-  void close_queue(unsigned number) noexcept;
+  /// When its sockets are closed: nobody holds them any more.
+  void withdraw_queue(unsigned number) noexcept;
+  /// After that. What is in its rings is the others', or nobody's.
+  void leave_queue(unsigned number) noexcept;
 
  private:
   enum class Kind : uint32_t { kPackets, kInterface, kQueue };
@@ -91,20 +91,29 @@ class Sharing {
 
   Sharing(std::unique_ptr<Group> group, SharedMemory memory)
       : group_(std::move(group)), memory_(std::move(memory)) {}
-  Result<void> take_memory(const Control&, const Options& options);
+  Result<void> take_memory(const Control&, const XdpGroupOptions& options);
+  Result<std::shared_ptr<Steering>> join(std::span<UniqueFd> fds);
   SharedRings::Setup rings_setup(unsigned number);
   static Bank::Which is_queue(unsigned number, unsigned slot = kAnySlot);
   void leave_queue(unsigned number, unsigned slot) noexcept;
   void leave_interfaces(const Control& control, unsigned slot, uint32_t ifindex) noexcept;
   bool bury(const Control& control, unsigned slot) noexcept;
-  void release_gone() noexcept;
+  void release_gone(Instant now) noexcept;
   static uint32_t sizes_to_word(const RingSizes& s);
   static RingSizes sizes_of_word(uint32_t word);
+
+  struct Open {
+    IfIndex ifindex;
+    std::weak_ptr<Steering> steering;
+  };
 
   std::unique_ptr<Group> group_;
   SharedMemory memory_;
   Arena arena_;
   const std::byte* base_ = nullptr;
+  bool is_alone_ = false;
+  Instant tended_{};
+  std::vector<Open> open_;      ///< interfaces
   std::vector<uint32_t> gone_;  ///< frames whose owner was gone at `gone_since_`
   Instant gone_since_{};
 };

@@ -1,0 +1,39 @@
+// Processes that share interfaces and packet memory, as an engine's owner sees them. Back end:
+// AF_XDP (dev/xdp/group). Owner: the process, one at most. Thread: as noted.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "core/arena.h"
+#include "core/clock.h"
+#include "core/result.h"
+
+namespace vireo {
+
+class DeviceGroup {
+ public:
+  virtual ~DeviceGroup() = default;
+  /// The packet memory that an engine has to use for devices that are shared. Once.
+  virtual Arena take_arena() noexcept = 0;
+
+  /// Readable when another process wants to join.
+  virtual int fd() const noexcept = 0;
+  /// True until the first process has joined: queues are used as if nobody else could. Before
+  /// serve() the engine is told (Ports::share()), under its lock, and this.
+  virtual bool is_alone() const noexcept = 0;
+  /// With the engine's lock.
+  virtual void end_solitude() noexcept = 0;
+  /// Lets those join who want to. Thread: one at a time; no lock of an engine.
+  virtual void serve() noexcept = 0;
+  /// Takes back what members left that died. Thread: as serve(). @return when to call again.
+  virtual Duration tend(Instant now) noexcept = 0;
+  /// The process ends: the kernel gets what would come to it from now on. Any thread.
+  virtual void retire() noexcept = 0;
+};
+
+/// Enters the group of the user and network namespace. Errors: `where` says why interfaces that
+/// others use cannot be shared. Null: devices that the settings allow are not shared.
+using GroupOpener = std::function<Result<std::shared_ptr<DeviceGroup>>()>;
+
+}  // namespace vireo
