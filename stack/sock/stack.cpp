@@ -178,9 +178,10 @@ Carried<Engine*> Stack::make_engine() {
         .fd = group_ != nullptr ? group_->fd() : -1,
         .ready = [](void* s) { static_cast<Stack*>(s)->let_others_join(); },
         .tend =
-            group_ == nullptr
-                ? nullptr
-                : [](void* s, Instant now) { return static_cast<Stack*>(s)->group_->tend(now); },
+            [](void* self, Instant now) {
+              DeviceGroup* const g = static_cast<Stack*>(self)->group_.get();
+              return g != nullptr ? g->tend(now) : Duration::max();
+            },
         .self = this};
     auto helper = Helper::start(**engine, *mirror_,
                                 {.grace = parts_.settings.helper_grace,
