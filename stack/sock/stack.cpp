@@ -148,10 +148,12 @@ void Stack::enter_group() {
 }
 
 void Stack::let_others_join() {
+  Engine* const e = engine_if_any();
+  if (e == nullptr) return;  // in a moment; they wait
   if (group_->is_alone()) {
-    const EngineGuard guard(*engines_[0]);
+    const EngineGuard guard(*e);
     group_->end_solitude();
-    engines_[0]->ports().share();
+    e->ports().share();
   }
   group_->serve();
 }
