@@ -42,7 +42,9 @@ void put_process(Out& out, const ProcessReading& p) {
         json_string(port.name), port.ifindex, json_string(port.mode), port.queues);
     comma = ",";
   }
-  put(out, "],\"engine\":{{");
+  put(out, "],\"group\":{{");
+  put_counts(out, kGroupCounters, p.group);
+  put(out, "}},\"engine\":{{");
   put_counts(out, kEngineCounters, p.engine);
   put(out, "}},\"rings\":[");
   comma = "";

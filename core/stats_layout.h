@@ -14,7 +14,7 @@
 namespace vireo {
 
 inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
-inline constexpr uint32_t kStatsVersion = 11;
+inline constexpr uint32_t kStatsVersion = 12;
 inline constexpr uint32_t kStatsSockets =
     1024;  // slots; sockets beyond them are counted in the engine only
 inline constexpr uint32_t kStatsEngines = 32;
@@ -107,6 +107,12 @@ struct PortStats {
   char mode[24] = {};
 };
 
+/// The processes that share our interfaces (dev/device_group.h, GroupCensus), twice a second.
+struct GroupStats {
+  Counter members;  ///< 0: none could
+  Counter slot, frames, own, queued, unused, left;
+};
+
 struct StatsLayout {
   uint64_t magic = kStatsMagic;
   uint32_t version = kStatsVersion;
@@ -116,6 +122,7 @@ struct StatsLayout {
   char program[32] = {};
   EngineStats engines[kStatsEngines];
   PortStats ports[kStatsPorts];
+  GroupStats group;
   Counter sockets_carried, sockets_kernel;                 ///< decisions since start
   Counter refused[static_cast<size_t>(Carriage::kCount)];  ///< decisions by reason
   ClosedStats closed[static_cast<size_t>(Carriage::kCount)];

@@ -122,6 +122,7 @@ ProcessReading read_stats(const StatsLayout& live) {
     p.rings.resize(static_cast<size_t>(&e - live.engines) + 1);
     add_counts(kEngineCounters, e, p.rings.back());
   }
+  add_counts(kGroupCounters, live.group, p.group);
   for (const PortStats& from : live.ports) {
     const uint32_t ifindex = from.ifindex.load(std::memory_order_acquire);
     if (ifindex != 0)

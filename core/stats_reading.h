@@ -79,7 +79,18 @@ inline constexpr std::array kEngineCounters{
     CounterName<EngineStats>{"fast_opens_refused", &EngineStats::fast_opens_refused},
 };
 
+inline constexpr std::array kGroupCounters{
+    CounterName<GroupStats>{"members", &GroupStats::members},
+    CounterName<GroupStats>{"slot", &GroupStats::slot},
+    CounterName<GroupStats>{"frames", &GroupStats::frames},
+    CounterName<GroupStats>{"own", &GroupStats::own},
+    CounterName<GroupStats>{"queued", &GroupStats::queued},
+    CounterName<GroupStats>{"unused", &GroupStats::unused},
+    CounterName<GroupStats>{"left", &GroupStats::left},
+};
+
 /// Values in the order of the list.
+using GroupCounts = std::array<uint64_t, kGroupCounters.size()>;
 using SocketCounts = std::array<uint64_t, kSocketCounters.size()>;
 using EngineCounts = std::array<uint64_t, kEngineCounters.size()>;
 
@@ -129,6 +140,7 @@ struct ProcessReading {
   EngineCounts engine{};            ///< sum of all rings
   std::vector<EngineCounts> rings;  ///< by engine
   std::vector<PortReading> ports;
+  GroupCounts group{};
   uint64_t carried = 0;  ///< decisions since the start
   uint64_t kernel = 0;
   std::array<uint64_t, static_cast<size_t>(Carriage::kCount)> refused{};

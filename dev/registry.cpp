@@ -14,6 +14,7 @@
 #include "dev/verbs/bond.h"
 #include "dev/verbs/verbs.h"
 #include "dev/xdp/xdp.h"
+#include "dev/xdp/xdp_group.h"
 #include "stack/net/links.h"
 
 namespace vireo {

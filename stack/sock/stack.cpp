@@ -158,6 +158,24 @@ void Stack::let_others_join() {
   group_->serve();
 }
 
+Duration Stack::tend_group(Instant now) {
+  if (group_ == nullptr) return Duration::max();
+  constexpr Duration kReadEvery = Duration::ms(500);
+  const Duration next = group_->tend(now);
+  if (now - group_read_ < kReadEvery) return next;
+  group_read_ = now;
+  const GroupCensus c = group_->census();
+  GroupStats& s = stats().group;
+  s.members.set(c.members);
+  s.slot.set(c.slot);
+  s.frames.set(c.frames);
+  s.own.set(c.own);
+  s.queued.set(c.queued);
+  s.unused.set(c.unused);
+  s.left.set(c.left);
+  return next;
+}
+
 Carried<Engine*> Stack::make_engine() {
   auto mirror = net::Mirror::open();
   if (!mirror) return refuse(mirror.error());
@@ -179,11 +197,7 @@ Carried<Engine*> Stack::make_engine() {
     const Helper::Errand group = {
         .fd = group_ != nullptr ? group_->fd() : -1,
         .ready = [](void* s) { static_cast<Stack*>(s)->let_others_join(); },
-        .tend =
-            [](void* self, Instant now) {
-              DeviceGroup* const g = static_cast<Stack*>(self)->group_.get();
-              return g != nullptr ? g->tend(now) : Duration::max();
-            },
+        .tend = [](void* s, Instant now) { return static_cast<Stack*>(s)->tend_group(now); },
         .self = this};
     auto helper = Helper::start(**engine, *mirror_,
                                 {.grace = parts_.settings.helper_grace,

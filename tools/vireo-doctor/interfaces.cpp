@@ -96,13 +96,16 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
     const Attached taken = attached_program(l.index);
     if (taken.program != 0) {
       const std::string holder = holder_of(l.index);
-      if (!holder.empty())
+      if (holder.empty())
+        return refuse(
+            i, Carriage::kDeviceBusy,
+            fmt::format("BPF program {} is attached ({})", taken.program, taken.how),
+            fmt::format("bpftool prog show id {}; ip link set {} xdp off", taken.program, l.name));
+      if (!group_opener(s))
         return refuse(i, Carriage::kDeviceBusy, fmt::format("carried for {} now", holder),
-                      "one process at a time has an interface; others run on the kernel");
-      return refuse(
-          i, Carriage::kDeviceBusy,
-          fmt::format("BPF program {} is attached ({})", taken.program, taken.how),
-          fmt::format("bpftool prog show id {}; ip link set {} xdp off", taken.program, l.name));
+                      "VIREO_GROUP_BYTES=0 shares it with no other process: unset it");
+      i.shared = true;
+      i.notes.push_back(fmt::format("shared with {}", holder));
     }
   }
   i.mode = guess_mode(s, l, xdp_features(l.index));
@@ -181,24 +184,49 @@ std::vector<InterfaceLine> check_interfaces(const Settings& s, const net::Snapsh
 
 void try_interfaces(const Settings& s, net::Mirror& mirror, std::vector<InterfaceLine>& all) {
   net::SnapshotStore::Reader reader(mirror.store());
+  EngineConfig config;
+  config.arena_bytes = s.arena_bytes;
+  config.huge_pages = s.mem_alloc_type == MemAlloc::kHuge;
+  // As a member of the group, only where it exists: a process that would find us as the only member
+  // would wait in vain.
+  std::shared_ptr<DeviceGroup> group;
+  std::unique_ptr<Engine> in_group;
+  const auto group_stats = std::make_unique<EngineStats>();
+  std::string no_group;
+  if (std::ranges::any_of(all, &InterfaceLine::shared)) {
+    auto entered = group_opener(s)();
+    if (entered) {
+      group = std::move(*entered);
+      in_group = Engine::create_on(group->take_arena(), EngineId(0), config, device_opener(s),
+                                   mirror, {}, *group_stats);
+    } else {
+      no_group = fmt::format("{}: {}", entered.error().where, std::strerror(entered.error().code));
+    }
+  }
   for (InterfaceLine& i : all) {
     if (!i.carried) continue;
     const net::Link* const link = reader.snapshot().links->find(i.name);
     if (link == nullptr) continue;
-    EngineConfig config;
-    config.arena_bytes = s.arena_bytes;
-    config.huge_pages = s.mem_alloc_type == MemAlloc::kHuge;
-    const auto stats = std::make_unique<EngineStats>();
-    auto engine = Engine::create(EngineId(0), config, device_opener(s), mirror, {}, *stats);
     i.tried = true;
-    if (!engine) {
-      refuse(i, carriage_of_errno(engine.error().code), engine.error().where, "");
+    const auto stats = std::make_unique<EngineStats>();
+    std::unique_ptr<Engine> alone;
+    Engine* engine = in_group.get();
+    if (!i.shared) {
+      auto made = Engine::create(EngineId(0), config, device_opener(s), mirror, {}, *stats);
+      if (!made) {
+        refuse(i, carriage_of_errno(made.error().code), made.error().where, "");
+        continue;
+      }
+      alone = std::move(*made);
+      engine = alone.get();
+    } else if (engine == nullptr) {
+      refuse(i, Carriage::kDeviceBusy, no_group, "");
       continue;
     }
     for (const net::Addr& a : reader.snapshot().addrs->all) {
       if (a.ifindex != link->index) continue;
-      (*engine)->lock().lock();
-      const auto port = (*engine)->ports().of_address(a.addr);
+      engine->lock().lock();
+      const auto port = engine->ports().of_address(a.addr);
       if (port)
         i.mode = (*port)->device->caps().mode;
       else
@@ -207,7 +235,7 @@ void try_interfaces(const Settings& s, net::Mirror& mirror, std::vector<Interfac
                    ? fmt::format("{}: {}", port.error().where, std::strerror(port.error().err))
                    : port.error().where,
                std::string(carriage_text(port.error().why)));
-      (*engine)->unlock();
+      engine->unlock();
       break;
     }
   }

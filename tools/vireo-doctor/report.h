@@ -44,7 +44,8 @@ struct InterfaceLine {
   Carriage why = Carriage::kCarried;
   std::string detail;  ///< the step that failed
   std::string remedy;
-  bool tried = false;  ///< opened as a test, not predicted
+  bool shared = false;  ///< other processes have it, with which a further one shares it
+  bool tried = false;   ///< opened as a test, not predicted
   std::vector<std::string> notes;
 };
 

@@ -148,6 +148,20 @@ std::string rings_view(const ProcessReading& p, const ProcessReading* before, co
   return "  rings\n" + columns(rows, "    ");
 }
 
+/// Frames of the packet memory that processes share; nothing for a process alone.
+std::string group_view(const ProcessReading& p) {
+  const auto at = [&](std::string_view name) {
+    for (size_t i = 0; i < kGroupCounters.size(); ++i)
+      if (kGroupCounters[i].name == name) return p.group[i];
+    return uint64_t{0};
+  };
+  if (at("members") < 2) return "";
+  return fmt::format(
+      "  group: {} processes, this is number {}; of {} frames {} its own, {} for receiving, {} "
+      "unused, {} of the dead\n",
+      at("members"), at("slot"), at("frames"), at("own"), at("queued"), at("unused"), at("left"));
+}
+
 std::string engine_view(const ProcessReading& p, const ProcessReading* before, const Rate& rate) {
   std::string out = rate.is_rate ? "  engine (a second; pool_*: now)\n" : "  engine\n";
   std::vector<std::vector<std::string>> rows{{"", ">"}};
@@ -228,6 +242,7 @@ std::string process_view(const ProcessReading& now, const ProcessReading* before
                      engine(kEngineTx));
   out += rings_view(now, before, rate);
   out += losses_view(now);
+  out += group_view(now);
   if (const std::string t = carried_view(now, before, rate, false); !t.empty())
     out += "  carried\n" + t;
   if (const std::string t = kernel_view(now, false); !t.empty())

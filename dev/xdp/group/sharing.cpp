@@ -296,6 +296,20 @@ Duration Sharing::tend(Instant now) noexcept {
   return kTendEvery;
 }
 
+GroupCensus Sharing::census() const noexcept {
+  const FrameOwners o = memory_.owners(slot());
+  GroupCensus c{.members = static_cast<uint32_t>(std::popcount(group_->members())),
+                .slot = slot(),
+                .frames = static_cast<uint32_t>(o.owner.size())};
+  for (const uint8_t owner : o.owner) {
+    c.own += owner == o.me ? 1 : 0;
+    c.queued += owner >= FrameOwners::of_queue(0) ? 1 : 0;
+    c.unused += owner == FrameOwners::kNobody ? 1 : 0;
+    c.left += owner == FrameOwners::kGone ? 1 : 0;
+  }
+  return c;
+}
+
 void Sharing::retire() noexcept {
   if (is_alone_) return;
   const auto control = this->control();

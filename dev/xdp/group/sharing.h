@@ -6,6 +6,7 @@
 // Owner: the process, one at most. Thread: any, guarded by the group's control lock; setup only.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,7 +21,7 @@
 #include "dev/xdp/group/shared_memory.h"
 #include "dev/xdp/group/shared_rings.h"
 #include "dev/xdp/steer.h"
-#include "dev/xdp/xdp.h"
+#include "dev/xdp/xdp_group.h"
 #include "dev/xdp/xsk.h"
 
 namespace vireo::xdp {
@@ -44,6 +45,7 @@ class Sharing final : public DeviceGroup {
   void end_solitude() noexcept override { is_alone_ = false; }
   void serve() noexcept override { (void)group_->serve(); }
   Duration tend(Instant now) noexcept override;
+  GroupCensus census() const noexcept override;
   void retire() noexcept override;
 
   unsigned slot() const { return group_->slot(); }
@@ -111,7 +113,7 @@ class Sharing final : public DeviceGroup {
   SharedMemory memory_;
   Arena arena_;
   const std::byte* base_ = nullptr;
-  bool is_alone_ = false;
+  std::atomic<bool> is_alone_{false};  ///< written with the engine's lock
   Instant tended_{};
   std::vector<Open> open_;      ///< interfaces
   std::vector<uint32_t> gone_;  ///< frames whose owner was gone at `gone_since_`
