@@ -82,6 +82,7 @@ Result<void> Bank::for_each(const Which& which, const Visit& visit) const noexce
     std::array<UniqueFd, kMaxSentFds> fds;
     const auto got = receive_message(head_, m.bytes(), fds, MSG_PEEK);
     if (got.bytes < 0) return refused(got.bytes, "descriptors of a deposit (RLIMIT_NOFILE)");
+    for (UniqueFd& fd : fds) fd = to_high_number(std::move(fd));
     visit(m.what, std::span(fds).first(got.fds));
   }
   return {};

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "core/high_fd.h"
 #include "dev/xdp/uapi.h"
 
 namespace vireo::xdp {
@@ -56,7 +55,7 @@ Received receive_message(int socket, std::span<std::byte> bytes, std::span<Uniqu
     int numbers[kMaxSentFds];
     const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     std::memcpy(numbers, CMSG_DATA(c), n * sizeof(int));
-    for (; got.fds < n; ++got.fds) fds[got.fds] = to_high_number(UniqueFd(numbers[got.fds]));
+    for (; got.fds < n; ++got.fds) fds[got.fds].reset(numbers[got.fds]);
   }
   if ((m.msg_flags & MSG_CTRUNC) != 0) {
     for (UniqueFd& fd : fds) fd.reset();

@@ -20,8 +20,9 @@ struct Received {
       0;  ///< or -errno; -EMFILE: there was no number for some descriptor, and all are shut
   size_t fds = 0;
 };
-/// Receives a message with at most fds.size() descriptors, which get high numbers. Without room for
-/// any, the kernel shuts them. @param flags MSG_PEEK or 0.
+/// Receives a message with at most fds.size() descriptors. They get the lowest free numbers: who
+/// keeps one moves it (core/high_fd.h). Without room for any, the kernel shuts them.
+/// @param flags MSG_PEEK or 0.
 Received receive_message(int socket, std::span<std::byte> bytes, std::span<UniqueFd> fds,
                          int flags) noexcept;
 

@@ -91,6 +91,7 @@ Result<SharedFds> join(int fd, const GroupId& id, const Address& a, Instant dead
     return fail(EBUSY, "another program holds the group's name");
   if (answer.version != id.version || got.fds != kSharedFds)
     return fail(ENOTSUP, "the group's processes run another version of Vireo");
+  for (UniqueFd& one : fds) one = to_high_number(std::move(one));
   return fds;
 }
 
