@@ -135,9 +135,13 @@ void Steering::remove_all_of(unsigned slot) {
   }
   set_fragments(slot, false);
   std::vector<SteerRule> left;
-  tables().for_each([&](const SteerRule& rule, uint64_t value) {
+  const auto collect = [&](const SteerRule& rule, uint64_t value) {
     if (slot_of(value) == slot) left.push_back(rule);
-  });
+  };
+  if (!tables().for_each(collect)) {
+    const Hold hold(*this);  // then nothing changes meanwhile
+    tables().for_each(collect);
+  }
   for (size_t done = 0; done < left.size();) {
     const Hold hold(*this);  // for some at a time: others wait
     for (const size_t end = std::min(left.size(), done + kRemovedInOneHold); done < end; ++done) {

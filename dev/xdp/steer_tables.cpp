@@ -12,21 +12,22 @@ namespace {
 constexpr uint64_t kRounds = 4;
 
 template <class Key, class Visit>
-void for_each_key(int map, const Visit& visit) {
+bool for_each_key(int map, const Visit& visit) {
   bpf_map_info info{};
   uint32_t length = sizeof info;
-  if (bpf_obj_get_info_by_fd(map, &info, &length) != 0) return;
+  if (bpf_obj_get_info_by_fd(map, &info, &length) != 0) return false;
   uint64_t steps = kRounds * (uint64_t{info.max_entries} + 1);
   Key key;
   const Key* last = nullptr;
   while (steps-- > 0) {
     Key next;
-    if (bpf_map_get_next_key(map, last, &next) != 0) return;
+    if (bpf_map_get_next_key(map, last, &next) != 0) return true;
     uint64_t value = 0;
     if (bpf_map_lookup_elem(map, &next, &value) == 0) visit(next, value);
     key = next;
     last = &key;
   }
+  return false;
 }
 
 struct AddressKey {
@@ -82,14 +83,12 @@ std::optional<uint64_t> SteerTables::find(const SteerRule& rule) const noexcept 
   return value;
 }
 
-void SteerTables::for_each(const std::function<void(const SteerRule&, uint64_t)>& visit) const {
+bool SteerTables::for_each(const std::function<void(const SteerRule&, uint64_t)>& visit) const {
   const auto rule = [&](const auto& key, uint64_t value) {
     if (key.local_port != 0) visit(rule_of(key), value);
   };
-  for_each_key<steer_exact4>(exact4, rule);
-  for_each_key<steer_exact6>(exact6, rule);
-  for_each_key<steer_local4>(local4, rule);
-  for_each_key<steer_local6>(local6, rule);
+  return for_each_key<steer_exact4>(exact4, rule) && for_each_key<steer_exact6>(exact6, rule) &&
+         for_each_key<steer_local4>(local4, rule) && for_each_key<steer_local6>(local6, rule);
 }
 
 void SteerTables::insert_address(const IpAddr& a) const noexcept {

@@ -23,8 +23,8 @@ struct SteerTables {
   /// STEER_VALUE of the rule, or nothing.
   std::optional<uint64_t> find(const SteerRule& rule) const noexcept;
   /// Visits each rule that is there all the time, once or, if others change the tables meanwhile,
-  /// more often. The visitor must change nothing.
-  void for_each(const std::function<void(const SteerRule&, uint64_t value)>& visit) const;
+  /// more often. The visitor must change nothing. @return false: they changed too fast to see all.
+  bool for_each(const std::function<void(const SteerRule&, uint64_t value)>& visit) const;
 
   void insert_address(const IpAddr& a) const noexcept;
   void erase_address(const IpAddr& a) const noexcept;

@@ -21,7 +21,10 @@ class Child {
   explicit Child(const std::function<int(Child&)>& body) {
     if (pipe(to_child_) != 0 || pipe(to_parent_) != 0) return;
     pid_ = fork();
-    if (pid_ != 0) return;
+    if (pid_ != 0) {
+      close(std::exchange(to_parent_[1], -1));  // or hear() would not see the child's end
+      return;
+    }
     close(to_child_[1]);  // or wait() would not see the parent's end
     close(to_parent_[0]);
     _exit(body(*this));
