@@ -35,8 +35,9 @@ class DeviceGroup {
   virtual bool is_alone() const noexcept = 0;
   /// With the engine's lock.
   virtual void end_solitude() noexcept = 0;
-  /// Lets those join who want to. Thread: one at a time; no lock of an engine.
-  virtual void serve() noexcept = 0;
+  /// Lets those join who want to. Thread: one at a time; no lock of an engine. @return false: the
+  /// process has no descriptor left, fd() stays readable.
+  virtual bool serve() noexcept = 0;
   /// Takes back what members left that died. Thread: as serve(). @return when to call again.
   virtual Duration tend(Instant now) noexcept = 0;
   /// Reads all frames' owners: some microseconds. Any thread.

@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -155,7 +158,10 @@ void Stack::let_others_join() {
     group_->end_solitude();
     e->ports().share();
   }
-  group_->serve();
+  if (group_->serve()) return;
+  // The descriptor stays readable; others may serve, and the program may close some.
+  constexpr timespec kNap{0, 1'000'000};
+  ::syscall(SYS_nanosleep, &kNap, nullptr);
 }
 
 Duration Stack::tend_group(Instant now) {

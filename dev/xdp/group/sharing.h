@@ -43,7 +43,7 @@ class Sharing final : public DeviceGroup {
   int fd() const noexcept override { return group_->fd(); }
   bool is_alone() const noexcept override { return is_alone_; }
   void end_solitude() noexcept override { is_alone_ = false; }
-  void serve() noexcept override { (void)group_->serve(); }
+  bool serve() noexcept override { return group_->serve(); }
   Duration tend(Instant now) noexcept override;
   GroupCensus census() const noexcept override;
   void retire() noexcept override;
