@@ -19,13 +19,19 @@ PacketPool::PacketPool(std::span<std::byte> memory, uint32_t frame_bytes, const 
   for (uint32_t i = frames(); i-- > 0;) {
     PacketBuf& p = meta_[i];
     p.frame = memory_.data() + (static_cast<size_t>(i) << frame_shift_);
-    p.pool = this;
     p.index = i;
-    if (!owners || owners.owner[i] == owners.me) put(&p);
+    if (!owners || owners.owner[i] == owners.me) adopt(i);
   }
   size_ = free_count_;
   kept_from_all_ = size() / 64;
   kept_from_busy_ = size() / 8;
+}
+
+void PacketPool::adopt(uint32_t index) noexcept {
+  PacketBuf& p = meta_[index];
+  p.pool = this;
+  p.refs = p.device_refs = 0;
+  put(&p);
 }
 
 PacketPool::PacketPool(PacketPool* lender) : frame_shift_(lender->frame_shift_), home_(lender) {}

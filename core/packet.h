@@ -28,16 +28,17 @@ class PacketPool;
 struct alignas(64) PacketBuf {
   PacketBuf* next = nullptr;   ///< link of the list it is in (free list, PacketChain)
   std::byte* frame = nullptr;  ///< constant
-  PacketPool* pool = nullptr;  ///< where it is returned: its own, or the one it is lent to
-  StreamOffset offset = 0;     ///< TCP: stream position of the first valid byte
-  uint32_t index = 0;          ///< constant: frame number in the pool
-  uint32_t sum = 0;            ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded
-  uint16_t data_at = 0;        ///< first valid byte
-  uint16_t length = 0;         ///< valid bytes
-  uint16_t refs = 0;           ///< 0 = in the pool
-  uint16_t device_refs = 0;    ///< of refs, those held by a device that still reads the frame
-  int64_t hw_time = 0;         ///< RX timestamp by the device (Queue::stamp()), ns, 0 = none
-  uint32_t cookie = 0;         ///< for use by the current owner
+  PacketPool* pool = nullptr;  ///< where it is returned: its own, or the one it is lent to; null:
+                               ///< another process's frame
+  StreamOffset offset = 0;   ///< TCP: stream position of the first valid byte
+  uint32_t index = 0;        ///< constant: frame number in the pool
+  uint32_t sum = 0;          ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded
+  uint16_t data_at = 0;      ///< first valid byte
+  uint16_t length = 0;       ///< valid bytes
+  uint16_t refs = 0;         ///< 0 = in the pool
+  uint16_t device_refs = 0;  ///< of refs, those held by a device that still reads the frame
+  int64_t hw_time = 0;       ///< RX timestamp by the device (Queue::stamp()), ns, 0 = none
+  uint32_t cookie = 0;       ///< for use by the current owner
 
   std::byte* data() { return frame + data_at; }
   const std::byte* data() const { return frame + data_at; }
@@ -105,6 +106,9 @@ class PacketPool {
     VIREO_DEBUG_ASSERT(p->refs > 0);
     if (--p->refs == 0) p->pool->put(p);
   }
+
+  /// A frame of the memory that was another process's, or nobody's: it is free here from now on.
+  void adopt(uint32_t index) noexcept;
 
   PacketBuf& at(uint32_t index) { return meta_[index]; }
   PacketBuf& at_frame_offset(uint64_t offset) {

@@ -132,8 +132,12 @@ Result<std::unique_ptr<Queue>> XdpDevice::open_queue(QueueId id, PacketPool& poo
 Result<FlowRule> XdpDevice::steer(const FlowKey& key, FlowTag tag, Queue&) {
   // A frame goes to the socket of the queue it arrived on, whichever queue the rule names.
   const auto id = steering_->add(key, tag);
-  if (!id) return std::unexpected(id.error());
-  return rule(*id);
+  if (id) return rule(*id);
+  // EEXIST means that the frames come to us already.
+  if (id.error().code == EEXIST)
+    if (const auto holder = steering_->holder_of(key); holder && *holder != steering_->slot())
+      return fail(EBUSY, "another process has the frames of this port or group");
+  return std::unexpected(id.error());
 }
 
 Result<FlowRule> XdpDevice::spare(const FlowKey& key) {

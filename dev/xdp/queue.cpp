@@ -1,14 +1,13 @@
 #include "dev/xdp/queue.h"
 
 #include <poll.h>
-#include <sys/utsname.h>
 
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 
 #include "core/log.h"
 #include "dev/xdp/group/sharing.h"
+#include "dev/xdp/kernel_version.h"
 #include "dev/xdp/uapi.h"
 #include "dev/xdp/unfinished.h"
 
@@ -22,17 +21,7 @@ constexpr uint32_t kBatch = 32;
 
 /// Before Linux 6.17 the consumer index moves only when the kernel has taken all it had looked at,
 /// possibly the whole ring: progress by single batches is not visible.
-bool shows_each_batch() noexcept {
-  static const bool shows = [] {
-    utsname u{};
-    uname(&u);
-    char* end = u.release;
-    const unsigned long major = std::strtoul(end, &end, 10);
-    const unsigned long minor = *end == '.' ? std::strtoul(end + 1, nullptr, 10) : 0;
-    return major > 6 || (major == 6 && minor >= 17);
-  }();
-  return shows;
-}
+bool shows_each_batch() noexcept { return kernel_version() >= 6017; }
 
 /// Least number of frames posted for receiving: more small datagrams than a kernel socket holds
 /// (socket(7), rmem_default).
@@ -76,11 +65,12 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       umem_(std::move(umem)),
       sharing_(std::move(sharing)),
       steering_(std::move(steering)) {
-  if (rings_ != nullptr) return;
-  own_owner_ = std::make_unique<uint8_t[]>(pool.frames());
   own_in_flight_ = std::make_unique<uint16_t[]>(pool.frames());
-  frames_ = {.owner = {own_owner_.get(), pool.frames()},
-             .in_flight = {own_in_flight_.get(), pool.frames()}};
+  if (rings_ != nullptr) return;
+  private_owner_ = std::make_unique<uint8_t[]>(pool.frames());
+  private_in_flight_ = std::make_unique<uint16_t[]>(pool.frames());
+  frames_ = {.owner = {private_owner_.get(), pool.frames()},
+             .in_flight = {private_in_flight_.get(), pool.frames()}};
 }
 
 XdpQueue::~XdpQueue() {
@@ -91,23 +81,23 @@ XdpQueue::~XdpQueue() {
   if (is_ours && is_shared_) leave_shared();
   xsk_ = Xsk();  // unbinds and waits until no driver uses the frames
   if (!is_ours) return;
-  if (sharing_ != nullptr) sharing_->withdraw_queue(rings_->number());
-  if (!is_shared_) return_frames();
-  if (sharing_ != nullptr) sharing_->leave_queue(rings_->number());
+  if (sharing_ == nullptr)
+    return_frames();
+  else
+    sharing_->close_queue(rings_->number(), [this] {
+      if (!is_shared_) return_frames();
+    });
 }
 
 /// Returns all that the kernel had.
 void XdpQueue::return_frames() noexcept {
   for (uint32_t i = 0; i < pool_.frames(); ++i) {
-    PacketBuf* p = &pool_.at(i);
-    for (; frames_.in_flight[i] > 0; --frames_.in_flight[i]) {
-      --p->device_refs;
-      PacketPool::drop(p);
-    }
+    PacketBuf& p = pool_.at(i);
+    while (own_in_flight_[i] > 0) complete(p);
     if (frames_.owner[i] != in_queue_) continue;
     frames_.owner[i] = frames_.me;
-    p->refs = 1;
-    PacketPool::drop(p);
+    p.refs = 1;
+    PacketPool::drop(&p);
   }
 }
 
@@ -120,6 +110,10 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
   n = std::min(n, static_cast<uint32_t>(out.size()));
   if (setup_.multi_frame) [[unlikely]]
     n = whole_packets(n);
+  if (is_shared_) [[unlikely]] {
+    n = claim(n);
+    if (n == 0) return 0;
+  }
 
   std::byte* const base = pool_.memory().data() - pool_at_;
   prefetch(base + xsk_.rx.front(0).addr);
@@ -153,10 +147,13 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
 /// tenth of a round trip. So the kernel gets as many as bursts need, and few while there are none.
 void XdpQueue::fit_fill(uint32_t waiting) noexcept {
   calm_frames_ = 0;
+  if (is_shared_) fill_target_ = rings_->queue().fill_target.load(std::memory_order_relaxed);
+  const uint32_t most = is_shared_ ? xsk_.fill.size() : fill_most_;
   if (waiting > fill_target_ / kRoomy)
-    fill_target_ = std::min(2 * fill_target_, fill_most_);
+    fill_target_ = std::min(2 * fill_target_, most);
   else
-    fill_target_ = std::max(fill_target_ / 2, std::min(fill_most_, kMinFill));
+    fill_target_ = std::max(fill_target_ / 2, std::min(most, kMinFill));
+  if (is_shared_) rings_->queue().fill_target.store(fill_target_, std::memory_order_relaxed);
 }
 
 /// Prefetches the memory of the next frame: the kernel writes descriptor and frame some time before
@@ -373,6 +370,7 @@ void XdpQueue::post(uint32_t ahead, PacketBuf& p, uint32_t at, uint32_t length,
   d.len = length;
   d.options = more ? kPacketContinues : 0;
   ++p.device_refs;
+  ++own_in_flight_[p.index];
   ++frames_.in_flight[p.index];
   ++in_flight_;
 }
@@ -409,9 +407,14 @@ bool XdpQueue::kick() noexcept {
   const bool was_stuck = stuck_with_ != 0 && xsk_.tx.waiting() >= stuck_with_;
   stuck_with_ = 0;
   for (unsigned round = 0; round < kKickRounds; ++round) {
+    if (is_shared_ && !try_sending()) [[unlikely]]
+      return false;
     const long r = sys(SYS_sendto, xsk_.tx_fd(), 0, 0, MSG_DONTWAIT, 0, 0);
+    if (is_shared_) [[unlikely]]
+      end_sending();
     if (r >= 0) [[likely]] {
-      kick_due_ = false;
+      // Some kernels report no error when COMPLETION is full, of others' frames perhaps.
+      kick_due_ = is_shared_ && xsk_.tx.waiting() != 0;
       return true;
     }
     if (r == -ENXIO) dead_ = true;  // unbound: the interface is gone

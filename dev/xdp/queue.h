@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/frame_owners.h"
 #include "dev/device.h"
 #include "dev/xdp/group/shared_rings.h"
@@ -80,10 +81,15 @@ class XdpQueue final : public Queue {
   void refill_shared() noexcept;
   unsigned reap_shared() noexcept;
   void complete(PacketBuf& p) noexcept {
+    --own_in_flight_[p.index];
     --frames_.in_flight[p.index];
     --p.device_refs;
     PacketPool::drop(&p);
   }
+  unsigned claim(unsigned n) noexcept;
+  bool try_sending() noexcept;
+  void end_sending() noexcept;
+  void follow_level(uint32_t target, int32_t part) noexcept;
   void settle_shared() noexcept;
   void wake_fill() noexcept;
   void return_frames() noexcept;
@@ -125,10 +131,13 @@ class XdpQueue final : public Queue {
   uint32_t calm_frames_ = 0;   ///< frames received since fill_target_ was last too low
   uint32_t fill_ahead_ = 0;    ///< FILL's index of the next frame to be received, less that of RX
   uint32_t lazy_reaps_ = 0;    ///< reaps of a shared queue
+  Instant topped_up_{};
   uint32_t lazy_refills_ = 0;  ///< refills of a shared queue with nothing due
   std::unique_ptr<SharedRings> rings_;         ///< null: the queue cannot be shared
-  std::unique_ptr<uint8_t[]> own_owner_;       ///< null: frames_ is in shared memory
-  std::unique_ptr<uint16_t[]> own_in_flight_;  ///< likewise
+  std::unique_ptr<uint16_t[]> own_in_flight_;  ///< by frame index, of this queue alone
+  /// What frames_ is without other processes.
+  std::unique_ptr<uint8_t[]> private_owner_;
+  std::unique_ptr<uint16_t[]> private_in_flight_;
 
   const pid_t process_;
   std::shared_ptr<Umem> umem_;

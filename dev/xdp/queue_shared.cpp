@@ -1,8 +1,11 @@
 // The queue's part for several processes: what is different where the queue is shared.
 #include <algorithm>
+#include <cstring>
 #include <ctime>
 #include <utility>
 
+#include "dev/xdp/group/sharing.h"
+#include "dev/xdp/kernel_version.h"
 #include "dev/xdp/queue.h"
 #include "dev/xdp/softirqs.h"
 #include "dev/xdp/uapi.h"
@@ -15,9 +18,12 @@ constexpr int32_t kPostAtOnce = 64;
 /// Frames in flight from which a reap looks into COMPLETION; with fewer, one reap in kLazy does.
 constexpr uint32_t kReapFrom = 32;
 constexpr uint32_t kLazy = 64;
-/// A member that loses its frames (it is stopped with a full RX ring, or its program reads nothing)
-/// posts none. When FILL is down to this part of what it should hold, the others help out.
-constexpr uint32_t kStarving = 4;
+/// Part of the pool that may be posted on one queue.
+constexpr uint32_t kPostable = 4;
+constexpr Duration kTopUpEvery = Duration::ms(100);
+/// From Linux 6.6 to 6.17 a sender that gives up takes back COMPLETION's last entry, which may be
+/// another socket's: there members send in turn.
+bool sends_in_turn() noexcept { return kernel_version() >= 6006 && kernel_version() < 6018; }
 
 }  // namespace
 
@@ -27,10 +33,25 @@ void XdpQueue::share() noexcept {
   rings_->queue().fill_target.compare_exchange_strong(none, fill_target_);
 }
 
+/// Whether the first descriptors are frames of this queue. Before Linux 6.15 two processors may give
+/// one frame to two sockets in generic mode: the second one drops it. @return how many are.
+unsigned XdpQueue::claim(unsigned n) noexcept {
+  for (unsigned i = 0; i < n; ++i) {
+    uint8_t queued = in_queue_;
+    std::atomic_ref owner(frames_.owner[packet_at(xsk_.rx.front(i).addr).index]);
+    if (owner.compare_exchange_strong(queued, frames_.me, std::memory_order_relaxed)) [[likely]]
+      continue;
+    if (i == 0) xsk_.rx.release(1);
+    return i;
+  }
+  return n;
+}
+
 /// Received frames are ours, whoever posted them. Follows FILL's index, for idle().
 void XdpQueue::take_over(std::span<RxDesc> got) noexcept {
   for (RxDesc& d : got) {
     d.packet->next = nullptr;
+    d.packet->pool = &pool_;
     d.packet->refs = 1;
     d.packet->hw_time = 0;
   }
@@ -41,29 +62,31 @@ void XdpQueue::take_over(std::span<RxDesc> got) noexcept {
   fill_ahead_ = xsk_.fill.taken() - (at + static_cast<uint32_t>(got.size()));
 }
 
+/// Each member has its part of the frames that FILL should hold, and posts as many as it receives.
 void XdpQueue::refill_shared() noexcept {
-  SharedQueue& q = rings_->queue();
-  const uint32_t target = q.fill_target.load(std::memory_order_relaxed);
-  const auto part = static_cast<int32_t>(target / rings_->users());
+  const uint32_t target = rings_->queue().fill_target.load(std::memory_order_relaxed);
+  const auto part =
+      static_cast<int32_t>(std::min(target / rings_->users(), pool_.size() / kPostable));
+  // Where members have joined, what we have above our part is theirs: they count it (below).
+  rx_held_count_ = std::min(rx_held_count_, part);
+  if (++lazy_refills_ % kLazy == 0) follow_level(target, part);
   const int32_t due = part - rx_held_count_;
-  if (due < std::min(kPostAtOnce, part / 2)) {
-    if (++lazy_refills_ % kLazy != 0) return;
-    const uint32_t level = xsk_.fill.level();
-    if (level >= target / kStarving || pool_.ready_count() < pool_.size() / 2) return;
-  } else if (xsk_.fill.level() >= target) {
+  if (due < std::min(kPostAtOnce, std::max(part / 2, 1))) return;
+  if (xsk_.fill.level() >= target) {
     // A member that is gone has left its part: it is ours now.
     rx_held_count_ += due;
     return;
   }
   uint64_t addresses[SharedRings::kBatch];
   PacketBuf* taken[SharedRings::kBatch];
-  const auto want =
-      static_cast<uint32_t>(std::clamp(due, kPostAtOnce, int32_t{SharedRings::kBatch}));
+  const auto want = static_cast<uint32_t>(std::min(due, int32_t{SharedRings::kBatch}));
   uint32_t n = 0;
   for (; n < want; ++n) {
     taken[n] = pool_.take_for_rx();
     if (taken[n] == nullptr) break;
     addresses[n] = address_of(*taken[n], 0);
+    if (setup_.tags)
+      std::memset(taken[n]->frame + kKernelHeadroom - sizeof(steer_meta), 0, sizeof(steer_meta));
   }
   if (n == 0) return;
   const uint32_t posted = rings_->post(xsk_.fill, xsk_.completion, {addresses, n});
@@ -72,18 +95,44 @@ void XdpQueue::refill_shared() noexcept {
   if (posted != 0) wake_fill();
 }
 
+/// Frames are missing where a member does not post its part: it is stopped with a full RX ring, its
+/// program reads nothing, or it died. Then what the others have posted counts as what is there.
+/// Where our pool has lost frames that way, those that nobody has replace them.
+void XdpQueue::follow_level(uint32_t target, int32_t part) noexcept {
+  const uint32_t level = xsk_.fill.level();
+  if (level < target / 2)
+    rx_held_count_ = std::min(
+        rx_held_count_, static_cast<int32_t>(uint64_t{level} * static_cast<uint32_t>(part) / target));
+  if (pool_.ready_count() >= pool_.size() / 4) return;
+  const Instant now = Clock::now();
+  if (now - topped_up_ < kTopUpEvery) return;
+  topped_up_ = now;
+  sharing_->top_up(pool_, static_cast<uint32_t>(std::max(rx_held_count_, 0)));
+}
+
+bool XdpQueue::try_sending() noexcept { return !sends_in_turn() || rings_->try_sending(); }
+
+void XdpQueue::end_sending() noexcept {
+  if (sends_in_turn()) rings_->end_sending();
+}
+
 unsigned XdpQueue::reap_shared() noexcept {
-  const auto take = [this] {
-    return rings_->take_returns([this](uint32_t frame) { complete(pool_.at(frame)); });
+  unsigned n = 0;
+  const auto take = [&] {
+    rings_->take_returns([&](uint32_t frame) {
+      if (own_in_flight_[frame] == 0) [[unlikely]]
+        return;  // of an earlier use of the queue
+      complete(pool_.at(frame));
+      ++n;
+    });
   };
-  unsigned n = take();
+  take();
+  const bool is_worth = in_flight_ - n >= kReapFrom || kick_due_ || ++lazy_reaps_ % kLazy == 0;
+  // Others' too: a member that only receives clears what a dead one has sent.
+  if (is_worth && xsk_.completion.level() != 0 && rings_->distribute(xsk_.fill, xsk_.completion))
+    take();
   in_flight_ -= n;
-  const bool is_worth = in_flight_ >= kReapFrom || kick_due_ || ++lazy_reaps_ % kLazy == 0;
-  if (in_flight_ == 0 || !is_worth || xsk_.completion.level() == 0) return n;
-  if (!rings_->distribute(xsk_.fill, xsk_.completion)) return n;
-  const unsigned more = take();
-  in_flight_ -= more;
-  return n + more;
+  return n;
 }
 
 /// Before a sleep: nothing that can be done now waits for the next frame.

@@ -191,6 +191,7 @@ Carried<Engine*> Stack::make_engine() {
   enter_group();
   auto engine = create_engine(0);
   if (!engine) {
+    group_.reset();
     host_filter_.close();
     mirror_.reset();
     return std::unexpected(engine.error());
@@ -211,6 +212,7 @@ Carried<Engine*> Stack::make_engine() {
                                  .errands = {rules, group}});
     if (!helper) {
       engine->reset();
+      group_.reset();
       host_filter_.close();
       mirror_.reset();
       return refuse(helper.error());

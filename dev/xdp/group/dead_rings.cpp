@@ -22,23 +22,31 @@ Result<DeadRings> DeadRings::map(const Which& which, int rx_fd, int tx_fd,
 void DeadRings::empty() noexcept {
   view_.rx.rejoin();
   while (view_.rx.ready_now() != 0) {
-    uint8_t& owner = owners_.owner[view_.rx.front(0).addr >> frame_shift_];
-    if (owner == FrameOwners::of_queue(which_.number)) owner = FrameOwners::kNobody;
+    const uint64_t frame = view_.rx.front(0).addr >> frame_shift_;
+    uint8_t& owner = owners_.owner[frame];
     view_.rx.release(1);
+    if (owner != FrameOwners::of_queue(which_.number)) continue;  // he had it: take_back()
+    const uint64_t address = frame << frame_shift_;
+    if (rings_->post_held(view_.fill, {&address, 1}) == 0) owner = FrameOwners::kNobody;
   }
-  const auto sent = [&](uint64_t frame) {
+  const auto returned = [&](uint64_t frame) {
     uint16_t& in_flight = owners_.in_flight[frame];
     if (in_flight > 0) --in_flight;
   };
+  // A driver in zero-copy mode takes the rest of the TX ring by itself, and they come back.
   view_.tx.rejoin();
-  while (view_.tx.waiting() != 0) {
+  while (which_.queue->is_zero_copy == 0 && view_.tx.waiting() != 0) {
     view_.tx.unpublish(1);
-    sent(view_.tx.slot(0).addr >> frame_shift_);
+    returned(view_.tx.slot(0).addr >> frame_shift_);
+  }
+  // What has been sent, ours and others'. Frames that come later find their owner gone.
+  while (rings_->distribute_held(view_.completion) != 0) {
   }
   ReturnRing& r = which_.queue->returns[which_.slot];
   for (uint32_t head = r.head.load(); head != r.tail.load();) {
-    sent(r.frames[head % ReturnRing::kEntries]);
+    const uint32_t frame = r.frames[head % ReturnRing::kEntries];
     r.head.store(++head);
+    returned(frame);
   }
 }
 

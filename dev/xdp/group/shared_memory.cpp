@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
 #include "core/high_fd.h"
 
 namespace vireo::xdp {
@@ -86,24 +87,30 @@ void SharedMemory::take_back_queue(unsigned queue) const {
 }
 
 Result<unsigned> SharedMemory::queue_of(IfIndex ifindex, QueueId queue) const {
+  const int64_t now = Clock::now_from_kernel().ns();
   SharedQueue* const all = head().queues;
   SharedQueue* unused = nullptr;
   for (unsigned i = 0; i < SharedHead::kMaxQueues; ++i) {
     SharedQueue& q = all[i];
-    if (q.ifindex == ifindex.value() && q.queue == queue.value()) return i;
-    if (q.ifindex == 0 && unused == nullptr) unused = &q;
+    if (q.users.load() != 0 && q.ifindex == ifindex.value() && q.queue == queue.value()) return i;
+    if (unused == nullptr && q.users.load() == 0 && q.unused_from <= now) unused = &q;
   }
   if (unused == nullptr) return fail(ENOSPC, "queues that processes share are used up");
+  const auto number = static_cast<unsigned>(unused - all);
+  take_back_queue(number);  // of its last use
+  unused->fill_target.store(0);
+  unused->filling = {};
+  unused->completing = {};
   unused->ifindex = ifindex.value();
   unused->queue = queue.value();
-  return static_cast<unsigned>(unused - all);
+  return number;
 }
 
 SharedInterface* SharedMemory::interface_of(IfIndex ifindex) const {
   SharedInterface* unused = nullptr;
   for (SharedInterface& i : head().interfaces) {
-    if (i.ifindex == ifindex.value()) return &i;
-    if (i.ifindex == 0 && unused == nullptr) unused = &i;
+    if (i.users.load() != 0 && i.ifindex == ifindex.value()) return &i;
+    if (i.users.load() == 0 && unused == nullptr) unused = &i;
   }
   if (unused != nullptr) unused->ifindex = ifindex.value();
   return unused;

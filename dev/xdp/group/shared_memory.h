@@ -24,7 +24,7 @@ struct SharedInterface {
 /// At its beginning. The bytes of `owner` and the words of `in_flight` follow.
 struct SharedHead {
   static constexpr uint32_t kMaxInterfaces = 16;
-  static constexpr uint32_t kMaxQueues = 32;
+  static constexpr uint32_t kMaxQueues = 128;  ///< FrameOwners::of_queue() has no more
   /// Changes with every change of what members share.
   static constexpr uint32_t kVersion = 1;
 
@@ -53,6 +53,17 @@ class SharedMemory {
   void take_back(unsigned slot) const;
   /// Takes back the frames in `queue`'s FILL ring, which nobody uses any more.
   void take_back_queue(unsigned queue) const;
+  /// Gives `slot` up to `most` more of those that nobody has; calls `take(frame)` for each.
+  template <class F>
+  void top_up(unsigned slot, uint32_t most, F&& take) const {
+    const FrameOwners o = owners(slot);
+    for (uint32_t i = 0; i < o.owner.size() && most != 0; ++i) {
+      if (o.owner[i] != FrameOwners::kNobody) continue;
+      o.owner[i] = o.me;
+      take(i);
+      --most;
+    }
+  }
   /// Frames of this owner, for tools and tests. Any thread.
   uint32_t count(uint8_t owner) const;
 

@@ -15,7 +15,7 @@ inline constexpr unsigned kMaxMembers = 64;
 /// Frames that the kernel has sent, on their way back to their owner: he may not be the one who
 /// found them in the COMPLETION ring.
 struct ReturnRing {
-  static constexpr uint32_t kEntries = 8192;  ///< above what one member has in flight
+  static constexpr uint32_t kEntries = 4096;  ///< above what one member has in flight
 
   alignas(64) std::atomic<uint32_t> tail{0};  ///< by the holder of the queue's lock
   alignas(64) std::atomic<uint32_t> head{0};  ///< by the member
@@ -30,11 +30,15 @@ struct SharedQueue {
   uint32_t completion_entries = 0;
   uint32_t chunk_bytes = 0;
   uint32_t multi_frame = 0;
+  uint32_t is_zero_copy = 0;
+  int64_t unused_from = 0;         ///< Clock::now_from_kernel(); before, drivers may use its frames
   std::atomic<uint64_t> users{0};  ///< by slot; changes under the control lock
 
   /// Frames to have in FILL and under way, of all members.
   std::atomic<uint32_t> fill_target{0};
 
+  /// Held while sending, on kernels that need it (queue_shared.cpp).
+  alignas(64) SharedLock sending;
   /// Guards both rings, and what follows.
   alignas(64) SharedLock lock;
   /// Entries of FILL that are written but not published yet: if `count` is not 0 and the producer

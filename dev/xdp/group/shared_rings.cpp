@@ -52,25 +52,39 @@ void SharedRings::repair(ProducerRing<uint64_t>& fill,
 uint32_t SharedRings::post(ProducerRing<uint64_t>& fill, ConsumerRing<uint64_t>& completion,
                            std::span<const uint64_t> addresses) noexcept {
   if (!enter(fill, completion)) return 0;
+  const uint32_t n = post_held(fill, addresses);
+  release();
+  return n;
+}
+
+uint32_t SharedRings::post_held(ProducerRing<uint64_t>& fill,
+                                std::span<const uint64_t> addresses) noexcept {
   SharedQueue& q = *s_.queue;
   const uint32_t n =
       std::min(static_cast<uint32_t>(addresses.size()), fill.size() - fill.waiting());
   for (uint32_t i = 0; i < n; ++i) fill.slot(i) = addresses[i];
   q.filling.at = fill.produced();
-  // The order in which who repairs it relies: entries, note, owners, producer.
+  // The order on which who repairs it relies: entries, note, owners, producer. The fences are for
+  // the compiler: after a kill, what was stored is seen.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   std::atomic_ref(q.filling.count).store(n, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   for (uint32_t i = 0; i < n; ++i)
     s_.owners.owner[frame_of(addresses[i])] = FrameOwners::of_queue(s_.number);
   fill.publish(n);
   std::atomic_ref(q.filling.count).store(0, std::memory_order_release);
-  q.lock.unlock();
   return n;
 }
 
 bool SharedRings::distribute(ProducerRing<uint64_t>& fill,
                              ConsumerRing<uint64_t>& completion) noexcept {
   if (!enter(fill, completion)) return false;
+  distribute_held(completion);
+  release();
+  return true;
+}
+
+uint32_t SharedRings::distribute_held(ConsumerRing<uint64_t>& completion) noexcept {
   SharedQueue& q = *s_.queue;
   uint32_t n = std::min(completion.ready_now(), kBatch);
   uint32_t gone[kBatch];
@@ -104,9 +118,8 @@ bool SharedRings::distribute(ProducerRing<uint64_t>& fill,
     std::atomic_ref(q.completing.is_valid).store(1, std::memory_order_release);
     store_tails(completion);
   }
-  q.lock.unlock();
   for (uint32_t i = 0; i < gone_count; ++i) release_gone(gone[i]);
-  return true;
+  return n;
 }
 
 /// Carries out what is noted in `completing`.
@@ -121,11 +134,15 @@ void SharedRings::store_tails(ConsumerRing<uint64_t>& completion) noexcept {
   std::atomic_ref(q.completing.is_valid).store(0, std::memory_order_release);
 }
 
-/// A frame whose owner is gone came back.
+/// A frame whose owner is gone came back. It may come back on several queues at once.
 void SharedRings::release_gone(uint32_t frame) noexcept {
   std::atomic_ref in_flight(s_.owners.in_flight[frame]);
-  if (in_flight.fetch_sub(1, std::memory_order_relaxed) == 1)
-    std::atomic_ref(s_.owners.owner[frame]).store(FrameOwners::kNobody, std::memory_order_release);
+  uint16_t n = in_flight.load(std::memory_order_relaxed);
+  while (n != 0 && !in_flight.compare_exchange_weak(n, static_cast<uint16_t>(n - 1))) {
+  }
+  if (n > 1) return;
+  uint8_t gone = FrameOwners::kGone;
+  std::atomic_ref(s_.owners.owner[frame]).compare_exchange_strong(gone, FrameOwners::kNobody);
 }
 
 }  // namespace vireo::xdp

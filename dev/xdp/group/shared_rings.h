@@ -51,6 +51,18 @@ class SharedRings {
   bool hold(ProducerRing<uint64_t>& fill, ConsumerRing<uint64_t>& completion,
             Duration patience) noexcept;
   void release() noexcept { s_.queue->lock.unlock(); }
+  /// post() and distribute() by the holder of the lock. @return how many.
+  uint32_t post_held(ProducerRing<uint64_t>& fill, std::span<const uint64_t> addresses) noexcept;
+  uint32_t distribute_held(ConsumerRing<uint64_t>& completion) noexcept;
+
+  /// The right to send, on kernels where members must not send at once. @return false: another one
+  /// is sending.
+  bool try_sending() noexcept {
+    if (s_.queue->sending.try_lock(s_.slot)) return true;
+    return s_.queue->sending.try_lock(s_.slot, sending_wait_, Clock::now(), s_.is_alive) !=
+           SharedLock::Took::kNo;
+  }
+  void end_sending() noexcept { s_.queue->sending.unlock(); }
 
   /// Calls `each(frame)` for every frame that came back to us.
   template <class F>
@@ -61,9 +73,11 @@ class SharedRings {
     uint32_t head = r.head.load(std::memory_order_relaxed);
     const uint32_t n = tail - head;
     while (head != tail) {
-      each(r.frames[head % ReturnRing::kEntries]);
-      // One by one: if we die, the frames up to here are accounted for.
+      const uint32_t frame = r.frames[head % ReturnRing::kEntries];
+      // One by one, and noted before: if we die between, the frame counts as in flight for ever.
+      // The other way round, two would own it.
       r.head.store(++head, std::memory_order_release);
+      each(frame);
     }
     return n;
   }
@@ -80,7 +94,7 @@ class SharedRings {
   void release_gone(uint32_t frame) noexcept;
 
   Setup s_;
-  SharedLockWait wait_;
+  SharedLockWait wait_, sending_wait_;
 };
 
 }  // namespace vireo::xdp

@@ -17,15 +17,14 @@
 namespace vireo::xdp {
 namespace {
 
-/// Most time to wait for the control lock: who holds it may be loading the steering program.
-constexpr Duration kPatience = Duration::ms(500);
+/// Most time to wait for the members, and for the control lock: who holds it may be loading the
+/// steering program, which takes a third of a second on a busy host.
+constexpr Duration kPatience = Duration::s(2);
+/// Drivers in zero-copy mode let go of frames some time after the last socket is closed.
+constexpr Duration kDriverLetsGo = Duration::s(1);
 constexpr Duration kTendEvery = Duration::ms(500);
 /// Most time that a burial waits for a queue's lock.
 constexpr Duration kPatienceForQueue = Duration::ms(50);
-/// A frame that the kernel has not sent in this time will not come back: its owner died between
-/// counting and sending it.
-constexpr Duration kGoneForGood = Duration::s(10);
-
 struct Registry {
   std::mutex lock;
   std::weak_ptr<Sharing> ours;
@@ -73,7 +72,7 @@ RingSizes Sharing::sizes_of_word(uint32_t word) {
 }
 
 Result<std::shared_ptr<Sharing>> Sharing::enter(const XdpGroupOptions& o) {
-  auto group = Group::enter({.name = "0", .version = SharedHead::kVersion},
+  auto group = Group::enter({.name = "0", .version = SharedHead::kVersion, .patience = kPatience},
                             [&] { return SharedMemory::create(packet_bytes(o), o.frame_bytes); });
   if (!group) return std::unexpected(group.error());
   auto memory = SharedMemory::map((*group)->memory_fd());
@@ -132,7 +131,10 @@ std::shared_ptr<Sharing> Sharing::of(const Arena& arena) {
 
 Sharing::~Sharing() {
   const auto control = this->control();
-  if (control) memory_.take_back(slot());  // else the others bury us
+  if (control)
+    memory_.take_back(slot());
+  else
+    (void)group_.release();  // a stopped member has the lock: the others will bury us
 }
 
 Result<Sharing::Control> Sharing::control() { return group_->control(kPatience); }
@@ -203,12 +205,11 @@ void Sharing::leave(IfIndex ifindex) noexcept {
 /// `ifindex` 0: all.
 void Sharing::leave_interfaces(const Control& control, unsigned slot, uint32_t ifindex) noexcept {
   for (SharedInterface& i : memory_.head().interfaces) {
-    if (i.ifindex == 0 || (ifindex != 0 && i.ifindex != ifindex)) continue;
+    if (ifindex != 0 && i.ifindex != ifindex) continue;
     if (i.users.fetch_and(~bit_of(slot), std::memory_order_relaxed) != bit_of(slot)) continue;
     (void)group_->withdraw(control, [&](const Deposit& d) {
       return d.kind == static_cast<uint32_t>(Kind::kInterface) && d.a == i.ifindex;
     });
-    i.ifindex = 0;
   }
 }
 
@@ -231,6 +232,7 @@ Result<Sharing::OpenQueue> Sharing::open_queue(IfIndex ifindex, QueueId id, cons
     q.completion_entries = shape.sizes.tx;
     q.chunk_bytes = shape.chunk_bytes;
     q.multi_frame = shape.multi_frame ? 1 : 0;
+    q.is_zero_copy = xsk && xsk->is_zero_copy() ? 1 : 0;
   } else {
     if (q.chunk_bytes != shape.chunk_bytes) return fail(ENOTSUP, "frames of another size");
     const auto beside = [&](const Deposit&, std::span<UniqueFd> fds) {
@@ -251,9 +253,16 @@ Result<Sharing::OpenQueue> Sharing::open_queue(IfIndex ifindex, QueueId id, cons
                              .b = sizes_to_word(shape.sizes)},
                             fds);
   if (!ok) return std::unexpected(ok.error());
-  q.returns[slot()].head.store(q.returns[slot()].tail.load());
   q.users.fetch_or(bit_of(slot()), std::memory_order_relaxed);
   o.rings = std::make_unique<SharedRings>(rings_setup(*number));
+  // Frames of an earlier use that came back.
+  if (!o.rings->hold(xsk->fill, xsk->completion, kPatienceForQueue)) {
+    (void)group_->withdraw(*control, is_queue(*number, slot()));
+    leave_queue(*number, slot());
+    return fail(ETIMEDOUT, "a stopped process holds the queue");
+  }
+  o.rings->own_returns().head.store(o.rings->own_returns().tail.load());
+  o.rings->release();
   o.xsk = std::move(*xsk);
   o.is_shared = !is_alone_;
   return o;
@@ -266,23 +275,24 @@ Bank::Which Sharing::is_queue(unsigned number, unsigned slot) {
   };
 }
 
-void Sharing::withdraw_queue(unsigned number) noexcept {
+void Sharing::close_queue(unsigned number, const std::function<void()>& return_frames) noexcept {
   const auto control = this->control();
-  if (control) (void)group_->withdraw(*control, is_queue(number, slot()));
-}
-
-void Sharing::leave_queue(unsigned number) noexcept {
-  const auto control = this->control();
-  if (control) leave_queue(number, slot());
+  // Nobody holds its sockets any more, so that the kernel closes them.
+  if (!control || !group_->withdraw(*control, is_queue(number, slot()))) {
+    log<LogLevel::kWarn>("a queue could not be left: it is closed when this process ends");
+    return;
+  }
+  if (return_frames) return_frames();
+  leave_queue(number, slot());
 }
 
 void Sharing::leave_queue(unsigned number, unsigned slot) noexcept {
   SharedQueue& q = memory_.head().queues[number];
-  if (q.ifindex == 0 || q.users.fetch_and(~bit_of(slot), std::memory_order_relaxed) != bit_of(slot))
-    return;
-  memory_.take_back_queue(number);
-  q.fill_target.store(0, std::memory_order_relaxed);
-  q.ifindex = 0;
+  if (q.users.fetch_and(~bit_of(slot), std::memory_order_relaxed) != bit_of(slot)) return;
+  // A driver in zero-copy mode may use its frames for some time: SharedMemory::queue_of().
+  if (q.is_zero_copy == 0) memory_.take_back_queue(number);
+  const Duration until = q.is_zero_copy != 0 ? kDriverLetsGo : Duration();
+  q.unused_from = (Clock::now_from_kernel() + until).ns();
 }
 
 // ---- burial
@@ -292,7 +302,6 @@ Duration Sharing::tend(Instant now) noexcept {
   if (const Duration since = now - tended_; since < kTendEvery) return kTendEvery - since;
   tended_ = now;
   group_->bury_dead([this](const Control& control, unsigned slot) { return bury(control, slot); });
-  release_gone(now);
   return kTendEvery;
 }
 
@@ -325,22 +334,23 @@ bool Sharing::bury(const Control& control, unsigned slot) noexcept {
     return d.kind == static_cast<uint32_t>(Kind::kInterface);
   };
   bool is_done = true;
-  (void)group_->for_each_deposit(
+  const auto all_interfaces = group_->for_each_deposit(
       control, is_interface, [&](const Deposit& d, std::span<UniqueFd> fds) {
         const auto ours =
             std::ranges::find(open_, d.a, [](const Open& o) { return o.ifindex.value(); });
         // One that joins for this alone has nothing else there.
         Result<std::shared_ptr<Steering>> steering =
-            ours != open_.end() ? ours->steering.lock() : join(fds);
+            ours != open_.end() ? ours->steering.lock() : nullptr;
+        if (steering && *steering == nullptr) steering = join(fds);
         if (steering && *steering != nullptr)
           (*steering)->remove_all_of(slot);
         else
           is_done = false;
       });
-  if (!is_done) return false;
+  if (!all_interfaces || !is_done) return false;
   wait_for_softirqs();
   std::vector<DeadRings> rings;
-  (void)group_->for_each_deposit(
+  const auto all_queues = group_->for_each_deposit(
       control, is_queue(kAnyQueue, slot), [&](const Deposit& d, std::span<UniqueFd> fds) {
         SharedQueue& q = memory_.head().queues[d.a];
         auto one = DeadRings::map({&q, d.a, slot, sizes_of_word(d.b)}, fds[0].get(), fds[1].get(),
@@ -352,6 +362,7 @@ bool Sharing::bury(const Control& control, unsigned slot) noexcept {
       });
   // All at once: a frame may be in flight on several queues.
   size_t locked = 0;
+  is_done = is_done && all_queues;
   while (is_done && locked < rings.size() && rings[locked].lock(kPatienceForQueue)) ++locked;
   is_done = is_done && locked == rings.size();  // else a stopped member holds a lock
   if (is_done) {
@@ -360,30 +371,36 @@ bool Sharing::bury(const Control& control, unsigned slot) noexcept {
   }
   for (size_t i = 0; i < locked; ++i) rings[i].unlock();
   if (!is_done) return false;
-  for (unsigned i = 0; i < SharedHead::kMaxQueues; ++i) leave_queue(i, slot);
+  rings.clear();
+  // Its sockets are closed now, and the slot's next member holds no lock that it does not know of.
+  if (!group_->withdraw(control, [&](const Deposit& d) { return d.slot == slot; })) return false;
+  for (unsigned i = 0; i < SharedHead::kMaxQueues; ++i) {
+    free_locks_of(slot, memory_.head().queues[i]);
+    leave_queue(i, slot);
+  }
   leave_interfaces(control, slot, 0);
   return true;
 }
 
-/// Frames that do not come back from the kernel.
-void Sharing::release_gone(Instant now) noexcept {
-  const FrameOwners o = memory_.owners(slot());
-  const auto is_gone = [&](uint32_t i) { return o.owner[i] == FrameOwners::kGone; };
-  if (!gone_.empty()) {
-    if (now - gone_since_ < kGoneForGood) return;
-    const auto control = this->control();
-    if (!control) return;
-    for (const uint32_t i : gone_)
-      if (is_gone(i)) {
-        o.in_flight[i] = 0;
-        o.owner[i] = FrameOwners::kNobody;
-      }
-    gone_.clear();
+/// Locks that it held of a queue that it had not open: for a burial of its own.
+void Sharing::free_locks_of(unsigned slot, SharedQueue& q) noexcept {
+  const auto is_alive = [this](unsigned other) { return this->is_alive(other); };
+  for (SharedLock* const lock : {&q.lock, &q.sending}) {
+    if (!lock->is_held_by(slot)) continue;
+    SharedLockWait wait;
+    if (lock->lock(this->slot(), wait, kPatienceForQueue, is_alive) != SharedLock::Took::kNo)
+      lock->unlock();
   }
-  if (memory_.count(FrameOwners::kGone) == 0) return;
-  gone_since_ = now;
-  for (uint32_t i = 0; i < o.owner.size(); ++i)
-    if (is_gone(i)) gone_.push_back(i);
+}
+
+void Sharing::top_up(PacketPool& pool, uint32_t posted) noexcept {
+  const auto control = group_->control(Duration());
+  if (!control) return;
+  const uint32_t have = memory_.count(FrameOwners::of_member(slot())) + posted;
+  if (have >= pool.size()) return;
+  const uint32_t unused = memory_.count(FrameOwners::kNobody);
+  memory_.top_up(slot(), std::min(pool.size() - have, unused / 2),
+                 [&](uint32_t frame) { pool.adopt(frame); });
 }
 
 SharedRings::Setup Sharing::rings_setup(unsigned number) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/packet.h"
 #include "core/result.h"
 #include "core/types.h"
 #include "dev/device_group.h"
@@ -81,10 +82,12 @@ class Sharing final : public DeviceGroup {
   };
   Result<OpenQueue> open_queue(IfIndex ifindex, QueueId id, const QueueShape& shape,
                                const std::function<Result<Xsk>()>& first);
-  /// When its sockets are closed: nobody holds them any more.
-  void withdraw_queue(unsigned number) noexcept;
-  /// After that. What is in its rings is the others', or nobody's.
-  void leave_queue(unsigned number) noexcept;
+  /// After its own sockets are closed. `return_frames` is called when the kernel has closed them.
+  /// What is left in the rings is the others', or nobody's.
+  void close_queue(unsigned number, const std::function<void()>& return_frames) noexcept;
+  /// Gives `pool` frames that nobody has, if fewer than those granted are left, of which `posted`
+  /// are in FILL. Holder of the engine's lock.
+  void top_up(PacketPool& pool, uint32_t posted) noexcept;
 
  private:
   enum class Kind : uint32_t { kPackets, kInterface, kQueue };
@@ -100,7 +103,7 @@ class Sharing final : public DeviceGroup {
   void leave_queue(unsigned number, unsigned slot) noexcept;
   void leave_interfaces(const Control& control, unsigned slot, uint32_t ifindex) noexcept;
   bool bury(const Control& control, unsigned slot) noexcept;
-  void release_gone(Instant now) noexcept;
+  void free_locks_of(unsigned slot, SharedQueue& q) noexcept;
   static uint32_t sizes_to_word(const RingSizes& s);
   static RingSizes sizes_of_word(uint32_t word);
 
@@ -115,9 +118,7 @@ class Sharing final : public DeviceGroup {
   const std::byte* base_ = nullptr;
   std::atomic<bool> is_alone_{false};  ///< written with the engine's lock
   Instant tended_{};
-  std::vector<Open> open_;      ///< interfaces
-  std::vector<uint32_t> gone_;  ///< frames whose owner was gone at `gone_since_`
-  Instant gone_since_{};
+  std::vector<Open> open_;  ///< interfaces
 };
 
 }  // namespace vireo::xdp
