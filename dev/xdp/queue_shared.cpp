@@ -24,7 +24,7 @@ constexpr uint32_t kStarving = 4;
 void XdpQueue::share() noexcept {
   if (rings_ == nullptr || std::exchange(is_shared_, true)) return;
   uint32_t none = 0;
-  rings_->queue().fill_target.compare_exchange_strong(none, fill_target_);
+  rings_->queue().fill_target.compare_exchange_strong(none, fill_most_);
 }
 
 /// Received frames are ours, whoever posted them. Follows FILL's index, for idle().
@@ -45,6 +45,8 @@ void XdpQueue::refill_shared() noexcept {
   SharedQueue& q = rings_->queue();
   const uint32_t target = q.fill_target.load(std::memory_order_relaxed);
   const auto part = static_cast<int32_t>(target / rings_->users());
+  // Where members have joined, what we have above our part is theirs: they count it (below).
+  rx_held_count_ = std::min(rx_held_count_, part);
   const int32_t due = part - rx_held_count_;
   if (due < std::min(kPostAtOnce, part / 2)) {
     if (++lazy_refills_ % kLazy != 0) return;
