@@ -132,7 +132,7 @@ class XdpQueue final : public Queue {
   uint32_t fill_ahead_ = 0;    ///< FILL's index of the next frame to be received, less that of RX
   uint32_t lazy_reaps_ = 0;    ///< reaps of a shared queue
   Instant topped_up_{};
-  uint32_t lazy_refills_ = 0;  ///< refills of a shared queue with nothing due
+  uint32_t lazy_refills_ = 0;                  ///< refills of a shared queue with nothing due
   std::unique_ptr<SharedRings> rings_;         ///< null: the queue cannot be shared
   std::unique_ptr<uint16_t[]> own_in_flight_;  ///< by frame index, of this queue alone
   /// What frames_ is without other processes.

@@ -30,11 +30,11 @@ bool sends_in_turn() noexcept { return kernel_version() >= 6006 && kernel_versio
 void XdpQueue::share() noexcept {
   if (rings_ == nullptr || std::exchange(is_shared_, true)) return;
   uint32_t none = 0;
-  rings_->queue().fill_target.compare_exchange_strong(none, fill_target_);
+  rings_->queue().fill_target.compare_exchange_strong(none, fill_most_);
 }
 
-/// Whether the first descriptors are frames of this queue. Before Linux 6.15 two processors may give
-/// one frame to two sockets in generic mode: the second one drops it. @return how many are.
+/// Whether the first descriptors are frames of this queue. Before Linux 6.15 two processors may
+/// give one frame to two sockets in generic mode: the second one drops it. @return how many are.
 unsigned XdpQueue::claim(unsigned n) noexcept {
   for (unsigned i = 0; i < n; ++i) {
     uint8_t queued = in_queue_;
@@ -101,8 +101,9 @@ void XdpQueue::refill_shared() noexcept {
 void XdpQueue::follow_level(uint32_t target, int32_t part) noexcept {
   const uint32_t level = xsk_.fill.level();
   if (level < target / 2)
-    rx_held_count_ = std::min(
-        rx_held_count_, static_cast<int32_t>(uint64_t{level} * static_cast<uint32_t>(part) / target));
+    rx_held_count_ =
+        std::min(rx_held_count_,
+                 static_cast<int32_t>(uint64_t{level} * static_cast<uint32_t>(part) / target));
   if (pool_.ready_count() >= pool_.size() / 4) return;
   const Instant now = Clock::now();
   if (now - topped_up_ < kTopUpEvery) return;
