@@ -48,10 +48,10 @@ Stack* make_stack() {
   init_settings(p.settings);
   auto* stack = new (std::nothrow) Stack({.settings = settings(),
                                           .opener = device_opener(settings()),
-                                          .group = group_opener(settings()),
                                           .want_mourner = true,
                                           .want_filter = true,
-                                          .may_have_rings = may_have_rings(settings())});
+                                          .may_have_rings = may_have_rings(settings()),
+                                          .group = group_opener(settings())});
   if (stack == nullptr) return nullptr;
   pthread_atfork([] { before_fork(); }, [] { after_fork_in_parent(); },
                  [] { after_fork_in_child(); });

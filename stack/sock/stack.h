@@ -47,12 +47,12 @@ class Stack {
   struct Parts {
     Settings settings;
     DeviceOpener opener;
-    GroupOpener group = nullptr;  ///< null: no other process shares our interfaces
     bool want_helper = true;      ///< false: the test polls the engine itself
     bool want_mourner = false;    ///< true: a program that may be killed (and VIREO_MOURNER)
     bool want_filter = false;     ///< true: the host's packet filter is consulted
     /// Some device can be opened once per ring; each ring then gets a part of the packet memory.
     bool may_have_rings = false;
+    GroupOpener group = nullptr;  ///< null: no other process shares our interfaces
   };
   explicit Stack(Parts parts);
   ~Stack();  ///< tests only, with every socket closed
