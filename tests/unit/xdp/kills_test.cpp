@@ -33,7 +33,7 @@ void require(bool fact, int status) {
     require(!g.is_founder(), 40);
     for (const uint32_t kind : own) require(deposit(g, kind, 3, g.slot()).has_value(), 41);
     g.serve();
-    const Group::Bury none = [](const Group::Control&, unsigned) {};
+    const Group::Bury none = [](const Group::Control&, unsigned) { return true; };
     g.bury_dead(none);
     {
       const auto held = g.control(Duration::s(5));
@@ -83,7 +83,7 @@ TEST(XdpGroupKills, NothingOfTheLivingIsLostAndNothingOfTheDeadStays) {
       usleep(100);
     } while (Clock::now_from_kernel() < until);
   };
-  const auto bury = [&] { g.bury_dead([](const Group::Control&, unsigned) {}); };
+  const auto bury = [&] { g.bury_dead([](const Group::Control&, unsigned) { return true; }); };
   const auto kept = [&] {
     const auto held = g.control(Duration::s(5));
     return held && (deposits(g, *held).mask() & (bit(kKept) - 1)) == bit(kKept) - 1;

@@ -151,7 +151,7 @@ TEST_F(XdpGroupLife, WhoDiesAmidABurialIsBuriedWithTheFirst) {
     auto own = Group::enter({.name = name_, .version = 1}, make_memory);
     (void)!write(told[1], own ? "y" : "n", 1);
     for (int tries = 0; own && tries < 5000; ++tries) {
-      (*own)->bury_dead([](const Group::Control&, unsigned) { raise(SIGKILL); });
+      (*own)->bury_dead([](const Group::Control&, unsigned) { return raise(SIGKILL) == 0; });
       usleep(1000);
     }
     _exit(1);
@@ -165,7 +165,16 @@ TEST_F(XdpGroupLife, WhoDiesAmidABurialIsBuriedWithTheFirst) {
   ASSERT_EQ(waitpid(digger, &status, 0), digger);
   EXPECT_TRUE(WIFSIGNALED(status));
   uint64_t buried = 0;
-  g.bury_dead([&](const Group::Control&, unsigned slot) { buried |= bit(slot); });
+  const auto bury = [&](bool is_done) {
+    buried = 0;
+    g.bury_dead([&](const Group::Control&, unsigned slot) {
+      buried |= bit(slot);
+      return is_done;
+    });
+  };
+  bury(false);
+  EXPECT_EQ(__builtin_popcountll(g.members()), 3) << "not buried: they keep their slots";
+  bury(true);
   EXPECT_EQ(__builtin_popcountll(buried), 2);
   EXPECT_NE(buried & bit(a.slot), 0U);
   EXPECT_EQ(g.members(), bit(g.slot()));

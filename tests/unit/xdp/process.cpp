@@ -60,7 +60,10 @@ class Member {
         return group_.is_alive(q.argument);
       case Ask::kBury: {
         uint64_t buried = 0;
-        group_.bury_dead([&](const Group::Control&, unsigned slot) { buried |= 1ULL << slot; });
+        group_.bury_dead([&](const Group::Control&, unsigned slot) {
+          buried |= 1ULL << slot;
+          return true;
+        });
         return buried;
       }
       case Ask::kDeposit:
