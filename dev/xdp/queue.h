@@ -79,6 +79,7 @@ class XdpQueue final : public Queue {
   void fit_fill(uint32_t waiting) noexcept;
   void take_over(std::span<RxDesc> got) noexcept;
   void refill_shared() noexcept;
+  uint32_t post_frames(uint32_t want) noexcept;
   unsigned reap_shared() noexcept;
   void complete(PacketBuf& p) noexcept {
     --own_in_flight_[p.index];

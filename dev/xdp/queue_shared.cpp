@@ -77,9 +77,19 @@ void XdpQueue::refill_shared() noexcept {
     rx_held_count_ += due;
     return;
   }
+  // Many frames may have been received since the last call.
+  for (auto left = static_cast<uint32_t>(due); left != 0;) {
+    const uint32_t want = std::min(left, SharedRings::kBatch);
+    if (post_frames(want) < want) return;
+    left -= want;
+  }
+}
+
+/// Posts at most SharedRings::kBatch. @return how many; fewer if the pool is empty, FILL full, or
+/// another member at it.
+uint32_t XdpQueue::post_frames(uint32_t want) noexcept {
   uint64_t addresses[SharedRings::kBatch];
   PacketBuf* taken[SharedRings::kBatch];
-  const auto want = static_cast<uint32_t>(std::min(due, int32_t{SharedRings::kBatch}));
   uint32_t n = 0;
   for (; n < want; ++n) {
     taken[n] = pool_.take_for_rx();
@@ -88,11 +98,12 @@ void XdpQueue::refill_shared() noexcept {
     if (setup_.tags)
       std::memset(taken[n]->frame + kKernelHeadroom - sizeof(steer_meta), 0, sizeof(steer_meta));
   }
-  if (n == 0) return;
+  if (n == 0) return 0;
   const uint32_t posted = rings_->post(xsk_.fill, xsk_.completion, {addresses, n});
   for (uint32_t i = posted; i < n; ++i) PacketPool::drop(taken[i]);
   rx_held_count_ += static_cast<int32_t>(posted);
   if (posted != 0) wake_fill();
+  return posted;
 }
 
 /// Frames are missing where a member does not post its part: it is stopped with a full RX ring, its
