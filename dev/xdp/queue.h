@@ -78,6 +78,7 @@ class XdpQueue final : public Queue {
   void fit_fill(uint32_t waiting) noexcept;
   void take_over(std::span<RxDesc> got) noexcept;
   void refill_shared() noexcept;
+  uint32_t post_some(uint32_t want) noexcept;
   unsigned reap_shared() noexcept;
   void complete(PacketBuf& p) noexcept {
     --frames_.in_flight[p.index];

@@ -24,7 +24,7 @@ constexpr uint32_t kStarving = 4;
 void XdpQueue::share() noexcept {
   if (rings_ == nullptr || std::exchange(is_shared_, true)) return;
   uint32_t none = 0;
-  rings_->queue().fill_target.compare_exchange_strong(none, fill_target_);
+  rings_->queue().fill_target.compare_exchange_strong(none, fill_most_);
 }
 
 /// Received frames are ours, whoever posted them. Follows FILL's index, for idle().
@@ -45,6 +45,8 @@ void XdpQueue::refill_shared() noexcept {
   SharedQueue& q = rings_->queue();
   const uint32_t target = q.fill_target.load(std::memory_order_relaxed);
   const auto part = static_cast<int32_t>(target / rings_->users());
+  // Where members have joined, what we have above our part is theirs: they count it (below).
+  rx_held_count_ = std::min(rx_held_count_, part);
   const int32_t due = part - rx_held_count_;
   if (due < std::min(kPostAtOnce, part / 2)) {
     if (++lazy_refills_ % kLazy != 0) return;
@@ -55,21 +57,31 @@ void XdpQueue::refill_shared() noexcept {
     rx_held_count_ += due;
     return;
   }
+  // Many frames may have been received since the last call.
+  auto left = static_cast<uint32_t>(std::max(due, kPostAtOnce));
+  while (left != 0) {
+    const uint32_t posted = post_some(std::min(left, SharedRings::kBatch));
+    left -= posted;
+    if (posted < SharedRings::kBatch) return;
+  }
+}
+
+/// @return how many; fewer if the pool is empty, FILL full, or another member at it.
+uint32_t XdpQueue::post_some(uint32_t want) noexcept {
   uint64_t addresses[SharedRings::kBatch];
   PacketBuf* taken[SharedRings::kBatch];
-  const auto want =
-      static_cast<uint32_t>(std::clamp(due, kPostAtOnce, int32_t{SharedRings::kBatch}));
   uint32_t n = 0;
   for (; n < want; ++n) {
     taken[n] = pool_.take_for_rx();
     if (taken[n] == nullptr) break;
     addresses[n] = address_of(*taken[n], 0);
   }
-  if (n == 0) return;
+  if (n == 0) return 0;
   const uint32_t posted = rings_->post(xsk_.fill, xsk_.completion, {addresses, n});
   for (uint32_t i = posted; i < n; ++i) PacketPool::drop(taken[i]);
   rx_held_count_ += static_cast<int32_t>(posted);
   if (posted != 0) wake_fill();
+  return posted;
 }
 
 unsigned XdpQueue::reap_shared() noexcept {
