@@ -36,6 +36,13 @@ inline std::unique_ptr<StatsLayout> made_up_process() {
   std::strcpy(l->ports[0].name, "eth1");
   std::strcpy(l->ports[0].mode, "native copy");
   l->ports[0].ifindex.store(7);
+  l->group.members.set(3);
+  l->group.slot.set(1);
+  l->group.frames.set(1000);
+  l->group.own.set(600);
+  l->group.queued.set(300);
+  l->group.unused.set(99);
+  l->group.left.set(1);
   l->sockets_carried.add(3);
   l->sockets_kernel.add(1);
   l->refused[static_cast<size_t>(Carriage::kLoopback)].add(1);

@@ -16,6 +16,7 @@ TEST(StatsJson, WritesTheWholeDocument) {
       processes_json({&p, 1}),
       R"({"processes":[{"pid":4711,"name":"server",)"
       R"("ports":[{"name":"eth1","ifindex":7,"mode":"native copy","queues":2}],)"
+      R"("group":{"members":3,"slot":1,"frames":1000,"own":600,"queued":300,"unused":99,"left":1},)"
       R"("engine":{"rx_packets":1001,"rx_bytes":0,"tx_packets":2000,"tx_bytes":0,)"
       R"("rx_unknown_flow":0,"rx_bad_checksum":0,"rx_malformed":0,"tx_ring_full":0,"pool_empty":0,)"
       R"("rx_lost_ring_full":0,"rx_lost_no_frame":0,"rx_starved":0,"rx_refused":0,"tx_refused":0,)"

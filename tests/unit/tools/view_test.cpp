@@ -32,6 +32,8 @@ TEST(View, AProcess) {
       "server (pid 4711)\n"
       "  interfaces: eth1 (native copy, 2 queues)\n"
       "  packets: 1001 received, 2000 sent by Vireo\n"
+      "  group: 3 processes, this is number 1; of 1000 frames 600 its own, 300 for receiving, 99 "
+      "unused, 1 of the dead\n"
       "  carried\n"
       "    FD  PROTO  STATE        LOCAL        REMOTE          RX-PKT  RX-BYTE  TX-PKT  TX-BYTE  "
       "DROPS  RETRANS\n"
