@@ -80,7 +80,10 @@ XdpQueue::~XdpQueue() {
   umem_->forget(xsk_.fd());
   if (is_ours && is_shared_) leave_shared();
   xsk_ = Xsk();  // unbinds and waits until no driver uses the frames
-  if (sharing_ == nullptr) return return_frames();
+  if (sharing_ == nullptr) {
+    return_frames();
+    return;
+  }
   if (!is_ours) return;
   sharing_->close_queue(rings_->number(), [this] {
     if (!is_shared_) return_frames();
