@@ -164,13 +164,32 @@ void Stack::let_others_join() {
   ::syscall(SYS_nanosleep, &kNap, nullptr);
 }
 
+/// Also looks after the queues while the program sleeps: processes that are stopped may have taken
+/// all frames that wait to be received into, and if all others sleep no frame would come to wake
+/// them.
 Duration Stack::tend_group(Instant now) {
-  if (group_ == nullptr) return Duration::max();
   constexpr Duration kReadEvery = Duration::ms(500);
+  constexpr Duration kLookAtQueues = Duration::ms(100);
+  if (group_ == nullptr) return Duration::max();
   const Duration next = group_->tend(now);
-  if (now - group_read_ < kReadEvery) return next;
-  group_read_ = now;
-  const GroupCensus c = group_->census();
+  if (now - group_read_ >= kReadEvery) {
+    group_read_ = now;
+    publish_group(group_->census());
+  }
+  Engine* const e = engine_if_any();
+  if (e == nullptr || group_->is_alone() || e->live_flows() == 0) return next;
+  if (const Duration since = now - std::max(e->last_poll(), looked_at_queues_);
+      since < kLookAtQueues)
+    return std::min(next, kLookAtQueues - since);
+  looked_at_queues_ = now;
+  if (e->try_acquire()) {
+    (void)e->ports().arm_all();
+    e->unlock();
+  }
+  return std::min(next, kLookAtQueues);
+}
+
+void Stack::publish_group(const GroupCensus& c) {
   GroupStats& s = stats().group;
   s.members.set(c.members);
   s.slot.set(c.slot);
@@ -179,7 +198,6 @@ Duration Stack::tend_group(Instant now) {
   s.queued.set(c.queued);
   s.unused.set(c.unused);
   s.left.set(c.left);
-  return next;
 }
 
 Carried<Engine*> Stack::make_engine() {

@@ -47,9 +47,9 @@ class Stack {
   struct Parts {
     Settings settings;
     DeviceOpener opener;
-    bool want_helper = true;      ///< false: the test polls the engine itself
-    bool want_mourner = false;    ///< true: a program that may be killed (and VIREO_MOURNER)
-    bool want_filter = false;     ///< true: the host's packet filter is consulted
+    bool want_helper = true;    ///< false: the test polls the engine itself
+    bool want_mourner = false;  ///< true: a program that may be killed (and VIREO_MOURNER)
+    bool want_filter = false;   ///< true: the host's packet filter is consulted
     /// Some device can be opened once per ring; each ring then gets a part of the packet memory.
     bool may_have_rings = false;
     GroupOpener group = nullptr;  ///< null: no other process shares our interfaces
@@ -150,6 +150,7 @@ class Stack {
   void enter_group();
   void let_others_join();
   Duration tend_group(Instant now);
+  void publish_group(const GroupCensus& c);
   /// Whether it may accept fragments. After engine_count_, by which judge_again() finds it.
   void tell_of_filter(Engine& e);
 
@@ -166,6 +167,7 @@ class Stack {
   std::unique_ptr<Mourner> mourner_;    ///< null: not wanted, or no memory for the last will
   std::shared_ptr<DeviceGroup> group_;  ///< null: no other process shares our interfaces
   Instant group_read_{};                ///< when the counters of the group were last set
+  Instant looked_at_queues_{};          ///< by the helper's thread
   const char* no_group_ = nullptr;      ///< why not, if one was wanted
   std::unique_ptr<Helper> helper_;
   tcp::IsnSecret secret_;  ///< shared by all engines, where there may be several
