@@ -30,15 +30,15 @@ struct alignas(64) PacketBuf {
   std::byte* frame = nullptr;  ///< constant
   PacketPool* pool = nullptr;  ///< where it is returned: its own, or the one it is lent to; null:
                                ///< another process's frame
-  StreamOffset offset = 0;   ///< TCP: stream position of the first valid byte
-  uint32_t index = 0;        ///< constant: frame number in the pool
-  uint32_t sum = 0;          ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded
-  uint16_t data_at = 0;      ///< first valid byte
-  uint16_t length = 0;       ///< valid bytes
-  uint16_t refs = 0;         ///< 0 = in the pool
-  uint16_t device_refs = 0;  ///< of refs, those held by a device that still reads the frame
-  int64_t hw_time = 0;       ///< RX timestamp by the device (Queue::stamp()), ns, 0 = none
-  uint32_t cookie = 0;       ///< for use by the current owner
+  StreamOffset offset = 0;     ///< TCP: stream position of the first valid byte
+  uint32_t index = 0;          ///< constant: frame number in the pool
+  uint32_t sum = 0;            ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded
+  uint16_t data_at = 0;        ///< first valid byte
+  uint16_t length = 0;         ///< valid bytes
+  uint16_t refs = 0;           ///< 0 = in the pool
+  uint16_t device_refs = 0;    ///< of refs, those held by a device that still reads the frame
+  int64_t hw_time = 0;         ///< RX timestamp by the device (Queue::stamp()), ns, 0 = none
+  uint32_t cookie = 0;         ///< for use by the current owner
 
   std::byte* data() { return frame + data_at; }
   const std::byte* data() const { return frame + data_at; }

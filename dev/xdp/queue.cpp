@@ -54,19 +54,18 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       busy_poll_(setup.busy_poll),
       is_busy_poll_proved_(xsk.is_zero_copy()),
       xsk_(std::move(xsk)),
+      shared_{.rings = std::move(rings), .sharing = std::move(sharing)},
       frames_(umem->arena().owners()),
-      in_queue_(FrameOwners::of_queue(rings ? rings->number() : 0)),
-      tx_most_(rings ? std::min(xsk_.tx.size(), ReturnRing::kEntries) : xsk_.tx.size()),
+      in_queue_(FrameOwners::of_queue(shared_.rings ? shared_.rings->number() : 0)),
+      tx_most_(shared_.rings ? std::min(xsk_.tx.size(), ReturnRing::kEntries) : xsk_.tx.size()),
       // At most half the pool: frames are needed for sending, too.
       fill_most_(std::min(xsk_.fill.size(), pool.size() / 2)),
       fill_target_(std::min(fill_most_, kMinFill)),
-      rings_(std::move(rings)),
       process_(static_cast<pid_t>(sys(SYS_getpid))),
       umem_(std::move(umem)),
-      sharing_(std::move(sharing)),
       steering_(std::move(steering)) {
   own_in_flight_ = std::make_unique<uint16_t[]>(pool.frames());
-  if (rings_ != nullptr) return;
+  if (shared_.rings != nullptr) return;
   private_owner_ = std::make_unique<uint8_t[]>(pool.frames());
   private_in_flight_ = std::make_unique<uint16_t[]>(pool.frames());
   frames_ = {.owner = {private_owner_.get(), pool.frames()},
@@ -78,15 +77,15 @@ XdpQueue::~XdpQueue() {
   const bool is_ours = sys(SYS_getpid) == process_;
   if (is_ours) steering_->clear_socket(setup_.id);
   umem_->forget(xsk_.fd());
-  if (is_ours && is_shared_) leave_shared();
+  if (is_ours && shared_.is_on) leave_shared();
   xsk_ = Xsk();  // unbinds and waits until no driver uses the frames
-  if (sharing_ == nullptr) {
+  if (shared_.sharing == nullptr) {
     return_frames();
     return;
   }
   if (!is_ours) return;
-  sharing_->close_queue(rings_->number(), [this] {
-    if (!is_shared_) return_frames();
+  shared_.sharing->close_queue(shared_.rings->number(), [this] {
+    if (!shared_.is_on) return_frames();
   });
 }
 
@@ -111,7 +110,7 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
   n = std::min(n, static_cast<uint32_t>(out.size()));
   if (setup_.multi_frame) [[unlikely]]
     n = whole_packets(n);
-  if (is_shared_) [[unlikely]] {
+  if (shared_.is_on) [[unlikely]] {
     n = claim(n);
     if (n == 0) return 0;
   }
@@ -135,7 +134,7 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
     for (RxDesc& o : out.first(n))
       if (is_unfinished(o.packet->data(), o.packet->length)) o.flags |= RxFlags::kL4Ok;
   }
-  if (is_shared_) [[unlikely]]
+  if (shared_.is_on) [[unlikely]]
     take_over(out.first(n));
   xsk_.rx.release(n);
   rx_held_count_ -= static_cast<int32_t>(n);
@@ -148,13 +147,15 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
 /// tenth of a round trip. So the kernel gets as many as bursts need, and few while there are none.
 void XdpQueue::fit_fill(uint32_t waiting) noexcept {
   calm_frames_ = 0;
-  if (is_shared_) fill_target_ = rings_->queue().fill_target.load(std::memory_order_relaxed);
-  const uint32_t most = is_shared_ ? xsk_.fill.size() : fill_most_;
+  if (shared_.is_on)
+    fill_target_ = shared_.rings->queue().fill_target.load(std::memory_order_relaxed);
+  const uint32_t most = shared_.is_on ? xsk_.fill.size() : fill_most_;
   if (waiting > fill_target_ / kRoomy)
     fill_target_ = std::min(2 * fill_target_, most);
   else
     fill_target_ = std::max(fill_target_ / 2, std::min(most, kMinFill));
-  if (is_shared_) rings_->queue().fill_target.store(fill_target_, std::memory_order_relaxed);
+  if (shared_.is_on)
+    shared_.rings->queue().fill_target.store(fill_target_, std::memory_order_relaxed);
 }
 
 /// Prefetches the memory of the next frame: the kernel writes descriptor and frame some time before
@@ -164,7 +165,7 @@ void XdpQueue::fit_fill(uint32_t waiting) noexcept {
 unsigned XdpQueue::idle() noexcept {
   prefetch(&xsk_.rx.front(0));
   if (rx_held_count_ != 0 && !xsk_.is_zero_copy()) [[likely]] {
-    const uint64_t next = xsk_.fill[xsk_.rx.consumed() + fill_ahead_];
+    const uint64_t next = xsk_.fill[xsk_.rx.consumed() + shared_.fill_ahead];
     const std::byte* const data = pool_.memory().data() - pool_at_ + next + kKernelHeadroom;
     prefetch(data);
     prefetch(data + kCacheLine);
@@ -212,7 +213,7 @@ FlowTag XdpQueue::take_tag(RxDesc& d, std::byte* data) const noexcept {
 }
 
 void XdpQueue::rx_refill() noexcept {
-  if (is_shared_) [[unlikely]]
+  if (shared_.is_on) [[unlikely]]
     return refill_shared();
   const auto held = static_cast<uint32_t>(rx_held_count_);
   if (held >= fill_target_) return;
@@ -408,14 +409,14 @@ bool XdpQueue::kick() noexcept {
   const bool was_stuck = stuck_with_ != 0 && xsk_.tx.waiting() >= stuck_with_;
   stuck_with_ = 0;
   for (unsigned round = 0; round < kKickRounds; ++round) {
-    if (is_shared_ && !try_sending()) [[unlikely]]
+    if (shared_.is_on && !try_sending()) [[unlikely]]
       return false;
     const long r = sys(SYS_sendto, xsk_.tx_fd(), 0, 0, MSG_DONTWAIT, 0, 0);
-    if (is_shared_) [[unlikely]]
+    if (shared_.is_on) [[unlikely]]
       end_sending();
     if (r >= 0) [[likely]] {
       // Some kernels report no error when COMPLETION is full, of others' frames perhaps.
-      kick_due_ = is_shared_ && xsk_.tx.waiting() != 0;
+      kick_due_ = shared_.is_on && xsk_.tx.waiting() != 0;
       return true;
     }
     if (r == -ENXIO) dead_ = true;  // unbound: the interface is gone
@@ -441,7 +442,7 @@ bool XdpQueue::kick() noexcept {
 unsigned XdpQueue::tx_reap() noexcept {
   if (kick_due_) [[unlikely]]
     kick();
-  if (is_shared_) [[unlikely]]
+  if (shared_.is_on) [[unlikely]]
     return reap_shared();
   const uint32_t n = xsk_.completion.ready_now();
   for (uint32_t i = 0; i < n; ++i) complete(packet_at(xsk_.completion.front(i)));
@@ -455,7 +456,7 @@ Result<bool> XdpQueue::arm() noexcept {
   const bool told = !kick_due_ || kick();
   if (dead_) return fail(ENODEV, "AF_XDP queue");
   if (!told) return false;
-  if (is_shared_) [[unlikely]]
+  if (shared_.is_on) [[unlikely]]
     settle_shared();
   // The descriptor is readable while the RX ring is not empty, so an arrival after this check wakes
   // poll(2) at once.

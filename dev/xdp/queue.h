@@ -68,6 +68,17 @@ class XdpQueue final : public Queue {
   bool is_zero_copy() const { return xsk_.is_zero_copy(); }
 
  private:
+  /// What a queue has that processes can share.
+  struct Shared {
+    bool is_on = false;       ///< other processes use the queue, too
+    uint32_t fill_ahead = 0;  ///< FILL's index of the next frame to be received, less that of RX
+    uint32_t reaps = 0;       ///< each so many look into COMPLETION in any case
+    uint32_t refills = 0;     ///< each so many look at FILL's level
+    Instant topped_up{};      ///< when the pool was last given frames that nobody has
+    std::unique_ptr<SharedRings> rings;
+    std::shared_ptr<Sharing> sharing;  ///< null: it cannot be shared
+  };
+
   PacketBuf& packet_at(uint64_t umem_address) const {
     return pool_.at_frame_offset(umem_address - pool_at_);
   }
@@ -122,19 +133,14 @@ class XdpQueue final : public Queue {
   bool is_busy_poll_proved_;
   Xsk xsk_;
 
+  Shared shared_;
   FrameOwners frames_;         ///< by frame index
   const uint8_t in_queue_;     ///< as owner: posted for receiving
-  bool is_shared_ = false;     ///< other processes use the queue, too
   const uint32_t tx_most_;     ///< most descriptors in flight
   const uint32_t fill_most_;   ///< most frames posted for receiving
   uint32_t fill_target_;       ///< frames to have posted now
   int32_t rx_held_count_ = 0;  ///< frames posted, less those received
   uint32_t calm_frames_ = 0;   ///< frames received since fill_target_ was last too low
-  uint32_t fill_ahead_ = 0;    ///< FILL's index of the next frame to be received, less that of RX
-  uint32_t lazy_reaps_ = 0;    ///< reaps of a shared queue
-  Instant topped_up_{};
-  uint32_t lazy_refills_ = 0;                  ///< refills of a shared queue with nothing due
-  std::unique_ptr<SharedRings> rings_;         ///< null: the queue cannot be shared
   std::unique_ptr<uint16_t[]> own_in_flight_;  ///< by frame index, of this queue alone
   /// What frames_ is without other processes.
   std::unique_ptr<uint8_t[]> private_owner_;
@@ -142,7 +148,6 @@ class XdpQueue final : public Queue {
 
   const pid_t process_;
   std::shared_ptr<Umem> umem_;
-  std::shared_ptr<Sharing> sharing_;  ///< null: the queue cannot be shared
   std::shared_ptr<Steering> steering_;
 };
 

@@ -28,9 +28,9 @@ bool sends_in_turn() noexcept { return kernel_version() >= 6006 && kernel_versio
 }  // namespace
 
 void XdpQueue::share() noexcept {
-  if (rings_ == nullptr || std::exchange(is_shared_, true)) return;
+  if (shared_.rings == nullptr || std::exchange(shared_.is_on, true)) return;
   uint32_t none = 0;
-  rings_->queue().fill_target.compare_exchange_strong(none, fill_most_);
+  shared_.rings->queue().fill_target.compare_exchange_strong(none, fill_most_);
 }
 
 /// Whether the first descriptors are frames of this queue. Before Linux 6.15 two processors may
@@ -56,20 +56,20 @@ void XdpQueue::take_over(std::span<RxDesc> got) noexcept {
     d.packet->hw_time = 0;
   }
   const uint32_t at = xsk_.rx.consumed();
-  const uint64_t expected = xsk_.fill[at + fill_ahead_];
+  const uint64_t expected = xsk_.fill[at + shared_.fill_ahead];
   if (packet_at(expected).index == got.front().packet->index) return;
   // Others received in between.
-  fill_ahead_ = xsk_.fill.taken() - (at + static_cast<uint32_t>(got.size()));
+  shared_.fill_ahead = xsk_.fill.taken() - (at + static_cast<uint32_t>(got.size()));
 }
 
 /// Each member has its part of the frames that FILL should hold, and posts as many as it receives.
 void XdpQueue::refill_shared() noexcept {
-  const uint32_t target = rings_->queue().fill_target.load(std::memory_order_relaxed);
+  const uint32_t target = shared_.rings->queue().fill_target.load(std::memory_order_relaxed);
   const auto part =
-      static_cast<int32_t>(std::min(target / rings_->users(), pool_.size() / kPostable));
+      static_cast<int32_t>(std::min(target / shared_.rings->users(), pool_.size() / kPostable));
   // Where members have joined, what we have above our part is theirs: they count it (below).
   rx_held_count_ = std::min(rx_held_count_, part);
-  if (++lazy_refills_ % kLazy == 0) follow_level(target, part);
+  if (++shared_.refills % kLazy == 0) follow_level(target, part);
   const int32_t due = part - rx_held_count_;
   if (due < std::min(kPostAtOnce, std::max(part / 2, 1))) return;
   if (xsk_.fill.level() >= target) {
@@ -99,7 +99,7 @@ uint32_t XdpQueue::post_frames(uint32_t want) noexcept {
       std::memset(taken[n]->frame + kKernelHeadroom - sizeof(steer_meta), 0, sizeof(steer_meta));
   }
   if (n == 0) return 0;
-  const uint32_t posted = rings_->post(xsk_.fill, xsk_.completion, {addresses, n});
+  const uint32_t posted = shared_.rings->post(xsk_.fill, xsk_.completion, {addresses, n});
   for (uint32_t i = posted; i < n; ++i) PacketPool::drop(taken[i]);
   rx_held_count_ += static_cast<int32_t>(posted);
   if (posted != 0) wake_fill();
@@ -117,21 +117,21 @@ void XdpQueue::follow_level(uint32_t target, int32_t part) noexcept {
                  static_cast<int32_t>(uint64_t{level} * static_cast<uint32_t>(part) / target));
   if (pool_.ready_count() >= pool_.size() / 4) return;
   const Instant now = Clock::now();
-  if (now - topped_up_ < kTopUpEvery) return;
-  topped_up_ = now;
-  sharing_->top_up(pool_, static_cast<uint32_t>(std::max(rx_held_count_, 0)));
+  if (now - shared_.topped_up < kTopUpEvery) return;
+  shared_.topped_up = now;
+  shared_.sharing->top_up(pool_, static_cast<uint32_t>(std::max(rx_held_count_, 0)));
 }
 
-bool XdpQueue::try_sending() noexcept { return !sends_in_turn() || rings_->try_sending(); }
+bool XdpQueue::try_sending() noexcept { return !sends_in_turn() || shared_.rings->try_sending(); }
 
 void XdpQueue::end_sending() noexcept {
-  if (sends_in_turn()) rings_->end_sending();
+  if (sends_in_turn()) shared_.rings->end_sending();
 }
 
 unsigned XdpQueue::reap_shared() noexcept {
   unsigned n = 0;
   const auto take = [&] {
-    rings_->take_returns([&](uint32_t frame) {
+    shared_.rings->take_returns([&](uint32_t frame) {
       if (own_in_flight_[frame] == 0) [[unlikely]]
         return;  // of an earlier use of the queue
       complete(pool_.at(frame));
@@ -139,9 +139,10 @@ unsigned XdpQueue::reap_shared() noexcept {
     });
   };
   take();
-  const bool is_worth = in_flight_ - n >= kReapFrom || kick_due_ || ++lazy_reaps_ % kLazy == 0;
+  const bool is_worth = in_flight_ - n >= kReapFrom || kick_due_ || ++shared_.reaps % kLazy == 0;
   // Others' too: a member that only receives clears what a dead one has sent.
-  if (is_worth && xsk_.completion.level() != 0 && rings_->distribute(xsk_.fill, xsk_.completion))
+  if (is_worth && xsk_.completion.level() != 0 &&
+      shared_.rings->distribute(xsk_.fill, xsk_.completion))
     take();
   in_flight_ -= n;
   return n;
@@ -149,7 +150,7 @@ unsigned XdpQueue::reap_shared() noexcept {
 
 /// Before a sleep: nothing that can be done now waits for the next frame.
 void XdpQueue::settle_shared() noexcept {
-  lazy_reaps_ = lazy_refills_ = kLazy - 1;
+  shared_.reaps = shared_.refills = kLazy - 1;
   reap_shared();
   refill_shared();
 }
@@ -159,7 +160,7 @@ void XdpQueue::leave_shared() noexcept {
   constexpr int kTries = 20;
   constexpr timespec kPause{0, 500'000};
   for (int tries = 0; tries < kTries && in_flight_ != 0; ++tries) {
-    lazy_reaps_ = kLazy - 1;
+    shared_.reaps = kLazy - 1;
     if (reap_shared() == 0) sys(SYS_nanosleep, reinterpret_cast<long>(&kPause));
   }
   // No frame is on its way to our RX ring any more: its entry in the steering program is gone.

@@ -115,8 +115,8 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   (void)mirror_.release();
   (void)mourner_.release();
   // Leaked, as the engines that use it are.
-  if (group_ != nullptr) (void)new std::shared_ptr<DeviceGroup>(std::move(group_));
-  no_group_ = nullptr;
+  if (group_.group != nullptr) (void)new std::shared_ptr<DeviceGroup>(std::move(group_.group));
+  group_.refusal = nullptr;
   engine_ptr_.store(nullptr, std::memory_order_release);
   engine_count_.store(0, std::memory_order_release);
   rings_.forget();
@@ -248,7 +248,7 @@ void Stack::drain_orphans() {
     const EngineGuard guard(e);
     e.tcp().settle_will();
   });
-  if (group_ != nullptr) group_->retire();
+  if (group_.group != nullptr) group_->retire();
 }
 
 }  // namespace vireo

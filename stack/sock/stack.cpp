@@ -54,8 +54,8 @@ Stack::Stack(Parts parts)
                       const net::Link& link, Arena& arena) -> Carried<std::unique_ptr<Device>> {
     if (!net_namespace::is_thread_home()) return std::unexpected(kElsewhere);
     auto device = open(link, arena);
-    if (!device && device.error().why == Carriage::kDeviceBusy && no_group_ != nullptr)
-      device.error().where = no_group_;  // else it would have been shared
+    if (!device && device.error().why == Carriage::kDeviceBusy && group_.refusal != nullptr)
+      device.error().where = group_.refusal;  // else it would have been shared
     return device;
   };
   // The mourner and the filter work through the kernel, which does not know the shm wire.
@@ -129,7 +129,7 @@ Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
   }
   const EngineId number(static_cast<uint16_t>(id));
   EngineStats& stats = this->stats().engines[id];
-  if (id == 0 && group_ != nullptr)
+  if (id == 0 && group_.group != nullptr)
     return Engine::create_on(group_->take_arena(), number, config, parts_.opener, *mirror_,
                              socket_events(), stats);
   auto engine = Engine::create(number, config, parts_.opener, *mirror_, socket_events(), stats);
@@ -142,12 +142,12 @@ void Stack::enter_group() {
   if (!parts_.group || !parts_.want_helper) return;
   auto group = parts_.group();
   if (group) {
-    group_ = std::move(*group);
+    group_.group = std::move(*group);
     return;
   }
-  no_group_ = group.error().where;
+  group_.refusal = group.error().where;
   log<LogLevel::kWarn>("interfaces that other processes use stay with the kernel: {} ({})",
-                       no_group_, std::strerror(group.error().code));
+                       group_.refusal, std::strerror(group.error().code));
 }
 
 void Stack::let_others_join() {
@@ -170,18 +170,17 @@ void Stack::let_others_join() {
 Duration Stack::tend_group(Instant now) {
   constexpr Duration kReadEvery = Duration::ms(500);
   constexpr Duration kLookAtQueues = Duration::ms(100);
-  if (group_ == nullptr) return Duration::max();
+  if (group_.group == nullptr) return Duration::max();
   const Duration next = group_->tend(now);
-  if (now - group_read_ >= kReadEvery) {
-    group_read_ = now;
+  if (now - group_.read >= kReadEvery) {
+    group_.read = now;
     publish_group(group_->census());
   }
   Engine* const e = engine_if_any();
   if (e == nullptr || group_->is_alone() || e->live_flows() == 0) return next;
-  if (const Duration since = now - std::max(e->last_poll(), looked_at_queues_);
-      since < kLookAtQueues)
+  if (const Duration since = now - std::max(e->last_poll(), group_.looked); since < kLookAtQueues)
     return std::min(next, kLookAtQueues - since);
-  looked_at_queues_ = now;
+  group_.looked = now;
   if (e->try_acquire()) {
     (void)e->ports().arm_all();
     e->unlock();
@@ -209,7 +208,7 @@ Carried<Engine*> Stack::make_engine() {
   enter_group();
   auto engine = create_engine(0);
   if (!engine) {
-    group_.reset();
+    group_.group.reset();
     host_filter_.close();
     mirror_.reset();
     return std::unexpected(engine.error());
@@ -220,7 +219,7 @@ Carried<Engine*> Stack::make_engine() {
                                   .ready = [](void* s) { static_cast<Stack*>(s)->judge_again(); },
                                   .self = this};
     const Helper::Errand group = {
-        .fd = group_ != nullptr ? group_->fd() : -1,
+        .fd = group_.group != nullptr ? group_->fd() : -1,
         .ready = [](void* s) { static_cast<Stack*>(s)->let_others_join(); },
         .tend = [](void* s, Instant now) { return static_cast<Stack*>(s)->tend_group(now); },
         .self = this};
@@ -230,7 +229,7 @@ Carried<Engine*> Stack::make_engine() {
                                  .errands = {rules, group}});
     if (!helper) {
       engine->reset();
-      group_.reset();
+      group_.group.reset();
       host_filter_.close();
       mirror_.reset();
       return refuse(helper.error());

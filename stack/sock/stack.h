@@ -149,6 +149,14 @@ class Stack {
   void judge_again();
   void enter_group();
   void let_others_join();
+  /// The processes that share our interfaces. The times are the helper's.
+  struct OwnGroup {
+    std::shared_ptr<DeviceGroup> group;  ///< null: none
+    const char* refusal = nullptr;       ///< why, if one was wanted
+    Instant read{};                      ///< when its counters were last set
+    Instant looked{};                    ///< last look at the queues while the program slept
+    DeviceGroup* operator->() const { return group.get(); }
+  };
   Duration tend_group(Instant now);
   void publish_group(const GroupCensus& c);
   /// Whether it may accept fragments. After engine_count_, by which judge_again() finds it.
@@ -164,11 +172,8 @@ class Stack {
   // ---- made with the first engine, constant from then on
   std::unique_ptr<net::Mirror> mirror_;
   HostFilter host_filter_;
-  std::unique_ptr<Mourner> mourner_;    ///< null: not wanted, or no memory for the last will
-  std::shared_ptr<DeviceGroup> group_;  ///< null: no other process shares our interfaces
-  Instant group_read_{};                ///< when the counters of the group were last set
-  Instant looked_at_queues_{};          ///< by the helper's thread
-  const char* no_group_ = nullptr;      ///< why not, if one was wanted
+  std::unique_ptr<Mourner> mourner_;  ///< null: not wanted, or no memory for the last will
+  OwnGroup group_;
   std::unique_ptr<Helper> helper_;
   tcp::IsnSecret secret_;  ///< shared by all engines, where there may be several
   // ---- written under life_lock_, read anywhere

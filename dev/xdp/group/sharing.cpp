@@ -379,6 +379,8 @@ bool Sharing::bury(const Control& control, unsigned slot) noexcept {
     leave_queue(i, slot);
   }
   leave_interfaces(control, slot, 0);
+  log<LogLevel::kInfo>("process {} has ended: its part of shared interfaces is taken back",
+                       group_->pid_of(slot));
   return true;
 }
 
