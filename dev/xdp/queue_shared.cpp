@@ -47,11 +47,14 @@ void XdpQueue::refill_shared() noexcept {
   const auto part = static_cast<int32_t>(target / rings_->users());
   // Where members have joined, what we have above our part is theirs: they count it (below).
   rx_held_count_ = std::min(rx_held_count_, part);
-  const int32_t due = part - rx_held_count_;
+  int32_t due = part - rx_held_count_;
   if (due < std::min(kPostAtOnce, part / 2)) {
     if (++lazy_refills_ % kLazy != 0) return;
     const uint32_t level = xsk_.fill.level();
-    if (level >= target / kStarving || pool_.ready_count() < pool_.size() / 2) return;
+    const uint32_t keep = pool_.size() / 2;
+    if (level >= target / kStarving || pool_.ready_count() < keep) return;
+    // Those who are stopped may take most of it.
+    due = static_cast<int32_t>(std::min(target / 2 - level, pool_.ready_count() - keep));
   } else if (xsk_.fill.level() >= target) {
     // A member that is gone has left its part: it is ours now.
     rx_held_count_ += due;

@@ -149,6 +149,7 @@ class Stack {
   void judge_again();
   void enter_group();
   void let_others_join();
+  Duration tend_group(Instant now);
   /// Whether it may accept fragments. After engine_count_, by which judge_again() finds it.
   void tell_of_filter(Engine& e);
 
@@ -164,6 +165,7 @@ class Stack {
   HostFilter host_filter_;
   std::unique_ptr<Mourner> mourner_;    ///< null: not wanted, or no memory for the last will
   std::shared_ptr<DeviceGroup> group_;  ///< null: no other process shares our interfaces
+  Instant looked_at_queues_{};          ///< by the helper's thread
   const char* no_group_ = nullptr;      ///< why not, if one was wanted
   std::unique_ptr<Helper> helper_;
   tcp::IsnSecret secret_;  ///< shared by all engines, where there may be several
