@@ -199,25 +199,6 @@ void Stack::publish_group(const GroupCensus& c) {
   s.left.set(c.left);
 }
 
-/// Also looks after the queues while the program sleeps: processes that are stopped may have taken
-/// all frames that wait to be received into, and if all others sleep no frame would come to wake
-/// them.
-Duration Stack::tend_group(Instant now) {
-  constexpr Duration kLookAtQueues = Duration::ms(100);
-  if (group_ == nullptr) return Duration::max();
-  const Duration next = group_->tend(now);
-  Engine* const e = engine_ptr_.load(std::memory_order_acquire);
-  if (e == nullptr || group_->is_alone() || e->live_flows() == 0) return next;
-  const Duration slept = now - std::max(e->last_poll(), looked_at_queues_);
-  if (slept < kLookAtQueues) return std::min(next, kLookAtQueues - slept);
-  looked_at_queues_ = now;
-  if (e->try_acquire()) {
-    (void)e->ports().arm_all();
-    e->unlock();
-  }
-  return std::min(next, kLookAtQueues);
-}
-
 Carried<Engine*> Stack::make_engine() {
   auto mirror = net::Mirror::open();
   if (!mirror) return refuse(mirror.error());
