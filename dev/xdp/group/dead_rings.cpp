@@ -22,9 +22,16 @@ Result<DeadRings> DeadRings::map(const Which& which, int rx_fd, int tx_fd,
 void DeadRings::empty() noexcept {
   view_.rx.rejoin();
   while (view_.rx.ready_now() != 0) {
-    uint8_t& owner = owners_.owner[view_.rx.front(0).addr >> frame_shift_];
-    if (owner == FrameOwners::of_queue(which_.number)) owner = FrameOwners::kNobody;
-    view_.rx.release(1);
+    const uint64_t frame = view_.rx.front(0).addr >> frame_shift_;
+    uint8_t& owner = owners_.owner[frame];
+    view_.rx.release(1);  // first: if we die, the frame is lost, not in two places
+    if (owner != FrameOwners::of_queue(which_.number)) continue;
+    if (view_.fill.waiting() < view_.fill.size()) {
+      view_.fill.slot(0) = frame << frame_shift_;
+      view_.fill.publish(1);
+    } else {
+      owner = FrameOwners::kNobody;
+    }
   }
   const auto sent = [&](uint64_t frame) {
     uint16_t& in_flight = owners_.in_flight[frame];

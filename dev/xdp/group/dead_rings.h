@@ -28,8 +28,8 @@ class DeadRings {
     return rings_->hold(view_.fill, view_.completion, patience);
   }
   void unlock() noexcept { rings_->release(); }
-  /// Received frames belong to nobody; frames not yet sent are not in flight any more, nor those
-  /// that came back. With the lock; once more does no harm.
+  /// Received frames go back to FILL: the others posted them and count on them. Frames not yet sent
+  /// are not in flight any more, nor those that came back. With the lock; once more does no harm.
   void empty() noexcept;
 
  private:
