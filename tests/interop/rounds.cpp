@@ -2,8 +2,8 @@
 // kept, so that a stall shows.
 //
 //   rounds server ADDRESS PORT                              echoes TCP and UDP until SIGTERM
-//   rounds client tcp|udp ADDRESS PORT BYTES PAUSE_US       until SIGTERM, or the peer's end
-//   rounds deaf ADDRESS PORT                                a UDP socket that is never read
+//   rounds client tcp|udp ADDRESS PORT BYTES PAUSE_US [N]   until SIGTERM, the peer's end, or N
+//   rounds rounds deaf ADDRESS PORT                                a UDP socket that is never read
 //   rounds flood ADDRESS PORT BYTES PAUSE_US                datagrams to it, unanswered
 //
 // A client says "up" after the first reply. At SIGUSR1, and at the end, it prints a line of JSON of
@@ -159,7 +159,8 @@ const char* receive_reply(int fd, bool tcp, Bytes& reply) {
   return nullptr;
 }
 
-int ping(const endpoint::Address& address, bool tcp, size_t bytes, unsigned pause_us) {
+int ping(const endpoint::Address& address, bool tcp, size_t bytes, unsigned pause_us,
+         uint64_t most) {
   const int fd = endpoint::connected(address, tcp ? SOCK_STREAM : SOCK_DGRAM);
   const int on = 1;
   const timeval patience{1, 0};
@@ -170,7 +171,7 @@ int ping(const endpoint::Address& address, bool tcp, size_t bytes, unsigned paus
   Bytes request(std::max(bytes, sizeof(uint64_t))), reply(request.size());
   Window window;
   const char* end = "stopped";
-  for (uint64_t number = 1; g_end == 0; ++number) {
+  for (uint64_t number = 1; g_end == 0 && number <= most; ++number) {
     for (size_t i = 0; i < request.size(); ++i)
       request[i] = static_cast<unsigned char>(number * 31 + i * 7 + i / 256);
     std::memcpy(request.data(), &number, sizeof number);
@@ -251,7 +252,8 @@ int main(int argc, char** argv) {
   if (role == "deaf") return be_deaf({argv[2], argv[3]});
   if (role == "flood") return flood({argv[2], argv[3]}, number(4), number(5));
   if (role == "client" && argc > 4)
-    return ping({argv[3], argv[4]}, std::string_view(argv[2]) == "tcp", number(5), number(6));
+    return ping({argv[3], argv[4]}, std::string_view(argv[2]) == "tcp", number(5), number(6),
+                argc > 7 ? number(7) : UINT64_MAX);
   std::fprintf(stderr, "usage: rounds server|client|deaf|flood ..., see rounds.cpp\n");
   return 2;
 }

@@ -1,9 +1,12 @@
 """What the suites of many processes on one NIC share: pairs of programs, who carried them, and what is left at the end."""
 import json
+import os
 import re
 import signal
+import struct
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
@@ -40,12 +43,12 @@ class Observer(Pair):
     """Messages to and fro (rounds.cpp); tells the longest round trip."""
 
     def __init__(self, t: Test, port: int, protocol: str = "tcp", length: int = 64, pause_us: int = 500,
-                 env: dict[str, str] | None = None, prefix: tuple[str, ...] = ()):
-        tool, address = str(program("tests/interop/rounds.cpp")), t.lab.address("B")
+                 env: dict[str, str] | None = None, address: str = ""):
+        tool, address = str(program("tests/interop/rounds.cpp")), address or t.lab.address("B")
         server = t.start("B", tool, "server", address, str(port), name=f"{port}-echo", env=env)
         t.await_port("B", port)
         client = t.start("A", tool, "client", protocol, address, str(port), str(length), str(pause_us),
-                         name=f"{port}-rounds-{protocol}", env=env, prefix=prefix)
+                         name=f"{port}-rounds-{protocol}", env=env)
         super().__init__(server, client, port)
         self.test, self.lines = t, 1
         t.expect(wait_until(lambda: "up" in client.stdout or not client.running, 20) and client.running,
@@ -75,12 +78,12 @@ class Observer(Pair):
 
 
 def transfer(t: Test, port: int, length: int, connections: int = 1, mode: str = "threads", env: dict[str, str] | None = None,
-             client_env: dict[str, str] | None = None) -> Pair:
-    tool, address = str(program("tests/integrity/transfer.cpp")), t.lab.address("B")
+             address: str = "") -> Pair:
+    tool, address = str(program("tests/integrity/transfer.cpp")), address or t.lab.address("B")
     common = (address, str(port), str(connections), str(length), mode)
     server = t.start("B", tool, "server", *common, name=f"{port}-server", env=env)
     t.await_port("B", port)
-    return Pair(server, t.start("A", tool, "client", *common, name=f"{port}-client", env=client_env or env), port)
+    return Pair(server, t.start("A", tool, "client", *common, name=f"{port}-client", env=env), port)
 
 
 def finish(t: Test, pair: Pair, length: int, seconds: float, connections: int = 1) -> None:
@@ -102,6 +105,22 @@ def expect_carried(t: Test, *processes: Process, least: int = 5) -> None:
         own = counters.final(process.stats_file) or counters.live(process.pid)
         seen = counters.engine_packets(own)
         t.expect(min(seen) >= least, f"{process.shown}: carried {seen}, not {least}; {counters.not_carried(own)}\n{process.tail()}")
+
+
+def frames(process: Process) -> Counter:
+    """Frames of the packet memory by who has them: "free", "gone", "queue", or a member's slot. As in
+    dev/xdp/group/shared_memory.h: a byte for each frame at the end of the memory of the process's group."""
+    for link in Path(f"/proc/{process.pid}/fd").iterdir():
+        try:
+            is_it = os.readlink(link).startswith("/memfd:vireo-group") and link.stat().st_size > 4096
+        except OSError:
+            continue
+        if is_it:
+            memory = link.read_bytes()
+            _, _, count = struct.unpack_from("=QII", memory)
+            names = {0: "free", 127: "gone"}
+            return Counter(names.get(owner, "queue" if owner > 127 else owner - 1) for owner in memory[-count:])
+    return Counter()
 
 
 class KernelStill:
