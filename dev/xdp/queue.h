@@ -101,7 +101,7 @@ class XdpQueue final : public Queue {
   unsigned claim(unsigned n) noexcept;
   bool try_sending() noexcept;
   void end_sending() noexcept;
-  void follow_level(uint32_t target, int32_t part) noexcept;
+  int32_t follow_level(uint32_t target, int32_t part) noexcept;
   void settle_shared() noexcept;
   void wake_fill() noexcept;
   void return_frames() noexcept;

@@ -69,8 +69,8 @@ void XdpQueue::refill_shared() noexcept {
       static_cast<int32_t>(std::min(target / shared_.rings->users(), pool_.size() / kPostable));
   // Where members have joined, what we have above our part is theirs: they count it (below).
   rx_held_count_ = std::min(rx_held_count_, part);
-  if (++shared_.refills % kLazy == 0) follow_level(target, part);
-  const int32_t due = part - rx_held_count_;
+  const int32_t more = ++shared_.refills % kLazy == 0 ? follow_level(target, part) : 0;
+  const int32_t due = std::max(part - rx_held_count_, more);
   if (due < std::min(kPostAtOnce, std::max(part / 2, 1))) return;
   if (xsk_.fill.level() >= target) {
     // A member that is gone has left its part: it is ours now.
@@ -107,19 +107,25 @@ uint32_t XdpQueue::post_frames(uint32_t want) noexcept {
 }
 
 /// Frames are missing where a member does not post its part: it is stopped with a full RX ring, its
-/// program reads nothing, or it died. Then what the others have posted counts as what is there.
+/// program reads nothing, or it died. Then what the others have posted counts as what is there; if
+/// hardly any are left, who has frames to spare posts more than its part. @return how many.
 /// Where our pool has lost frames that way, those that nobody has replace them.
-void XdpQueue::follow_level(uint32_t target, int32_t part) noexcept {
+int32_t XdpQueue::follow_level(uint32_t target, int32_t part) noexcept {
   const uint32_t level = xsk_.fill.level();
   if (level < target / 2)
     rx_held_count_ =
         std::min(rx_held_count_,
                  static_cast<int32_t>(uint64_t{level} * static_cast<uint32_t>(part) / target));
-  if (pool_.ready_count() >= pool_.size() / 4) return;
-  const Instant now = Clock::now();
-  if (now - shared_.topped_up < kTopUpEvery) return;
-  shared_.topped_up = now;
-  shared_.sharing->top_up(pool_, static_cast<uint32_t>(std::max(rx_held_count_, 0)));
+  if (pool_.ready_count() < pool_.size() / 4) {
+    const Instant now = Clock::now();
+    if (now - shared_.topped_up >= kTopUpEvery) {
+      shared_.topped_up = now;
+      shared_.sharing->top_up(pool_, static_cast<uint32_t>(std::max(rx_held_count_, 0)));
+    }
+  }
+  const uint32_t kept = pool_.size() / 2;
+  if (level >= target / 4 || pool_.ready_count() <= kept) return 0;
+  return static_cast<int32_t>(std::min(target / 2 - level, pool_.ready_count() - kept));
 }
 
 bool XdpQueue::try_sending() noexcept { return !sends_in_turn() || shared_.rings->try_sending(); }

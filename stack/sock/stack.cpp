@@ -169,7 +169,7 @@ void Stack::let_others_join() {
 /// them.
 Duration Stack::tend_group(Instant now) {
   constexpr Duration kReadEvery = Duration::ms(500);
-  constexpr Duration kLookAtQueues = Duration::ms(100);
+  constexpr Duration kLookAtQueues = Duration::ms(50);
   if (group_.group == nullptr) return Duration::max();
   const Duration next = group_->tend(now);
   if (now - group_.read >= kReadEvery) {

@@ -14,7 +14,7 @@ from labkit.runner import Suite, Test  # noqa: E402
 
 BOTH = ("vireo", "vireo")
 STOPPED = 2.0  # seconds
-PATIENCE = 0.5  # that a process has with the group's members
+PATIENCE = 2.0  # that a process has with the group's members
 suite = Suite("together_stopped")
 
 
