@@ -116,7 +116,7 @@ int32_t XdpQueue::follow_level(uint32_t target, int32_t part) noexcept {
     rx_held_count_ =
         std::min(rx_held_count_,
                  static_cast<int32_t>(uint64_t{level} * static_cast<uint32_t>(part) / target));
-  if (pool_.ready_count() < pool_.size() / 4) {
+  if (pool_.ready_count() < pool_.size() / 8 * 7) {
     const Instant now = Clock::now();
     if (now - shared_.topped_up >= kTopUpEvery) {
       shared_.topped_up = now;
