@@ -16,6 +16,10 @@ namespace {
 /// Link-layer bytes of a frame: Ethernet header and two VLAN tags.
 constexpr uint32_t kLinkOverhead = 14 + 2 * 4;
 
+/// FILL entries by RX entries, where processes share a queue: one that does not run takes a ring
+/// full of frames, and then enough are left for the others.
+constexpr uint32_t kFillOfShared = 2;
+
 /// The bytes of a frame that a received packet can use.
 constexpr uint32_t rx_room(uint32_t frame_bytes) { return frame_bytes - kKernelHeadroom; }
 
@@ -95,7 +99,9 @@ Result<std::unique_ptr<Queue>> XdpDevice::open_queue(QueueId id, PacketPool& poo
 
   const bool multi_frame =
       takes_joined_ || (multi_buffer_ && caps_.mtu + kLinkOverhead > rx_room(pool.frame_bytes()));
-  const RingSizes sizes{options_.rx_frames, options_.tx_frames};
+  const RingSizes sizes{.rx = options_.rx_frames,
+                        .tx = options_.tx_frames,
+                        .fill = options_.rx_frames * (sharing_ != nullptr ? kFillOfShared : 1)};
   const std::lock_guard hold(lock_);
   auto umem = Umem::of(arena_, {pool.frame_bytes(), bind_flags(multi_frame)});
   Sharing::OpenQueue opened;

@@ -59,7 +59,7 @@ XdpQueue::XdpQueue(const QueueSetup& setup, Xsk xsk, std::shared_ptr<Umem> umem,
       in_queue_(FrameOwners::of_queue(shared_.rings ? shared_.rings->number() : 0)),
       tx_most_(shared_.rings ? std::min(xsk_.tx.size(), ReturnRing::kEntries) : xsk_.tx.size()),
       // At most half the pool: frames are needed for sending, too.
-      fill_most_(std::min(xsk_.fill.size(), pool.size() / 2)),
+      fill_most_(std::min(xsk_.rx.size(), pool.size() / 2)),
       fill_target_(std::min(fill_most_, kMinFill)),
       process_(static_cast<pid_t>(sys(SYS_getpid))),
       umem_(std::move(umem)),
@@ -147,15 +147,11 @@ unsigned XdpQueue::rx_burst(std::span<RxDesc> out) noexcept {
 /// tenth of a round trip. So the kernel gets as many as bursts need, and few while there are none.
 void XdpQueue::fit_fill(uint32_t waiting) noexcept {
   calm_frames_ = 0;
-  if (shared_.is_on)
-    fill_target_ = shared_.rings->queue().fill_target.load(std::memory_order_relaxed);
-  const uint32_t most = shared_.is_on ? xsk_.fill.size() : fill_most_;
+  if (shared_.is_on) return;
   if (waiting > fill_target_ / kRoomy)
-    fill_target_ = std::min(2 * fill_target_, most);
+    fill_target_ = std::min(2 * fill_target_, fill_most_);
   else
-    fill_target_ = std::max(fill_target_ / 2, std::min(most, kMinFill));
-  if (shared_.is_on)
-    shared_.rings->queue().fill_target.store(fill_target_, std::memory_order_relaxed);
+    fill_target_ = std::max(fill_target_ / 2, std::min(fill_most_, kMinFill));
 }
 
 /// Prefetches the memory of the next frame: the kernel writes descriptor and frame some time before

@@ -30,7 +30,9 @@ bool sends_in_turn() noexcept { return kernel_version() >= 6006 && kernel_versio
 void XdpQueue::share() noexcept {
   if (shared_.rings == nullptr || std::exchange(shared_.is_on, true)) return;
   uint32_t none = 0;
-  shared_.rings->queue().fill_target.compare_exchange_strong(none, fill_most_);
+  // Of others' bursts nobody knows before: FILL is kept full.
+  const uint32_t target = std::min(xsk_.fill.size(), pool_.size() / 2);
+  shared_.rings->queue().fill_target.compare_exchange_strong(none, target);
 }
 
 /// Whether the first descriptors are frames of this queue. Before Linux 6.15 two processors may

@@ -76,7 +76,7 @@ Result<XskView> XskView::map(int rx_fd, int tx_fd, const RingSizes& own, const R
     uint32_t entries;
     size_t entry_bytes;
   } all[] = {{rx_fd, XDP_PGOFF_RX_RING, at->rx, own.rx, sizeof(xdp_desc)},
-             {rx_fd, XDP_UMEM_PGOFF_FILL_RING, at->fr, queue.rx, sizeof(uint64_t)},
+             {rx_fd, XDP_UMEM_PGOFF_FILL_RING, at->fr, queue.fill, sizeof(uint64_t)},
              {tx_fd, XDP_PGOFF_TX_RING, at->tx, own.tx, sizeof(xdp_desc)},
              {rx_fd, XDP_UMEM_PGOFF_COMPLETION_RING, at->cr, queue.tx, sizeof(uint64_t)}};
   XskView v;
@@ -144,7 +144,7 @@ Result<Xsk> Xsk::open_beside(int other, IfIndex ifindex, QueueId queue, const Ri
 Result<void> Xsk::start(IfIndex ifindex, QueueId queue, uint16_t flags, int other,
                         const RingSizes& sizes) {
   if (auto ok = map_own_rings(sizes); !ok) return ok;
-  if (auto ok = make_ring(XDP_UMEM_FILL_RING, sizes.rx); !ok) return ok;
+  if (auto ok = make_ring(XDP_UMEM_FILL_RING, sizes.fill); !ok) return ok;
   if (auto ok = make_ring(XDP_UMEM_COMPLETION_RING, sizes.tx); !ok) return ok;
   if (auto ok = map_queue_rings(sizes); !ok) return ok;
   if (auto ok = bind(ifindex, queue, flags, other); !ok) return ok;
@@ -192,7 +192,7 @@ Result<void> Xsk::map_own_rings(const RingSizes& sizes) {
 Result<void> Xsk::map_queue_rings(const RingSizes& sizes) {
   const auto at = ring_offsets(fd());
   if (!at) return std::unexpected(at.error());
-  const auto f = map(kFillMap, XDP_UMEM_PGOFF_FILL_RING, at->fr, sizes.rx, sizeof(uint64_t));
+  const auto f = map(kFillMap, XDP_UMEM_PGOFF_FILL_RING, at->fr, sizes.fill, sizeof(uint64_t));
   if (!f) return std::unexpected(f.error());
   const auto c =
       map(kCompletionMap, XDP_UMEM_PGOFF_COMPLETION_RING, at->cr, sizes.tx, sizeof(uint64_t));

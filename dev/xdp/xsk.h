@@ -18,8 +18,9 @@
 namespace vireo::xdp {
 
 struct RingSizes {
-  uint32_t rx = 2048;  ///< RX and FILL entries
-  uint32_t tx = 2048;  ///< TX and COMPLETION entries
+  uint32_t rx = 2048;    ///< RX entries
+  uint32_t tx = 2048;    ///< TX and COMPLETION entries
+  uint32_t fill = 2048;  ///< FILL entries
 };
 
 /// An mmap(2) that unmaps itself. Not inherited by fork: a mapped ring keeps its socket bound, so a

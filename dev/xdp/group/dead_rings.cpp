@@ -8,7 +8,7 @@ Result<DeadRings> DeadRings::map(const Which& which, int rx_fd, int tx_fd,
                                  SharedRings::Setup ours) {
   auto view =
       XskView::map(rx_fd, tx_fd, which.sizes,
-                   {.rx = which.queue->fill_entries, .tx = which.queue->completion_entries});
+                   {.tx = which.queue->completion_entries, .fill = which.queue->fill_entries});
   if (!view) return std::unexpected(view.error());
   DeadRings d;
   d.which_ = which;

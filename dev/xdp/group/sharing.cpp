@@ -228,7 +228,7 @@ Result<Sharing::OpenQueue> Sharing::open_queue(IfIndex ifindex, QueueId id, cons
   Result<Xsk> xsk = fail(EPROTO, "queue of the group");
   if (users == 0) {
     xsk = first();
-    q.fill_entries = shape.sizes.rx;
+    q.fill_entries = shape.sizes.fill;
     q.completion_entries = shape.sizes.tx;
     q.chunk_bytes = shape.chunk_bytes;
     q.multi_frame = shape.multi_frame ? 1 : 0;
@@ -238,7 +238,7 @@ Result<Sharing::OpenQueue> Sharing::open_queue(IfIndex ifindex, QueueId id, cons
     const auto beside = [&](const Deposit&, std::span<UniqueFd> fds) {
       if (!xsk)
         xsk = Xsk::open_beside(fds[0].get(), ifindex, id, shape.sizes,
-                               {.rx = q.fill_entries, .tx = q.completion_entries});
+                               {.tx = q.completion_entries, .fill = q.fill_entries});
     };
     auto ok = group_->for_each_deposit(*control, is_queue(*number), beside);
     if (!ok) return std::unexpected(ok.error());
