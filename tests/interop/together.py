@@ -170,7 +170,6 @@ def _(t: Test) -> None:
             client.wait(60)
             seen = json.loads(client.stdout.splitlines()[-1])
             t.expect(seen["rounds"] == 2000 and not seen["wrong"], f"{client.shown}: {seen}")
-        bulk[0].server.wait(10)
         for observer in observers:
             seen = observer.window()
             t.note(f"port {observer.port}: longest {seen['longest']} ms")
