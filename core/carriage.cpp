@@ -23,8 +23,8 @@ constexpr std::array<Entry, static_cast<size_t>(Carriage::kCount)> kEntries{{
     {"interface",
      "the interface is not carried, or not for this socket: see vireo-doctor, VIREO_INTERFACES"},
     {"device-busy",
-     "a program that shares it with nobody, or another user's, holds the interface's XDP hook or "
-     "queue: end it, or use another interface"},
+     "another process (of a fork: the parent) holds the interface's XDP hook or queue, and does not "
+     "share it: end it, or use another interface"},
     {"rights", "a capability is missing: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF are needed"},
     {"memory",
      "memory for the device was refused: raise ulimit -l (RLIMIT_MEMLOCK) or lower "
