@@ -155,7 +155,7 @@ bool may_have_rings(const Settings& settings) {
 GroupOpener group_opener(const Settings& s) {
   const bool is_xdp =
       s.device == DeviceChoice::kXdp || (s.device == DeviceChoice::kAuto && !may_have_rings(s));
-  if (!is_xdp || s.group_bytes.value() == 0) return nullptr;
+  if (!is_xdp || s.group_bytes.value() == 0 || !kernel_shares_queues()) return nullptr;
   return [&s] {
     return enter_xdp_group({.group_bytes = static_cast<size_t>(s.group_bytes.value()),
                             .most_bytes = static_cast<size_t>(s.arena_bytes.value()),

@@ -27,7 +27,7 @@ bool may_have_rings(const Settings& settings);
 DeviceOpener device_opener(const Settings& settings);
 
 /// How a process enters the group that shares its interfaces; empty: the settings name devices that
-/// are not shared, or VIREO_GROUP_BYTES=0.
+/// are not shared, VIREO_GROUP_BYTES=0, or the kernel is older than Linux 6.4.
 GroupOpener group_opener(const Settings& settings);
 
 }  // namespace vireo

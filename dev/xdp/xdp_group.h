@@ -11,6 +11,10 @@
 
 namespace vireo {
 
+/// Whether the kernel lets several processes have the rings of a queue. Before Linux 6.4 nobody can
+/// map FILL and COMPLETION of a socket that is bound (EBUSY).
+bool kernel_shares_queues() noexcept;
+
 struct XdpGroupOptions {
   size_t group_bytes = 0;  ///< packet memory of a new group, pinned by its first interface
   size_t most_bytes = 0;   ///< most of it for this process

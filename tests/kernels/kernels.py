@@ -29,7 +29,7 @@ import machine  # noqa: E402
 from labkit.build import ROOT, build_dir  # noqa: E402
 from labkit.build import program as built  # noqa: E402
 
-PROGRAMS = ("tests/integrity/transfer.cpp", "tests/integrity/pingpong.cpp", "tests/interop/rounds.cpp")  # of the suites
+PROGRAMS = ("tests/integrity/transfer.cpp", "tests/integrity/pingpong.cpp")  # of the suites
 OLDEST = "6.1"  # that docs/BEHAVIOUR.md claims: Debian 12's
 
 
@@ -81,9 +81,6 @@ MACHINES = [
         suite("veth", "interop/rights.py", "without CAP|an ordinary user|all rights"),
         suite("veth", "interop/kill.py", "client again and again, vireo to vireo|waiting server, kernel to vireo"),
         suite("veth", "interop/stat.py"),
-        suite("veth", "interop/together.py", "four servers and four clients"),
-        suite("veth", "interop/together_kill.py", "the founders|all at once"),
-        suite("veth", "interop/together_stopped.py", "founder is stopped"),
     ]),
     Machine("nics", modules=("virtio_net", "e1000e", "8021q"), hubs={"virtio-net-pci": ["va", "vb"], "e1000e": ["ea", "eb"]},
             taps=["qa", "qb"], steps=[

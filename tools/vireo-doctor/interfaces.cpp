@@ -103,7 +103,9 @@ void decide(InterfaceLine& i, const Settings& s, const net::Link& l, std::span<c
             fmt::format("bpftool prog show id {}; ip link set {} xdp off", taken.program, l.name));
       if (!group_opener(s))
         return refuse(i, Carriage::kDeviceBusy, fmt::format("carried for {} now", holder),
-                      "VIREO_GROUP_BYTES=0 shares it with no other process: unset it");
+                      s.group_bytes.value() == 0
+                          ? "VIREO_GROUP_BYTES=0 shares it with no other process: unset it"
+                          : "before Linux 6.4 one process at a time has an interface");
       i.shared = true;
       i.notes.push_back(fmt::format("shared with {}", holder));
     }

@@ -11,6 +11,7 @@
 
 #include "core/log.h"
 #include "dev/xdp/group/dead_rings.h"
+#include "dev/xdp/kernel_version.h"
 #include "dev/xdp/softirqs.h"
 #include "dev/xdp/uapi.h"
 
@@ -418,6 +419,8 @@ SharedRings::Setup Sharing::rings_setup(unsigned number) {
 }  // namespace vireo::xdp
 
 namespace vireo {
+
+bool kernel_shares_queues() noexcept { return xdp::kernel_version() >= 6004; }
 
 Result<std::shared_ptr<DeviceGroup>> enter_xdp_group(const XdpGroupOptions& options) {
   return xdp::Sharing::enter(options);
