@@ -23,7 +23,7 @@ constexpr std::array<Entry, static_cast<size_t>(Carriage::kCount)> kEntries{{
     {"interface",
      "the interface is not carried, or not for this socket: see vireo-doctor, VIREO_INTERFACES"},
     {"device-busy",
-     "another process (of a fork: the parent) holds the interface's XDP hook or queue, and does not "
+     "another process (of a fork: the parent) holds the interface's XDP hook or queue and does not "
      "share it: end it, or use another interface"},
     {"rights", "a capability is missing: CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF are needed"},
     {"memory",
