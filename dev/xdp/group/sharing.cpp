@@ -401,8 +401,11 @@ void Sharing::top_up(PacketPool& pool, uint32_t posted) noexcept {
   if (!control) return;
   const uint32_t have = memory_.count(FrameOwners::of_member(slot())) + posted;
   if (have >= pool.size()) return;
+  // Some are left for processes that join.
+  const uint32_t kept = memory_.head().frames / 8;
   const uint32_t unused = memory_.count(FrameOwners::kNobody);
-  memory_.top_up(slot(), std::min(pool.size() - have, unused / 2),
+  if (unused <= kept) return;
+  memory_.top_up(slot(), std::min(pool.size() - have, (unused - kept) / 2),
                  [&](uint32_t frame) { pool.adopt(frame); });
 }
 
