@@ -102,6 +102,7 @@ class XdpQueue final : public Queue {
   bool try_sending() noexcept;
   void end_sending() noexcept;
   int32_t follow_level(uint32_t target, int32_t part) noexcept;
+  void give_back(uint32_t part) noexcept;
   void settle_shared() noexcept;
   void wake_fill() noexcept;
   void return_frames() noexcept;

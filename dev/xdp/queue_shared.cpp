@@ -125,9 +125,25 @@ int32_t XdpQueue::follow_level(uint32_t target, int32_t part) noexcept {
       shared_.sharing->top_up(pool_, static_cast<uint32_t>(std::max(rx_held_count_, 0)));
     }
   }
+  give_back(static_cast<uint32_t>(part));
   const uint32_t kept = pool_.size() / 2;
   if (level >= target / 4 || pool_.ready_count() <= kept) return 0;
   return static_cast<int32_t>(std::min(target / 2 - level, pool_.ready_count() - kept));
+}
+
+/// What members brought and left in FILL comes to those who stay. Frames above those that were
+/// granted to us are nobody's again: processes that join get theirs from these.
+void XdpQueue::give_back(uint32_t part) noexcept {
+  const uint32_t ready = pool_.ready_count();
+  const uint32_t keep = pool_.size() - std::min(part, pool_.size() / 2);
+  for (uint32_t n = std::min(ready - std::min(ready, keep), SharedRings::kBatch); n > 0; --n) {
+    PacketBuf* const p = pool_.take();
+    if (p == nullptr) return;
+    p->refs = 0;
+    p->pool = nullptr;
+    // From then on a process that joins may write it.
+    std::atomic_ref(frames_.owner[p->index]).store(FrameOwners::kNobody, std::memory_order_release);
+  }
 }
 
 bool XdpQueue::try_sending() noexcept { return !sends_in_turn() || shared_.rings->try_sending(); }
