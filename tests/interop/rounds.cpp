@@ -139,7 +139,7 @@ struct Window {
   }
 };
 
-/// @return null: the reply is there; else why there is none. "late": a datagram, in a second.
+/// @return null: the reply is there; else why there is none. "late": a datagram, in two seconds.
 const char* receive_reply(int fd, bool tcp, Bytes& reply) {
   for (size_t have = 0; have < reply.size();) {
     const ssize_t n = recv(fd, reply.data() + have, reply.size() - have, 0);
@@ -163,7 +163,7 @@ int ping(const endpoint::Address& address, bool tcp, size_t bytes, unsigned paus
          uint64_t most) {
   const int fd = endpoint::connected(address, tcp ? SOCK_STREAM : SOCK_DGRAM);
   const int on = 1;
-  const timeval patience{1, 0};
+  const timeval patience{2, 0};
   if (tcp)
     must(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");
   else
@@ -186,10 +186,12 @@ int ping(const endpoint::Address& address, bool tcp, size_t bytes, unsigned paus
       sent += static_cast<size_t>(n);
     }
     const char* why = receive_reply(fd, tcp, reply);
-    while (!tcp && why == nullptr && reply != request) {  // a late one, already counted as lost
-      ++window.wrong;
-      why = receive_reply(fd, tcp, reply);
-    }
+    const auto is_of_earlier = [&] {  // already counted as lost
+      uint64_t of = 0;
+      std::memcpy(&of, reply.data(), sizeof of);
+      return of < number;
+    };
+    while (!tcp && why == nullptr && is_of_earlier()) why = receive_reply(fd, tcp, reply);
     if (why != nullptr && std::string_view(why) == "late") {
       ++window.lost;
     } else if (why != nullptr) {

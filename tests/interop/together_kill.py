@@ -8,8 +8,8 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from together_pairs import (CALM, HUGE, MIB, KernelStill, Observer, await_traffic, expect_carried, expect_nothing_left,  # noqa: E402
-                            finish, size, transfer)
+from together_pairs import (CALM, HUGE, WITNESS, KernelStill, Observer, await_traffic, expect_joins, expect_nothing_left,  # noqa: E402
+                            size, transfer)
 from labkit import counters  # noqa: E402
 from labkit.process import wait_until  # noqa: E402
 from labkit.runner import Suite, Test  # noqa: E402
@@ -22,9 +22,10 @@ suite = Suite("together_kill")
 def end_of(t: Test, pair, victims, since: float) -> None:
     """The other end of a pair that lost one learns it; unless it is a server to which the client had not come yet."""
     for process in pair.both:
-        left = since + TOLD_WITHIN - time.monotonic()
-        if process in victims or wait_until(lambda: not process.running, max(left, 0.1)):
+        if process in victims or wait_until(lambda: not process.running, max(since + TOLD_WITHIN - time.monotonic(), 0.1)):
             continue
+        if wait_until(lambda: not process.running, WITNESS.worst(TOLD_WITHIN) / 100):
+            continue  # the machine kept the mourner waiting
         own = counters.live(process.pid)
         t.expect(process is pair.server and not any(p["engine"]["accepted"] for p in own), f"{process.shown}: not told\n{process.tail()}\n{own}")
         process.kill()
@@ -42,9 +43,7 @@ def killed_beside(t: Test, observers: list[Observer], dying: list, victims: list
     since = kill(victims)
     for pair in dying:
         end_of(t, pair, victims, since)
-    fresh = transfer(t, 5190, MIB, env=CALM)
-    finish(t, fresh, MIB, 20)
-    expect_carried(t, *fresh.both)
+    expect_joins(t, 5190)
     for observer in observers:
         seen = observer.window()
         t.longest[observer.port] = max(t.longest.get(observer.port, 0), seen["longest"])

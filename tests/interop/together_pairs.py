@@ -103,7 +103,7 @@ class Observer(Pair):
         machine = WITNESS.worst(seen["ms"] / 1000 + 0.5)
         # A message passes several processes: each may have to wait for a processor.
         self.test.expect(seen["end"] in ("goes on", "stopped") and not seen["lost"] and not seen["wrong"]
-                         and seen["longest"] <= most + 4 * machine, f"{when}: port {self.port} saw {seen}, the machine {machine:.0f} ms")
+                         and seen["longest"] <= most + 6 * machine, f"{when}: port {self.port} saw {seen}, the machine {machine:.0f} ms")
 
 
 def transfer(t: Test, port: int, length: int, connections: int = 1, mode: str = "threads", env: dict[str, str] | None = None,
@@ -150,6 +150,17 @@ def frames(process: Process) -> Counter:
             names = {0: "free", 127: "gone"}
             return Counter(names.get(owner, "queue" if owner > 127 else owner - 1) for owner in memory[-count:])
     return Counter()
+
+
+def expect_joins(t: Test, port: int, length: int = MIB, connections: int = 1) -> Pair:
+    """One more process on each host is carried; and again, if the machine kept the others from answering in time."""
+    for _ in range(3):
+        pair = transfer(t, port, length, connections, env=CALM)
+        finish(t, pair, length, 60, connections)
+        if t.options.dry or all(min(packets(process)) > 4 for process in pair.both) or WITNESS.worst(10) < 100:
+            break
+    expect_carried(t, *pair.both)
+    return pair
 
 
 class KernelStill:
@@ -206,7 +217,3 @@ def bytes_moved(t: Test) -> int:
 def await_traffic(t: Test, least: int = MIB, seconds: float = 15) -> None:
     before = bytes_moved(t)
     t.expect(wait_until(lambda: bytes_moved(t) > before + least, seconds), "no traffic")
-
-
-def pause_until(moment: float) -> None:
-    time.sleep(max(0.0, moment - time.monotonic()))
