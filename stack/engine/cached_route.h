@@ -11,7 +11,7 @@ namespace vireo {
 
 struct Port;
 
-struct Egress {
+struct CachedRoute {
   wire::HeaderTemplate header;
   Port* port = nullptr;
   uint32_t generation = 0;  ///< of the snapshot it was resolved from; 0 = not resolved

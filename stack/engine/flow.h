@@ -15,8 +15,8 @@
 #include "core/types.h"
 #include "core/wheel.h"
 #include "dev/device.h"
+#include "stack/engine/cached_route.h"
 #include "stack/engine/demux.h"
-#include "stack/engine/egress.h"
 #include "stack/tcp/fast_open_keys.h"
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/tcp.h"
@@ -75,7 +75,7 @@ struct TcpFlow : Flow, WheelNode {
   tcp::Tcb tcb;
   ListHook notify_hook;   ///< of Notifications: `gathered` is to be delivered
   ListHook pending_hook;  ///< of TcpOutput: has something to send, or is stalled, if is_stalled
-  Egress egress;
+  CachedRoute egress;
   tcp::Effects gathered = tcp::Effects::kNone;  ///< of the current burst
   uint16_t next_ip_id = 0;          ///< of packets that may be fragmented (RFC 6864 §4.2)
   uint16_t mss_limit = 65'535;      ///< TCP_MAXSEG and other limits, whatever the path MTU
@@ -176,7 +176,7 @@ struct UdpFlow : Flow {
   uint8_t multicast_ttl = 1;
   bool reuse_port = false;  ///< SO_REUSEPORT: one socket of the port gets a unicast datagram
   ListHook notify_hook;     ///< of Notifications
-  Egress egress;            ///< of the connected peer, or of the last destination
+  CachedRoute egress;       ///< of the connected peer, or of the last destination
   Endpoint egress_to;       ///< destination of `egress`, see go_to()
   /// The same as the first 8 bytes of a sockaddr_in (family, port, address) if that is a unicast
   /// IPv4 address; else 0.

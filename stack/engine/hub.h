@@ -57,7 +57,7 @@ struct Hub {
   Hub& operator=(const Hub&) = delete;
 
   /// The egress was resolved from the current snapshot.
-  bool is_current(const Egress& e) const noexcept {
+  bool is_current(const CachedRoute& e) const noexcept {
     return e.generation == static_cast<uint32_t>(reader.generation());
   }
 

@@ -102,7 +102,7 @@ uint8_t NextHops::tag_priority(const net::NextHop& hop, const IpSettings& ip) co
   return link->egress_qos[ip.priority];
 }
 
-Result<void> NextHops::resolve(Egress& e, IpProto proto, const Endpoint& local,
+Result<void> NextHops::resolve(CachedRoute& e, IpProto proto, const Endpoint& local,
                                const Endpoint& remote, const IpSettings& ip, Instant now) noexcept {
   net::LookupKey key;
   key.dst = remote.addr;

@@ -47,7 +47,7 @@ class NextHops : Part {
   /// Looks the next hop up again. Errors: EAGAIN the neighbour is unknown, or did not answer and is
   /// asked anew (not for datagrams: sending them by the kernel's socket makes the kernel ask); and
   /// those of the look-up. `e.mtu` and `e.port` are set even if the neighbour is unknown.
-  Result<void> resolve(Egress& e, IpProto proto, const Endpoint& local, const Endpoint& remote,
+  Result<void> resolve(CachedRoute& e, IpProto proto, const Endpoint& local, const Endpoint& remote,
                        const IpSettings& ip, Instant now) noexcept;
   /// The same for a connection; also updates its MSS.
   Result<void> refresh(TcpFlow& f, Instant now) noexcept;

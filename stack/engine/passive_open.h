@@ -77,7 +77,7 @@ class PassiveOpen : Part {
   void queue_child(Listener& l, TcpFlow& f) noexcept;
 
   // syn_ack.cpp
-  Result<void> way_back(const Listener& l, const SynTuple& t, Egress& e, Instant now) noexcept;
+  Result<void> way_back(const Listener& l, const SynTuple& t, CachedRoute& e, Instant now) noexcept;
   uint64_t secret_of(const SynTuple& t) const noexcept;
   tcp::Config child_config(const Listener& l, uint64_t secret) const noexcept;
   void send_syn_ack(tcp::SynRecord& r, tcp::Config& c, const Incoming& in, const tcp::Segment& syn,

@@ -39,7 +39,7 @@ tcp::Config PassiveOpen::child_config(const Listener& l, uint64_t secret) const 
   return c;
 }
 
-Result<void> PassiveOpen::way_back(const Listener& l, const SynTuple& t, Egress& e,
+Result<void> PassiveOpen::way_back(const Listener& l, const SynTuple& t, CachedRoute& e,
                                    Instant now) noexcept {
   e.asked = neighbour_asked_;
   auto ok = hub().next_hops.resolve(e, IpProto::kTcp, {t.local, t.local_port, 0},
@@ -52,7 +52,7 @@ Result<void> PassiveOpen::way_back(const Listener& l, const SynTuple& t, Egress&
 /// Sends the SYN-ACK to a SYN. `c` is child_config()'s.
 void PassiveOpen::send_syn_ack(SynRecord& r, tcp::Config& c, const Incoming& in,
                                const tcp::Segment& syn, Instant now) noexcept {
-  Egress e;
+  CachedRoute e;
   const SynTuple tuple = tuple_of(r);
   const Listener& l = *listeners_[r.listener];
   const auto ok = way_back(l, tuple, e, now);
@@ -75,7 +75,7 @@ void PassiveOpen::send_syn_ack(SynRecord& r, tcp::Config& c, const Incoming& in,
 
 /// Retransmits the SYN-ACK. @return false: there is no route any more.
 bool PassiveOpen::repeat_syn_ack(SynRecord& r, Instant now) noexcept {
-  Egress e;
+  CachedRoute e;
   const SynTuple tuple = tuple_of(r);
   const Listener& l = *listeners_[r.listener];
   if (const auto ok = way_back(l, tuple, e, now); !ok) return ok.error().code == EAGAIN;

@@ -134,7 +134,7 @@ Result<void> UdpFlows::send_cached(UdpFlow& u, const Endpoint& dst, std::span<co
 }
 
 bool UdpFlows::send_datagram(UdpFlow& u, const iovec& data, Doorbell bell) noexcept {
-  const Egress& way = u.egress;
+  const CachedRoute& way = u.egress;
   const size_t n = data.iov_len;
   if (!hub().is_current(way) || n > hub().pool.frame_bytes() - PacketPool::kHeadroom ||
       (n != 0 && !is_readable(data.iov_base, n)) ||

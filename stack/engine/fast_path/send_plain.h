@@ -41,7 +41,7 @@ inline bool has_plain_header(const TcpFlow& f) noexcept {
 [[gnu::always_inline]] inline bool UdpFlows::send_datagram_here(UdpFlow& u, const iovec& data,
                                                                 Doorbell bell) noexcept {
   using Header = wire::HeaderTemplate;
-  const Egress& way = u.egress;
+  const CachedRoute& way = u.egress;
   const size_t n = data.iov_len;
   if (!hub().is_current(way) || n == 0 || n >= u.plain_room || !is_readable(data.iov_base, n))
       [[unlikely]]
