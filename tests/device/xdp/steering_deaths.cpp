@@ -2,9 +2,11 @@
 // others keep theirs, and what it had is taken back.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "child.h"
+#include "dev/xdp/group/messages.h"
 #include "group_lab.h"
 
 namespace vireo::test {
@@ -22,37 +24,15 @@ class SteeringDeaths : public ::testing::Test {
 
 bool send_descriptors(int to, const xdp::SteeringKit& kit) {
   int fds[xdp::kSteeringFds];
-  for (size_t i = 0; i < kit.size(); ++i) fds[i] = kit[i].get();
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
-  msghdr m{};
-  m.msg_iov = &data;
-  m.msg_iovlen = 1;
-  m.msg_control = control;
-  m.msg_controllen = sizeof control;
-  cmsghdr* const c = CMSG_FIRSTHDR(&m);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof fds);
-  std::memcpy(CMSG_DATA(c), fds, sizeof fds);
-  return sendmsg(to, &m, 0) == 1;
+  std::ranges::transform(kit, fds, &UniqueFd::get);
+  constexpr std::byte kSome{};
+  return xdp::send_message(to, {&kSome, 1}, fds) == 0;
 }
 
 xdp::SteeringKit receive_descriptors(int from) {
-  int fds[xdp::kSteeringFds];
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
-  msghdr m{};
-  m.msg_iov = &data;
-  m.msg_iovlen = 1;
-  m.msg_control = control;
-  m.msg_controllen = sizeof control;
   xdp::SteeringKit kit;
-  if (recvmsg(from, &m, MSG_CMSG_CLOEXEC) != 1 || CMSG_FIRSTHDR(&m) == nullptr) return kit;
-  std::memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fds);
-  for (size_t i = 0; i < kit.size(); ++i) kit[i].reset(fds[i]);
+  std::byte some;
+  (void)xdp::receive_message(from, {&some, 1}, kit, 0);
   return kit;
 }
 
@@ -63,7 +43,7 @@ TEST_F(SteeringDeaths, WhatAKilledProcessHadIsTakenBack) {
   constexpr Kind kKinds[] = {Kind::kExact, Kind::kWild, Kind::kLocal};
   const Flow of_a{kTcp, false, 93}, of_a_there{kTcp, false, 90, 5001};
   int pair[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
   Child b([&](Child& self) {
     auto made = xdp::Steering::join(receive_descriptors(pair[1]), {kSlotB});
     BareSocket socket(lab.memory, lab.veth.index(0), lab.socket_a.get());
