@@ -19,10 +19,6 @@ std::byte* map_anonymous(size_t size, int flags) {
   return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
 }
 
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25  // Linux 6.1
-#endif
-
 /// Maps `size` bytes at a multiple of the huge page size.
 std::byte* map_aligned(size_t size) {
   constexpr size_t kAlign = Arena::kHugePageBytes;

@@ -216,18 +216,24 @@ void XdpQueue::rx_refill() noexcept {
   const uint32_t want = std::min(fill_target_ - held, xsk_.fill.size() - xsk_.fill.waiting());
   uint32_t n = 0;
   for (; n < want; ++n) {
-    PacketBuf* p = pool_.take_for_rx();
+    PacketBuf* p = take_empty();
     if (p == nullptr) [[unlikely]]
       break;
     frames_.owner[p->index] = in_queue_;
     xsk_.fill.slot(n) = address_of(*p, 0);
-    if (setup_.tags)
-      std::memset(p->frame + kKernelHeadroom - sizeof(steer_meta), 0, sizeof(steer_meta));
   }
   if (n == 0) return;
   xsk_.fill.publish(n);
   rx_held_count_ += static_cast<int32_t>(n);
   wake_fill();
+}
+
+/// A frame to post: without the tag of its last packet.
+PacketBuf* XdpQueue::take_empty() noexcept {
+  PacketBuf* const p = pool_.take_for_rx();
+  if (setup_.tags && p != nullptr)
+    std::memset(p->frame + kKernelHeadroom - sizeof(steer_meta), 0, sizeof(steer_meta));
+  return p;
 }
 
 void XdpQueue::wake_fill() noexcept {

@@ -104,6 +104,7 @@ class XdpQueue final : public Queue {
   int32_t follow_level(uint32_t target, int32_t part) noexcept;
   void give_back(uint32_t part) noexcept;
   void settle_shared() noexcept;
+  PacketBuf* take_empty() noexcept;
   void wake_fill() noexcept;
   void return_frames() noexcept;
   void leave_shared() noexcept;

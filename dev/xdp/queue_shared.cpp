@@ -1,6 +1,5 @@
 // The queue's part for several processes: what is different where the queue is shared.
 #include <algorithm>
-#include <cstring>
 #include <ctime>
 #include <utility>
 
@@ -94,11 +93,9 @@ uint32_t XdpQueue::post_frames(uint32_t want) noexcept {
   PacketBuf* taken[SharedRings::kBatch];
   uint32_t n = 0;
   for (; n < want; ++n) {
-    taken[n] = pool_.take_for_rx();
+    taken[n] = take_empty();
     if (taken[n] == nullptr) break;
     addresses[n] = address_of(*taken[n], 0);
-    if (setup_.tags)
-      std::memset(taken[n]->frame + kKernelHeadroom - sizeof(steer_meta), 0, sizeof(steer_meta));
   }
   if (n == 0) return 0;
   const uint32_t posted = shared_.rings->post(xsk_.fill, xsk_.completion, {addresses, n});

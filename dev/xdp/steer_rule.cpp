@@ -17,6 +17,15 @@ uint32_t port_slot_of(uint8_t proto, uint16_t port) {
   return STEER_PORT_SLOT(proto == IPPROTO_UDP, uint32_t{port});
 }
 
+/// Without its key.
+template <class Key>
+SteerRule rule_at(steer_kind kind, const Key& key) {
+  SteerRule r = no_rule();
+  r.kind = kind;
+  r.port_slot = port_slot_of(key.proto, key.local_port);
+  return r;
+}
+
 template <class Bytes>
 void copy_address(Bytes& to, const IpAddr& from) {
   std::memcpy(to, from.bytes().data(), sizeof to);
@@ -82,34 +91,27 @@ Result<SteerRule> rule_of(const FlowKey& key) {
 }
 
 SteerRule rule_of(const steer_exact4& key) {
-  SteerRule r = no_rule();
-  r.kind = STEER_EXACT4;
-  r.port_slot = port_slot_of(key.proto, key.local_port);
+  SteerRule r = rule_at(STEER_EXACT4, key);
   r.exact4 = key;
   return r;
 }
 
 SteerRule rule_of(const steer_exact6& key) {
-  SteerRule r = no_rule();
-  r.kind = STEER_EXACT6;
-  r.port_slot = port_slot_of(key.proto, key.local_port);
+  SteerRule r = rule_at(STEER_EXACT6, key);
   r.exact6 = key;
   return r;
 }
 
 SteerRule rule_of(const steer_local4& key) {
-  SteerRule r = no_rule();
-  r.kind = key.local == 0 ? STEER_WILD4 : STEER_LOCAL4;
-  r.port_slot = port_slot_of(key.proto, key.local_port);
+  SteerRule r = rule_at(key.local == 0 ? STEER_WILD4 : STEER_LOCAL4, key);
   r.local4 = key;
   return r;
 }
 
 SteerRule rule_of(const steer_local6& key) {
   static constexpr uint8_t kAny[16] = {};
-  SteerRule r = no_rule();
-  r.kind = std::memcmp(key.local, kAny, sizeof kAny) == 0 ? STEER_WILD6 : STEER_LOCAL6;
-  r.port_slot = port_slot_of(key.proto, key.local_port);
+  const bool wild = std::memcmp(key.local, kAny, sizeof kAny) == 0;
+  SteerRule r = rule_at(wild ? STEER_WILD6 : STEER_LOCAL6, key);
   r.local6 = key;
   return r;
 }

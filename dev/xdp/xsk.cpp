@@ -18,11 +18,15 @@ std::unexpected<Err> refused(long result, const char* where) {
   return fail(static_cast<int>(-result), where);
 }
 
-Result<Mapping> map_ring(int fd, uint64_t page_offset, size_t length) {
+/// Maps a ring, which lasts as long as `to`.
+Result<RingMemory> map_ring(Mapping& to, int fd, uint64_t page_offset, const xdp_ring_offset& ring,
+                            uint32_t entries, size_t entry_bytes) {
+  const size_t length = ring.desc + entries * entry_bytes;
   const long at = sys(SYS_mmap, 0, static_cast<long>(length), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_POPULATE, fd, static_cast<long>(page_offset));
   if (at < 0 && at > -4096) return refused(at, "mmap of an AF_XDP ring");
-  return Mapping(reinterpret_cast<void*>(at), length);
+  to = Mapping(reinterpret_cast<void*>(at), length);
+  return RingMemory{to.base(), to.length(), ring, entries};
 }
 
 Result<xdp_mmap_offsets> ring_offsets(int fd) {
@@ -69,29 +73,21 @@ Result<bool> kernel_has_multi_buffer() {
 Result<XskView> XskView::map(int rx_fd, int tx_fd, const RingSizes& own, const RingSizes& queue) {
   const auto at = ring_offsets(rx_fd);
   if (!at) return std::unexpected(at.error());
-  const struct {
-    int fd;
-    uint64_t page_offset;
-    xdp_ring_offset at;
-    uint32_t entries;
-    size_t entry_bytes;
-  } all[] = {{rx_fd, XDP_PGOFF_RX_RING, at->rx, own.rx, sizeof(xdp_desc)},
-             {rx_fd, XDP_UMEM_PGOFF_FILL_RING, at->fr, queue.fill, sizeof(uint64_t)},
-             {tx_fd, XDP_PGOFF_TX_RING, at->tx, own.tx, sizeof(xdp_desc)},
-             {rx_fd, XDP_UMEM_PGOFF_COMPLETION_RING, at->cr, queue.tx, sizeof(uint64_t)}};
   XskView v;
-  RingMemory memory[4];
-  for (size_t i = 0; i < 4; ++i) {
-    const auto& r = all[i];
-    auto mapped = map_ring(r.fd, r.page_offset, r.at.desc + r.entries * r.entry_bytes);
-    if (!mapped) return std::unexpected(mapped.error());
-    v.maps_[i] = std::move(*mapped);
-    memory[i] = {v.maps_[i].base(), v.maps_[i].length(), r.at, r.entries};
-  }
-  v.rx = ConsumerRing<xdp_desc>(memory[0]);
-  v.fill = ProducerRing<uint64_t>(memory[1]);
-  v.tx = ProducerRing<xdp_desc>(memory[2]);
-  v.completion = ConsumerRing<uint64_t>(memory[3]);
+  const auto r = map_ring(v.maps_[0], rx_fd, XDP_PGOFF_RX_RING, at->rx, own.rx, sizeof(xdp_desc));
+  if (!r) return std::unexpected(r.error());
+  const auto t = map_ring(v.maps_[1], tx_fd, XDP_PGOFF_TX_RING, at->tx, own.tx, sizeof(xdp_desc));
+  if (!t) return std::unexpected(t.error());
+  const auto f =
+      map_ring(v.maps_[2], rx_fd, XDP_UMEM_PGOFF_FILL_RING, at->fr, queue.fill, sizeof(uint64_t));
+  if (!f) return std::unexpected(f.error());
+  const auto c = map_ring(v.maps_[3], rx_fd, XDP_UMEM_PGOFF_COMPLETION_RING, at->cr, queue.tx,
+                          sizeof(uint64_t));
+  if (!c) return std::unexpected(c.error());
+  v.rx = ConsumerRing<xdp_desc>(*r);
+  v.tx = ProducerRing<xdp_desc>(*t);
+  v.fill = ProducerRing<uint64_t>(*f);
+  v.completion = ConsumerRing<uint64_t>(*c);
   return v;
 }
 
@@ -165,23 +161,17 @@ Result<void> Xsk::make_ring(int option, uint32_t entries) {
   return {};
 }
 
-Result<RingMemory> Xsk::map(size_t index, uint64_t page_offset, const xdp_ring_offset& at,
-                            uint32_t entries, size_t entry_bytes) {
-  auto mapped = map_ring(fd(), page_offset, at.desc + entries * entry_bytes);
-  if (!mapped) return std::unexpected(mapped.error());
-  maps_[index] = std::move(*mapped);
-  return RingMemory{maps_[index].base(), maps_[index].length(), at, entries};
-}
-
 /// RX and TX.
 Result<void> Xsk::map_own_rings(const RingSizes& sizes) {
   if (auto ok = make_ring(XDP_RX_RING, sizes.rx); !ok) return ok;
   if (auto ok = make_ring(XDP_TX_RING, sizes.tx); !ok) return ok;
   const auto at = ring_offsets(fd());
   if (!at) return std::unexpected(at.error());
-  const auto r = map(kRxMap, XDP_PGOFF_RX_RING, at->rx, sizes.rx, sizeof(xdp_desc));
+  const auto r =
+      map_ring(maps_[kRxMap], fd(), XDP_PGOFF_RX_RING, at->rx, sizes.rx, sizeof(xdp_desc));
   if (!r) return std::unexpected(r.error());
-  const auto t = map(kTxMap, XDP_PGOFF_TX_RING, at->tx, sizes.tx, sizeof(xdp_desc));
+  const auto t =
+      map_ring(maps_[kTxMap], fd(), XDP_PGOFF_TX_RING, at->tx, sizes.tx, sizeof(xdp_desc));
   if (!t) return std::unexpected(t.error());
   rx = ConsumerRing<xdp_desc>(*r);
   tx = ProducerRing<xdp_desc>(*t);
@@ -192,10 +182,11 @@ Result<void> Xsk::map_own_rings(const RingSizes& sizes) {
 Result<void> Xsk::map_queue_rings(const RingSizes& sizes) {
   const auto at = ring_offsets(fd());
   if (!at) return std::unexpected(at.error());
-  const auto f = map(kFillMap, XDP_UMEM_PGOFF_FILL_RING, at->fr, sizes.fill, sizeof(uint64_t));
+  const auto f = map_ring(maps_[kFillMap], fd(), XDP_UMEM_PGOFF_FILL_RING, at->fr, sizes.fill,
+                          sizeof(uint64_t));
   if (!f) return std::unexpected(f.error());
-  const auto c =
-      map(kCompletionMap, XDP_UMEM_PGOFF_COMPLETION_RING, at->cr, sizes.tx, sizeof(uint64_t));
+  const auto c = map_ring(maps_[kCompletionMap], fd(), XDP_UMEM_PGOFF_COMPLETION_RING, at->cr,
+                          sizes.tx, sizeof(uint64_t));
   if (!c) return std::unexpected(c.error());
   fill = ProducerRing<uint64_t>(*f);
   completion = ConsumerRing<uint64_t>(*c);
@@ -241,11 +232,12 @@ Result<void> Xsk::part_sending(IfIndex ifindex, QueueId queue, uint32_t entries)
     return refused(r, "size of an AF_XDP ring");
   const auto at = ring_offsets(fd);
   if (!at) return std::unexpected(at.error());
-  auto map = map_ring(fd, XDP_PGOFF_TX_RING, at->tx.desc + entries * sizeof(xdp_desc));
-  if (!map) return std::unexpected(map.error());
+  Mapping map;
+  const auto ring = map_ring(map, fd, XDP_PGOFF_TX_RING, at->tx, entries, sizeof(xdp_desc));
+  if (!ring) return std::unexpected(ring.error());
   if (auto ok = sender->bind(ifindex, queue, XDP_SHARED_UMEM, fd_.get()); !ok) return ok;
-  maps_[kTxMap] = std::move(*map);
-  tx = ProducerRing<xdp_desc>({maps_[kTxMap].base(), maps_[kTxMap].length(), at->tx, entries});
+  maps_[kTxMap] = std::move(map);
+  tx = ProducerRing<xdp_desc>(*ring);
   tx_fd_ = std::move(sender->fd_);
   return {};
 }

@@ -97,8 +97,6 @@ class Xsk {
   Result<void> start(IfIndex ifindex, QueueId queue, uint16_t flags, int other,
                      const RingSizes& sizes);
   Result<void> make_ring(int option, uint32_t entries);
-  Result<RingMemory> map(size_t index, uint64_t page_offset, const xdp_ring_offset& at,
-                         uint32_t entries, size_t entry_bytes);
   Result<void> map_own_rings(const RingSizes& sizes);
   Result<void> map_queue_rings(const RingSizes& sizes);
   Result<void> bind(IfIndex ifindex, QueueId queue, uint16_t flags, int other);
