@@ -107,10 +107,15 @@ struct PortStats {
   char mode[24] = {};
 };
 
-/// The processes that share our interfaces (dev/device_group.h, GroupCensus), twice a second.
+/// The processes that share our interfaces, and frames of their packet memory, twice a second.
 struct GroupStats {
-  Counter members;  ///< 0: none could
-  Counter slot, frames, own, queued, unused, left;
+  Counter members;  ///< that live, or died and left something; 0: none could
+  Counter slot;     ///< ours among them
+  Counter frames;   ///< of all
+  Counter own;      ///< ours
+  Counter queued;   ///< posted for receiving, or received and not taken yet
+  Counter unused;   ///< nobody's: for processes that join
+  Counter left;     ///< of dead members, while the kernel may still send them
 };
 
 struct StatsLayout {

@@ -8,19 +8,9 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/result.h"
+#include "core/stats_layout.h"
 
 namespace vireo {
-
-/// What the processes of a group have; frames of packet memory.
-struct GroupCensus {
-  uint32_t members = 0;  ///< that live, or died and left something
-  uint32_t slot = 0;     ///< ours among them
-  uint32_t frames = 0;   ///< of all
-  uint32_t own = 0;      ///< ours
-  uint32_t queued = 0;   ///< posted for receiving, or received and not taken yet
-  uint32_t unused = 0;   ///< nobody's: for processes that join
-  uint32_t left = 0;     ///< of dead members, while the kernel may still send them
-};
 
 class DeviceGroup {
  public:
@@ -41,7 +31,7 @@ class DeviceGroup {
   /// Takes back what members left that died. Thread: as serve(). @return when to call again.
   virtual Duration tend(Instant now) noexcept = 0;
   /// Reads all frames' owners: some microseconds. Any thread.
-  virtual GroupCensus census() const noexcept = 0;
+  virtual void write_stats(GroupStats& to) const noexcept = 0;
   /// The process ends: the kernel gets what would come to it from now on. Any thread.
   virtual void retire() noexcept = 0;
 };

@@ -174,7 +174,7 @@ Duration Stack::tend_group(Instant now) {
   const Duration next = group_->tend(now);
   if (now - group_.read >= kReadEvery) {
     group_.read = now;
-    publish_group(group_->census());
+    group_->write_stats(stats().group);
   }
   Engine* const e = engine_if_any();
   if (e == nullptr || group_->is_alone() || e->live_flows() == 0) return next;
@@ -186,17 +186,6 @@ Duration Stack::tend_group(Instant now) {
     e->unlock();
   }
   return std::min(next, kLookAtQueues);
-}
-
-void Stack::publish_group(const GroupCensus& c) {
-  GroupStats& s = stats().group;
-  s.members.set(c.members);
-  s.slot.set(c.slot);
-  s.frames.set(c.frames);
-  s.own.set(c.own);
-  s.queued.set(c.queued);
-  s.unused.set(c.unused);
-  s.left.set(c.left);
 }
 
 Carried<Engine*> Stack::make_engine() {

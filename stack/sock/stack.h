@@ -139,6 +139,18 @@ class Stack {
   };
   Carried<Engine*> make_engine();
   Carried<std::unique_ptr<Engine>> create_engine(unsigned id);
+  // ---- the processes that share our interfaces
+  struct OwnGroup {
+    std::shared_ptr<DeviceGroup> group;  ///< null: none
+    const char* refusal = nullptr;       ///< why, if one was wanted
+    Instant read{};                      ///< when its counters were last set, by the helper
+    Instant looked{};  ///< the helper's last look at the queues while the program slept
+    DeviceGroup* operator->() const { return group.get(); }
+  };
+  void enter_group();
+  /// Thread of these: the helper.
+  void let_others_join();
+  Duration tend_group(Instant now);
   // rings.cpp
   Carried<Engine*> place(const Placing& p);
   Engine* home_of(const Placing& p) VIREO_REQUIRES(life_lock_);
@@ -147,18 +159,6 @@ class Stack {
   // packet_filter.cpp
   /// The filter rules changed: checks carried sockets against them again. Thread: the helper.
   void judge_again();
-  void enter_group();
-  void let_others_join();
-  /// The processes that share our interfaces. The times are the helper's.
-  struct OwnGroup {
-    std::shared_ptr<DeviceGroup> group;  ///< null: none
-    const char* refusal = nullptr;       ///< why, if one was wanted
-    Instant read{};                      ///< when its counters were last set
-    Instant looked{};                    ///< last look at the queues while the program slept
-    DeviceGroup* operator->() const { return group.get(); }
-  };
-  Duration tend_group(Instant now);
-  void publish_group(const GroupCensus& c);
   /// Whether it may accept fragments. After engine_count_, by which judge_again() finds it.
   void tell_of_filter(Engine& e);
 

@@ -150,16 +150,15 @@ std::string rings_view(const ProcessReading& p, const ProcessReading* before, co
 
 /// Frames of the packet memory that processes share; nothing for a process alone.
 std::string group_view(const ProcessReading& p) {
-  const auto at = [&](std::string_view name) {
-    for (size_t i = 0; i < kGroupCounters.size(); ++i)
-      if (kGroupCounters[i].name == name) return p.group[i];
-    return uint64_t{0};
+  constexpr auto kAt = [](std::string_view name) consteval {
+    return counter_index(kGroupCounters, name);
   };
-  if (at("members") < 2) return "";
+  if (p.group[kAt("members")] < 2) return "";
   return fmt::format(
       "  group: {} processes, this is number {}; of {} frames {} its own, {} for receiving, {} "
       "unused, {} of the dead\n",
-      at("members"), at("slot"), at("frames"), at("own"), at("queued"), at("unused"), at("left"));
+      p.group[kAt("members")], p.group[kAt("slot")], p.group[kAt("frames")], p.group[kAt("own")],
+      p.group[kAt("queued")], p.group[kAt("unused")], p.group[kAt("left")]);
 }
 
 std::string engine_view(const ProcessReading& p, const ProcessReading* before, const Rate& rate) {

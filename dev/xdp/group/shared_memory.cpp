@@ -59,18 +59,11 @@ uint32_t SharedMemory::count(uint8_t owner) const {
 }
 
 uint32_t SharedMemory::grant(unsigned slot, uint32_t most, uint32_t least) const {
-  const FrameOwners o = owners(slot);
   const uint32_t unused = count(FrameOwners::kNobody);
-  const bool is_first = unused == o.owner.size();
+  const bool is_first = unused == head().frames;
   const uint32_t n = std::min(most, is_first ? unused : std::max(unused / 4, least));
   if (n < least || n > unused) return 0;
-  uint32_t left = n;
-  for (uint8_t& owner : o.owner) {
-    if (left == 0) break;
-    if (owner != FrameOwners::kNobody) continue;
-    owner = o.me;
-    --left;
-  }
+  give(slot, n, [](uint32_t) {});
   return n;
 }
 

@@ -53,9 +53,9 @@ class SharedMemory {
   void take_back(unsigned slot) const;
   /// Takes back the frames in `queue`'s FILL ring, which nobody uses any more.
   void take_back_queue(unsigned queue) const;
-  /// Gives `slot` up to `most` more of those that nobody has; calls `take(frame)` for each.
+  /// Gives `slot` up to `most` of those that nobody has; calls `take(frame)` for each.
   template <class F>
-  void top_up(unsigned slot, uint32_t most, F&& take) const {
+  void give(unsigned slot, uint32_t most, F&& take) const {
     const FrameOwners o = owners(slot);
     for (uint32_t i = 0; i < o.owner.size() && most != 0; ++i) {
       if (o.owner[i] != FrameOwners::kNobody) continue;

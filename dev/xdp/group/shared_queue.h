@@ -7,10 +7,9 @@
 #include <cstdint>
 
 #include "dev/xdp/group/shared_lock.h"
+#include "dev/xdp/group/table.h"
 
 namespace vireo::xdp {
-
-inline constexpr unsigned kMaxMembers = 64;
 
 /// Frames that the kernel has sent, on their way back to their owner: he may not be the one who
 /// found them in the COMPLETION ring.
@@ -52,9 +51,9 @@ struct SharedQueue {
     uint32_t is_valid;
     uint32_t consumer;
     uint64_t touched;  ///< by slot
-    uint32_t tails[kMaxMembers];
+    uint32_t tails[kGroupSlots];
   } completing{};
-  ReturnRing returns[kMaxMembers];
+  ReturnRing returns[kGroupSlots];
 };
 
 }  // namespace vireo::xdp

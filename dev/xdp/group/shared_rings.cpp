@@ -90,7 +90,7 @@ uint32_t SharedRings::distribute_held(ConsumerRing<uint64_t>& completion) noexce
   uint32_t gone[kBatch];
   uint32_t gone_count = 0;
   uint64_t touched = 0;
-  uint32_t tails[kMaxMembers];
+  uint32_t tails[kGroupSlots];
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t frame = frame_of(completion.front(i));
     const uint8_t owner = s_.owners.owner[frame];
@@ -99,7 +99,7 @@ uint32_t SharedRings::distribute_held(ConsumerRing<uint64_t>& completion) noexce
       continue;
     }
     const unsigned slot = unsigned{owner} - 1;
-    if (slot >= kMaxMembers)
+    if (slot >= kGroupSlots)
       continue;  // of one that died between the two: SharedMemory::take_back()
     ReturnRing& r = q.returns[slot];
     if ((touched >> slot & 1) == 0) {

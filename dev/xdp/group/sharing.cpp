@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 #include <mutex>
+#include <numeric>
 
 #include "core/log.h"
 #include "dev/xdp/group/dead_rings.h"
@@ -26,6 +28,9 @@ constexpr Duration kDriverLetsGo = Duration::s(1);
 constexpr Duration kTendEvery = Duration::ms(500);
 /// Most time that a burial waits for a queue's lock.
 constexpr Duration kPatienceForQueue = Duration::ms(50);
+
+static_assert(kGroupSlots == STEER_MEMBERS);
+
 struct Registry {
   std::mutex lock;
   std::weak_ptr<Sharing> ours;
@@ -146,9 +151,7 @@ Result<Sharing::OpenInterface> Sharing::find(const Control& control, IfIndex ifi
   SharedInterface* const i = memory_.interface_of(ifindex);
   if (i == nullptr) return fail(ENOSPC, "interfaces that processes share are used up");
   OpenInterface found{.steering = nullptr, .how = i->how};
-  const auto is_it = [&](const Deposit& d) {
-    return d.kind == static_cast<uint32_t>(Kind::kInterface) && d.a == ifindex.value();
-  };
+  const auto is_it = is_interface(ifindex.value());
   Result<void> joined;
   const auto join = [&](const Deposit&, std::span<UniqueFd> fds) {
     auto steering = this->join(fds);
@@ -203,14 +206,18 @@ void Sharing::leave(IfIndex ifindex) noexcept {
   leave_interfaces(*control, slot(), ifindex.value());
 }
 
-/// `ifindex` 0: all.
+Bank::Which Sharing::is_interface(uint32_t ifindex) {
+  return [=](const Deposit& d) {
+    return d.kind == static_cast<uint32_t>(Kind::kInterface) &&
+           (ifindex == kAnyInterface || d.a == ifindex);
+  };
+}
+
 void Sharing::leave_interfaces(const Control& control, unsigned slot, uint32_t ifindex) noexcept {
   for (SharedInterface& i : memory_.head().interfaces) {
-    if (ifindex != 0 && i.ifindex != ifindex) continue;
+    if (ifindex != kAnyInterface && i.ifindex != ifindex) continue;
     if (i.users.fetch_and(~bit_of(slot), std::memory_order_relaxed) != bit_of(slot)) continue;
-    (void)group_->withdraw(control, [&](const Deposit& d) {
-      return d.kind == static_cast<uint32_t>(Kind::kInterface) && d.a == i.ifindex;
-    });
+    (void)group_->withdraw(control, is_interface(i.ifindex));
   }
 }
 
@@ -306,18 +313,17 @@ Duration Sharing::tend(Instant now) noexcept {
   return kTendEvery;
 }
 
-GroupCensus Sharing::census() const noexcept {
+void Sharing::write_stats(GroupStats& to) const noexcept {
+  uint32_t frames[256] = {};  // by owner
   const FrameOwners o = memory_.owners(slot());
-  GroupCensus c{.members = static_cast<uint32_t>(std::popcount(group_->members())),
-                .slot = slot(),
-                .frames = static_cast<uint32_t>(o.owner.size())};
-  for (const uint8_t owner : o.owner) {
-    c.own += owner == o.me ? 1 : 0;
-    c.queued += owner >= FrameOwners::of_queue(0) ? 1 : 0;
-    c.unused += owner == FrameOwners::kNobody ? 1 : 0;
-    c.left += owner == FrameOwners::kGone ? 1 : 0;
-  }
-  return c;
+  for (const uint8_t owner : o.owner) ++frames[owner];
+  to.members.set(static_cast<uint64_t>(std::popcount(group_->members())));
+  to.slot.set(slot());
+  to.frames.set(o.owner.size());
+  to.own.set(frames[o.me]);
+  to.queued.set(std::accumulate(&frames[FrameOwners::of_queue(0)], std::end(frames), uint64_t{0}));
+  to.unused.set(frames[FrameOwners::kNobody]);
+  to.left.set(frames[FrameOwners::kGone]);
 }
 
 void Sharing::retire() noexcept {
@@ -331,12 +337,9 @@ void Sharing::retire() noexcept {
 /// Takes back all that a dead member had: its rules first, so that no more frames come to its RX
 /// rings; then the frames in its rings; then its own.
 bool Sharing::bury(const Control& control, unsigned slot) noexcept {
-  const auto is_interface = [](const Deposit& d) {
-    return d.kind == static_cast<uint32_t>(Kind::kInterface);
-  };
   bool is_done = true;
   const auto all_interfaces = group_->for_each_deposit(
-      control, is_interface, [&](const Deposit& d, std::span<UniqueFd> fds) {
+      control, is_interface(kAnyInterface), [&](const Deposit& d, std::span<UniqueFd> fds) {
         const auto ours =
             std::ranges::find(open_, d.a, [](const Open& o) { return o.ifindex.value(); });
         // One that joins for this alone has nothing else there.
@@ -379,7 +382,7 @@ bool Sharing::bury(const Control& control, unsigned slot) noexcept {
     free_locks_of(slot, memory_.head().queues[i]);
     leave_queue(i, slot);
   }
-  leave_interfaces(control, slot, 0);
+  leave_interfaces(control, slot, kAnyInterface);
   log<LogLevel::kInfo>("process {} has ended: its part of shared interfaces is taken back",
                        group_->pid_of(slot));
   return true;
@@ -397,16 +400,16 @@ void Sharing::free_locks_of(unsigned slot, SharedQueue& q) noexcept {
 }
 
 void Sharing::top_up(PacketPool& pool, uint32_t posted) noexcept {
-  const auto control = group_->control(Duration());
-  if (!control) return;
   const uint32_t have = memory_.count(FrameOwners::of_member(slot())) + posted;
   if (have >= pool.size()) return;
+  const auto control = group_->control(Duration());
+  if (!control) return;
   // Some are left for processes that join.
   const uint32_t kept = memory_.head().frames / 8;
   const uint32_t unused = memory_.count(FrameOwners::kNobody);
   if (unused <= kept) return;
-  memory_.top_up(slot(), std::min(pool.size() - have, (unused - kept) / 2),
-                 [&](uint32_t frame) { pool.adopt(frame); });
+  memory_.give(slot(), std::min(pool.size() - have, (unused - kept) / 2),
+               [&](uint32_t frame) { pool.adopt(frame); });
 }
 
 SharedRings::Setup Sharing::rings_setup(unsigned number) {

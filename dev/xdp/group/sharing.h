@@ -46,7 +46,7 @@ class Sharing final : public DeviceGroup {
   void end_solitude() noexcept override { is_alone_ = false; }
   bool serve() noexcept override { return group_->serve(); }
   Duration tend(Instant now) noexcept override;
-  GroupCensus census() const noexcept override;
+  void write_stats(GroupStats& to) const noexcept override;
   void retire() noexcept override;
 
   unsigned slot() const { return group_->slot(); }
@@ -93,12 +93,14 @@ class Sharing final : public DeviceGroup {
   enum class Kind : uint32_t { kPackets, kInterface, kQueue };
   static constexpr unsigned kAnySlot = ~0U;
   static constexpr unsigned kAnyQueue = ~0U;
+  static constexpr uint32_t kAnyInterface = 0;
 
   Sharing(std::unique_ptr<Group> group, SharedMemory memory)
       : group_(std::move(group)), memory_(std::move(memory)) {}
   Result<void> take_memory(const Control&, const XdpGroupOptions& options);
   Result<std::shared_ptr<Steering>> join(std::span<UniqueFd> fds);
   SharedRings::Setup rings_setup(unsigned number);
+  static Bank::Which is_interface(uint32_t ifindex);
   static Bank::Which is_queue(unsigned number, unsigned slot = kAnySlot);
   void leave_queue(unsigned number, unsigned slot) noexcept;
   void leave_interfaces(const Control& control, unsigned slot, uint32_t ifindex) noexcept;
