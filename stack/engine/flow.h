@@ -84,7 +84,9 @@ struct TcpFlow : Flow, WheelNode {
   PortOrigin port_origin : 2 = PortOrigin::kProgram;
   bool reuse_addr : 1 = false;  ///< SO_REUSEADDR: sockets with it may bind the port too
   bool reuse_port : 1 = false;  ///< the same for SO_REUSEPORT
-  uint8_t ack_delayed_at = 0;   ///< is_ack_delayed: since when, in ticks of TcpOutput's ACK clock
+  /// The kernel accepted it, and has the listener: the tuple's next SYN is for the kernel.
+  bool taken_over : 1 = false;
+  uint8_t ack_delayed_at = 0;  ///< is_ack_delayed: since when, in ticks of TcpOutput's ACK clock
   IpSettings ip;
   Instant stalled_since{};  ///< since when no next hop is known; default: one is known
   ListHook unowned_hook;    ///< Listener::ready, later TcpFlows' orphans

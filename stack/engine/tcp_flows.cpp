@@ -99,7 +99,11 @@ void TcpFlows::orphan_effects(TcpFlow& f, Instant now) noexcept {
       free(f);
       break;
     case tcp::State::kTimeWait:
-      hub().time_waits.enter(f, now);
+      // The next SYN of the tuple is for the kernel's listener.
+      if (f.taken_over)
+        free(f);
+      else
+        hub().time_waits.enter(f, now);
       break;
     default:
       break;

@@ -17,6 +17,7 @@
 #include "stack/engine/next_hops.h"
 #include "stack/engine/part.h"
 #include "stack/engine/port_leases.h"
+#include "stack/tcp/take_over.h"
 
 namespace vireo {
 
@@ -65,6 +66,15 @@ class TcpFlows : Part {
   /// Whether a connection here prevents a TCP socket's bind(2), by Linux's rules: open, closed by
   /// its program, or in TIME-WAIT. The kernel knows only of those with a shadow socket. Visits all.
   bool is_in_use(const BindWish& wish) noexcept;
+
+  // ---- a connection of the kernel's that is continued here (tcp_take_over.cpp)
+  /// From here on frames of `key` come here, and stay in the ring while the lock is held. Follow it
+  /// by finish_take_over() or by free().
+  Carried<TcpFlow*> begin_take_over(const Route& route, const FlowKey& key, const IpSettings& ip,
+                                    Instant now);
+  /// `o`: the state that the kernel has left. @return false: no memory; then free() it.
+  bool finish_take_over(TcpFlow& f, const tcp::Config& config, const tcp::TakeOver& o, void* owner,
+                        SocketStats& stats, Instant now);
 
   // ---- send (tcp_send.cpp; fast paths: fast_path/send_small.cpp)
   /// Copies into send buffers and sends what may leave. @return bytes taken; 0 = no room: wait for

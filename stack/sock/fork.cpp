@@ -65,6 +65,7 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   rules_.fork_prepare();
   host_filter_.fork_prepare();
   placeholders_.fork_prepare();
+  promotion_.fork_prepare();
   options_table_.lock().lock();
   counters_.fork_prepare();
   waiters_.fork_prepare();
@@ -74,6 +75,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   waiters_.fork_parent();
   counters_.fork_parent();
   options_table_.lock().unlock();
+  promotion_.fork_parent();
   placeholders_.fork_parent();
   host_filter_.fork_parent();
   rules_.fork_parent();
@@ -95,6 +97,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   counters_.fork_child();
   options_table_.lock().reset_after_fork();
   spin_places_.reset_after_fork();
+  promotion_.fork_child();
   placeholders_.fork_child();
   host_filter_.fork_child();
   rules_.fork_child();

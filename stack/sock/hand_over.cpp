@@ -83,6 +83,7 @@ Result<void> hand_over_tcp(File& f) {
   e.poll(Clock::now());
   const auto c = tcp::hand_over(flow.tcb, Clock::now());
   if (!c) return std::unexpected(c.error());
+  f.stack->promotion().close_old(Instant::never());  // one may have this connection's name
   auto made = begin_repair(f, e, flow.key, *c);
   if (!made) return std::unexpected(made.error());
   const int fd = made->get();
@@ -211,7 +212,10 @@ void hand_over_untouched(Stack& stack, Untouched which) noexcept {
     if (which == Untouched::kConnections &&
         h->mode.load(std::memory_order_relaxed) == Mode::kListening)
       continue;
-    if (const auto done = hand_over(h, {Carriage::kInherited, 0, "fork"}); !done)
+    const bool connection = h->mode.load(std::memory_order_relaxed) == Mode::kCarried;
+    const auto done = hand_over(h, {Carriage::kInherited, 0, "fork"});
+    if (done && connection) stack.promotion().stop();
+    if (!done)
       log<LogLevel::kDebug>("descriptor {}: stays the parent's alone ({}: {})", fd,
                             done.error().where, std::strerror(done.error().code));
   }

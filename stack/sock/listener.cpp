@@ -243,8 +243,18 @@ Result<int> adopt_kernel(File& listener, int fd, int flags) {
     f.tcp.options = inherited(listener);
     why = why_kernels(listener, loopback);
   }
-  record_kernel(f, why);
-  if (peer && local) record_address(*f.stats, *local, *peer);
+  if (why.why == Carriage::kInherited && peer && local) {
+    f.tcp.port = PortOrigin::kProgram;
+    if (auto ok = f.stack->promotion().take_over(f, fd, *local, *peer); !ok) why = ok.error();
+  }
+  if (f.is_carried()) {
+    f.tcp.wants_control.store(wants_stream_control(*f.tcp.options), std::memory_order_relaxed);
+    record_carried(f, *local, *peer);
+    f.stack->watch_over_tcp();
+  } else {
+    record_kernel(f, why);
+    if (peer && local) record_address(*f.stats, *local, *peer);
+  }
   sock::forget(fd);
   if (!fd_table().install(fd, f)) {
     free_sockets(f);

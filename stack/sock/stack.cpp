@@ -212,10 +212,13 @@ Carried<Engine*> Stack::make_engine() {
         .ready = [](void* s) { static_cast<Stack*>(s)->let_others_join(); },
         .tend = [](void* s, Instant now) { return static_cast<Stack*>(s)->tend_group(now); },
         .self = this};
+    const Helper::Errand old_sockets = {
+        .tend = [](void* s, Instant now) { return static_cast<Stack*>(s)->promotion().tend(now); },
+        .self = this};
     auto helper = Helper::start(**engine, *mirror_,
                                 {.grace = parts_.settings.helper_grace,
                                  .cpus = parts_.settings.helper_affinity.cpus,
-                                 .errands = {rules, group}});
+                                 .errands = {rules, group, old_sockets}});
     if (!helper) {
       engine->reset();
       group_.group.reset();

@@ -31,6 +31,7 @@
 #include "stack/sock/owner.h"
 #include "stack/sock/packet_filter.h"
 #include "stack/sock/placeholders.h"
+#include "stack/sock/promotion.h"
 #include "stack/sock/protected_fds.h"
 #include "stack/sock/readiness.h"
 #include "stack/sock/rings.h"
@@ -93,6 +94,7 @@ class Stack {
   Waiters& waiters() { return waiters_; }
   SpinPlaces& spin_places() { return spin_places_; }
   Placeholders& placeholders() { return placeholders_; }
+  Promotion& promotion() { return promotion_; }
   ShadowReserve& shadow_reserve() { return shadow_reserve_; }
   HostFilter& host_filter() { return host_filter_; }
   OptionsTable& options_table() { return options_table_; }
@@ -101,6 +103,10 @@ class Stack {
   /// A TCP connection or listener is now carried: starts the mourner, in case we are killed.
   void watch_over_tcp() {
     if (mourner_) mourner_->start();
+  }
+
+  void wake_helper() {
+    if (helper_) helper_->wake();
   }
 
   // ---- multicast
@@ -192,6 +198,7 @@ class Stack {
   Waiters waiters_;
   SpinPlaces spin_places_;
   Placeholders placeholders_;
+  Promotion promotion_;
   ShadowReserve shadow_reserve_;
   OptionsTable options_table_;
   SharedOptions first_options_;  ///< constant

@@ -11,9 +11,6 @@ namespace vireo::tcp {
 
 namespace {
 
-/// RFC 7323 §5.5: 24 days, by the clock of Tcb::ts_recent_s.
-constexpr auto kPawsIdle = static_cast<uint32_t>(Duration::s(24 * 86'400).ns() >> 30);
-
 /// A segment that is being processed. `left`: distance of its first byte from rcv_nxt.
 struct Arrival {
   Segment& s;

@@ -1,9 +1,11 @@
 // Opens connections, actively, passively and simultaneously, and sets their initial state.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "stack/tcp/delayed_ack.h"
 #include "stack/tcp/syn_record.h"
+#include "stack/tcp/take_over.h"
 #include "stack/tcp/tcb.h"
 #include "stack/wire/tcp_options.h"
 
@@ -106,6 +108,67 @@ void open_from_record(Tcb& t, const Config& c, PacketPool& pool, const SynRecord
   t.last_sent = r.sent(now);
   t.syn_retried = r.is_retried;
   t.total_retrans = static_cast<uint32_t>(r.timeouts);
+}
+
+namespace {
+
+bool put_unread(Tcb& t, std::span<const std::byte> bytes) {
+  const size_t room = t.pool->frame_bytes() - PacketPool::kHeadroom;
+  while (!bytes.empty()) {
+    PacketBuf* const p = t.pool->take_for_rx();
+    if (p == nullptr) return false;
+    const auto part = bytes.first(std::min(bytes.size(), room));
+    std::memcpy(p->data(), part.data(), part.size());
+    p->length = static_cast<uint16_t>(part.size());
+    t.recv_queue.push_back(PacketRef(p));
+    bytes = bytes.subspan(part.size());
+  }
+  return true;
+}
+
+}  // namespace
+
+bool open_taken_over(Tcb& t, const Config& c, PacketPool& pool, const TakeOver& o, Instant now) {
+  begin(t, c, pool, o.snd_nxt - 1);
+  t.passive = true;
+  const auto unread = static_cast<uint32_t>(o.unread.size());
+  t.irs = o.rcv_nxt - unread - 1;
+  t.rcv_nxt = 1 + uint64_t{unread};
+  t.rcv_acked = t.rcv_nxt - static_cast<uint32_t>(std::max(o.rcv_nxt - o.rcv_acked, 0));
+  t.rcv_adv = t.rcv_nxt + static_cast<uint32_t>(std::max(o.rcv_adv - o.rcv_nxt, 0));
+  t.rcv_mss = std::min(t.path_mss, kDefaultMss);
+  if (!put_unread(t, o.unread)) {
+    release(t);
+    return false;
+  }
+  t.snd_una = t.snd_nxt = t.snd_max = t.snd_end = 1;
+  t.snd_edge = t.snd_una + o.snd_wnd;
+  t.max_wnd = o.max_wnd;
+  t.snd_wl1 = o.snd_wl1;
+  t.snd_wl2 = o.snd_nxt;
+  t.wscale_on = o.wscale;
+  t.snd_wscale = o.snd_wscale;
+  t.rcv_wscale = o.rcv_wscale;
+  t.sack_on = o.sack;
+  t.ts_on = o.timestamps;
+  // One more than the other's clock shows: it may have been about to tick.
+  t.ts_offset = o.timestamp + 1 - timestamp_clock(now, 0);
+  // Linux does not tell TS.Recent: as if it were outdated, so that any timestamp replaces it (RFC
+  // 7323 §5.5).
+  t.ts_recent_s = seconds(now) - kPawsIdle - 1;
+  ecn_settle(t, o.ecn);
+  t.peer_mss = o.peer_mss;
+  update_mss(t);
+  establish(t, now);
+  if (o.srtt > Duration{}) t.rtt.sample(o.srtt, t.config->rto_min, t.config->rto_max);
+  if (unread != 0) {
+    t.data_segs_in = 1;
+    t.last_received = now;
+  }
+  t.last_sent = t.last_ack = now;
+  if (t.rcv_acked != t.rcv_nxt) t.delack_at = now + t.config->delack_max;
+  refresh_prediction(t);
+  return true;
 }
 
 void adopt_syn(Tcb& t, const Segment& syn, const wire::TcpOptions& o, Instant now) {

@@ -370,6 +370,8 @@ inline uint32_t timestamp_clock(Instant now, uint32_t offset) {
 inline uint32_t seconds(Instant now) {
   return static_cast<uint32_t>(static_cast<uint64_t>(now.ns()) >> 30);
 }
+/// RFC 7323 §5.5: after 24 days, by the clock of Tcb::ts_recent_s, TS.Recent is outdated.
+constexpr auto kPawsIdle = static_cast<uint32_t>(Duration::s(24 * 86'400).ns() >> 30);
 inline uint32_t timestamp(const Tcb& t, Instant now) { return timestamp_clock(now, t.ts_offset); }
 constexpr uint16_t kDefaultMss = 536;  ///< of a peer that sends no MSS option (RFC 9293 §3.7.1)
 /// The window shift to offer: with too coarse a unit, rounding would lose the buffer.

@@ -1,0 +1,55 @@
+// A connection that the kernel accepted, for a listener that is the kernel's because several
+// processes share it (prefork servers): the process that accepted it carries it from then on.
+//
+// Frames are brought here first, then the kernel's state is read by TCP_REPAIR. A frame that was on
+// its way through the kernel meanwhile finds the old kernel socket, which drops it, for a moment
+// longer; without that socket the kernel would reset the connection.
+// Owner: Stack. Thread: any. Guard: lock_, a leaf.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "core/address.h"
+#include "core/carriage.h"
+#include "core/clock.h"
+#include "core/fd.h"
+#include "core/lock.h"
+
+namespace vireo {
+
+struct File;
+
+class Promotion {
+ public:
+  /// `fd`: the kernel's socket; the program has not got the number yet, and `f` is not in the
+  /// table. On success the number is that of a placeholder. The listener's control lock not held.
+  Carried<void> take_over(File& f, int fd, const Endpoint& local, const Endpoint& peer);
+  /// The program leaves accepted connections to its children: the kernel keeps them.
+  void stop() noexcept { is_stopped_.store(true, std::memory_order_relaxed); }
+  /// Closes old kernel sockets: a connection may go back to the kernel.
+  void close_old(Instant until) noexcept;
+  /// The same for the helper's thread. @return when there is more to close.
+  Duration tend(Instant now) noexcept;
+
+  void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
+  void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
+  /// The descriptors are closed with all of Vireo's own.
+  void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS;
+
+ private:
+  struct Old {
+    Instant since;
+    UniqueFd fd;
+  };
+  int drop_all() noexcept VIREO_REQUIRES(lock_);
+  /// @return the first of them: somebody must wake the helper.
+  bool keep_old(UniqueFd fd, Instant now) noexcept;
+
+  std::atomic<bool> is_stopped_{false};
+  Lock lock_;
+  std::deque<Old> old_ VIREO_GUARDED_BY(lock_);
+  UniqueFd drop_all_ VIREO_GUARDED_BY(lock_);  ///< a socket filter (eBPF) that drops everything
+};
+
+}  // namespace vireo
