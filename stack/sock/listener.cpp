@@ -243,8 +243,11 @@ Result<int> adopt_kernel(File& listener, int fd, int flags) {
     f.tcp.options = inherited(listener);
     why = why_kernels(listener, loopback);
   }
-  if (why.why == Carriage::kInherited && peer && local) {
-    f.tcp.port = PortOrigin::kProgram;
+  if (why.why == Carriage::kInherited && peer && local && fd_table().has_place(fd)) {
+    f.rcv_timeout_ns.store(listener.rcv_timeout_ns.load(std::memory_order_relaxed),
+                           std::memory_order_relaxed);
+    f.snd_timeout_ns.store(listener.snd_timeout_ns.load(std::memory_order_relaxed),
+                           std::memory_order_relaxed);
     if (auto ok = f.stack->promotion().take_over(f, fd, *local, *peer); !ok) why = ok.error();
   }
   if (f.is_carried()) {
