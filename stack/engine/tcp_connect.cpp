@@ -89,6 +89,26 @@ bool TcpFlows::is_in_use(const BindWish& wish) noexcept {
   return is_used;
 }
 
+void TcpFlows::set_route(TcpFlow& f, const Route& route, const IpSettings& ip,
+                         Instant now) noexcept {
+  f.ip = ip;
+  f.egress.port = route.port;
+  f.egress.ifindex = route.hop.ifindex;
+  f.egress.link_mtu = route.hop.mtu;
+  f.egress.mtu = ip.mtu_discover < IP_PMTUDISC_INTERFACE
+                     ? hub().next_hops.path_mtu(f.key.remote.addr, route.hop.mtu, now)
+                     : route.hop.mtu;
+}
+
+/// The program's configuration, with what the route allows.
+tcp::Config TcpFlows::config_within(TcpFlow& f, const tcp::Config& config) noexcept {
+  f.mss_limit = config.mss;
+  tcp::Config c = config;
+  c.mss = std::min(c.mss, mss_of(f.egress.mtu, f.key.v6));
+  c.spread_rto = true;
+  return c;
+}
+
 Carried<TcpFlow*> TcpFlows::connect(const Route& route, const Endpoint& local,
                                     const Endpoint& remote, const tcp::Config& config,
                                     const IpSettings& ip, void* owner, SocketStats& stats,
@@ -122,18 +142,9 @@ Carried<TcpFlow*> TcpFlows::connect(const Route& route, const Endpoint& local,
   }
   f->owner = owner;
   f->stats = &stats;
-  f->egress.port = route.port;
-  f->ip = ip;
-  f->egress.link_mtu = route.hop.mtu;
-  f->egress.mtu = ip.mtu_discover < IP_PMTUDISC_INTERFACE
-                      ? hub().next_hops.path_mtu(remote.addr, route.hop.mtu, now)
-                      : route.hop.mtu;
-  f->mss_limit = config.mss;
-  f->egress.ifindex = route.hop.ifindex;
-  tcp::Config c = config;
-  c.mss = std::min(c.mss, mss_of(f->egress.mtu, key.v6));
+  set_route(*f, route, ip, now);
+  tcp::Config c = config_within(*f, config);
   c.ts_offset = tcp::timestamp_offset(secret);
-  c.spread_rto = true;
   tcp::open_active(f->tcb, c, hub().pool, iss, now);
   if (fast != nullptr) begin_fast_connect(*f, *fast, now);
   hub().stats.active_opens.add();

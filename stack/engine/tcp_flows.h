@@ -158,6 +158,8 @@ class TcpFlows : Part {
 
  private:
   // tcp_connect.cpp
+  void set_route(TcpFlow& f, const Route& route, const IpSettings& ip, Instant now) noexcept;
+  tcp::Config config_within(TcpFlow& f, const tcp::Config& config) noexcept;
   Carried<std::optional<tcp::TimeWait>> take_tuple(const FlowKey& key, PortOrigin origin) noexcept;
   void give_tuple_up(TcpFlow& f) noexcept;
 

@@ -1,8 +1,5 @@
-// Connections that the kernel accepted: its frames come here first, then its state.
-#include <algorithm>
-
+// Connections that the kernel accepted: their frames come here first, then their state.
 #include "stack/engine/hub.h"
-#include "stack/engine/mss.h"
 
 namespace vireo {
 
@@ -17,27 +14,18 @@ Carried<TcpFlow*> TcpFlows::begin_take_over(const Route& route, const FlowKey& k
   }
   f->rule = std::move(*rule);
   f->taken_over = true;
-  f->egress.port = route.port;
-  f->egress.ifindex = route.hop.ifindex;
-  f->egress.link_mtu = route.hop.mtu;
-  f->egress.mtu = ip.mtu_discover < IP_PMTUDISC_INTERFACE
-                      ? hub().next_hops.path_mtu(key.remote.addr, route.hop.mtu, now)
-                      : route.hop.mtu;
-  f->ip = ip;
+  set_route(*f, route, ip, now);
   return f;
 }
 
 bool TcpFlows::finish_take_over(TcpFlow& f, const tcp::Config& config, const tcp::TakeOver& o,
                                 void* owner, SocketStats& stats, Instant now) {
-  f.mss_limit = config.mss;
-  tcp::Config c = config;
-  c.mss = std::min(c.mss, mss_of(f.egress.mtu, f.key.v6));
-  c.spread_rto = true;
-  if (!tcp::open_taken_over(f.tcb, c, hub().pool, o, now)) return false;
+  if (!tcp::open_taken_over(f.tcb, config_within(f, config), hub().pool, o, now)) return false;
   f.owner = owner;
   f.stats = &stats;
   hub().will.write(f);
   progress(f, now);
+  hub().turn.publish_deadline(now);
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include "stack/sock/carriage.h"
 #include "stack/sock/listener.h"
 #include "stack/sock/repair.h"
+#include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/udp_socket.h"
 
@@ -28,12 +29,7 @@ namespace {
 void take_numbers(const File& f, int made) {
   const LockGuard table(fd_table().lock());
   for (int fd = 0; fd < fd_table().end(); ++fd) {
-    if (fd_table().find(fd).file != &f) continue;
-    const int flags = libc().fcntl(fd, F_GETFD);
-    const int cloexec = flags > 0 && (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0;
-    // EBUSY: open(2) in another thread is about to install that number, which cannot last.
-    while (libc().dup3(made, fd, cloexec) < 0 && (errno == EINTR || errno == EBUSY)) {
-    }
+    if (fd_table().find(fd).file == &f) replace_shadow(fd, made);
   }
 }
 

@@ -214,6 +214,18 @@ SharedOptions inherited(const File& listener) {
   return SharedOptions::share(*listener.stack, o).value_or(listener.tcp.options);
 }
 
+/// A new File as accept(2) returns it. Control or engine lock of the listener held.
+void begin_accepted(File& f, const File& listener, int flags) {
+  f.tcp.options = inherited(listener);
+  f.tcp.wants_control.store(wants_stream_control(*f.tcp.options), std::memory_order_relaxed);
+  f.tcp.link = Link::kConnected;
+  f.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
+  f.rcv_timeout_ns.store(listener.rcv_timeout_ns.load(std::memory_order_relaxed),
+                         std::memory_order_relaxed);
+  f.snd_timeout_ns.store(listener.snd_timeout_ns.load(std::memory_order_relaxed),
+                         std::memory_order_relaxed);
+}
+
 /// Why the connection came from the kernel's queue. Control lock of the listener held.
 Refusal why_kernels(const File& listener, bool is_loopback) {
   if (is_loopback) return {Carriage::kLoopback, 0, "accept"};
@@ -231,8 +243,6 @@ Result<int> adopt_kernel(File& listener, int fd, int flags) {
                         listener.domain.load(std::memory_order_relaxed), fd);
   if (!made) return fd;  // the kernel serves it without a File
   File& f = **made;
-  f.tcp.link = Link::kConnected;
-  f.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   f.mode.store(Mode::kKernel, std::memory_order_relaxed);
   const auto peer = kernel_peer(fd);
   const auto local = kernel_name(fd);
@@ -240,18 +250,13 @@ Result<int> adopt_kernel(File& listener, int fd, int flags) {
   Refusal why;
   {
     const LockGuard control(listener.control);
-    f.tcp.options = inherited(listener);
+    begin_accepted(f, listener, flags);
     why = why_kernels(listener, loopback);
   }
-  if (why.why == Carriage::kInherited && peer && local && fd_table().has_place(fd)) {
-    f.rcv_timeout_ns.store(listener.rcv_timeout_ns.load(std::memory_order_relaxed),
-                           std::memory_order_relaxed);
-    f.snd_timeout_ns.store(listener.snd_timeout_ns.load(std::memory_order_relaxed),
-                           std::memory_order_relaxed);
+  // A connection without a place in the table could not be carried.
+  if (why.why == Carriage::kInherited && peer && local && fd_table().has_place(fd))
     if (auto ok = f.stack->promotion().take_over(f, fd, *local, *peer); !ok) why = ok.error();
-  }
   if (f.is_carried()) {
-    f.tcp.wants_control.store(wants_stream_control(*f.tcp.options), std::memory_order_relaxed);
     record_carried(f, *local, *peer);
     f.stack->watch_over_tcp();
   } else {
@@ -325,16 +330,8 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   File& c = **made;
   TcpFlow& flow = *e.listeners().accept(f.listener());
   peer = flow.key.remote;
-  TcpSocket& s = c.tcp;
-  s.options = inherited(f);
-  s.wants_control.store(wants_stream_control(*s.options), std::memory_order_relaxed);
-  s.link = Link::kConnected;
+  begin_accepted(c, f, flags);
   c.placeholder = true;
-  c.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
-  c.rcv_timeout_ns.store(f.rcv_timeout_ns.load(std::memory_order_relaxed),
-                         std::memory_order_relaxed);
-  c.snd_timeout_ns.store(f.snd_timeout_ns.load(std::memory_order_relaxed),
-                         std::memory_order_relaxed);
   c.flow = &flow;
   c.engine.store(&e, std::memory_order_release);
   c.mode.store(Mode::kCarried, std::memory_order_release);

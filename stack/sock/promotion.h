@@ -7,8 +7,8 @@
 // Owner: Stack. Thread: any. Guard: lock_, a leaf.
 #pragma once
 
+#include <atomic>
 #include <deque>
-#include <optional>
 
 #include "core/address.h"
 #include "core/carriage.h"

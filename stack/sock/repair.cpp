@@ -1,12 +1,17 @@
-// TCP_REPAIR step by step: state, queues, options, and the FINs that the kernel must know of.
+// TCP_REPAIR step by step. To the kernel: state, queues, options, and the FINs that it must know
+// of. From it: the same but for the FINs.
 #include "stack/sock/repair.h"
 
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/checksum.h"
 #include "stack/sock/async_io.h"
@@ -36,10 +41,21 @@ Result<void> set_int(int fd, int name, int value) {
 }
 
 enum : uint32_t { kMss = 2, kWindowScale, kSackPermitted, kTimestamps = 8 };  // kinds of options
-enum : int { kNoWindowProbe = -1, kOff, kOn };     // values of TCP_REPAIR
-enum : uint8_t { kFinWait2 = 5, kCloseWait = 8 };  // in tcp_info (Linux net/tcp_states.h)
-constexpr size_t kExtraRoom = 64 << 10;            // in a buffer, beyond the queued data
+enum : int { kNoWindowProbe = -1, kOff, kOn };  // values of TCP_REPAIR
+// In tcp_info (Linux net/tcp_states.h).
+enum : uint8_t { kEstablished = 1, kFinWait2 = 5, kCloseWait = 8 };
+constexpr uint8_t kOptUsecTs = 64;       // TCPI_OPT_USEC_TS, Linux 6.7
+constexpr size_t kExtraRoom = 64 << 10;  // in a buffer, beyond the queued data
+constexpr int kMostUnread = 128 << 10;
 constexpr int kMaxLooks = 1000;
+
+template <class T>
+Result<T> get(int fd, int name) {
+  T value{};
+  socklen_t n = sizeof value;
+  if (libc().getsockopt(fd, IPPROTO_TCP, name, &value, &n) != 0) return fail_errno("TCP_REPAIR");
+  return value;
+}
 
 Result<void> name_ends(int fd, int domain, const FlowKey& key) {
   sockaddr_storage sa{};
@@ -232,5 +248,104 @@ void end_repair(const File& f, int fd, const tcp::HandOver& c) {
     (void)libc().fcntl(fd, F_SETFL, flags | O_ASYNC);
   }
 }
+
+namespace {
+
+/// Established, without anything that TCP_REPAIR does not tell.
+bool is_plain(int fd, const tcp_info& info) {
+  int unsent = 0;
+  pollfd urgent{fd, POLLPRI, 0};
+  return info.tcpi_state == kEstablished && (info.tcpi_options & kOptUsecTs) == 0 &&
+         info.tcpi_rcv_ooopack == 0 && ::ioctl(fd, SIOCOUTQ, &unsent) == 0 && unsent == 0 &&
+         kernel::poll_now(&urgent, 1) == 0;
+}
+
+struct Numbers {
+  uint32_t snd_nxt = 0, rcv_nxt = 0;
+  bool operator==(const Numbers&) const = default;
+};
+
+/// The receive queue stays chosen.
+Result<Numbers> read_numbers(int fd) {
+  const auto of_queue = [&](int queue) -> Result<uint32_t> {
+    if (auto ok = set_int(fd, TCP_REPAIR_QUEUE, queue); !ok) return std::unexpected(ok.error());
+    return get<uint32_t>(fd, TCP_QUEUE_SEQ);
+  };
+  const auto snd_nxt = of_queue(TCP_SEND_QUEUE);
+  if (!snd_nxt) return std::unexpected(snd_nxt.error());
+  const auto rcv_nxt = of_queue(TCP_RECV_QUEUE);
+  if (!rcv_nxt) return std::unexpected(rcv_nxt.error());
+  return Numbers{*snd_nxt, *rcv_nxt};
+}
+
+/// Copies the received bytes, which stay in the kernel's queue.
+Result<void> read_unread(int fd, std::vector<std::byte>& to) {
+  int bytes = 0;
+  if (::ioctl(fd, SIOCINQ, &bytes) != 0) return fail_errno("SIOCINQ");
+  if (bytes > kMostUnread) return fail(EAGAIN, "much that was not read");
+  to.resize(static_cast<size_t>(bytes));
+  if (bytes == 0) return {};
+  iovec all{to.data(), to.size()};
+  msghdr m{};
+  m.msg_iov = &all;
+  m.msg_iovlen = 1;
+  if (kernel::recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT) != bytes) return fail_errno("recv");
+  return {};
+}
+
+/// In repair mode. nullopt: it changed meanwhile.
+Result<std::optional<tcp::TakeOver>> read_once(int fd, std::vector<std::byte>& unread) {
+  const auto info = get<tcp_info>(fd, TCP_INFO);
+  if (!info) return std::unexpected(info.error());
+  if (!is_plain(fd, *info)) return fail(EAGAIN, "not a plain connection");
+  const auto numbers = read_numbers(fd);
+  if (!numbers) return std::unexpected(numbers.error());
+  if (auto ok = read_unread(fd, unread); !ok) return std::unexpected(ok.error());
+  const auto windows = get<tcp_repair_window>(fd, TCP_REPAIR_WINDOW);
+  const auto mss = get<int>(fd, TCP_MAXSEG);  // in repair mode what the peer offered
+  const auto timestamp = get<uint32_t>(fd, TCP_TIMESTAMP);
+  if (!windows || !mss || !timestamp) return fail(EOPNOTSUPP, "TCP_REPAIR");
+  const auto again = read_numbers(fd);
+  if (!again) return std::unexpected(again.error());
+  if (*again != *numbers) return std::nullopt;
+  tcp::TakeOver o;
+  o.snd_nxt = Seq32(numbers->snd_nxt);
+  o.rcv_nxt = Seq32(numbers->rcv_nxt);
+  o.rcv_acked = Seq32(windows->rcv_wup);
+  o.rcv_adv = Seq32(windows->rcv_wup + windows->rcv_wnd);
+  o.unread = unread;
+  o.peer_mss = static_cast<uint16_t>(std::clamp(*mss, 88, 65535));
+  o.wscale = (info->tcpi_options & TCPI_OPT_WSCALE) != 0;
+  o.snd_wscale = info->tcpi_snd_wscale;
+  o.rcv_wscale = info->tcpi_rcv_wscale;
+  o.sack = (info->tcpi_options & TCPI_OPT_SACK) != 0;
+  o.timestamps = (info->tcpi_options & TCPI_OPT_TIMESTAMPS) != 0;
+  o.ecn = (info->tcpi_options & TCPI_OPT_ECN) != 0;
+  o.timestamp = *timestamp;
+  o.snd_wl1 = Seq32(windows->snd_wl1);
+  o.snd_wnd = windows->snd_wnd;
+  o.max_wnd = windows->max_window;
+  o.srtt = Duration::us(info->tcpi_rtt);
+  return o;
+}
+
+}  // namespace
+
+Result<tcp::TakeOver> take_from_kernel(int fd, std::vector<std::byte>& unread) {
+  if (auto ok = set_int(fd, TCP_REPAIR, kOn); !ok) return std::unexpected(ok.error());
+  // It changes only by what the kernel was processing when it was told to receive nothing.
+  constexpr int kLooks = 8;
+  for (int looks = 0; looks < kLooks; ++looks) {
+    const auto read = read_once(fd, unread);
+    if (read && !*read) continue;
+    if (read) return **read;
+    leave_with_kernel(fd);
+    return std::unexpected(read.error());
+  }
+  leave_with_kernel(fd);
+  return fail(EAGAIN, "it changes");
+}
+
+void leave_with_kernel(int fd) { (void)set_int(fd, TCP_REPAIR, kNoWindowProbe); }
 
 }  // namespace vireo

@@ -58,6 +58,14 @@ UniqueFd dup_shadow(int fd) noexcept {
   return UniqueFd(holder >= 0 ? protect_fd(holder) : -1);
 }
 
+void replace_shadow(int fd, int by) noexcept {
+  const int flags = libc().fcntl(fd, F_GETFD);
+  const int cloexec = flags > 0 && (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0;
+  // EBUSY: open(2) in another thread is about to install that number, which cannot last.
+  while (libc().dup3(by, fd, cloexec) < 0 && (errno == EINTR || errno == EBUSY)) {
+  }
+}
+
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
   h->touch();
   ssize_t n = 0;

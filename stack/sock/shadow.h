@@ -31,6 +31,9 @@ inline int address_error(const sockaddr* addr, socklen_t len) noexcept {
 /// A private dup of the shadow, which keeps its port; empty if no descriptor is free.
 UniqueFd dup_shadow(int fd) noexcept;
 
+/// Puts the kernel socket `by` at the open number `fd`, whose FD_CLOEXEC stays.
+void replace_shadow(int fd, int by) noexcept;
+
 /// recvmsg(2) and sendmsg(2) on the shadow, counted.
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags);
 Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags);

@@ -128,19 +128,28 @@ Result<Endpoint> bind_shadow(File& f, int fd, const IpAddr& src, IfIndex link) {
   return name;
 }
 
+}  // namespace
+
+RouteRequest way_to(const File& f, const Endpoint& local, const Endpoint& to) {
+  const SocketOptions& o = *f.tcp.options;
+  const IpSettings ip = ip_settings(o, !to.addr.is_v4());
+  const IfIndex bound = bound_interface(o);
+  return {.dst = to.addr,
+          .src = local.addr,
+          .oif = bound != IfIndex() ? bound : IfIndex(to.scope),
+          .tos = ip.tos,
+          .mark = ip.mark,
+          .hears = true};
+}
+
+namespace {
+
 /// Route, port, rule, SYN. Control lock held, engine's not. @return the local address.
 Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& to,
                         const FastConnect* fast) {
   TcpSocket& s = f.tcp;
   const IpSettings ip = ip_settings(*s.options, !to.addr.is_v4());
-  const RouteRequest way{.dst = to.addr,
-                         .src = local.addr,
-                         .oif = IfIndex(s.options->socket.bound_ifindex != 0
-                                            ? static_cast<uint32_t>(s.options->socket.bound_ifindex)
-                                            : to.scope),
-                         .tos = ip.tos,
-                         .mark = ip.mark,
-                         .hears = true};
+  const RouteRequest way = way_to(f, local, to);
   Engine* const own = f.engine.load(std::memory_order_relaxed);
   const auto engine =
       own != nullptr ? Carried<Engine*>(own) : f.stack->engine_for({.local = local, .way = &way});

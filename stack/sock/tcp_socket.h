@@ -25,6 +25,9 @@ struct Opening {
                           ///< send(); a kernel socket is left as it is
   bool nonblock = false;
 };
+/// The route that a connection of `f` takes, by its options. Control lock held, or `f` is not yet
+/// in the table.
+RouteRequest way_to(const File& f, const Endpoint& local, const Endpoint& to);
 Result<void> connect(Handle h, const Endpoint& to, const sockaddr* addr, socklen_t len,
                      Opening how);
 /// Finishes connect(), by Linux's socket states. `first`: in the call that began it. The engine's

@@ -13,6 +13,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from labkit import counters  # noqa: E402
+from labkit.peers import LINE_OF  # noqa: E402
 from labkit.process import Process, wait_until  # noqa: E402
 from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
@@ -21,21 +22,13 @@ suite = Suite("heirs")
 
 # The peer. Listens, and dials where a line of the file `orders` tells it to. The first line on a connection says its name and
 # what to do with it; what became of it is a line in this program's output.
-PEER = """
+PEER = LINE_OF + """
 import os, socket, sys, threading, time
 host, port, orders = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
-
-def line_of(c):
-    line = b""
-    while not line.endswith(b"\\n"):
-        byte = c.recv(1)
-        if not byte: return []
-        line += byte
-    return line.decode().split()
 
 def exactly(c, n):
     got = b""

@@ -8,6 +8,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from labkit import counters  # noqa: E402
+from labkit.peers import LINE_OF  # noqa: E402
 from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
 PORT = 5007
@@ -175,16 +176,9 @@ def receiver(serve, *keep):
 """
 
 # The first line says what is done with a connection.
-PEERS = """
+PEERS = LINE_OF + """
 import hashlib, socket, sys, threading, time
 host, port = sys.argv[1], int(sys.argv[2])
-def line_of(c):
-    line = b""
-    while not line.endswith(b"\\n"):
-        byte = c.recv(1)
-        if not byte: return []
-        line += byte
-    return line.decode().split()
 def serve(c):
     what, *rest = line_of(c) or ["nothing"]
     if what == "echo":

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Servers whose workers share a listener that their parent made. The kernel accepts; the worker that gets the connection
-carries it from then on (VIREO_PROMOTE): the kernel sends no data, no reset, and nothing is lost."""
+carries it from then on (VIREO_PROMOTE): the kernel sends no data and no reset, and every byte arrives."""
 import os
 import signal
 import sys
@@ -12,7 +12,7 @@ from labkit import counters  # noqa: E402
 from labkit.process import wait_until  # noqa: E402
 from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
-PORT, WORKERS, THREADS = 5031, 3, 4
+PORT, WORKERS, THREADS, ROUNDS = 5031, 3, 4, 12
 suite = Suite("prefork")
 
 SERVER = """
@@ -39,13 +39,13 @@ for pid in workers:
 # second connection is closed by the client first, the others by the server.
 CLIENT = """
 import os, socket, sys, threading
-address, port, threads, connections = sys.argv[1], *map(int, sys.argv[2:])
+address, port, threads, connections, rounds = sys.argv[1], *map(int, sys.argv[2:])
 good = [0] * threads
 
 def run(n):
     for c in range(connections):
         with socket.create_connection((address, port), timeout=10) as s:
-            for r in range(12):
+            for r in range(rounds):
                 data = os.urandom((1, 100, 1500, 40000)[(r + n) % 4])
                 s.sendall(data)
                 got = b""
@@ -77,7 +77,7 @@ def serve_many(t: Test, family: int, promote: bool) -> None:
     t.expect(wait_until(lambda: len(server.stdout.split()) == WORKERS, 20), f"no workers\n{server.tail()}")
     workers = [int(pid) for pid in server.stdout.split()]
     before = counters.kernel_counters(t.lab, "B")
-    client = t.start("A", PYTHON, "-c", CLIENT, address, str(PORT), str(THREADS), str(connections), name="client")
+    client = t.start("A", PYTHON, "-c", CLIENT, address, str(PORT), str(THREADS), str(connections), str(ROUNDS), name="client")
     client.wait(60)
     after = counters.kernel_counters(t.lab, "B")
     t.expect(f"{all_of_them} good" in client.stdout, f"client: {client.tail()}")
@@ -89,8 +89,12 @@ def serve_many(t: Test, family: int, promote: bool) -> None:
     if promote:
         t.expect(carried == all_of_them, f"only {carried} of {all_of_them} connections were carried")
         t.expect(moved["tcp_data_out"] == 0, f"the kernel sent {moved['tcp_data_out']} segments with data")
+        t.expect(moved["tcp_rst_out"] == 0, f"the kernel sent {moved['tcp_rst_out']} resets")
+        received, sent = counters.engine_packets(engines)
+        t.expect(min(received, sent) >= all_of_them * ROUNDS // 2, f"Vireo received {received} and sent {sent} packets")
     else:
         t.expect(carried == 0, f"{carried} carried without being asked to")
+        t.expect(moved["tcp_data_out"] >= all_of_them * ROUNDS, f"the kernel sent only {moved['tcp_data_out']} segments with data")
     for pid in workers:
         os.kill(pid, signal.SIGTERM)
     server.wait(10)
