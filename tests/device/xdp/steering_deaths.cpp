@@ -1,5 +1,6 @@
 // A member of a group is killed or stopped, with rules, in the lock or at any instruction: the
 // others keep theirs, and what it had is taken back.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -32,6 +33,8 @@ bool send_descriptors(int to, const xdp::SteeringKit& kit) {
 xdp::SteeringKit receive_descriptors(int from) {
   xdp::SteeringKit kit;
   std::byte some;
+  pollfd there{from, POLLIN, 0};  // receive_message() does not wait
+  (void)poll(&there, 1, -1);
   (void)xdp::receive_message(from, {&some, 1}, kit, 0);
   return kit;
 }
