@@ -146,4 +146,14 @@ VIREO_EXPORT int posix_spawnp(pid_t* pid, const char* file, const posix_spawn_fi
   return real().posix_spawnp(pid, file, files, attributes, argv, env);
 }
 
+/// Its dup2(2) will be made inside libc.
+VIREO_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* actions, int from,
+                                                  int to) noexcept {
+  if (fd_table().find(from)) {
+    Inside inside;
+    sock::give_to_program(from);
+  }
+  return real().posix_spawn_file_actions_adddup2(actions, from, to);
+}
+
 }  // extern "C"

@@ -33,9 +33,28 @@ int for_streams(int made) noexcept {
   return made;
 }
 
+/// In a child of vfork(2): the numbers below 64 that are not what the parent has there.
+[[gnu::tls_model("initial-exec")]] thread_local constinit uint64_t t_replaced = 0;
+
+/// `fd` is not in the table. In a child of vfork(2) it may be a socket of the parent's, and is made
+/// ready for another program. `to`: the number that it gets; -1: it keeps its own.
+void for_next_program(int fd, int to) noexcept {
+  if (!Owner::may_be_child() || fd < 0) [[likely]]
+    return;
+  Stack* const s = process_stack();
+  if (s == nullptr || s->is_owner()) return;
+  const int saved = errno;
+  if (fd >= 64 || (t_replaced >> fd & 1) == 0) s->family().heirs.vforked_gives(fd);
+  if (to >= 0 && to < 64) t_replaced |= uint64_t{1} << to;
+  errno = saved;
+}
+
 int do_fcntl(int fd, int command, uintptr_t argument) {
   const Handle h = fd_table().find(fd);
-  if (!h) return preload::libc().fcntl(fd, command, argument);
+  if (!h) {
+    if (command == F_SETFD && (argument & FD_CLOEXEC) == 0) for_next_program(fd, -1);
+    return preload::libc().fcntl(fd, command, argument);
+  }
   const int r = call(Restart::kNever, h, [&] { return sock::fcntl(h, command, argument); });
   return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? for_streams(r) : r;
 }
@@ -61,6 +80,10 @@ int sparing_close_range(unsigned first, unsigned last, int flags) {
 }
 
 }  // namespace
+
+namespace vireo::preload {
+void forget_replaced() noexcept { t_replaced = 0; }
+}  // namespace vireo::preload
 
 extern "C" {
 
@@ -104,6 +127,7 @@ VIREO_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept 
     const auto end = static_cast<unsigned>(fd_table().end());
     for (unsigned fd = first; fd < end && fd <= last; ++fd) {
       Inside inside;
+      sock::leave(static_cast<int>(fd));
       sock::forget(static_cast<int>(fd));
     }
   }
@@ -123,14 +147,20 @@ VIREO_EXPORT int dup(int fd) noexcept {
 VIREO_EXPORT int dup2(int from, int to) noexcept {
   if (is_own_fd(to)) [[unlikely]]
     return no_such_fd();
-  if (!fd_table().find(from) && !fd_table().find(to)) return preload::libc().dup2(from, to);
+  if (!fd_table().find(from) && !fd_table().find(to)) {
+    for_next_program(from, to);
+    return preload::libc().dup2(from, to);
+  }
   return for_streams(call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, 0, false); }));
 }
 
 VIREO_EXPORT int dup3(int from, int to, int flags) noexcept {
   if (is_own_fd(to)) [[unlikely]]
     return no_such_fd();
-  if (!fd_table().find(from) && !fd_table().find(to)) return preload::libc().dup3(from, to, flags);
+  if (!fd_table().find(from) && !fd_table().find(to)) {
+    for_next_program(from, to);
+    return preload::libc().dup3(from, to, flags);
+  }
   return for_streams(
       call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, flags, true); }));
 }
@@ -157,7 +187,10 @@ VIREO_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
   void* argument = va_arg(arguments, void*);
   va_end(arguments);
   const Handle h = fd_table().find(fd);
-  if (!h) return preload::libc().ioctl(fd, request, argument);
+  if (!h) {
+    if (request == FIONCLEX) for_next_program(fd, -1);
+    return preload::libc().ioctl(fd, request, argument);
+  }
   return call(Restart::kNever, h, [&] { return sock::ioctl(h, request, argument); });
 }
 

@@ -19,6 +19,7 @@
 #include "stack/preload/process_stack.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
+#include "stack/sock/calls.h"
 #include "stack/sock/owner.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
@@ -97,6 +98,11 @@ extern "C" {
 /// @return libc's vfork, for the caller to jump to.
 [[gnu::used, gnu::visibility("hidden")]] pid_t (*vireo_before_vfork() noexcept)() {
   hand_over_to_child();
+  if (Stack* const s = own_stack(); s != nullptr && s->engine_if_any() != nullptr) {
+    Inside inside;
+    s->family().heirs.vfork_prepare(*s);
+    forget_replaced();
+  }
   Owner::before_vfork();
   return real().vfork;
 }
@@ -175,6 +181,18 @@ VIREO_EXPORT int clone(int (*f)(void*), void* stack, int flags, void* argument, 
   after_fork_in_parent();
   errno = saved;
   return pid;
+}
+
+/// The parent ends inside libc.
+VIREO_EXPORT int daemon(int keep_folder, int keep_streams) noexcept {
+  if (Stack* const s = own_stack(); s != nullptr && s->engine_if_any() != nullptr) {
+    Inside inside;
+    sock::hand_over_all(*s);
+    s->write_stats_at_exit();
+  }
+  const int r = real().daemon(keep_folder, keep_streams);
+  if (Stack* const s = own_stack(); s != nullptr) s->counters().forget_file();
+  return r;
 }
 
 VIREO_EXPORT int sigaction(int signo, const struct sigaction* action,

@@ -30,6 +30,8 @@ void after_fork_in_child() noexcept;
 /// Hands unused connections over, as before_fork() does, because a child that runs another program
 /// (vfork, posix_spawn) may be meant to use them.
 void hand_over_to_child() noexcept;
+/// vfork(2) comes next: its child has replaced no number yet. calls_fd.cpp
+void forget_replaced() noexcept;
 
 /// Around exec(2): descriptors that stay open go to the next program, the kernel closes the others.
 void before_exec() noexcept;

@@ -29,6 +29,7 @@ void load_real_functions() noexcept {
   load(g_real.execveat, "execveat");
   load(g_real.posix_spawn, "posix_spawn");
   load(g_real.posix_spawnp, "posix_spawnp");
+  load(g_real.posix_spawn_file_actions_adddup2, "posix_spawn_file_actions_adddup2");
   load(g_real.pthread_exit, "pthread_exit");
   load(g_real.thrd_exit, "thrd_exit");
   load(g_real.pthread_setcanceltype, "pthread_setcanceltype");
@@ -39,6 +40,7 @@ void load_real_functions() noexcept {
   load(g_real.epoll_pwait2, "epoll_pwait2");
   load(g_real.exit_now, "_exit");
   load(g_real.vfork, "vfork");
+  load(g_real.daemon, "daemon");
   load(g_real.clone, "clone");
   load(g_real.setns, "setns");
   load(g_real.unshare, "unshare");

@@ -21,6 +21,7 @@ struct RealProcess {
   void (*pthread_exit)(void*) = nullptr;
   void (*thrd_exit)(int) = nullptr;
   pid_t (*vfork)() = nullptr;
+  int (*daemon)(int, int) = nullptr;
   int (*clone)(int (*)(void*), void*, int, void*, ...) = nullptr;
   int (*setns)(int, int) = nullptr;
   int (*unshare)(int) = nullptr;
@@ -36,6 +37,7 @@ struct RealProcess {
   int (*execveat)(int, const char*, char* const*, char* const*, int) = nullptr;
   decltype(&::posix_spawn) posix_spawn = nullptr;
   decltype(&::posix_spawnp) posix_spawnp = nullptr;
+  decltype(&::posix_spawn_file_actions_adddup2) posix_spawn_file_actions_adddup2 = nullptr;
 };
 
 /// libc's functions beyond sock/libc.h.

@@ -38,6 +38,8 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol);
 /// close(2) of a descriptor that has a File. The number is free on return; closing the last
 /// descriptor waits as SO_LINGER asks.
 Result<void> close(Handle h);
+/// Before a kernel call that closes the open number: children that have its connection keep it.
+void leave(int fd);
 /// The number was or will be replaced or closed by a kernel call (dup2 onto it, close_range):
 /// detaches it from its File without closing the kernel's descriptor.
 void forget(int fd);
@@ -105,6 +107,11 @@ enum class Untouched : uint8_t {
 /// Before a fork: hands over accepted connections and listeners that the program has not used yet,
 /// as these are usually meant for the child.
 void hand_over_untouched(Stack& stack, Untouched which = Untouched::kAll) noexcept;
+/// Before the process ends in a way that Vireo does not see, while a child goes on (daemon(3)):
+/// everything becomes the kernel's.
+void hand_over_all(Stack& stack) noexcept;
+/// The program names `fd` as a descriptor of a program that it is about to start.
+void give_to_program(int fd) noexcept;
 /// The program makes a stream of `fd` (fdopen(3)), or gives it a number that has a stream already:
 /// libc's reads and writes on it go to the kernel.
 void give_to_stream(int fd) noexcept;

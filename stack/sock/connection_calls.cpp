@@ -13,14 +13,17 @@
 
 namespace vireo::sock {
 
-[[gnu::cold]] std::unexpected<Err> parents_own(Handle h, const char* call) {
+[[gnu::cold]] Result<void> take_inherited(Handle h, const char* call) {
+  auto done = h->stack->family().inherited.take(h, call);
   static std::atomic<bool> is_said{false};
-  if (!h->stack->ends_elsewhere() && !is_said.exchange(true))
+  if (!done && done.error().code == ENOTCONN && !h->stack->ends_elsewhere() &&
+      !is_said.exchange(true))
     log<LogLevel::kWarn>(
-        "descriptor {}: this process is a child of the one that carries the connection, and cannot "
-        "use it ({}: ENOTCONN); a rule `use os` keeps such connections on the kernel",
+        "descriptor {}: another process carries this connection and did not give it to the kernel "
+        "({}: ENOTCONN): it was killed, or is stopped; a rule `use os` keeps such connections on "
+        "the kernel",
         h.fd, call);
-  return fail(ENOTCONN, call);
+  return done;
 }
 
 namespace {
@@ -56,6 +59,7 @@ bool is_in_use(const File& f, const Endpoint& local) {
 Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
   File& f = *h.file;
   if (!f.stack->is_owner()) return from_kernel(libc().bind(h.fd, addr, len), "bind");
+  (void)use(h, "bind");
   if (const int error = address_error(addr, len); error != 0) return fail(error, "bind");
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "bind");
@@ -82,6 +86,7 @@ Result<void> bind(Handle h, const sockaddr* addr, socklen_t len) {
 Result<void> listen(Handle h, int backlog) {
   if (kind(h) != FileKind::kTcp || !h->stack->is_owner())
     return from_kernel(libc().listen(h.fd, backlog), "listen");
+  (void)use(h, "listen");
   return listener::listen(h, backlog);
 }
 
@@ -94,6 +99,7 @@ bool is_v6only(Handle h) {
 
 Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (!h->stack->is_owner()) return from_kernel(libc().connect(h.fd, addr, len), "connect");
+  (void)use(h, "connect");
   if (const int error = address_error(addr, len); error != 0) return fail(error, "connect");
   if (kind(h) == FileKind::kUdp) return udp_socket::connect(h, addr, len);
   if (addr == nullptr || len < sizeof(sa_family_t))  // the kernel returns an error
@@ -115,13 +121,14 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
 Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
   if (kind(h) != FileKind::kTcp || !h->stack->is_owner())
     return from_libc(libc().accept4(h.fd, addr, len, flags), "accept");
+  (void)use(h, "accept");
   return listener::accept(h, addr, len, flags);
 }
 
 Result<void> shutdown(Handle h, int how) {
   File& f = *h.file;
   if (!f.stack->is_owner()) return from_kernel(libc().shutdown(h.fd, how), "shutdown");
-  if (is_void(h)) return parents_own(h, "shutdown");
+  if (auto ok = use(h, "shutdown"); !ok) return ok;
   if (how < SHUT_RD || how > SHUT_RDWR) return fail(EINVAL, "shutdown");
   if (kind(h) == FileKind::kUdp) return udp_socket::shutdown(h, how);
   if (is_tcp_carried(h)) {
@@ -170,7 +177,7 @@ Result<void> getsockname(Handle h, sockaddr* addr, socklen_t* len) {
 
 Result<void> getpeername(Handle h, sockaddr* addr, socklen_t* len) {
   File& f = *h.file;
-  if (is_void(h)) return parents_own(h, "getpeername");
+  if (auto ok = use(h, "getpeername"); !ok) return ok;
   if (!is_tcp_carried(h)) return from_kernel(libc().getpeername(h.fd, addr, len), "getpeername");
   if (addr == nullptr) return fail(EFAULT, "getpeername");
   const LockGuard control(f.control);

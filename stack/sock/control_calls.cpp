@@ -74,11 +74,15 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
       const int flags = libc().fcntl(h.fd, F_GETFL);
       if (flags < 0) return fail_errno("fcntl");
       // The kernel's flag is used by Vireo (listeners), or shared by many sockets (placeholders).
-      return (flags & ~(O_NONBLOCK | O_ASYNC)) |
-             (f.nonblock.load(std::memory_order_relaxed) ? O_NONBLOCK : 0) |
+      // Once the socket is the kernel's, another process may have set it.
+      const bool is_kernels = f.is_tcp() && mode(h) == Mode::kKernel;
+      const bool nonblock =
+          is_kernels ? (flags & O_NONBLOCK) != 0 : f.nonblock.load(std::memory_order_relaxed);
+      return (flags & ~(O_NONBLOCK | O_ASYNC)) | (nonblock ? O_NONBLOCK : 0) |
              (is_async(f) ? O_ASYNC : 0);
     }
     case F_SETFL: {
+      (void)use(h, "fcntl");
       const auto flags = static_cast<int>(argument);
       const bool nonblock = (flags & O_NONBLOCK) != 0;
       if ((flags & ~(O_NONBLOCK | O_ACCMODE)) != 0) f.touch();
@@ -91,6 +95,9 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
       return 0;
     }
     default:
+      // Without FD_CLOEXEC it is meant for another program.
+      if (command == F_SETFD ? (argument & FD_CLOEXEC) == 0 : command != F_GETFD)
+        (void)use(h, "fcntl");
       if (command != F_GETFD && command != F_SETFD) f.touch();
       if (kind(h) == FileKind::kTcp && f.stack->is_owner())
         if (auto done = tcp_socket::owner_call(h, command, argument)) return *done;
@@ -106,6 +113,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
     *to = static_cast<int>(v);
     return 0;
   };
+  (void)use(h, "ioctl");
   const bool reads =
       request == FIONBIO || request == FIOASYNC || request == FIOSETOWN || request == SIOCSPGRP;
   if (reads && !is_readable(static_cast<const int*>(argument))) return fail(EFAULT, "ioctl");

@@ -115,7 +115,7 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::recv(h, msg, flags);
   if (is_tcp_carried(h)) return recvmsg_bytes(h, msg, flags);
-  if (is_void(h)) return parents_own(h, "recv");
+  if (auto ok = use(h, "recv"); !ok) return std::unexpected(ok.error());
   if (is_udp_ours(h)) return udp_socket::recv(h, msg, flags);
   return kernel_recvmsg(h, msg, flags);
 }
@@ -174,7 +174,7 @@ Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
     return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::send(h, msg, flags, Doorbell::kNow);
-  if (is_void(h)) return parents_own(h, "send");
+  if (auto ok = use(h, "send"); !ok) return std::unexpected(ok.error());
   if ((flags & MSG_FASTOPEN) != 0 && kind(h) == FileKind::kTcp && h->stack->is_owner())
     return tcp_socket::send_fast_open(h, msg, flags);
   if (is_udp_ours(h)) return udp_socket::send(h, msg, flags, Doorbell::kNow);
@@ -182,6 +182,7 @@ Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
 }
 
 Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
+  if (auto ok = use(h, "send"); !ok) return std::unexpected(ok.error());
   const bool udp = is_udp_ours(h);
   unsigned done = 0;
   for (; done < count; ++done) {
@@ -211,7 +212,7 @@ Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
 Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {
   const bool ours = is_tcp_carried(out) || (kind(out) == FileKind::kUdp && out->is_carried());
   if (!ours) {
-    if (is_void(out)) return parents_own(out, "sendfile");
+    if (auto ok = use(out, "sendfile"); !ok) return std::unexpected(ok.error());
     const ssize_t n = libc().sendfile(out.fd, in_fd, offset, count);
     if (n < 0) return fail_errno("sendfile");
     return n;

@@ -7,6 +7,7 @@
 #include "stack/sock/epoll.h"
 #include "stack/sock/multiplex.h"
 #include "stack/sock/multiplex_wait.h"
+#include "stack/sock/served_by.h"
 
 namespace vireo::sock {
 namespace {
@@ -133,6 +134,7 @@ Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
   if (!epoll.is_alive()) return fail(EBADF, "epoll_ctl");
   const Handle target = fd_table().find(fd);
   if (!target) return epoll->epoll->ctl_raw(epoll.fd, op, fd, event);
+  if (op != EPOLL_CTL_DEL) (void)use(target, "epoll_ctl");
   return epoll->epoll->ctl(epoll.fd, op, target, op == EPOLL_CTL_DEL ? epoll_event{} : *event);
 }
 

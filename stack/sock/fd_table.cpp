@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <new>
 
+#include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/udp_socket.h"
 
@@ -110,6 +111,20 @@ void FdTable::reclaim() {
     delete static_cast<UdpSocket*>(f.udp);
     f.udp = nullptr;
   }
+}
+
+Handle FdTable::find_file(uint32_t index, uint32_t generation) const noexcept {
+  const uint64_t word = static_cast<uint64_t>(generation) << 32 | index;
+  for (int fd = 0; fd < end(); ++fd)
+    if (slots_[fd].load(std::memory_order_acquire) == word) return find(fd);
+  return {};
+}
+
+UniqueFd FdTable::dup_of(uint32_t index, uint32_t generation) noexcept {
+  // A thread that closes a number removes it from the table first.
+  const LockGuard guard(lock_);
+  const Handle h = find_file(index, generation);
+  return h ? dup_shadow(h.fd) : UniqueFd();
 }
 
 uint32_t FdTable::count_names(const File& f) const noexcept {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/fd.h"
 #include "core/lock.h"
 #include "core/result.h"
 #include "stack/sock/file.h"
@@ -31,6 +32,14 @@ class FdTable {
     if (w == 0) return {};
     if (Owner::may_be_child()) [[unlikely]]
       return find_if_ours(w, fd);
+    return Handle{&files_[static_cast<uint32_t>(w)], static_cast<uint32_t>(w >> 32), fd};
+  }
+
+  /// In a child of vfork(2): the File that the parent has there. Nothing of it may be changed.
+  Handle find_parents(int fd) const noexcept {
+    const uint64_t w =
+        static_cast<uint32_t>(fd) < slots_count_ ? slots_[fd].load(std::memory_order_acquire) : 0;
+    if (w == 0) return {};
     return Handle{&files_[static_cast<uint32_t>(w)], static_cast<uint32_t>(w >> 32), fd};
   }
 
@@ -61,6 +70,12 @@ class FdTable {
   void reclaim();
   /// Its constant index in the array.
   uint32_t index_of(const File& f) const noexcept { return static_cast<uint32_t>(&f - files_); }
+  /// One past the highest index. The table's lock held, or no other thread opens one.
+  uint32_t files_end() const noexcept VIREO_NO_THREAD_ANALYSIS { return files_used_; }
+  /// The open File of that index and generation, by one of its numbers; or empty.
+  Handle find_file(uint32_t index, uint32_t generation) const noexcept;
+  /// A private dup of the kernel descriptor beneath it; empty: it is closed, or no number is free.
+  UniqueFd dup_of(uint32_t index, uint32_t generation) noexcept;
   /// How many descriptors `f` has (fork).
   uint32_t count_names(const File& f) const noexcept;
   Lock& lock() { return lock_; }

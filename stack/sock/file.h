@@ -37,7 +37,7 @@ enum class Mode : uint8_t {
   kKernel,     ///< the kernel serves it for good (or until a UDP socket's next connect)
   kCarried,    ///< Vireo serves it: `flow` is a TcpFlow or UdpFlow
   kListening,  ///< both serve it: `flow` is a Listener, the shadow listens too
-  kVoid,       ///< a carried connection in the child of a fork: every use fails with ENOTCONN
+  kVoid,       ///< in the child of a fork: the parent serves it, until the child uses it
 };
 
 /// A pointer that a thread with a dead Handle may still read while the File is opened again. It

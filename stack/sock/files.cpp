@@ -8,6 +8,7 @@
 #include "stack/sock/epoll.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/options/options.h"
+#include "stack/sock/served_by.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/tcp_socket.h"
@@ -31,6 +32,8 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
     const bool gone = f.refs.load(std::memory_order_relaxed) != 0 ||
                       f.generation.load(std::memory_order_relaxed) != generation;
     if (!gone) {
+      if (f.mode.load(std::memory_order_relaxed) == Mode::kVoid)
+        f.stack->family().inherited.drop(f);
       // Pairs with the acquire in Handle::is_alive().
       f.generation.fetch_add(1, std::memory_order_release);
       if (f.flow != nullptr) {
@@ -191,6 +194,7 @@ Result<void> close(Handle h) {
     if (kernel::close(h.fd) != 0) return fail_errno("close");
     return {};
   }
+  h->stack->family().heirs.leave(h);
   if (h->kind.load(std::memory_order_relaxed) == FileKind::kTcp && h->is_carried())
     tcp_socket::linger(h);
   const Handle removed = fd_table().remove(h.fd);
@@ -201,6 +205,11 @@ Result<void> close(Handle h) {
   release_file(*removed.file, std::move(holder));
   if (r != 0) return fail(err, "close");
   return {};
+}
+
+void leave(int fd) {
+  const Handle h = fd_table().find(fd);
+  if (h && in_owner(h)) h->stack->family().heirs.leave(h);
 }
 
 void forget(int fd) {
@@ -258,14 +267,17 @@ Result<int> dup_to(int from, int to, int flags, bool is_dup3) {
   const auto kernel = [&] {
     return from_libc(is_dup3 ? libc().dup3(from, to, flags) : libc().dup2(from, to), "dup2");
   };
-  if (const Handle h = fd_table().find(from); h && h->is_carried() && !fd_table().has_place(to))
-    return fail(EBADF, "dup2");
+  const Handle h = fd_table().find(from);
+  if (h && h->is_carried() && !fd_table().has_place(to)) return fail(EBADF, "dup2");
+  // In the child of a fork: a number of its choice is meant for another program.
+  if (h) (void)use(h, "dup2");
   const Handle target = from == to ? Handle{} : fd_table().find(to);
   if (!target || !in_owner(target)) {
     auto r = kernel();
     if (r && from != to) (void)adopt_dup(from, to);
     return r;
   }
+  target->stack->family().heirs.leave(target);
   // The kernel closes `to` and puts `from` there in one step; its port must outlive that step.
   const Handle removed = fd_table().remove(to);
   UniqueFd holder = removed ? holder_for(removed) : UniqueFd();

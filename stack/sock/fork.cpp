@@ -7,12 +7,11 @@
 //                              fork for each connection
 //   listener on which the parent has not called accept: the kernel's, too: servers that fork their
 //                              workers
-//   carried TCP connection     ENOTCONN for every use but close, and a line of the log; close
-//                              sends nothing to the peer; poll(2) returns POLLHUP | POLLERR
-//   listener, UDP, undecided   the kernel's socket, shared with the parent. While the parent lives,
-//                              its steering rules bring carried traffic to the parent; when it
-//                              ends, the kernel receives it, and with it the child
-//   kernel's socket            as always
+//   others that the parent carries (connection, listener, UDP): void until the child uses one;
+//                              then the parent moves it to the kernel, where both go on
+//                              (inherited.h). If the parent was killed: ENOTCONN for a connection,
+//                              and poll(2) returns POLLHUP | POLLERR
+//   undecided, kernel's        as always
 // A child of clone(2) with its own memory is treated as one of fork (calls_process.cpp). In a child
 // for which no handler ran (_Fork(3)) the descriptor table is empty: every socket is the kernel
 // socket beneath, which for a carried connection answers ENOTCONN or EINVAL. Until it ends or calls
@@ -49,6 +48,7 @@ int g_forking = 0;
 
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   if (is_owner() && engine_if_any() != nullptr) sock::hand_over_untouched(*this);
+  family_.inherited.take_sent();
   life_lock_.lock();
   // The lock is held while the kernel copies the process.
   for_each_engine([is_ours = is_owner()](Engine& e) VIREO_NO_THREAD_ANALYSIS {
@@ -66,6 +66,8 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   host_filter_.fork_prepare();
   placeholders_.fork_prepare();
   promotion_.fork_prepare();
+  family_.heirs.fork_prepare(*this);
+  family_.inherited.fork_prepare();
   options_table_.lock().lock();
   counters_.fork_prepare();
   waiters_.fork_prepare();
@@ -75,6 +77,8 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   waiters_.fork_parent();
   counters_.fork_parent();
   options_table_.lock().unlock();
+  family_.inherited.fork_parent();
+  family_.heirs.fork_parent();
   promotion_.fork_parent();
   placeholders_.fork_parent();
   host_filter_.fork_parent();
@@ -98,6 +102,8 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   options_table_.lock().reset_after_fork();
   spin_places_.reset_after_fork();
   promotion_.fork_child();
+  auto parents = family_.heirs.fork_child();
+  family_.inherited.keep_fds(parents);
   placeholders_.fork_child();
   host_filter_.fork_child();
   rules_.fork_child();
@@ -129,6 +135,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   // The child's copies of the parent's descriptors: while open, they would keep its devices alive.
   LogSink::fd.store(2, std::memory_order_relaxed);  // the log file is among them
   close_own_fds();
+  family_.inherited.fork_child(std::move(parents));
 
   fd_table().for_each_file([&](File& f) {
     if (f.stack != this) return;
@@ -139,13 +146,10 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     f.engine.store(nullptr, std::memory_order_relaxed);
     if (f.is_udp()) f.udp->home = nullptr;
     f.stats = &counters_.unlisted();
-    const bool tcp = f.is_tcp();
     switch (f.mode.load(std::memory_order_relaxed)) {
       case Mode::kCarried:
-        f.mode.store(tcp ? Mode::kVoid : Mode::kKernel, std::memory_order_relaxed);
-        break;
       case Mode::kListening:
-        f.mode.store(Mode::kKernel, std::memory_order_relaxed);
+        f.mode.store(Mode::kVoid, std::memory_order_relaxed);
         break;
       case Mode::kUndecided:
       case Mode::kKernel:
@@ -170,6 +174,7 @@ bool Stack::ends_elsewhere() const noexcept {
 
 void Stack::drain_at_exit() {
   if (engine_if_any() == nullptr || !is_owner()) return;
+  family_.heirs.leave_all(*this);
   // Pairs with the acquire above: a thread that finds its socket closed knows why.
   ending_thread_.store(::gettid(), std::memory_order_release);
   // Closes connections that are still open, as the kernel would. Their Files stay, so that a thread

@@ -17,21 +17,13 @@
 #include "stack/sock/carriage.h"
 #include "stack/sock/listener.h"
 #include "stack/sock/repair.h"
+#include "stack/sock/served_by.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/udp_socket.h"
 
 namespace vireo {
 namespace {
-
-/// Points the File's descriptors at the kernel socket `made`. A thread that closes one removes it
-/// from the table first, so each one in the table is open.
-void take_numbers(const File& f, int made) {
-  const LockGuard table(fd_table().lock());
-  for (int fd = 0; fd < fd_table().end(); ++fd) {
-    if (fd_table().find(fd).file == &f) replace_shadow(fd, made);
-  }
-}
 
 /// Whether the kernel still has this connection (sock_diag).
 bool is_kernels(const FlowKey& k, IfIndex by) {
@@ -87,7 +79,7 @@ Result<void> hand_over_tcp(File& f) {
   if (auto ok = e.tcp().hand_over(flow, Clock::now()); !ok) return ok;
   // No failure from here on. A call that found it carried waits for the engine's lock.
   f.flow = nullptr;
-  take_numbers(f, fd);
+  replace_shadows(f, fd);
   end_repair(f, fd, *c);
   f.placeholder = false;
   f.tcp.link = Link::kConnected;
@@ -140,6 +132,7 @@ void hand_over_or_say(int fd, const char* why, const char* what_happens) noexcep
   if (!h) return;
   h->touch();
   if (!h->stack->is_owner()) return;
+  (void)use(h, why);
   const auto done = hand_over(h, {Carriage::kInherited, 0, why});
   static std::atomic<bool> is_said{false};  // a server may do it for many connections
   if (done || (is_said.exchange(true) && !log_enabled(LogLevel::kDebug))) return;
@@ -155,11 +148,16 @@ void give_away(int fd) noexcept {
   hand_over_or_say(fd, "SCM_RIGHTS", "is passed to another process, which cannot use it");
 }
 
+void give_to_program(int fd) noexcept {
+  hand_over_or_say(fd, "posix_spawn", "is given to another program, which cannot use it");
+}
+
 void give_to_stream(int fd) noexcept {
   hand_over_or_say(fd, "stdio", "becomes a stream of libc, which cannot use it");
 }
 
 void give_to_next_program(Stack& stack) noexcept {
+  stack.family().heirs.leave_all(stack);
   for (int fd = 0; fd < fd_table().end(); ++fd) {
     const Handle h = fd_table().find(fd);
     if (!h || h->stack != &stack) continue;
@@ -168,11 +166,8 @@ void give_to_next_program(Stack& stack) noexcept {
     const Mode mode = h->mode.load(std::memory_order_relaxed);
     // Closed by the exec; for a connection the kernel sends the rest.
     if ((flags & FD_CLOEXEC) != 0 && (mode != Mode::kCarried || !h->is_tcp())) continue;
-    if (fd <= STDERR_FILENO && mode == Mode::kVoid)
-      log<LogLevel::kWarn>(
-          "descriptor {}: the next program (exec) cannot use this connection, which the parent of "
-          "this process carries; a rule `use os` keeps such connections on the kernel",
-          fd);
+    // A program knows of the first three; most others it inherits by negligence.
+    if (fd > STDERR_FILENO && mode == Mode::kVoid) continue;
     hand_over_or_say(fd, "exec", "is left to the next program (exec), which cannot use it");
   }
 }
@@ -200,6 +195,14 @@ bool is_untouched(Handle h) {
 }
 
 }  // namespace
+
+void hand_over_all(Stack& stack) noexcept {
+  for (int fd = 0; fd < fd_table().end(); ++fd) {
+    const Handle h = fd_table().find(fd);
+    if (h && h->stack == &stack && h->engine.load(std::memory_order_acquire) != nullptr)
+      hand_over_or_say(fd, "daemon", "is left to the daemon, which cannot use it");
+  }
+}
 
 void hand_over_untouched(Stack& stack, Untouched which) noexcept {
   for (int fd = 0; fd < fd_table().end(); ++fd) {

@@ -8,6 +8,7 @@
 #include "stack/sock/epoll.h"
 #include "stack/sock/multiplex.h"
 #include "stack/sock/multiplex_wait.h"
+#include "stack/sock/served_by.h"
 
 namespace vireo::sock {
 namespace {
@@ -78,6 +79,7 @@ class PollCall {
     for (size_t i = 0; i < fds_.size(); ++i) {
       const Handle h = n < count_ ? fd_table().find(fds_[i].fd) : Handle{};
       if (!h) continue;
+      (void)use(h, "poll");
       Entry& e = entries_[n++];
       e.call = this;
       e.target = h;

@@ -22,10 +22,16 @@ inline bool is_udp_ours(Handle h) {
   return kind(h) == FileKind::kUdp && (h->is_carried() || h->stack->is_owner());
 }
 
-/// A carried connection in the child of a fork.
+/// In the child of a fork: a socket that the parent carries.
 inline bool is_void(Handle h) { return mode(h) == Mode::kVoid; }
 
-/// The error for a use of a void connection. Logs the reason, once.
-std::unexpected<Err> parents_own(Handle h, const char* call);
+Result<void> take_inherited(Handle h, const char* call);
+/// A call uses the socket: if it is void, it becomes the kernel's. Errors: EBADF, ENOTCONN with a
+/// log line, once.
+inline Result<void> use(Handle h, const char* call) {
+  if (!is_void(h)) [[likely]]
+    return {};
+  return take_inherited(h, call);
+}
 
 }  // namespace vireo::sock

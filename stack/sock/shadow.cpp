@@ -3,6 +3,7 @@
 
 #include "stack/sock/blocking.h"
 #include "stack/sock/cancel.h"
+#include "stack/sock/fd_table.h"
 #include "stack/sock/stack.h"
 
 namespace vireo {
@@ -64,6 +65,13 @@ void replace_shadow(int fd, int by) noexcept {
   // EBUSY: open(2) in another thread is about to install that number, which cannot last.
   while (libc().dup3(by, fd, cloexec) < 0 && (errno == EINTR || errno == EBUSY)) {
   }
+}
+
+void replace_shadows(const File& f, int by) noexcept {
+  // A thread that closes a number removes it from the table first, so each one there is open.
+  const LockGuard table(fd_table().lock());
+  for (int fd = 0; fd < fd_table().end(); ++fd)
+    if (fd_table().find(fd).file == &f) replace_shadow(fd, by);
 }
 
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {

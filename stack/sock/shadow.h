@@ -34,6 +34,9 @@ UniqueFd dup_shadow(int fd) noexcept;
 /// Puts the kernel socket `by` at the open number `fd`, whose FD_CLOEXEC stays.
 void replace_shadow(int fd, int by) noexcept;
 
+/// The same at all descriptors of the File.
+void replace_shadows(const File& f, int by) noexcept;
+
 /// recvmsg(2) and sendmsg(2) on the shadow, counted.
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags);
 Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags);

@@ -215,10 +215,17 @@ Carried<Engine*> Stack::make_engine() {
     const Helper::Errand old_sockets = {
         .tend = [](void* s, Instant now) { return static_cast<Stack*>(s)->promotion().tend(now); },
         .self = this};
+    if (auto ok = family_.heirs.open(); !ok)
+      log<LogLevel::kWarn>("children cannot use the connections of this process ({}: {})",
+                           ok.error().where, std::strerror(ok.error().code));
+    const Helper::Errand children = {
+        .fd = family_.heirs.fd(),
+        .ready = [](void* s) { static_cast<Stack*>(s)->family().heirs.serve(); },
+        .self = this};
     auto helper = Helper::start(**engine, *mirror_,
                                 {.grace = parts_.settings.helper_grace,
                                  .cpus = parts_.settings.helper_affinity.cpus,
-                                 .errands = {rules, group, old_sockets}});
+                                 .errands = {rules, group, old_sockets, children}});
     if (!helper) {
       engine->reset();
       group_.group.reset();

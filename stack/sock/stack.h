@@ -25,6 +25,7 @@
 #include "stack/net/netlink.h"
 #include "stack/sock/counters.h"
 #include "stack/sock/fd_table.h"
+#include "stack/sock/inherited.h"
 #include "stack/sock/libc.h"
 #include "stack/sock/mourner.h"
 #include "stack/sock/options/shared.h"
@@ -95,6 +96,7 @@ class Stack {
   SpinPlaces& spin_places() { return spin_places_; }
   Placeholders& placeholders() { return placeholders_; }
   Promotion& promotion() { return promotion_; }
+  Family& family() { return family_; }
   ShadowReserve& shadow_reserve() { return shadow_reserve_; }
   HostFilter& host_filter() { return host_filter_; }
   OptionsTable& options_table() { return options_table_; }
@@ -119,9 +121,8 @@ class Stack {
   /// touch the Stack and use the kernel.
   bool is_owner() const { return owner_.is_here(); }
   /// The three handlers of pthread_atfork(3): prepare takes all locks in order, parent releases
-  /// them, child marks the engine void. Afterwards, in the child: carried TCP connections are kVoid
-  /// (ENOTCONN on use; closing one sends nothing), listeners, UDP and undecided sockets are the
-  /// kernel's, and new sockets get a new engine.
+  /// them, child marks the engine void. Afterwards, in the child: what the parent carries is kVoid
+  /// until its first use, undecided sockets are the kernel's, and new sockets get a new engine.
   void fork_prepare();
   void fork_parent();
   void fork_child();
@@ -199,6 +200,7 @@ class Stack {
   SpinPlaces spin_places_;
   Placeholders placeholders_;
   Promotion promotion_;
+  Family family_;
   ShadowReserve shadow_reserve_;
   OptionsTable options_table_;
   SharedOptions first_options_;  ///< constant

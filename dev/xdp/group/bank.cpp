@@ -8,8 +8,8 @@
 #include <array>
 #include <vector>
 
+#include "core/fd_messages.h"
 #include "core/high_fd.h"
-#include "dev/xdp/group/messages.h"
 #include "dev/xdp/uapi.h"
 
 namespace vireo::xdp {

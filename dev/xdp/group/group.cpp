@@ -7,7 +7,7 @@
 
 #include "core/high_fd.h"
 #include "dev/xdp/group/entrance.h"
-#include "dev/xdp/group/messages.h"
+#include "dev/xdp/group/pause.h"
 #include "dev/xdp/group/rendezvous.h"
 #include "dev/xdp/group/table.h"
 #include "dev/xdp/uapi.h"

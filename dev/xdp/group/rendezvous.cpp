@@ -12,8 +12,9 @@
 #include <span>
 #include <string>
 
+#include "core/fd_messages.h"
 #include "core/high_fd.h"
-#include "dev/xdp/group/messages.h"
+#include "dev/xdp/group/pause.h"
 #include "dev/xdp/uapi.h"
 
 namespace vireo::xdp {

@@ -1,6 +1,7 @@
 // getsockopt(2): answered by the live flow, from the kept options, or by the kernel socket beneath.
 #include "stack/sock/calls.h"
 #include "stack/sock/options/call.h"
+#include "stack/sock/served_by.h"
 
 namespace vireo::sock {
 namespace {
@@ -21,6 +22,9 @@ std::optional<Result<void>> read_kept(const GetCall& c) {
 
 Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* len) {
   File& f = *h.file;
+  const bool is_of_kind = level == SOL_SOCKET && (name == SO_TYPE || name == SO_DOMAIN ||
+                                                  name == SO_PROTOCOL || name == SO_ACCEPTCONN);
+  if (!is_of_kind) (void)use(h, "getsockopt");
   const SocketOption* const row = find_option(level, name);
   if (row != nullptr && f.mode.load(std::memory_order_acquire) != Mode::kKernel) {
     const GetCall call{h, *row, value, len};

@@ -10,6 +10,7 @@
 #include "stack/sock/listener.h"
 #include "stack/sock/options/call.h"
 #include "stack/sock/options/options.h"
+#include "stack/sock/served_by.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/udp_socket.h"
 
@@ -104,6 +105,7 @@ void apply_to_tcp(const SetCall& c) {
 
 Result<void> sock::setsockopt(Handle h, int level, int name, const void* value, socklen_t len) {
   File& f = *h.file;
+  (void)use(h, "setsockopt");
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "setsockopt");
   const SocketOption* const row = find_option(level, name);

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "child.h"
-#include "dev/xdp/group/messages.h"
+#include "core/fd_messages.h"
 #include "group_lab.h"
 
 namespace vireo::test {
@@ -27,7 +27,7 @@ bool send_descriptors(int to, const xdp::SteeringKit& kit) {
   int fds[xdp::kSteeringFds];
   std::ranges::transform(kit, fds, &UniqueFd::get);
   constexpr std::byte kSome{};
-  return xdp::send_message(to, {&kSome, 1}, fds) == 0;
+  return send_message(to, {&kSome, 1}, fds) == 0;
 }
 
 xdp::SteeringKit receive_descriptors(int from) {
@@ -35,7 +35,7 @@ xdp::SteeringKit receive_descriptors(int from) {
   std::byte some;
   pollfd there{from, POLLIN, 0};  // receive_message() does not wait
   (void)poll(&there, 1, -1);
-  (void)xdp::receive_message(from, {&some, 1}, kit, 0);
+  (void)receive_message(from, {&some, 1}, kit, 0);
   return kit;
 }
 

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dev/xdp/group/messages.h"
+#include "core/fd_messages.h"
 #include "tests/unit/xdp/process.h"
 
 namespace vireo::xdp::test {

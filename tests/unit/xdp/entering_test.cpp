@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "dev/xdp/group/messages.h"
+#include "core/fd_messages.h"
 #include "tests/unit/xdp/process.h"
 
 namespace vireo::xdp::test {

@@ -5,10 +5,9 @@
 #include <cstddef>
 #include <span>
 
-#include "core/clock.h"
 #include "core/fd.h"
 
-namespace vireo::xdp {
+namespace vireo {
 
 inline constexpr size_t kMaxSentFds = 16;  ///< with one message
 
@@ -25,8 +24,8 @@ struct Received {
 /// @param flags MSG_PEEK or 0.
 Received receive_message(int socket, std::span<std::byte> bytes, std::span<UniqueFd> fds,
                          int flags) noexcept;
+/// The same for plain numbers, which the caller shuts.
+Received receive_numbers(int socket, std::span<std::byte> bytes, std::span<int> fds,
+                         int flags) noexcept;
 
-/// Sleeps, unless a signal comes first.
-void pause_for(Duration d) noexcept;
-
-}  // namespace vireo::xdp
+}  // namespace vireo

@@ -1,13 +1,24 @@
-#include "dev/xdp/group/messages.h"
+#include "core/fd_messages.h"
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
-#include "dev/xdp/uapi.h"
-
-namespace vireo::xdp {
+namespace vireo {
 namespace {
+
+/// A system call with the kernel's return value: the result, or -errno.
+template <class... A>
+long without_errno(long number, A... arguments) noexcept {
+  const int saved = errno;
+  const long r = ::syscall(number, arguments...);
+  const long result = r < 0 ? -errno : r;
+  errno = saved;
+  return result;
+}
 
 struct alignas(cmsghdr) ControlBytes {
   std::byte bytes[CMSG_SPACE(kMaxSentFds * sizeof(int))] = {};
@@ -31,11 +42,11 @@ long send_message(int socket, std::span<const std::byte> bytes, std::span<const 
     c->cmsg_len = CMSG_LEN(fds.size_bytes());
     std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
   }
-  const long r = sys(SYS_sendmsg, socket, reinterpret_cast<long>(&m), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const long r = without_errno(SYS_sendmsg, socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
   return r < 0 ? r : 0;
 }
 
-Received receive_message(int socket, std::span<std::byte> bytes, std::span<UniqueFd> fds,
+Received receive_numbers(int socket, std::span<std::byte> bytes, std::span<int> fds,
                          int flags) noexcept {
   iovec data{bytes.data(), bytes.size()};
   ControlBytes control;
@@ -44,29 +55,29 @@ Received receive_message(int socket, std::span<std::byte> bytes, std::span<Uniqu
   m.msg_iovlen = 1;
   if (!fds.empty()) {
     m.msg_control = control.bytes;
-    m.msg_controllen = CMSG_LEN(fds.size() * sizeof(int));  // not _SPACE, which may take one more
+    m.msg_controllen = CMSG_LEN(fds.size_bytes());  // not _SPACE, which may take one more
   }
   Received got;
-  got.bytes =
-      sys(SYS_recvmsg, socket, reinterpret_cast<long>(&m), flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  got.bytes = without_errno(SYS_recvmsg, socket, &m, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got.bytes < 0 || fds.empty()) return got;
   const cmsghdr* const c = CMSG_FIRSTHDR(&m);
   if (c != nullptr && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-    int numbers[kMaxSentFds];
-    const size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    std::memcpy(numbers, CMSG_DATA(c), n * sizeof(int));
-    for (; got.fds < n; ++got.fds) fds[got.fds].reset(numbers[got.fds]);
+    got.fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    std::memcpy(fds.data(), CMSG_DATA(c), got.fds * sizeof(int));
   }
   if ((m.msg_flags & MSG_CTRUNC) != 0) {
-    for (UniqueFd& fd : fds) fd.reset();
+    for (const int fd : fds.first(got.fds)) without_errno(SYS_close, fd);
     return {-EMFILE, 0};
   }
   return got;
 }
 
-void pause_for(Duration d) noexcept {
-  const timespec pause{d.s(), (d - Duration::s(d.s())).ns()};
-  sys(SYS_nanosleep, reinterpret_cast<long>(&pause));
+Received receive_message(int socket, std::span<std::byte> bytes, std::span<UniqueFd> fds,
+                         int flags) noexcept {
+  int numbers[kMaxSentFds];
+  const Received got = receive_numbers(socket, bytes, std::span(numbers).first(fds.size()), flags);
+  for (size_t i = 0; i < got.fds; ++i) fds[i].reset(numbers[i]);
+  return got;
 }
 
-}  // namespace vireo::xdp
+}  // namespace vireo

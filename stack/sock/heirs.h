@@ -1,0 +1,104 @@
+// The children of this process that have descriptors of its carried sockets. fork(2) gives them
+// such descriptors, but an engine is of one process. So there is a channel (AF_UNIX) between the
+// two: when the child first uses such a socket, it asks, this process moves the socket to the
+// kernel (hand_over.cpp) and sends its descriptor; from then on both use the kernel's. What
+// this process closes while the child has it, is moved and sent unasked.
+//
+// The channel is made before each fork that gives a carried socket to the child, and ends with the
+// child or its exec. A child's child gets one too, by its parent's. The children of vfork(2), which
+// live for a moment, have one together.
+// Owner: Stack. Thread: any; serve() the helper's. Guard: lock_, a leaf.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/fd.h"
+#include "core/lock.h"
+#include "core/result.h"
+#include "stack/sock/file.h"
+#include "stack/sock/held_files.h"
+
+namespace vireo {
+
+/// What the processes say to each other, one message each.
+struct HeirMessage {
+  enum class Kind : uint32_t {
+    kUse,      ///< to the owner: the child uses this File's socket; perhaps where to answer
+    kSocket,   ///< from the owner: its descriptor, if it was a connection; or `error`
+    kNewHeir,  ///< to the owner: the child's child; its channel and the memory of its HeldFiles
+  };
+  Kind kind = Kind::kUse;
+  uint32_t file = 0;  ///< index in the owner's table, and in those of its heirs
+  uint32_t generation = 0;
+  int32_t error = 0;  ///< errno; 0: the socket is the kernel's
+};
+
+/// Waits for a message, at most for 5 s: the owner may be stopped. @return false: none came.
+bool await_message(int channel) noexcept;
+
+/// An end of a channel, and what the child has.
+struct HeirEnd {
+  UniqueFd channel;
+  HeldFiles held;
+};
+
+class Heirs {
+ public:
+  /// Before the helper starts. Errors: EMFILE.
+  Result<void> open() noexcept;
+  /// Readable when serve() has work; -1 before open().
+  int fd() const noexcept { return epoll_.get(); }
+  void serve() noexcept;
+
+  /// Before vfork(2).
+  void vfork_prepare(const Stack& stack) noexcept;
+  /// In its child, on the parent's memory: the child gives its number `fd` to another program. If
+  /// that is a carried connection, the number becomes the kernel socket's.
+  void vforked_gives(int fd) noexcept;
+
+  /// Before this process closes its last descriptor of `h`.
+  void leave(Handle h) noexcept {
+    if (count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      leave_if_held(h);
+  }
+  /// Before this process ends, or runs another program.
+  void leave_all(const Stack& stack) noexcept;
+
+  /// All locks are held that change what is carried.
+  void fork_prepare(const Stack& stack) noexcept VIREO_NO_THREAD_ANALYSIS;
+  void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS;
+  /// The descriptors of the parent's ends are closed with all of Vireo's own. @return the child's.
+  std::optional<HeirEnd> fork_child() noexcept VIREO_NO_THREAD_ANALYSIS;
+
+ private:
+  struct Heir {
+    uint64_t id;
+    HeirEnd end;
+  };
+  struct NextChild {
+    UniqueFd ours, its;
+    HeldFiles held;
+  };
+
+  void leave_if_held(Handle h) noexcept;
+  bool is_held(const Handle& h) noexcept;
+  void send_unasked(const Handle& h) noexcept;
+  void add(HeirEnd end) noexcept VIREO_REQUIRES(lock_);
+  void hear(uint64_t id) noexcept;
+  void answer(uint64_t id, const HeirMessage& asked, const UniqueFd& there) noexcept;
+  Heir* find(uint64_t id) noexcept VIREO_REQUIRES(lock_);
+
+  UniqueFd epoll_;  ///< of the channels
+  std::atomic<uint32_t> count_{0};
+  Lock lock_;
+  std::vector<Heir> heirs_ VIREO_GUARDED_BY(lock_);
+  uint64_t last_id_ VIREO_GUARDED_BY(lock_) = 0;
+  std::optional<NextChild> next_ VIREO_GUARDED_BY(lock_);
+  UniqueFd vforked_ VIREO_GUARDED_BY(lock_);  ///< the children's end
+  std::atomic<int> vforked_number_{-1};       ///< of it
+};
+
+}  // namespace vireo

@@ -1,0 +1,76 @@
+#include "stack/sock/held_files.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <utility>
+
+#include "core/high_fd.h"
+
+namespace vireo {
+namespace {
+
+void* map_shared(int fd, size_t bytes) noexcept {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return at == MAP_FAILED ? nullptr : at;
+}
+
+}  // namespace
+
+Result<HeldFiles> HeldFiles::make(uint32_t count) noexcept {
+  const int made = static_cast<int>(
+      ::syscall(SYS_memfd_create, "vireo-held", static_cast<unsigned>(MFD_CLOEXEC)));
+  if (made < 0) return fail_errno("memfd_create");
+  UniqueFd memory(to_high_number(made));
+  const size_t bytes = count * sizeof(Word);
+  void* const at = ::ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0
+                       ? map_shared(memory.get(), bytes)
+                       : nullptr;
+  if (at == nullptr) return fail_errno("held files");
+  // Zeroed pages are atomics of value 0: none is constructed, so no page is touched.
+  return HeldFiles(std::move(memory), {static_cast<Word*>(at), count});
+}
+
+Result<HeldFiles> HeldFiles::map(UniqueFd memory) noexcept {
+  struct stat s{};
+  if (::fstat(memory.get(), &s) != 0 || s.st_size < static_cast<off_t>(sizeof(Word)))
+    return fail(EINVAL, "held files");
+  const auto bytes = static_cast<size_t>(s.st_size);
+  void* const at = map_shared(memory.get(), bytes);
+  if (at == nullptr) return fail_errno("held files");
+  return HeldFiles(UniqueFd(), {static_cast<Word*>(at), bytes / sizeof(Word)});
+}
+
+HeldFiles::HeldFiles(HeldFiles&& other) noexcept
+    : memory_(std::move(other.memory_)), words_(std::exchange(other.words_, {})) {}
+
+HeldFiles& HeldFiles::operator=(HeldFiles&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(words_, other.words_);
+  return *this;
+}
+
+HeldFiles::~HeldFiles() {
+  if (!words_.empty()) ::munmap(words_.data(), words_.size_bytes());
+}
+
+void HeldFiles::hold(uint32_t file, uint32_t generation) noexcept {
+  if (file < words_.size()) words_[file].store(generation, std::memory_order_relaxed);
+}
+
+bool HeldFiles::drop(uint32_t file) noexcept {
+  return file < words_.size() && words_[file].exchange(0, std::memory_order_acq_rel) == kSent;
+}
+
+bool HeldFiles::mark_sent(uint32_t file, uint32_t generation) noexcept {
+  return file < words_.size() &&
+         words_[file].compare_exchange_strong(generation, kSent, std::memory_order_acq_rel);
+}
+
+void HeldFiles::unmark_sent(uint32_t file, uint32_t generation) noexcept {
+  uint32_t sent = kSent;
+  (void)words_[file].compare_exchange_strong(sent, generation, std::memory_order_acq_rel);
+}
+
+}  // namespace vireo
