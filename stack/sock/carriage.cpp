@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "stack/sock/calls.h"
 #include "stack/sock/options/table.h"
@@ -12,6 +14,16 @@
 #include "stack/sock/uring.h"
 
 namespace vireo {
+namespace {
+
+/// Programs that wait for a connection and leave it, not yet accepted, to another program.
+bool activates_others(std::string_view program) noexcept {
+  constexpr std::string_view kThey[] = {"systemd", "systemd-socket-activate", "inetd", "xinetd"};
+  return std::ranges::find(kThey, program) != std::end(kThey);
+}
+
+}  // namespace
+
 Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& local,
                         const Endpoint& remote) {
   const Settings& s = stack.settings();
@@ -22,6 +34,8 @@ Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& 
   if (stack.rules().lookup(stack.program(), s.application_id, role, local, remote) ==
       Transport::kKernel)
     return std::unexpected(Refusal{Carriage::kRule, 0, "rules file"});
+  if (role == Role::kTcpServer && activates_others(stack.program()))
+    return std::unexpected(Refusal{Carriage::kInherited, 0, "socket activation"});
   const bool client =
       role == Role::kTcpClient || role == Role::kUdpConnect || role == Role::kUdpSender;
   if (client && (remote.addr.is_loopback() || remote.addr.is_unspecified()))

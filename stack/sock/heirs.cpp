@@ -164,9 +164,11 @@ bool Heirs::is_held(const Handle& h) noexcept {
       heirs_, [&](const Heir& heir) { return heir.end.held.holds(file, h.generation); });
 }
 
-void Heirs::send_unasked(const Handle& h) noexcept {
+/// A datagram socket is the same open file in the child, a connection is not.
+void Heirs::leave_one(const Handle& h) noexcept {
   const uint32_t file = fd_table().index_of(*h.file);
   const auto done = sock::hand_over(h, kUsedByChild);
+  if (done && !h->is_tcp()) return;
   const UniqueFd socket = done ? fd_table().dup_of(file, h.generation) : UniqueFd();
   if (!socket) {
     log<LogLevel::kDebug>("descriptor {}: closed, though a child has the connection too ({})", h.fd,
@@ -181,16 +183,15 @@ void Heirs::send_unasked(const Handle& h) noexcept {
 }
 
 void Heirs::leave_if_held(Handle h) noexcept {
-  if (h->is_tcp() && h->is_carried() && fd_table().count_names(*h.file) == 1 && is_held(h))
-    send_unasked(h);
+  if (h->is_carried() && fd_table().count_names(*h.file) == 1 && is_held(h)) leave_one(h);
 }
 
 void Heirs::leave_all(const Stack& stack) noexcept {
   if (count_.load(std::memory_order_relaxed) == 0) return;
   for (int fd = 0; fd < fd_table().end(); ++fd)
     if (const Handle h = fd_table().find(fd);
-        h && h->stack == &stack && h->is_tcp() && h->is_carried() && is_held(h))
-      send_unasked(h);
+        h && h->stack == &stack && h->is_carried() && is_held(h))
+      leave_one(h);
 }
 
 void Heirs::fork_prepare(const Stack& stack) noexcept {

@@ -2,7 +2,7 @@
 // such descriptors, but an engine is of one process. So there is a channel (AF_UNIX) between the
 // two: when the child first uses such a socket, it asks, this process moves the socket to the
 // kernel (hand_over.cpp) and sends its descriptor; from then on both use the kernel's. What
-// this process closes while the child has it, is moved and sent unasked.
+// this process closes while the child has it, is moved unasked, and a connection is sent.
 //
 // The channel is made before each fork that gives a carried socket to the child, and ends with the
 // child or its exec. A child's child gets one too, by its parent's. The children of vfork(2), which
@@ -85,7 +85,7 @@ class Heirs {
 
   void leave_if_held(Handle h) noexcept;
   bool is_held(const Handle& h) noexcept;
-  void send_unasked(const Handle& h) noexcept;
+  void leave_one(const Handle& h) noexcept;
   void add(HeirEnd end) noexcept VIREO_REQUIRES(lock_);
   void hear(uint64_t id) noexcept;
   void answer(uint64_t id, const HeirMessage& asked, const UniqueFd& there) noexcept;

@@ -112,7 +112,10 @@ class Run:
         wait_until(lambda: not self._left(), 2)
         for pid, words in self._left():
             self.said.append(f"stays behind: {words[:60]}")
-            os.kill(pid, signal.SIGKILL)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:  # in the last moment
+                pass
 
     def _left(self) -> list[tuple[int, str]]:
         rows = []
