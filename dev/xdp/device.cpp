@@ -49,7 +49,8 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
       is_virtual_(interface.is_virtual),
       takes_joined_(brings_joined && multi_buffer),
       steering_(std::move(steering)),
-      sharing_(std::move(sharing)) {
+      sharing_(std::move(sharing)),
+      kernel_path_(ifindex) {
   caps_.kind = DeviceKind::kXdp;
   caps_.mode = attached == Attach::kGeneric ? "generic" : "native copy";
   caps_.queues = interface.queues;

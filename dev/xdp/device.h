@@ -8,6 +8,7 @@
 
 #include "dev/device.h"
 #include "dev/xdp/ethtool.h"
+#include "dev/xdp/kernel_path.h"
 #include "dev/xdp/steer.h"
 #include "dev/xdp/xdp.h"
 
@@ -25,6 +26,9 @@ class XdpDevice final : public Device {
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
   Result<FlowRule> spare(const FlowKey& key) override;
+  Result<void> give_to_kernel(std::span<const std::byte> frame) override {
+    return kernel_path_.give(frame);
+  }
   void set_host(const HostOnWire& host) override { steering_->set_host(host); }
   void ask_kernel(uint16_t port, bool on) override { steering_->ask_kernel(port, on); }
 
@@ -44,7 +48,8 @@ class XdpDevice final : public Device {
   const bool takes_joined_;  ///< a received packet may exceed the MTU: several merged segments
   std::shared_ptr<Steering> steering_;
   std::shared_ptr<Sharing> sharing_;  ///< null: no other process may use the interface
-  std::mutex lock_;                   ///< guards open_queue()
+  KernelPath kernel_path_;
+  std::mutex lock_;  ///< guards open_queue()
 };
 
 }  // namespace vireo::xdp

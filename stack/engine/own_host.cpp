@@ -77,26 +77,30 @@ const net::Link* OwnHost::link_of(const Port& port, const wire::ParsedFrame& f) 
   return f.is_to_group_mac() || f.ethernet().dst == link->mac ? link : nullptr;
 }
 
-IfIndex OwnHost::came_by(const UdpFlow& u, const PacketBuf& first,
-                         const wire::ParsedFrame& f) const noexcept {
-  if (const uint32_t place = first.cookie >> kPortOfCookie; place != 0) {
-    const net::Link* const link = link_of(*hub().ports.all()[place - 1], f);
-    return link != nullptr ? link->index : IfIndex();
-  }
+Port* OwnHost::port_of(const UdpFlow& u, const PacketBuf& first,
+                       const wire::ParsedFrame& f) const noexcept {
+  if (const uint32_t place = first.cookie >> kPortOfCookie; place != 0)
+    return hub().ports.all()[place - 1];
   // Else its destination MAC tells, or its group, which one port has joined.
   const IpAddr dst = f.dst();
   const auto has_joined = [&](const Port& p) {
     return std::ranges::any_of(
         u.groups, [&](const UdpGroup& g) { return g.group == dst && g.carrier == p.link.index; });
   };
-  IfIndex by{};
-  for (const Port* p : hub().ports.all()) {
-    const net::Link* const link = link_of(*p, f);
-    if (link == nullptr) continue;
-    if (!dst.is_multicast() || has_joined(*p)) return link->index;
-    if (by == IfIndex()) by = link->index;
+  Port* by = nullptr;
+  for (Port* p : hub().ports.all()) {
+    if (link_of(*p, f) == nullptr) continue;
+    if (!dst.is_multicast() || has_joined(*p)) return p;
+    if (by == nullptr) by = p;
   }
   return by;
+}
+
+IfIndex OwnHost::came_by(const UdpFlow& u, const PacketBuf& first,
+                         const wire::ParsedFrame& f) const noexcept {
+  const Port* const port = port_of(u, first, f);
+  const net::Link* const link = port != nullptr ? link_of(*port, f) : nullptr;
+  return link != nullptr ? link->index : IfIndex();
 }
 
 const OwnHost::Verdict& OwnHost::judge(const IpAddr& src, const IpAddr& dst,

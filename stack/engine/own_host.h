@@ -51,6 +51,10 @@ class OwnHost : Part {
   /// to or from a group, a broadcast, the unspecified address or an own address (RFC 1122 §3.2.1.3,
   /// §4.2.3.10).
   const net::Link* link_to_answer(const Incoming& in) noexcept;
+  /// The port by which a datagram came, with the same arguments; null: its interface does not exist
+  /// any more.
+  Port* port_of(const UdpFlow& u, const PacketBuf& first,
+                const wire::ParsedFrame& f) const noexcept;
   /// The interface by which a datagram came: `first` is its first buffer, `f` its parsed headers.
   /// 0: it does not exist any more.
   IfIndex came_by(const UdpFlow& u, const PacketBuf& first,

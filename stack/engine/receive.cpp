@@ -129,7 +129,7 @@ void Receive::take_frame(Port& port, RxDesc& d, PacketChain rest, Instant now) n
   if (f.proto == IpProto::kTcp) [[likely]]
     take_tcp(port, f, eth, std::move(packet), segments_of(d.flags), now);
   else
-    take_udp(port, f, std::move(packet));
+    take_udp(port, f, std::move(packet), now);
 }
 
 /// Adds the fragment `f` in `first` and `rest` to its packet. @return false: the packet is
@@ -198,7 +198,8 @@ void Receive::take_tcp(Port& port, const ParsedFrame& f, const std::byte* eth, P
   const Incoming in{port, f, eth};
   if (kind_of(found) == FlowKind::kTimeWait)
     hub().time_waits.segment_arrived(at<TimeWaitEntry>(found), in, s, now);
-  else if (!hub().passive.segment_arrived(in, s, before ? &*before : nullptr, now))
+  else if (!hub().passive.segment_arrived(in, s, before ? &*before : nullptr, now) &&
+           !hub().steering.take_stray(port, f, s.payload, now))
     hub().replies.refuse(in, s, now);
 }
 

@@ -92,7 +92,8 @@ class Receive : Part {
   void take_icmp(const wire::ParsedFrame& frame, Instant now) noexcept;
 
   // receive_udp.cpp
-  void take_udp(const Port& port, const wire::ParsedFrame& frame, PacketChain packet) noexcept;
+  void take_udp(Port& port, const wire::ParsedFrame& frame, PacketChain packet,
+                Instant now) noexcept;
   UdpFlow* member_for(const std::vector<UdpFlow*>& flows, IfIndex device,
                       const wire::ParsedFrame& f) const noexcept;
   void take_by_device(UdpBinding* binding, const net::Link& link, const wire::ParsedFrame& f,

@@ -10,7 +10,7 @@ using wire::ParsedFrame;
 
 }  // namespace
 
-void Receive::take_udp(const Port& port, const ParsedFrame& f, PacketChain packet) noexcept {
+void Receive::take_udp(Port& port, const ParsedFrame& f, PacketChain packet, Instant now) noexcept {
   const IpAddr dst = f.dst();
   const auto key = DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port);
   Demux::Ref r = hub().demux.find(key);
@@ -22,6 +22,7 @@ void Receive::take_udp(const Port& port, const ParsedFrame& f, PacketChain packe
     }
     if (r == 0) r = hub().keys.find(IpProto::kUdp, dst, f.dst_port);
     if (kind_of(r) != FlowKind::kUdp) {
+      if (hub().steering.take_stray(port, f, packet, now)) return;
       hub().stats.rx_unknown_flow.add();
       return;
     }

@@ -1,9 +1,11 @@
 // Which frames the devices bring to the engine: the flow rules on all ports that a flow receives
-// by, and those of connections that another TCP has taken over.
+// by, and those of connections that another TCP has taken over. What they still bring of a flow
+// that is the kernel's by now is given to the kernel (strays.cpp).
 //
 // Owner: Hub. Guard: the engine's lock.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "stack/engine/kernel_connections.h"
 #include "stack/engine/part.h"
 #include "stack/engine/port.h"
+#include "stack/wire/parse.h"
 
 namespace vireo {
 
@@ -42,6 +45,21 @@ class Steering : Part {
   /// may be slow.
   void forget_left(bool (*is_there)(const FlowKey&, IfIndex));
 
+  // ---- frames of a flow that is the kernel's now, under way when its rules went (strays.cpp)
+  /// For a moment frames of `key` for which there is no flow are given to the kernel.
+  void expect_strays(const FlowKey& key, Instant now);
+  /// Gives the kernel those that are in the rings, or are just coming there. Once the rules have
+  /// gone. Some 100 us, and a call of the kernel for each frame.
+  void give_strays(Instant now) noexcept;
+  /// A frame without a flow: the kernel gets it if it is expected. @return whether it is.
+  bool take_stray(Port& port, const wire::ParsedFrame& f, const PacketChain& payload,
+                  Instant now) noexcept;
+  void give_to_kernel(Port& port, const wire::ParsedFrame& f, const PacketChain& payload) noexcept;
+  void expire_strays(Instant now) noexcept;
+  Instant first_stray_expiry() const noexcept {
+    return strays_.empty() ? Instant::never() : strays_.front().until;
+  }
+
   // ---- kernel connections at ports of our listeners (kernel_connections.h)
   void suspect_kernel(Port& port, uint16_t local_port);
   /// A port about which the helper is to query the kernel. Connections whose remote address is in
@@ -58,9 +76,14 @@ class Steering : Part {
     IfIndex by;
     FlowRule rule;
   };
+  struct Stray {
+    FlowKey key;
+    Instant until;
+  };
   Hub& hub() const noexcept;
   std::vector<Left> left_;  ///< rules of connections that the kernel has or had
   size_t look_above_ = 64;  ///< above this number it is worth checking them
+  std::deque<Stray> strays_;
   KernelConnections kernel_connections_;
 };
 

@@ -1,9 +1,23 @@
 // The life of a connection in the engine, from its demux entry to TIME-WAIT.
 #include <algorithm>
+#include <string_view>
 
 #include "stack/engine/hub.h"
 
 namespace vireo {
+namespace {
+
+constexpr unsigned kTurnsAhead = 64;
+
+/// Whether frames that come by the flow's rule can be given to the kernel. In generic mode they
+/// would come back; with tags they need no demux entry.
+bool takes_ahead(const TcpFlow& f) {
+  if (f.egress.port == nullptr || f.egress.port->dead) return false;
+  const DeviceCaps& caps = f.egress.port->device->caps();
+  return !caps.tags && std::string_view(caps.mode) != "generic";
+}
+
+}  // namespace
 
 TcpFlow* TcpFlows::make(const FlowKey& key) {
   TcpFlow* f = flows_.alloc();
@@ -127,6 +141,16 @@ void TcpFlows::settle_will() noexcept {
 }
 
 Result<void> TcpFlows::hand_over(TcpFlow& f, Instant now) {
+  hub().steering.expect_strays(f.key, now);
+  if (takes_ahead(f)) {
+    // What is in the ring goes first: behind frames that come to the kernel directly, it would look
+    // lost.
+    hub().receive.forget(f);
+    hub().demux.erase(demux_key(f.key), ref(f));
+    for (unsigned i = 0; i < kTurnsAhead && hub().turn.run(now); ++i) {
+    }
+    hub().demux.insert(demux_key(f.key), ref(f));
+  }
   if (auto ok = hub().steering.leave_to_kernel(f); !ok) return ok;
   // The port is the other TCP's.
   if (f.port_origin == PortOrigin::kLeased && f.port_holder) leases_.lost();

@@ -69,12 +69,14 @@ class TcpFlows : Part {
 
   // ---- a connection of the kernel's that is continued here (tcp_take_over.cpp)
   /// From here on frames of `key` come here, and stay in the ring while the lock is held. Follow it
-  /// by finish_take_over() or by free().
+  /// by finish_take_over() or by give_up_take_over().
   Carried<TcpFlow*> begin_take_over(const Route& route, const FlowKey& key, const IpSettings& ip,
                                     Instant now);
-  /// `o`: the state that the kernel has left. @return false: no memory; then free() it.
+  /// `o`: the state that the kernel has left. @return false: no memory; then give it up.
   bool finish_take_over(TcpFlow& f, const tcp::Config& config, const tcp::TakeOver& o, void* owner,
                         SocketStats& stats, Instant now);
+  /// It remains the kernel's. Follow it by Steering::give_strays().
+  void give_up_take_over(TcpFlow& f, Instant now);
 
   // ---- send (tcp_send.cpp; fast paths: fast_path/send_small.cpp)
   /// Copies into send buffers and sends what may leave. @return bytes taken; 0 = no room: wait for
@@ -109,8 +111,8 @@ class TcpFlows : Part {
   /// then frees it. `port_holder` keeps the port meanwhile; it may be empty, and is ignored for a
   /// leased port. `reset`: SO_LINGER 0.
   void close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now);
-  /// Another TCP has the connection from here on (tcp::hand_over()): its frames go to the kernel;
-  /// those that still arrive here are dropped. Errors: ENOTSUP the device cannot distinguish them
+  /// Another TCP has the connection from here on (tcp::hand_over()): its frames go to the kernel.
+  /// Follow it by Steering::give_strays(). Errors: ENOTSUP the device cannot distinguish them
   /// from its listener's, ENOSPC; then nothing was done.
   Result<void> hand_over(TcpFlow& f, Instant now);
   /// Bytes that closed connections have not yet sent or had acknowledged; a FIN counts as one (exit

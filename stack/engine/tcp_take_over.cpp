@@ -29,4 +29,9 @@ bool TcpFlows::finish_take_over(TcpFlow& f, const tcp::Config& config, const tcp
   return true;
 }
 
+void TcpFlows::give_up_take_over(TcpFlow& f, Instant now) {
+  hub().steering.expect_strays(f.key, now);
+  free(f);
+}
+
 }  // namespace vireo

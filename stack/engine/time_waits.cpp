@@ -64,6 +64,7 @@ void TimeWaits::segment_arrived(TimeWaitEntry& e, const Incoming& in, tcp::Segme
   tcp::Plan plan;
   switch (e.is_elsewhere ? elsewhere_input(s) : tcp::time_wait_input(e.wait, s, now, plan)) {
     case tcp::TimeWaitVerdict::kDrop:
+      if (e.is_elsewhere) (void)hub().steering.take_stray(in.port, in.frame, s.payload, now);
       return;
     case tcp::TimeWaitVerdict::kRestart:
       e.until = now + hub().config.time_wait;

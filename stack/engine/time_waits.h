@@ -19,7 +19,8 @@ class TimeWaits : Part {
  public:
   /// Replaces the connection by an entry of its key for 2MSL.
   void enter(TcpFlow& f, Instant now);
-  /// The same for a connection that another TCP has: its segments are dropped here.
+  /// The same for a connection that another TCP has: its segments are dropped here, but for the
+  /// strays (steering.h).
   void leave_to_kernel(TcpFlow& f, Instant now);
   void drop(TimeWaitEntry& e) noexcept;
   void drop_all() noexcept {

@@ -107,6 +107,7 @@ bool Turn::end_in_full(Instant now, unsigned frames) noexcept {
     is_deadline_moved_ = true;
     hub().timers.run(now);
     hub().time_waits.expire(now);
+    hub().steering.expire_strays(now);
     hub().passive.expire(now);
     hub().next_hops.expire_path_mtus(now);
     hub().receive.expire_fragments(now);
@@ -156,6 +157,7 @@ void Turn::publish_deadline(Instant now) noexcept {
   Instant d = std::min(hub().timers.next_deadline(), hub().next_hops.first_expiry());
   d = std::min(d, hub().receive.first_expiry());
   d = std::min(d, hub().time_waits.first_expiry());
+  d = std::min(d, hub().steering.first_stray_expiry());
   d = std::min(d, hub().passive.next_deadline());
   d = std::min(d, hub().output.deadline(now));
   if (hub().output.has_pending() || !hub().notifications.empty() ||

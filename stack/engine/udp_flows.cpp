@@ -40,6 +40,28 @@ void UdpFlows::close(UdpFlow& u) {
   flows_.free(u);
 }
 
+void UdpFlows::leave_to_kernel(UdpFlow& u, Instant now) {
+  (void)hub().turn.run(now);  // for the order: then little comes here behind what the kernel gets
+  while (!u.queue.empty()) {
+    PacketChain packet;
+    do packet.push_back(u.queue.pop_front());
+    while (packet.back()->offset != 0);  // it continues in the next buffer
+    PacketBuf& first = *packet.front();
+    const unsigned header = header_bytes(first);
+    const wire::ParsedFrame f = wire::parse_frame({first.data() - header, header + first.length},
+                                                  packet.bytes() - first.length);
+    Port* const port = f ? hub().host.port_of(u, first, f) : nullptr;
+    // A socket of the same key would get a second copy.
+    const Demux::Ref r =
+        hub().demux.find_own(DemuxKey::bound(IpProto::kUdp, f.dst(), f.dst_port, f.is_v6));
+    const bool is_shared = kind_of(r) == FlowKind::kUdp && at<UdpBinding>(r).flows.size() > 1;
+    if (port != nullptr && !(is_shared && f.dst().is_multicast()))
+      hub().steering.give_to_kernel(*port, f, packet);
+  }
+  hub().steering.expect_strays(u.key, now);
+  close(u);
+}
+
 Carried<void> UdpFlows::hear_by(UdpFlow& u, IfIndex device) {
   if (u.device == device) return {};
   hub().keys.unbind(u);  // its rules stay with the flows that share them

@@ -24,6 +24,9 @@ class UdpFlows : Part {
   Carried<UdpFlow*> open(const Endpoint& local, const Endpoint& remote, bool v6only, void* owner,
                          SocketStats& stats, IfIndex device = {});
   void close(UdpFlow& f);
+  /// The kernel's socket beneath gets what it has received, and what is still to come. Follow it by
+  /// Steering::give_strays().
+  void leave_to_kernel(UdpFlow& f, Instant now);
   void close_all() {
     flows_.for_each([&](UdpFlow& u) { close(u); });
   }

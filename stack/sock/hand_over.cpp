@@ -79,6 +79,7 @@ Result<void> hand_over_tcp(File& f) {
   if (auto ok = e.tcp().hand_over(flow, Clock::now()); !ok) return ok;
   // No failure from here on. A call that found it carried waits for the engine's lock.
   f.flow = nullptr;
+  e.steering().give_strays(Clock::now());
   replace_shadows(f, fd);
   end_repair(f, fd, *c);
   f.placeholder = false;

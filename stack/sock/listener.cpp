@@ -186,9 +186,13 @@ void stop(File& f, Mode then) {
   Engine& e = *engine;
   const EngineGuard guard(e);
   if (f.flow == nullptr) return;
-  e.listeners().close(f.listener(), Clock::now());
+  const Instant now = Clock::now();
+  const bool is_kernels = then == Mode::kKernel;
+  if (is_kernels) e.steering().expect_strays(f.listener().key, now);
+  e.listeners().close(f.listener(), now);
   f.flow = nullptr;
   f.mode.store(then, std::memory_order_release);
+  if (is_kernels) e.steering().give_strays(now);
 }
 
 void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {

@@ -109,8 +109,9 @@ Carried<void> Promotion::take_over(File& f, int fd, const Endpoint& local, const
   const auto flow = flows.begin_take_over(*route, key, ip_settings(options, key.v6), now);
   if (!flow) return std::unexpected(flow.error());
   const auto give_up = [&](const char* why, int err) {
-    flows.free(**flow);
     (void)libc().setsockopt(fd, SOL_SOCKET, SO_DETACH_BPF, &filter, sizeof filter);
+    flows.give_up_take_over(**flow, now);
+    e.steering().give_strays(Clock::now());
     return keep_with_kernel(why, err);
   };
   if (libc().setsockopt(fd, SOL_SOCKET, SO_ATTACH_BPF, &filter, sizeof filter) != 0)

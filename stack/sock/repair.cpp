@@ -185,9 +185,10 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
   const int fd = made.get();
   if (fd < 0) return fail_errno("socket");
   give_options(f, fd);
-  // The peer may send as much as its window allows.
   make_room(fd, SO_SNDBUF, SO_SNDBUFFORCE, c.to_send.size() + kExtraRoom);
-  make_room(fd, SO_RCVBUF, SO_RCVBUFFORCE, c.unread.size() + c.rcv_wnd);
+  // The peer may send as much as its window allows, in segments that the kernel charges a page for.
+  constexpr size_t kChargedBytes = 3;
+  make_room(fd, SO_RCVBUF, SO_RCVBUFFORCE, c.unread.size() + kChargedBytes * c.rcv_wnd);
   if (f.nonblock.load(std::memory_order_relaxed)) (void)libc().fcntl(fd, F_SETFL, O_NONBLOCK);
   const auto unread = static_cast<uint32_t>(c.unread.size());
   const uint32_t seq_in = c.rcv_nxt.value() - unread;
@@ -212,9 +213,13 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
   if (c.timestamps) agreed[n++] = {kTimestamps, 0};
   if (auto ok = set(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, agreed, n * sizeof agreed[0]); !ok)
     return std::unexpected(ok.error());
-  if (c.timestamps)
-    if (auto ok = set_int(fd, TCP_TIMESTAMP, static_cast<int>(c.timestamp)); !ok)
+  if (c.timestamps) {
+    // Not behind what is still sent here, or the peer would drop the kernel's segments (PAWS). Its
+    // clock may be within a tick.
+    const auto since = static_cast<uint32_t>((Clock::now() - c.taken).ns() / 1'000'000 + 1);
+    if (auto ok = set_int(fd, TCP_TIMESTAMP, static_cast<int>(c.timestamp + since)); !ok)
       return std::unexpected(ok.error());
+  }
 
   const std::span<const std::byte> out(c.to_send);
   auto ok = set_int(fd, TCP_REPAIR_QUEUE, TCP_RECV_QUEUE);

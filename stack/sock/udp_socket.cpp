@@ -40,13 +40,37 @@ void change(const File& f, F&& edit) {
   edit();
 }
 
+/// Room in the kernel's socket for what our queue has. The kernel charges a page for a frame that
+/// it is given. It keeps the room: else nothing more would come in before the program has read.
+void make_room(const File& f, uint32_t datagrams) {
+  constexpr int kCharge = 4608;
+  for (int fd = 0; fd < fd_table().end(); ++fd) {
+    if (fd_table().find(fd).file != &f) continue;
+    int bytes = 0;  // twice what was set, as SO_RCVBUF says
+    socklen_t n = sizeof bytes;
+    if (libc().getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &n) != 0) return;
+    bytes = bytes / 2 + static_cast<int>(datagrams) * kCharge / 2;
+    (void)libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
+    return;
+  }
+}
+
+/// `then`: kKernel, or no socket of either.
 void close_flow(File& f, Mode then) {
   Engine* e = f.engine.load(std::memory_order_relaxed);
   if (e == nullptr) return;
   const EngineGuard guard(*e);
-  if (f.flow != nullptr) e->udp().close(f.udp_flow());
+  const Instant now = Clock::now();
+  const bool is_kernels = f.flow != nullptr && then == Mode::kKernel;
+  if (is_kernels) {
+    if (const uint32_t n = f.udp_flow().queue.buffers(); n != 0) make_room(f, n);
+    e->udp().leave_to_kernel(f.udp_flow(), now);
+  } else if (f.flow != nullptr) {
+    e->udp().close(f.udp_flow());
+  }
   f.flow = nullptr;
   f.mode.store(then, std::memory_order_release);
+  if (is_kernels) e->steering().give_strays(now);
 }
 
 /// The socket's engine, chosen if it has none. Control lock held.

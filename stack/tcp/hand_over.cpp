@@ -42,6 +42,7 @@ Result<HandOver> hand_over(Tcb& t, Instant now) {
   o.sack = t.sack_on;
   o.timestamps = t.ts_on;
   o.timestamp = timestamp(t, now);
+  o.taken = now;
   o.snd_wl1 = t.snd_wl1;
   o.snd_wnd = static_cast<uint32_t>(t.snd_edge > t.snd_una ? t.snd_edge - t.snd_una : 0);
   o.max_wnd = std::max(t.max_wnd, o.snd_wnd);

@@ -27,7 +27,8 @@ struct HandOver {
   uint16_t peer_mss = 536;
   uint8_t snd_wscale = 0, rcv_wscale = 0;
   bool wscale = false, sack = false, timestamps = false;
-  uint32_t timestamp = 0;  ///< our timestamp clock, now
+  uint32_t timestamp = 0;  ///< our timestamp clock at `taken`, ms
+  Instant taken{};
   Seq32 snd_wl1;
   Fin fin = Fin::kNone;   ///< ours
   bool peer_fin = false;  ///< received, with all data before it

@@ -13,7 +13,9 @@ from .lab import Lab
 
 _KERNEL = {"tcp_in": "Tcp.InSegs", "tcp_out": "Tcp.OutSegs", "udp_in": "Udp.InDatagrams",
            "udp_out": "Udp.OutDatagrams", "udp6_in": "Udp6InDatagrams", "udp6_out": "Udp6OutDatagrams",
-           "tcp_rst_out": "Tcp.OutRsts", "tcp_retrans": "Tcp.RetransSegs", "udp_no_port": "Udp.NoPorts",
+           "tcp_rst_out": "Tcp.OutRsts", "tcp_retrans": "Tcp.RetransSegs",
+           "tcp_timeouts": "TcpExt.TCPTimeouts", "tcp_timeouts_undone": "TcpExt.TCPLossUndo",
+           "tcp_retrans_surplus": "TcpExt.TCPDSACKRecvSegs", "udp_no_port": "Udp.NoPorts",
            "tcp_csum_errors": "Tcp.InCsumErrors", "tcp_active_opens": "Tcp.ActiveOpens",
            "tcp_passive_opens": "Tcp.PassiveOpens", "tcp_data_out": "TcpExt.TCPOrigDataSent",
            "fast_active": "TcpExt.TCPFastOpenActive", "fast_opens": "TcpExt.TCPFastOpenPassive",

@@ -38,6 +38,14 @@ Result<FlowRule> MemDevice::steer(const FlowKey& key, FlowTag tag, Queue& to) {
   return rule(*id);
 }
 
+Result<void> MemDevice::give_to_kernel(std::span<const std::byte> frame) {
+  constexpr size_t kMostBytes = 3072;  // as AF_XDP
+  if (frame.size() > kMostBytes) return fail(EMSGSIZE, "mem frame for the kernel");
+  ++stats_.to_kernel;
+  kernel_frames_.emplace_back(frame.begin(), frame.end());
+  return {};
+}
+
 MemQueue* MemDevice::first_to_depart() const {
   MemQueue* first = nullptr;
   for (MemQueue* q : queues_)

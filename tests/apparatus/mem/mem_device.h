@@ -70,6 +70,7 @@ class MemDevice final : public Device {
 
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
+  Result<void> give_to_kernel(std::span<const std::byte> frame) override;
 
   Instant next_departure() const;
   /// Sends the frame that is due first.

@@ -50,7 +50,7 @@ struct MemDeviceOptions {
 struct MemDeviceStats {
   uint64_t rx_frames = 0;
   uint64_t rx_no_buffer = 0;  ///< dropped: RX ring empty
-  uint64_t to_kernel = 0;     ///< matched no rule
+  uint64_t to_kernel = 0;     ///< matched no rule, or were given
   uint64_t tx_frames = 0;
   uint64_t tx_gathered = 0;  ///< sent from a copy in a frame of the pool
   uint64_t tx_bursts = 0;    ///< TxFrames that the device cut into several
@@ -84,7 +84,8 @@ class MemLink {
   const MemDeviceStats& stats(MemEnd end) const;
   /// Sends a frame from `from` past its device, as the kernel of that host would.
   void inject(MemEnd from, std::span<const std::byte> frame);
-  /// Frames that reached `end` and match no rule. The test may clear the list.
+  /// Frames that reached `end` and match no rule, or were given to the kernel. The test may clear
+  /// the list.
   std::vector<std::vector<std::byte>>& kernel_frames(MemEnd end);
   /// Flow rules in force at `end`.
   size_t rules(MemEnd end) const;
