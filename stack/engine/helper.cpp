@@ -20,8 +20,9 @@ namespace {
 /// Consecutive turns for a silent program before checking again whether another thread wants the
 /// lock.
 constexpr unsigned kTurns = 8;
-/// Looks that must find the program asleep in our calls before the helper sleeps without a timeout.
-constexpr unsigned kRoundsToPark = 64;
+/// A program that sleeps in our calls for longer than this must ring the bell when it wakes; one
+/// that wakes more often does without.
+constexpr int64_t kGracesToPark = 4;
 /// The longer a program has polled, the later the next look: after this part of that time, at most
 /// kMaxGraces. The end of its polling is noticed that much later.
 constexpr int64_t kPartOfPolled = 8;
@@ -158,10 +159,10 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
     s.is_polled = true;
     // If the program stops while frames wait for another doorbell, the helper must ring.
     const uint64_t shared = e.stats().shared_doorbells.get();
-    if (std::exchange(s.shared_doorbells, shared) != shared) return grace_ - silent;
+    if (std::exchange(s.shared_doorbells, shared) != shared) return grace_;
     s.polled_since = polled_since;
     const Duration part = Duration::ns((now - polled_since).ns() / kPartOfPolled);
-    return std::clamp(part, grace_, Duration::ns(grace_.ns() * kMaxGraces)) - silent;
+    return std::clamp(part, grace_, grace_ * kMaxGraces);
   };
   if (e.live_flows() == 0) {
     if (e.try_acquire()) {
@@ -170,7 +171,7 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
     }
     // A program that polls and serves one connection after the other would else ring the bell for
     // each.
-    return silent < grace_ ? look_seldom() : Duration::max();
+    return silent < grace_ ? look_seldom() - silent : Duration::max();
   }
   if (now - s.looked >= kLookAfterPorts && e.try_acquire()) {
     s.looked = now;
@@ -182,11 +183,10 @@ Duration Helper::serve(Served& s, Instant now) noexcept {
   if (e.wakeups().sleepers() != 0 && now - due < grace_) {
     // Threads of the program sleep on the devices and will serve them; the helper handles only a
     // deadline that they missed.
-    if (++s.quiet_rounds < kRoundsToPark) return grace_;
+    if (silent < grace_ * kGracesToPark) return look_seldom();
     return due.is_never() ? Duration::max() : std::max(due - now, Duration()) + grace_;
   }
-  s.quiet_rounds = 0;
-  if (silent < grace_) return look_seldom();
+  if (silent < grace_) return look_seldom() - silent;
   for (unsigned i = 0; i < kTurns; ++i) {
     if (!e.try_acquire()) return grace_;
     const bool is_worked = e.poll_for_helper(Clock::now());

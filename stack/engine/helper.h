@@ -2,12 +2,12 @@
 // program does not, so that ACKs, timers and retransmissions never depend on the program's calls.
 //
 // It only tries an engine's lock: if that fails, the holder does the work. While the program polls,
-// the thread looks once in helper_grace, and less often the longer that goes on: each look takes
-// the processor from a program that may have only one. It sleeps until an event while threads of
-// the program sleep in our calls (they serve the engine when they wake), or while nothing is open.
-// Data held by an automatic cork (back_to_back.cpp) it watches more often. Owner: process. Thread:
-// start() and the destructor by the owner; the rest is its own thread, all signals but faults
-// blocked.
+// or sleeps in our calls and wakes again soon, the thread looks once in helper_grace, and less
+// often the longer that goes on: each look takes the processor from a program that may have only
+// one. It sleeps until an event while threads of the program sleep in our calls for longer (they
+// serve the engine when they wake), or while nothing is open. Data held by an automatic cork
+// (back_to_back.cpp) it watches more often. Owner: process. Thread: start() and the destructor by
+// the owner; the rest is its own thread, all signals but faults blocked.
 #pragma once
 
 #include <poll.h>
@@ -64,7 +64,6 @@ class Helper {
     Instant corked{};               ///< when data of the program was last seen to be held back
     Instant corks_since{};          ///< begin of a sequence of such times
     Instant polled_since{};         ///< last look that did not find the program polling
-    unsigned quiet_rounds = 0;      ///< consecutive looks that found sleepers of the program
     bool watches_corks = false;     ///< until such a sequence ends
     uint64_t shared_doorbells = 0;  ///< the engine's, at the last look
     uint64_t sent = 0;              ///< the engine's frames, at the last look for held data

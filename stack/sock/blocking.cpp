@@ -70,7 +70,7 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
   t_signals.sleeping_on = nullptr;
 
   f.ready.remove(waiter.watcher);
-  waiter.event.drain();
+  if (fds[0].revents != 0) waiter.event.drain();
   e.end_sleep();
   e.acquire();
   for (nfds_t i = first_device; i < n; ++i)
@@ -100,10 +100,10 @@ void follow_once(Engine& e, const WaitFor& what, const SignalMark& signals, Wait
     }
     t_signals.sleeping_on = nullptr;
     places.forget_follower(waiter);
+    if (fds[0].revents != 0) waiter.event.drain();
     e.acquire();
   }
   f.ready.remove(waiter.watcher);
-  waiter.event.drain();
 }
 
 /// Whether input may go directly to the call's buffer. Not if another poll has queued some.

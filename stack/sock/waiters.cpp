@@ -32,7 +32,6 @@ Result<Waiter*> Waiters::take() {
 }
 
 void Waiters::put(Waiter& w) {
-  w.event.drain();
   const LockGuard guard(lock_);
   w.next = free_;
   free_ = &w;

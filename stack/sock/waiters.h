@@ -29,6 +29,7 @@ class Waiters {
 
   /// Errors: ENOMEM, EMFILE and others of eventfd(2).
   Result<Waiter*> take();
+  /// It may be signalled after its last sleep: then the next one ends at once.
   void put(Waiter& w);
 
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }

@@ -411,6 +411,33 @@ TEST_P(Threads, HelperIsNotWokenByEachConnection) {
   b.close(l);
 }
 
+// Nor who sleeps until the next request and wakes soon, again and again.
+TEST_P(Threads, HelperIsNotWokenByEachSleep) {
+  if (!ours()) GTEST_SKIP() << "the kernel has none";
+  const auto [c, s] = connection();
+  std::thread echo([&, fd = s] {
+    while (b.recv(fd, 1) == "x") b.send(fd, "x");
+  });
+  const auto ask = [&, fd = c](int n) {
+    for (int i = 0; i < n; ++i) {
+      ::usleep(150);  // longer than it polls
+      ASSERT_EQ(a.send(fd, "x"), 1);
+      ASSERT_EQ(a.recv(fd, 1), "x");
+    }
+  };
+  ask(500);
+  const long before = helper_sleeps();
+  const Instant begun = Clock::now();
+  ask(2000);
+  const auto looks = 2 * (Clock::now() - begun).ns() / Duration::ms(1).ns();
+  EXPECT_LE(helper_sleeps() - before, looks + 100)
+      << "of two helpers, looks by the clock and no more";
+  a.shutdown(c, SHUT_WR);
+  echo.join();
+  a.close(c);
+  b.close(s);
+}
+
 // A File may be reused while another thread still holds the old Handle: it must be told, not served
 // from the new socket. TCP.md 4.46.
 TEST_P(Threads, CloseRacesReceive) {
