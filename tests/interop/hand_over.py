@@ -661,14 +661,15 @@ def given(t: Test) -> int:
     return sum((p.get("engine") or {}).get("given_to_kernel", 0) for p in t.vireo_processes("A"))
 
 
-for family in (4, 6):
-    @suite.case(f"nothing that is under way is lost, IPv{family}", ("vireo", "kernel"), seconds=120)
-    def _(t: Test, family=family) -> None:
+# In generic mode frames are longer: the peer's kernel leaves it to a NIC to segment them. And they come to the kernel out of order.
+for way, family, env in (("IPv4", 4, {}), ("IPv6", 6, {}), ("IPv4 in generic mode", 4, {"VIREO_XDP_MODE": "generic"})):
+    @suite.case(f"nothing that is under way is lost, {way}", ("vireo", "kernel"), seconds=120)
+    def _(t: Test, family=family, env=env) -> None:
         address, n = t.lab.address("B", family), 60 if t.options.quick else 200
         t.start("B", PYTHON, "-c", PEERS, address, str(PORT), name="peers", stack="kernel")
         t.await_port("B", PORT)
         before = counters.kernel_counters(t.lab, "B")
-        client = t.start("A", PYTHON, "-u", "-c", STREAMS, address, str(PORT), str(n), name="client")
+        client = t.start("A", PYTHON, "-u", "-c", STREAMS, address, str(PORT), str(n), name="client", env=env)
         client.wait(100)
         moved = counters.delta(before, counters.kernel_counters(t.lab, "B"))
         lost = moved["tcp_retrans"] - moved["tcp_retrans_surplus"]
@@ -676,22 +677,24 @@ for family in (4, 6):
                f"{moved['tcp_retrans']}, in vain {moved['tcp_retrans_surplus']}; {given(t)} given to the kernel")
         t.expect(client.stdout == f"good {n}\nchild ends 0\n", client.stdout + client.stderr)
         # On a busy machine an acknowledgement may come late: that is no loss, and the peer notices.
-        t.expect(moved["tcp_timeouts"] <= moved["tcp_timeouts_undone"], f"the peer had {moved['tcp_timeouts']} timeouts")
+        t.expect(env or moved["tcp_timeouts"] <= moved["tcp_timeouts_undone"], f"the peer had {moved['tcp_timeouts']} timeouts")
         t.expect(lost <= 5 * n, f"{lost} segments were lost")
         is_carried(t, "A")
 
 
 # Sockets to which numbered datagrams come all the time, each passed on amid that.
 DATAGRAMS = COMMON + """
+lost, late, total = 0, 0, 1500
 def child(u):
     numbers = []
-    u.settimeout(1)
+    u.settimeout(10)
     try:
-        while True: numbers.append(int.from_bytes(u.recv(100)[:4], "big"))
+        while True:
+            numbers.append(int.from_bytes(u.recv(100)[:4], "big"))
+            if numbers[-1] == total - 1: u.settimeout(0.3)
     except TimeoutError: pass
     os.write(w, b"".join(n.to_bytes(4, "big") for n in numbers))
     os.close(w)
-lost, late, total = 0, 0, 1500
 for i in range(int(sys.argv[3])):
     r, w = os.pipe()
     give, wait = receiver(child)
@@ -718,7 +721,7 @@ print("late", late, file=sys.stderr)
 for family in (4, 6):
     @suite.case(f"no datagram that is under way is lost, IPv{family}", ("vireo", "kernel"), seconds=120)
     def _(t: Test, family=family) -> None:
-        own, address, n = t.lab.address("A", family), t.lab.address("B", family), 5 if t.options.quick else 40
+        own, address, n = t.lab.address("A", family), t.lab.address("B", family), 5 if t.options.quick else 20
         t.start("B", PYTHON, "-c", PEERS, address, str(PORT), name="peers", stack="kernel")
         t.await_port("B", PORT)
         client = t.start("A", PYTHON, "-u", "-c", DATAGRAMS, address, str(PORT), str(n), own, name="client")
