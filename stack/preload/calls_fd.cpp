@@ -1,13 +1,16 @@
 // Descriptors: closing, duplicating, flags. To the program, Vireo's own descriptors do not exist,
 // and these calls leave them open.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <iterator>
 
+#include "core/high_fd.h"
 #include "core/own_fds.h"
 #include "stack/preload/call.h"
 
@@ -33,8 +36,16 @@ int for_streams(int made) noexcept {
   return made;
 }
 
-/// In a child of vfork(2): the numbers below 64 that are not what the parent has there.
-[[gnu::tls_model("initial-exec")]] thread_local constinit uint64_t t_replaced = 0;
+/// In a child of vfork(2): the last numbers that are not what the parent has there.
+struct Replaced {
+  int numbers[16];
+  unsigned count;
+  bool has(int fd) const noexcept {
+    return std::find(numbers, numbers + std::min<size_t>(count, std::size(numbers)), fd) !=
+           numbers + std::min<size_t>(count, std::size(numbers));
+  }
+};
+[[gnu::tls_model("initial-exec")]] thread_local constinit Replaced t_replaced{};
 
 /// `fd` is not in the table. In a child of vfork(2) it may be a socket of the parent's, and is made
 /// ready for another program. `to`: the number that it gets; -1: it keeps its own.
@@ -44,8 +55,8 @@ void for_next_program(int fd, int to) noexcept {
   Stack* const s = process_stack();
   if (s == nullptr || s->is_owner()) return;
   const int saved = errno;
-  if (fd >= 64 || (t_replaced >> fd & 1) == 0) s->family().heirs.vforked_gives(fd);
-  if (to >= 0 && to < 64) t_replaced |= uint64_t{1} << to;
+  if (!t_replaced.has(fd)) s->family().heirs.vforked_gives(fd);
+  if (to >= 0) t_replaced.numbers[t_replaced.count++ % std::size(t_replaced.numbers)] = to;
   errno = saved;
 }
 
@@ -62,6 +73,26 @@ int do_fcntl(int fd, int command, uintptr_t argument) {
 int no_such_fd() {
   errno = EBADF;
   return -1;
+}
+
+/// Whether `fd` is Vireo's for good. Its thread has low numbers for moments: then it waits.
+bool is_barred(int fd) noexcept {
+  for (int tries = 0; tries < 10'000 && is_own_fd(fd); ++tries) {
+    if (fd >= high_number()) return true;
+    ::sched_yield();
+  }
+  return is_own_fd(fd);
+}
+
+/// A dup onto a number that Vireo's thread is about to get fails with EBUSY.
+template <class F>
+int unless_busy(F&& f) noexcept {
+  int r = f();
+  for (int tries = 0; r < 0 && errno == EBUSY && tries < 10'000; ++tries) {
+    ::sched_yield();
+    r = f();
+  }
+  return r;
 }
 
 /// Closes or marks [first, last] except Vireo's own descriptors.
@@ -82,7 +113,7 @@ int sparing_close_range(unsigned first, unsigned last, int flags) {
 }  // namespace
 
 namespace vireo::preload {
-void forget_replaced() noexcept { t_replaced = 0; }
+void forget_replaced() noexcept { t_replaced.count = 0; }
 }  // namespace vireo::preload
 
 extern "C" {
@@ -145,21 +176,21 @@ VIREO_EXPORT int dup(int fd) noexcept {
 }
 
 VIREO_EXPORT int dup2(int from, int to) noexcept {
-  if (is_own_fd(to)) [[unlikely]]
+  if (is_barred(to)) [[unlikely]]
     return no_such_fd();
   if (!fd_table().find(from) && !fd_table().find(to)) {
     for_next_program(from, to);
-    return preload::libc().dup2(from, to);
+    return unless_busy([&] { return preload::libc().dup2(from, to); });
   }
   return for_streams(call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, 0, false); }));
 }
 
 VIREO_EXPORT int dup3(int from, int to, int flags) noexcept {
-  if (is_own_fd(to)) [[unlikely]]
+  if (is_barred(to)) [[unlikely]]
     return no_such_fd();
   if (!fd_table().find(from) && !fd_table().find(to)) {
     for_next_program(from, to);
-    return preload::libc().dup3(from, to, flags);
+    return unless_busy([&] { return preload::libc().dup3(from, to, flags); });
   }
   return for_streams(
       call(Restart::kNever, {}, [&] { return sock::dup_to(from, to, flags, true); }));

@@ -262,11 +262,11 @@ VIREO_EXPORT ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_of
       in_offset == nullptr && out_offset == nullptr && n != 0 && (flags & ~kKnown) == 0;
   if (may_be_ours) {
     const Handle from = find_socket(in);
-    if (from && from->is_carried() && sock::is_pipe(out))
+    if (from && !from->is_kernels() && sock::is_pipe(out))
       return call(Restart::kReceiving, from,
                   [&] { return sock::splice_to_pipe(from, out, n, flags); });
     const Handle to = find_socket(out);
-    if (to && to->is_carried() && sock::is_pipe(in))
+    if (to && !to->is_kernels() && sock::is_pipe(in))
       return call(Restart::kSending, to, [&] { return sock::splice_from_pipe(in, to, n, flags); });
   }
   return real().splice(in, in_offset, out, out_offset, n, flags);
@@ -276,7 +276,7 @@ VIREO_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) noex
   const Handle h = find_socket(out);
   if (!h) {
     const Handle from = find_socket(in);
-    if (!from || !from->is_carried() || !sock::is_pipe(out))
+    if (!from || from->is_kernels() || !sock::is_pipe(out))
       return preload::libc().sendfile(out, in, offset, count);
     return splice(in, offset, out, nullptr, count, 0);
   }

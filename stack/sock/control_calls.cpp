@@ -82,7 +82,7 @@ Result<int> fcntl(Handle h, int command, uintptr_t argument) {
              (is_async(f) ? O_ASYNC : 0);
     }
     case F_SETFL: {
-      (void)use(h, "fcntl");
+      if (is_void_connection(h)) (void)use(h, "fcntl");
       const auto flags = static_cast<int>(argument);
       const bool nonblock = (flags & O_NONBLOCK) != 0;
       if ((flags & ~(O_NONBLOCK | O_ACCMODE)) != 0) f.touch();
@@ -113,7 +113,7 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
     *to = static_cast<int>(v);
     return 0;
   };
-  (void)use(h, "ioctl");
+  if (request == FIONCLEX || (is_void_connection(h) && request != FIOCLEX)) (void)use(h, "ioctl");
   const bool reads =
       request == FIONBIO || request == FIOASYNC || request == FIOSETOWN || request == SIOCSPGRP;
   if (reads && !is_readable(static_cast<const int*>(argument))) return fail(EFAULT, "ioctl");

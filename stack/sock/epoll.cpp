@@ -136,6 +136,7 @@ void Epoll::reset_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS {
   ready_count_ = 0;
   (void)hybrid_.release();  // its descriptor is closed with all of Vireo's own
   hybrid_count_ = 0;
+  has_void_ = true;
   for (EngineCount& c : engines_) c = {};
   for (Item& i : items_) {
     if (!i.in_use) continue;

@@ -79,6 +79,13 @@ class Epoll {
   /// The caller leaves without checking, or without taking all: wakes the next sleeper.
   void pass_on() noexcept;
 
+  /// Before a wait, in the child of a fork: what the parent carries becomes the kernel's. Control
+  /// lock held.
+  void use_inherited() noexcept {
+    if (has_void_) [[unlikely]]
+      use_void_items();
+  }
+
   /// In the child of a fork: drops the hybrid, engines and sleepers. One thread.
   void reset_after_fork() noexcept;
 
@@ -123,6 +130,7 @@ class Epoll {
   }
 
   // epoll_items.cpp
+  void use_void_items() noexcept;
   Item* find(const Handle& target) noexcept;
   Result<void> add(int epoll_fd, const Handle& target, const epoll_event& event) noexcept;
   Result<void> modify(int epoll_fd, Item& i, const epoll_event& event) noexcept;
@@ -168,6 +176,7 @@ class Epoll {
   uint32_t engine_slots_ = 0;  ///< entries ever used
   UniqueFd hybrid_;
   uint32_t hybrid_count_ = 0;
+  bool has_void_ = false;   ///< some items' sockets are perhaps void
   uint32_t raw_count_ = 0;  ///< an upper bound: the kernel does not report closed ones
   uint32_t nested_count_ = 0;
   uint32_t look_ = 0;       ///< number of looks at the kernel so far

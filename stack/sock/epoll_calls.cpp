@@ -7,7 +7,6 @@
 #include "stack/sock/epoll.h"
 #include "stack/sock/multiplex.h"
 #include "stack/sock/multiplex_wait.h"
-#include "stack/sock/served_by.h"
 
 namespace vireo::sock {
 namespace {
@@ -26,6 +25,7 @@ class EpollCall {
     const LockGuard guard(h_->control);
     if (!h_.is_alive()) return fail(EBADF, "epoll_wait");
     pin_.pin(*h_.file);
+    h_->epoll->use_inherited();
     refresh();
     return {};
   }
@@ -134,7 +134,6 @@ Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
   if (!epoll.is_alive()) return fail(EBADF, "epoll_ctl");
   const Handle target = fd_table().find(fd);
   if (!target) return epoll->epoll->ctl_raw(epoll.fd, op, fd, event);
-  if (op != EPOLL_CTL_DEL) (void)use(target, "epoll_ctl");
   return epoll->epoll->ctl(epoll.fd, op, target, op == EPOLL_CTL_DEL ? epoll_event{} : *event);
 }
 

@@ -2,6 +2,7 @@
 #include <new>
 
 #include "stack/sock/epoll.h"
+#include "stack/sock/served_by.h"
 
 namespace vireo {
 namespace {
@@ -51,6 +52,12 @@ Result<void> Epoll::ctl_raw(int epoll_fd, int op, int fd, const epoll_event* eve
   if (op == EPOLL_CTL_ADD) ++raw_count_;
   if (op == EPOLL_CTL_DEL && raw_count_ != 0) --raw_count_;
   return {};
+}
+
+void Epoll::use_void_items() noexcept {
+  has_void_ = false;
+  for (Item& i : items_)
+    if (i.in_use && i.target.is_alive()) (void)sock::use(i.target, "epoll_wait");
 }
 
 Epoll::Item* Epoll::find(const Handle& target) noexcept {

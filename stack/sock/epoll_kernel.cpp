@@ -1,7 +1,6 @@
 // The kernel's side of an epoll's items: which of the two kernel epolls has an item, and events
 // from the hybrid.
 #include "stack/sock/epoll.h"
-#include "stack/sock/served_by.h"
 
 namespace vireo {
 namespace {
@@ -54,8 +53,8 @@ uint32_t Epoll::hybrid_events(const Item& i) const noexcept {
 
 /// Moves the item to the place for its socket's mode. `rearm`: its events changed.
 Result<void> Epoll::settle(int epoll_fd, Item& i, bool rearm) noexcept {
-  (void)sock::use(i.target, "epoll_wait");
   const Mode m = i.target->mode.load(std::memory_order_acquire);
+  has_void_ |= m == Mode::kVoid;
   const bool has_engine = m == Mode::kCarried || m == Mode::kListening;
   count_engine(i, has_engine ? i.target->engine.load(std::memory_order_acquire) : nullptr);
   const Place want = wanted_place(i);

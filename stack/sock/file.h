@@ -152,6 +152,11 @@ struct alignas(64) File {
   bool is_carried() const noexcept {
     return mode.load(std::memory_order_acquire) == Mode::kCarried;
   }
+  /// Neither carried nor void.
+  bool is_kernels() const noexcept {
+    const Mode m = mode.load(std::memory_order_acquire);
+    return m != Mode::kCarried && m != Mode::kVoid;
+  }
   bool is_tcp() const noexcept { return kind.load(std::memory_order_relaxed) == FileKind::kTcp; }
   bool is_udp() const noexcept { return kind.load(std::memory_order_relaxed) == FileKind::kUdp; }
   TcpFlow& tcp_flow() const { return *static_cast<TcpFlow*>(flow); }

@@ -48,7 +48,7 @@ int g_forking = 0;
 
 void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   if (is_owner() && engine_if_any() != nullptr) sock::hand_over_untouched(*this);
-  family_.inherited.take_sent();
+  family_.inherited.fork_prepare();
   life_lock_.lock();
   // The lock is held while the kernel copies the process.
   for_each_engine([is_ours = is_owner()](Engine& e) VIREO_NO_THREAD_ANALYSIS {
@@ -67,7 +67,6 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   placeholders_.fork_prepare();
   promotion_.fork_prepare();
   family_.heirs.fork_prepare(*this);
-  family_.inherited.fork_prepare();
   options_table_.lock().lock();
   counters_.fork_prepare();
   waiters_.fork_prepare();
@@ -77,7 +76,6 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   waiters_.fork_parent();
   counters_.fork_parent();
   options_table_.lock().unlock();
-  family_.inherited.fork_parent();
   family_.heirs.fork_parent();
   promotion_.fork_parent();
   placeholders_.fork_parent();
@@ -91,6 +89,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   for_each_engine([](Engine& e) VIREO_NO_THREAD_ANALYSIS { e.unlock(); });
   life_lock_.unlock();
   shadow_reserve_.fork_parent();
+  family_.inherited.fork_parent();
 }
 
 void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {

@@ -168,7 +168,7 @@ void give_to_next_program(Stack& stack) noexcept {
     // Closed by the exec; for a connection the kernel sends the rest.
     if ((flags & FD_CLOEXEC) != 0 && (mode != Mode::kCarried || !h->is_tcp())) continue;
     // A program knows of the first three; most others it inherits by negligence.
-    if (fd > STDERR_FILENO && mode == Mode::kVoid) continue;
+    if (fd > STDERR_FILENO && is_void_connection(h)) continue;
     hand_over_or_say(fd, "exec", "is left to the next program (exec), which cannot use it");
   }
 }

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,6 +33,11 @@ long tell(const UniqueFd& channel, const HeirMessage& m, const UniqueFd& socket)
                       {&number, socket ? size_t{1} : size_t{0}});
 }
 
+uint64_t inode_of(int fd) noexcept {
+  struct stat s{};
+  return ::fstat(fd, &s) == 0 ? s.st_ino : 0;
+}
+
 /// A socket that a child cannot use as it is.
 bool is_ours_alone(const File& f, const Stack& stack) noexcept {
   const Mode m = f.mode.load(std::memory_order_relaxed);
@@ -40,9 +46,8 @@ bool is_ours_alone(const File& f, const Stack& stack) noexcept {
 
 }  // namespace
 
-bool await_message(int channel) noexcept {
-  constexpr Duration kPatience = Duration::s(5);
-  for (const Instant end = Clock::now_from_kernel() + kPatience;;) {
+bool await_message(int channel, Duration patience) noexcept {
+  for (const Instant end = Clock::now_from_kernel() + patience;;) {
     const int64_t ns = std::max<int64_t>((end - Clock::now_from_kernel()).ns(), 0);
     const timespec left{ns / 1'000'000'000, ns % 1'000'000'000};
     pollfd p{channel, POLLIN, 0};
@@ -63,14 +68,28 @@ Heirs::Heir* Heirs::find(uint64_t id) noexcept {
   return it != heirs_.end() ? &*it : nullptr;
 }
 
-void Heirs::add(HeirEnd end) noexcept {
+bool Heirs::add(HeirEnd end, Lent lent) noexcept {
   end.held.memory().reset();
+  // What is sent unasked waits there.
+  constexpr int kRoom = 4 << 20;
+  (void)libc().setsockopt(end.channel.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kRoom, sizeof kRoom);
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = ++last_id_;
-  if (libc().epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, end.channel.get(), &event) != 0) return;
-  heirs_.push_back({last_id_, std::move(end)});
+  if (libc().epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, end.channel.get(), &event) != 0) return false;
+  heirs_.push_back({last_id_, std::move(end), std::move(lent)});
   count_.store(static_cast<uint32_t>(heirs_.size()), std::memory_order_relaxed);
+  return true;
+}
+
+void Heirs::add_heir_of(const Heir& parent, UniqueFd channel, UniqueFd memory) noexcept {
+  auto held = HeldFiles::map(std::move(memory));
+  if (!held) return;
+  Lent lent = parent.lent;
+  lent.resize(std::min<size_t>(lent.size(), held->end()));
+  for (uint32_t file = 0; file < lent.size(); ++file)
+    if (!held->holds(file, lent[file])) lent[file] = 0;
+  (void)add({to_high_number(std::move(channel)), std::move(*held)}, std::move(lent));
 }
 
 void Heirs::serve() noexcept {
@@ -83,43 +102,74 @@ void Heirs::hear(uint64_t id) noexcept {
   for (;;) {
     HeirMessage m;
     UniqueFd fds[2];
+    bool is_vforked = false;
     {
       const LockGuard guard(lock_);
       Heir* const heir = find(id);
       if (heir == nullptr) return;
+      is_vforked = heir->lent.empty();
       const Received got = receive_message(heir->end.channel.get(),
                                            std::as_writable_bytes(std::span(&m, 1)), fds, 0);
       if (got.bytes == -EAGAIN) return;
-      if (got.bytes <= 0 && got.bytes != -EMFILE) {  // it has ended, or runs another program
+      if (got.bytes == -EMFILE) continue;
+      if (got.bytes <= 0) {  // it has ended, or runs another program
         // Another process may have a copy of the descriptor, and the epoll would keep it.
         (void)libc().epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, heir->end.channel.get(), nullptr);
         heirs_.erase(heirs_.begin() + (heir - heirs_.data()));
         count_.store(static_cast<uint32_t>(heirs_.size()), std::memory_order_relaxed);
         return;
       }
-      if (m.kind == Kind::kNewHeir && fds[0] && fds[1]) {
-        auto held = HeldFiles::map(std::move(fds[1]));
-        if (held) add({to_high_number(std::move(fds[0])), std::move(*held)});
-      }
+      if (m.kind == Kind::kNewHeir && fds[0] && fds[1])
+        add_heir_of(Heir(heir->id, {}, heir->lent), std::move(fds[0]), std::move(fds[1]));
     }
-    if (m.kind == Kind::kUse) answer(id, m, fds[0]);
+    if (m.kind != Kind::kUse) continue;
+    if (!is_vforked)
+      answer(id, m);
+    else if (fds[0])
+      answer_vforked(m, fds[0]);
   }
 }
 
-void Heirs::answer(uint64_t id, const HeirMessage& asked, const UniqueFd& there) noexcept {
-  HeirMessage reply{Kind::kSocket, asked.file, asked.generation, EBADF};
+/// A connection is sent once, also if it is asked for twice or closed meanwhile: what the child
+/// does not expect it does not receive, and the connection would not end.
+void Heirs::answer(uint64_t id, const HeirMessage& asked) noexcept {
+  const uint32_t file = asked.file;
+  {
+    const LockGuard guard(lock_);
+    const Heir* const heir = find(id);
+    if (heir == nullptr || file >= heir->lent.size() || heir->lent[file] == 0 ||
+        heir->lent[file] != asked.generation)
+      return;
+  }
+  HeirMessage reply{Kind::kSocket, file, asked.generation, EBADF, 0};
   UniqueFd socket;
-  if (const Handle h = fd_table().find_file(asked.file, asked.generation)) {
+  bool is_stream = false;
+  if (const Handle h = fd_table().find_file(file, asked.generation)) {
+    const auto done = sock::hand_over(h, kUsedByChild);
+    reply.error = done ? 0 : done.error().code;
+    is_stream = h->is_tcp();
+    if (done && is_stream) socket = fd_table().dup_of(file, asked.generation);
+    if (done && is_stream && !socket) reply.error = EMFILE;
+  }
+  const LockGuard guard(lock_);
+  Heir* const heir = find(id);
+  if (heir == nullptr) return;
+  if (socket && !heir->end.held.mark_sent(file, asked.generation)) return;
+  if (tell(heir->end.channel, reply, socket) < 0 && socket)
+    heir->end.held.unmark_sent(file, asked.generation);
+}
+
+/// It asks for a number, which may be another file in the child by now.
+void Heirs::answer_vforked(const HeirMessage& asked, const UniqueFd& there) noexcept {
+  HeirMessage reply{Kind::kSocket, asked.file, asked.generation, EBADF, 0};
+  UniqueFd socket;
+  const Handle h = fd_table().find_file(asked.file, asked.generation);
+  if (h && inode_of(h.fd) == asked.inode) {
     const auto done = sock::hand_over(h, kUsedByChild);
     reply.error = done ? 0 : done.error().code;
     if (done && h->is_tcp()) socket = fd_table().dup_of(asked.file, asked.generation);
   }
-  const LockGuard guard(lock_);
-  const Heir* const heir = find(id);
-  if (there)
-    (void)tell(there, reply, socket);
-  else if (heir != nullptr)
-    (void)tell(heir->end.channel, reply, socket);
+  (void)tell(there, reply, socket);
 }
 
 void Heirs::vfork_prepare(const Stack& stack) noexcept {
@@ -130,9 +180,10 @@ void Heirs::vfork_prepare(const Stack& stack) noexcept {
     if (const Handle h = fd_table().find(fd)) any = is_ours_alone(*h.file, stack);
   int ends[2];
   if (!any || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
-  vforked_.reset(to_high_number(ends[1]));
+  UniqueFd its(to_high_number(ends[1]));
+  if (!add({UniqueFd(to_high_number(ends[0])), HeldFiles()}, {})) return;
+  vforked_ = std::move(its);
   vforked_number_.store(vforked_.get(), std::memory_order_relaxed);
-  add({UniqueFd(to_high_number(ends[0])), HeldFiles()});
 }
 
 /// Without a UniqueFd: these numbers are not the parent's, whose memory this is.
@@ -145,10 +196,10 @@ void Heirs::vforked_gives(int fd) noexcept {
   if ((mode != Mode::kCarried && mode != Mode::kListening) ||
       ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     return;
-  HeirMessage m{Kind::kUse, fd_table().index_of(*h.file), h.generation, 0};
+  HeirMessage m{Kind::kUse, fd_table().index_of(*h.file), h.generation, 0, inode_of(fd)};
   const auto bytes = std::as_writable_bytes(std::span(&m, 1));
   int made = -1;
-  if (send_message(channel, bytes, {&ends[1], 1}) == 0 && await_message(ends[0]))
+  if (send_message(channel, bytes, {&ends[1], 1}) == 0 && await_message(ends[0], kPatience))
     (void)receive_numbers(ends[0], bytes, {&made, 1}, 0);
   if (made >= 0) {
     replace_shadow(fd, made);
@@ -175,7 +226,7 @@ void Heirs::leave_one(const Handle& h) noexcept {
                           done ? "no descriptor" : done.error().where);
     return;
   }
-  const HeirMessage m{Kind::kSocket, file, h.generation, 0};
+  const HeirMessage m{Kind::kSocket, file, h.generation, 0, 0};
   const LockGuard guard(lock_);
   for (Heir& heir : heirs_)
     if (heir.end.held.mark_sent(file, h.generation) && tell(heir.end.channel, m, socket) < 0)
@@ -183,11 +234,14 @@ void Heirs::leave_one(const Handle& h) noexcept {
 }
 
 void Heirs::leave_if_held(Handle h) noexcept {
-  if (h->is_carried() && fd_table().count_names(*h.file) == 1 && is_held(h)) leave_one(h);
+  if (!h->is_carried() || !is_held(h) || fd_table().count_names(*h.file) != 1) return;
+  serve();  // a holder may have had a child, and have ended
+  if (h->is_carried() && is_held(h)) leave_one(h);
 }
 
 void Heirs::leave_all(const Stack& stack) noexcept {
   if (count_.load(std::memory_order_relaxed) == 0) return;
+  serve();
   for (int fd = 0; fd < fd_table().end(); ++fd)
     if (const Handle h = fd_table().find(fd);
         h && h->stack == &stack && h->is_carried() && is_held(h))
@@ -206,29 +260,30 @@ void Heirs::fork_prepare(const Stack& stack) noexcept {
   auto held = HeldFiles::make(fd_table().files_end());
   if (!held) return;
   held->memory().reset();
+  Lent lent(held->end());
   fd_table().for_each_file([&](const File& f) {
-    if (is_ours_alone(f, stack))
-      held->hold(fd_table().index_of(f), f.generation.load(std::memory_order_relaxed));
+    if (!is_ours_alone(f, stack)) return;
+    const uint32_t file = fd_table().index_of(f);
+    lent[file] = f.generation.load(std::memory_order_relaxed);
+    held->hold(file, lent[file]);
   });
-  next_.emplace(std::move(ours), std::move(its), std::move(*held));
+  next_.emplace(std::move(ours), std::move(its), std::move(*held), std::move(lent));
 }
 
 void Heirs::fork_parent() noexcept {
-  if (next_) add({std::move(next_->ours), std::move(next_->held)});
+  if (next_) (void)add({std::move(next_->ours), std::move(next_->held)}, std::move(next_->lent));
   next_.reset();
   lock_.unlock();
 }
 
 std::optional<HeirEnd> Heirs::fork_child() noexcept {
   lock_.reset_after_fork();
-  for (Heir& heir : heirs_) (void)heir.end.channel.release();
   heirs_.clear();
   count_.store(0, std::memory_order_relaxed);
-  (void)epoll_.release();
-  (void)vforked_.release();
+  epoll_.reset();
+  vforked_.reset();
   vforked_number_.store(-1, std::memory_order_relaxed);
   if (!next_) return std::nullopt;
-  (void)next_->ours.release();
   HeirEnd end{std::move(next_->its), std::move(next_->held)};
   next_.reset();
   return end;

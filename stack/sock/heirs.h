@@ -33,16 +33,20 @@ struct HeirMessage {
   Kind kind = Kind::kUse;
   uint32_t file = 0;  ///< index in the owner's table, and in those of its heirs
   uint32_t generation = 0;
-  int32_t error = 0;  ///< errno; 0: the socket is the kernel's
+  int32_t error = 0;   ///< errno; 0: the socket is the kernel's
+  uint64_t inode = 0;  ///< kUse of a child of vfork(2): what it has at that number
 };
 
-/// Waits for a message, at most for 5 s: the owner may be stopped. @return false: none came.
-bool await_message(int channel) noexcept;
+/// How long a child waits for its owner, which may be stopped.
+inline constexpr Duration kPatience = Duration::s(5);
+/// @return false: no message came.
+bool await_message(int channel, Duration patience) noexcept;
 
 /// An end of a channel, and what the child has.
 struct HeirEnd {
   UniqueFd channel;
   HeldFiles held;
+  bool is_silent = false;  ///< the child's: its owner did not answer, do not wait again
 };
 
 class Heirs {
@@ -70,25 +74,33 @@ class Heirs {
   /// All locks are held that change what is carried.
   void fork_prepare(const Stack& stack) noexcept VIREO_NO_THREAD_ANALYSIS;
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS;
-  /// The descriptors of the parent's ends are closed with all of Vireo's own. @return the child's.
+  /// Closes the copies of the parent's ends. @return the child's.
   std::optional<HeirEnd> fork_child() noexcept VIREO_NO_THREAD_ANALYSIS;
 
  private:
+  /// The generation of each File that a child got, 0: it did not. The child can write its
+  /// HeldFiles, and may have fewer rights than this process.
+  using Lent = std::vector<uint32_t>;
   struct Heir {
     uint64_t id;
     HeirEnd end;
+    Lent lent;  ///< empty: the children of vfork(2), which have this process's memory
   };
   struct NextChild {
     UniqueFd ours, its;
     HeldFiles held;
+    Lent lent;
   };
 
   void leave_if_held(Handle h) noexcept;
   bool is_held(const Handle& h) noexcept;
   void leave_one(const Handle& h) noexcept;
-  void add(HeirEnd end) noexcept VIREO_REQUIRES(lock_);
+  bool add(HeirEnd end, Lent lent) noexcept VIREO_REQUIRES(lock_);
+  void add_heir_of(const Heir& parent, UniqueFd channel, UniqueFd memory) noexcept
+      VIREO_REQUIRES(lock_);
   void hear(uint64_t id) noexcept;
-  void answer(uint64_t id, const HeirMessage& asked, const UniqueFd& there) noexcept;
+  void answer(uint64_t id, const HeirMessage& asked) noexcept;
+  void answer_vforked(const HeirMessage& asked, const UniqueFd& there) noexcept;
   Heir* find(uint64_t id) noexcept VIREO_REQUIRES(lock_);
 
   UniqueFd epoll_;  ///< of the channels

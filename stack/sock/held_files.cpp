@@ -1,5 +1,6 @@
 #include "stack/sock/held_files.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,12 +20,14 @@ void* map_shared(int fd, size_t bytes) noexcept {
 }  // namespace
 
 Result<HeldFiles> HeldFiles::make(uint32_t count) noexcept {
-  const int made = static_cast<int>(
-      ::syscall(SYS_memfd_create, "vireo-held", static_cast<unsigned>(MFD_CLOEXEC)));
+  const int made = static_cast<int>(::syscall(
+      SYS_memfd_create, "vireo-held", static_cast<unsigned>(MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (made < 0) return fail_errno("memfd_create");
   UniqueFd memory(to_high_number(made));
   const size_t bytes = count * sizeof(Word);
-  void* const at = ::ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0
+  // Without the seal the other process could take the memory away (SIGBUS).
+  void* const at = ::ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0 &&
+                           ::syscall(SYS_fcntl, memory.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0
                        ? map_shared(memory.get(), bytes)
                        : nullptr;
   if (at == nullptr) return fail_errno("held files");
@@ -34,6 +37,8 @@ Result<HeldFiles> HeldFiles::make(uint32_t count) noexcept {
 
 Result<HeldFiles> HeldFiles::map(UniqueFd memory) noexcept {
   struct stat s{};
+  const long seals = ::syscall(SYS_fcntl, memory.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return fail(EINVAL, "held files");
   if (::fstat(memory.get(), &s) != 0 || s.st_size < static_cast<off_t>(sizeof(Word)))
     return fail(EINVAL, "held files");
   const auto bytes = static_cast<size_t>(s.st_size);
@@ -69,6 +74,7 @@ bool HeldFiles::mark_sent(uint32_t file, uint32_t generation) noexcept {
 }
 
 void HeldFiles::unmark_sent(uint32_t file, uint32_t generation) noexcept {
+  if (file >= words_.size()) return;
   uint32_t sent = kSent;
   (void)words_[file].compare_exchange_strong(sent, generation, std::memory_order_acq_rel);
 }

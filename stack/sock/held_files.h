@@ -29,6 +29,9 @@ class HeldFiles {
   /// To pass it on; shut it when that is done.
   UniqueFd& memory() noexcept { return memory_; }
 
+  /// One past the highest File.
+  uint32_t end() const noexcept { return static_cast<uint32_t>(words_.size()); }
+
   // ---- the holder
   void hold(uint32_t file, uint32_t generation) noexcept;
   bool holds(uint32_t file) const noexcept { return word(file) != 0; }
@@ -41,7 +44,7 @@ class HeldFiles {
   bool holds(uint32_t file, uint32_t generation) const noexcept { return word(file) == generation; }
   /// Before it sends the socket. @return false: it is not held any more.
   bool mark_sent(uint32_t file, uint32_t generation) noexcept;
-  /// It could not be sent.
+  /// It could not be sent, or received.
   void unmark_sent(uint32_t file, uint32_t generation) noexcept;
 
  private:

@@ -41,7 +41,8 @@ Inherited::Answer Inherited::hear(HeirEnd& owner, uint32_t file, uint32_t genera
     return found;
   }
   bool was_reset = false;
-  while (await_message(owner.channel.get())) {
+  while (await_message(owner.channel.get(), owner.is_silent ? Duration() : kPatience)) {
+    owner.is_silent = false;
     HeirMessage m;
     UniqueFd fds[1];
     const Received got =
@@ -49,13 +50,18 @@ Inherited::Answer Inherited::hear(HeirEnd& owner, uint32_t file, uint32_t genera
     if (got.bytes == -EAGAIN) continue;
     // An end with questions unread is reported once, before what it had sent.
     if (got.bytes == -ECONNRESET && !std::exchange(was_reset, true)) continue;
-    if (got.bytes == -EMFILE) return {EMFILE, {}};
+    if (got.bytes == -EMFILE) {  // it can be asked for again
+      owner.held.unmark_sent(m.file, m.generation);
+      if (m.file == file) return {EMFILE, {}};
+      continue;
+    }
     if (got.bytes <= 0) return {};
     if (m.file == file && m.generation == generation) return {m.error, std::move(fds[0])};
     // Of another File: it may be closed here by now, or asked for by a call that gave up.
     if (fds[0] && owner.held.is_sent(m.file))
       sent_.push_back({m.file, m.generation, to_high_number(std::move(fds[0]))});
   }
+  owner.is_silent = true;
   return {};
 }
 
@@ -64,7 +70,7 @@ Inherited::Answer Inherited::fetch(const File& f, uint32_t generation) noexcept 
   HeirEnd* const owner = owner_of(file);
   if (owner == nullptr) return {};
   if (!owner->held.is_sent(file)) {
-    const HeirMessage ask{Kind::kUse, file, generation, 0};
+    const HeirMessage ask{Kind::kUse, file, generation, 0, 0};
     (void)send_message(owner->channel.get(), std::as_bytes(std::span(&ask, 1)), {});
   }
   Answer answer = hear(*owner, file, generation);
@@ -79,17 +85,16 @@ Result<void> Inherited::take(Handle h, const char* call) noexcept {
     if (!h.is_alive()) return fail(EBADF, call);
     if (f.mode.load(std::memory_order_relaxed) != Mode::kVoid) return {};
     const bool is_connection = f.is_tcp() && f.tcp.link != Link::kUnconnected;
-    Answer answer;
-    {
-      const LockGuard guard(lock_);
-      answer = fetch(f, h.generation);
-    }
+    // Until the end, for a fork meanwhile: its child must find the socket on one side.
+    const LockGuard guard(lock_);
+    const Answer answer = fetch(f, h.generation);
     // Any other is this process's too, once its owner does not receive for it.
     if (is_connection && (answer.error != 0 || !answer.fd)) return fail(ENOTCONN, call);
     if (answer.fd) replace_shadows(f, answer.fd.get());
     if (is_connection)
       f.tcp.link = Link::kConnected;
-    else if (f.is_tcp() && !f.nonblock.load(std::memory_order_relaxed))
+    else if (f.is_tcp() && (answer.error == 0 || answer.error == EBADF) &&
+             !f.nonblock.load(std::memory_order_relaxed))
       set_blocking(h.fd);  // its owner had changed that, and may have closed it since
     f.tcp.port = PortOrigin::kProgram;
     f.placeholder = false;
@@ -129,7 +134,18 @@ void Inherited::take_sent() noexcept {
 }
 
 void Inherited::fork_prepare() noexcept {
-  lock_.lock();
+  const auto has_sent = [this]() VIREO_NO_THREAD_ANALYSIS {
+    for (const HeirEnd& owner : owners_)
+      for (uint32_t file = 0; file < owner.held.end(); ++file)
+        if (owner.held.is_sent(file)) return true;
+    return false;
+  };
+  for (int tries = 0;; ++tries) {
+    take_sent();
+    lock_.lock();
+    if (tries == 10 || !has_sent()) break;
+    lock_.unlock();
+  }
   for (HeirEnd& owner : owners_) {
     auto held = HeldFiles::make(fd_table().files_end());
     int ends[2];
@@ -143,7 +159,7 @@ void Inherited::fork_prepare() noexcept {
           owner.held.holds(file, generation))
         held->hold(file, generation);
     });
-    const HeirMessage m{Kind::kNewHeir, 0, 0, 0};
+    const HeirMessage m{Kind::kNewHeir, 0, 0, 0, 0};
     const int fds[] = {owners.get(), held->memory().get()};
     if (send_message(owner.channel.get(), std::as_bytes(std::span(&m, 1)), fds) < 0) continue;
     held->memory().reset();

@@ -1,8 +1,8 @@
 // Sockets that this process has from its parent, which carries them (heirs.h has the other side).
 // They are void (Mode::kVoid) until their first use; then the parent moves them to the kernel, and
 // both go on with the kernel's socket.
-// Owner: Stack. Thread: any. Guard: lock_, taken with a File's control lock held; below it are the
-// table's lock and leaves.
+// Owner: Stack. Thread: any. Guard: lock_, taken with a File's control lock held and before
+// engines' locks and the table's.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,7 @@ class Inherited {
   /// The last descriptor of the void `f` is closed.
   void drop(const File& f) noexcept;
 
-  /// Before fork(2): gives the child channels of its own. First take_sent(), without locks.
-  void take_sent() noexcept;
+  /// Before fork(2), as the first: gives the child channels of its own.
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS;
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS;
   /// All descriptors but those of `next_` are closed with Vireo's own: keep_fds() before that,
@@ -44,6 +43,7 @@ class Inherited {
     UniqueFd fd;
   };
 
+  void take_sent() noexcept;
   Answer fetch(const File& f, uint32_t generation) noexcept VIREO_REQUIRES(lock_);
   HeirEnd* owner_of(uint32_t file) noexcept VIREO_REQUIRES(lock_);
   /// Waits for what the owner has to say about the File; keeps what it says about others.

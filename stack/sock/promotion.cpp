@@ -32,9 +32,8 @@ std::unexpected<Refusal> keep_with_kernel(const char* why, int err = 0) {
 
 void Promotion::fork_child() noexcept {
   lock_.reset_after_fork();
-  for (Old& o : old_) (void)o.fd.release();
   old_.clear();
-  (void)drop_all_.release();
+  drop_all_.reset();
 }
 
 int Promotion::drop_all() noexcept {

@@ -34,7 +34,7 @@ class Promotion {
 
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
-  /// The descriptors are closed with all of Vireo's own.
+  /// Closes the copies of the parent's descriptors.
   void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS;
 
  private:

@@ -26,6 +26,10 @@ inline bool is_udp_ours(Handle h) {
 inline bool is_void(Handle h) { return mode(h) == Mode::kVoid; }
 
 Result<void> take_inherited(Handle h, const char* call);
+/// A void socket's options and flags are the kernel socket's beneath, but for a connection.
+inline bool is_void_connection(Handle h) {
+  return is_void(h) && h->is_tcp() && h->tcp.link != Link::kUnconnected;
+}
 /// A call uses the socket: if it is void, it becomes the kernel's. Errors: EBADF, ENOTCONN with a
 /// log line, once.
 inline Result<void> use(Handle h, const char* call) {

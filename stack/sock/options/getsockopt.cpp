@@ -24,7 +24,7 @@ Result<void> getsockopt(Handle h, int level, int name, void* value, socklen_t* l
   File& f = *h.file;
   const bool is_of_kind = level == SOL_SOCKET && (name == SO_TYPE || name == SO_DOMAIN ||
                                                   name == SO_PROTOCOL || name == SO_ACCEPTCONN);
-  if (!is_of_kind) (void)use(h, "getsockopt");
+  if (!is_of_kind && is_void_connection(h)) (void)use(h, "getsockopt");
   const SocketOption* const row = find_option(level, name);
   if (row != nullptr && f.mode.load(std::memory_order_acquire) != Mode::kKernel) {
     const GetCall call{h, *row, value, len};

@@ -105,7 +105,7 @@ void apply_to_tcp(const SetCall& c) {
 
 Result<void> sock::setsockopt(Handle h, int level, int name, const void* value, socklen_t len) {
   File& f = *h.file;
-  (void)use(h, "setsockopt");
+  if (is_void_connection(h)) (void)use(h, "setsockopt");
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "setsockopt");
   const SocketOption* const row = find_option(level, name);
