@@ -43,7 +43,7 @@ struct Flow {
   uint16_t listener = kNoListener;
   FlowTag tag{};
   FlowKey key;
-  UniqueFd port_holder;  ///< keeps the local port in the kernel after the program closed the socket
+  UniqueFd port_holder;  ///< keeps the port in the kernel after close; if promoted: the old socket
   void* owner = nullptr;
   SocketStats* stats = nullptr;  ///< slot in shared memory or a spare one, never null while in use
   FlowRule rule;                 ///< empty where a listener's rule covers its frames

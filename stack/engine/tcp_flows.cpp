@@ -81,7 +81,7 @@ void TcpFlows::close(TcpFlow& f, UniqueFd port_holder, bool reset, Instant now) 
   hub().doorbells.end_cork_of(f);
   f.owner = nullptr;
   f.stats = &hub().unowned_stats;
-  if (f.port_origin != PortOrigin::kLeased) f.port_holder = std::move(port_holder);
+  if (f.port_origin != PortOrigin::kLeased && !f.taken_over) f.port_holder = std::move(port_holder);
   f.notify_hook.unlink();
   f.gathered = tcp::Effects::kNone;
   orphans_.push_back(f);

@@ -71,7 +71,7 @@ Result<void> hand_over_tcp(File& f) {
   e.poll(Clock::now());
   const auto c = tcp::hand_over(flow.tcb, Clock::now());
   if (!c) return std::unexpected(c.error());
-  f.stack->promotion().close_old(Instant::never());  // one may have this connection's name
+  if (flow.taken_over) flow.port_holder.reset();  // it has this connection's name
   auto made = begin_repair(f, e, flow.key, *c);
   if (!made) return std::unexpected(made.error());
   const int fd = made->get();

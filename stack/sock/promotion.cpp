@@ -51,22 +51,29 @@ int Promotion::drop_all() noexcept {
   return drop_all_.get();
 }
 
-bool Promotion::keep_old(UniqueFd fd, Instant now) noexcept {
+bool Promotion::note_old(const Old& old) noexcept {
   const LockGuard guard(lock_);
   const bool first = old_.empty();
-  old_.push_back({now, std::move(fd)});
+  old_.push_back(old);
   return first;
 }
 
-void Promotion::close_old(Instant until) noexcept {
-  const LockGuard guard(lock_);
-  while (!old_.empty() && old_.front().since <= until) old_.pop_front();
-}
-
 Duration Promotion::tend(Instant now) noexcept {
-  close_old(now - kLinger);
-  const LockGuard guard(lock_);
-  return old_.empty() ? Duration::s(3600) : old_.front().since + kLinger - now + Duration::ms(1);
+  for (;;) {
+    Old old;
+    {
+      const LockGuard guard(lock_);
+      if (old_.empty()) return Duration::s(3600);
+      old = old_.front();
+    }
+    if (now - old.since < kLinger) return old.since + kLinger - now + Duration::ms(1);
+    if (!old.engine->try_acquire()) return Duration::ms(1);
+    UniqueFd fd;  // closed without the engine's lock
+    if (TcpFlow* const f = old.engine->tcp().slab().get(old.flow)) fd = std::move(f->port_holder);
+    old.engine->unlock();
+    const LockGuard guard(lock_);
+    old_.pop_front();  // by this thread alone
+  }
 }
 
 Carried<void> Promotion::take_over(File& f, int fd, const Endpoint& local, const Endpoint& peer) {
@@ -123,6 +130,8 @@ Carried<void> Promotion::take_over(File& f, int fd, const Endpoint& local, const
   }
   (*flow)->reuse_addr = options.socket.reuse_addr != 0;
   (*flow)->reuse_port = options.socket.reuse_port != 0;
+  (*flow)->port_holder = std::move(old);
+  const Old noted{now, &e, flows.slab().handle(**flow)};
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.flow = *flow;
   f.engine.store(&e, std::memory_order_release);
@@ -130,7 +139,7 @@ Carried<void> Promotion::take_over(File& f, int fd, const Endpoint& local, const
   guard.unlock();
   replace_shadow(fd, placeholder.get());
   f.placeholder = true;
-  if (keep_old(std::move(old), now)) stack.wake_helper();
+  if (note_old(noted)) stack.wake_helper();
   return {};
 }
 

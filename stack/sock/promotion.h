@@ -3,7 +3,8 @@
 //
 // Frames are brought here first, then the kernel's state is read by TCP_REPAIR. A frame that was on
 // its way through the kernel meanwhile finds the old kernel socket, which drops it, for a moment
-// longer; without that socket the kernel would reset the connection.
+// longer; without that socket the kernel would reset the connection. It goes with the connection at
+// the latest: the peer may use the tuple again, and that SYN is for the listener.
 // Owner: Stack. Thread: any. Guard: lock_, a leaf.
 #pragma once
 
@@ -15,9 +16,11 @@
 #include "core/clock.h"
 #include "core/fd.h"
 #include "core/lock.h"
+#include "core/slab.h"
 
 namespace vireo {
 
+class Engine;
 struct File;
 
 class Promotion {
@@ -27,24 +30,25 @@ class Promotion {
   Carried<void> take_over(File& f, int fd, const Endpoint& local, const Endpoint& peer);
   /// The program leaves accepted connections to its children: the kernel keeps them.
   void stop() noexcept { is_stopped_.store(true, std::memory_order_relaxed); }
-  /// Closes old kernel sockets: a connection may go back to the kernel.
-  void close_old(Instant until) noexcept;
-  /// The same for the helper's thread. @return when there is more to close.
+  /// Closes old kernel sockets whose time is over; by the helper's thread. @return when to call
+  /// again.
   Duration tend(Instant now) noexcept;
 
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
-  /// Closes the copies of the parent's descriptors.
+  /// Closes the copy of the parent's descriptor.
   void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS;
 
  private:
+  /// A connection whose flow has the old kernel socket, as its port_holder.
   struct Old {
     Instant since;
-    UniqueFd fd;
+    Engine* engine;
+    SlabHandle flow;
   };
   int drop_all() noexcept VIREO_REQUIRES(lock_);
   /// @return the first of them: somebody must wake the helper.
-  bool keep_old(UniqueFd fd, Instant now) noexcept;
+  bool note_old(const Old& old) noexcept;
 
   std::atomic<bool> is_stopped_{false};
   Lock lock_;
