@@ -19,11 +19,11 @@ class Placeholders {
 
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.lock(); }
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { lock_.unlock(); }
-  /// The descriptors are closed with all of Vireo's own.
+  /// Closes the copies of the parent's descriptors.
   void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS {
     lock_.reset_after_fork();
-    (void)v4_.release();
-    (void)v6_.release();
+    v4_.reset();
+    v6_.reset();
   }
 
  private:

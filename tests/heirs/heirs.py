@@ -642,6 +642,19 @@ for how in ("closes", "exits"):
     h.pass_()
     if how == "closes": say(ended(pid))
 """,
+    "server: a child only looks at a listener while clients wait": """
+m = listening(); order("dial", own, m.getsockname()[1])
+c, _ = m.accept(); c.sendall(b"kept echo\\n"); say(asked(c, "before"))
+for _ in range(3): order("dial", own, m.getsockname()[1])
+time.sleep(0.4)
+def child():
+    say(m.getsockopt(1, 2), m.getsockname()[0] == own)
+    e = select.epoll(); e.register(m, select.EPOLLIN); e.close(); m.close()
+say(ended(fork(child)))
+for i in range(3):
+    k, _ = m.accept(); k.sendall(b"k%d echo\\n" % i); say(asked(k, "waited")); k.close(); say(peer_saw(f"k{i}"))
+c.close(); say(peer_saw("kept"))
+""",
     "server: a listener is another program's, after it has accepted": """
 m = listening(); order("dial", own, m.getsockname()[1])
 c, _ = m.accept(); c.sendall(b"kept echo\\n"); say(asked(c, "before"))

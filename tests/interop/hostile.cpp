@@ -202,6 +202,33 @@ void raw_child() {
   ended("clone", raw);
 }
 
+/// A child of vfork opens a file, gets the number of its parent's connection, and gives it to a
+/// program as its output.
+void vfork_file() {
+  const int s = connected();
+  echo(s, "at first");
+  const char* const name = "vfork-file.out";
+  const pid_t child = vfork();
+  if (child == 0) {
+    close(s);
+    const int file = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (file != s) _exit(9);
+    dup2(file, STDOUT_FILENO);
+    execl("/bin/echo", "echo", "for the file", nullptr);
+    _exit(8);
+  }
+  int status = 0;
+  expect(waitpid(child, &status, 0) == child && status == 0,
+         "the child ended with status " + std::to_string(status));
+  char text[64];
+  const int file = open(name, O_RDONLY);
+  const ssize_t n = read(file, text, sizeof text);
+  close(file);
+  unlink(name);
+  expect(n == 13, "the file has " + std::to_string(n) + " bytes");
+  echo(s, "after it");
+}
+
 /// Someone takes the steering program off while a thread waits.
 void detached() {
   const int s = connected();
@@ -236,6 +263,7 @@ int main(int, char** argv) {
   if (what == "ranges") ranges();
   if (what == "cancel") cancel();
   if (what == "raw-child") raw_child();
+  if (what == "vfork-file") vfork_file();
   if (what == "detached") detached();
   std::printf("ok\n");
 }

@@ -40,7 +40,8 @@ def expect_carried(t: Test) -> None:
 # Asleep, and never sleeping.
 for spec in ("none", "latency"):
     for what, title in (("numbers", "descriptors of ours are out of the program's way"), ("ranges", "close_range's errors"),
-                        ("cancel", "pthread_cancel of a waiting thread"), ("raw-child", "a child made by clone or _Fork")):
+                        ("cancel", "pthread_cancel of a waiting thread"), ("raw-child", "a child made by clone or _Fork"),
+                        ("vfork-file", "a child of vfork with a file at a connection's number")):
         @suite.case(f"{title}, profile {spec}", ENDS)
         def _(t: Test, what=what, spec=spec) -> None:
             start(t, what, {"VMA_SPEC": spec}).wait(40)
