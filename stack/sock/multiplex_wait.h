@@ -52,10 +52,9 @@ class EngineHold {
   Engine* held_ = nullptr;
 };
 
-/// Tells the doorbell policies how many events a wait returns; 0: it begins. @return that.
-inline int tell(const EngineSet& engines, int events) noexcept {
+/// Tells the doorbell policies how many events a wait returns; 0: it begins.
+inline void tell(const EngineSet& engines, int events) noexcept {
   for (Engine* e : engines) e->doorbells().tell(static_cast<unsigned>(events));
-  return events;
 }
 
 /// Polls once each engine that no other thread polls. @return false: none found work.
@@ -165,9 +164,16 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   tell(call.engines, 0);
   MaskScope masked(mask);
   WaiterLoan waiter(stack);
+  bool has_slept = false;
   bool kernel_woke = false;
   SpinPlaces& places = stack.spin_places();
   IdlePolls idle(places);
+  const auto report = [&](int events) {
+    // Who may lose its processor amid its answers must not leave some unsent meanwhile; and who has
+    // time to sleep need not save doorbells.
+    tell(call.engines, has_slept || places.is_shared(now) ? 1 : events);
+    return events;
+  };
   for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
     idle.begin(now);
     if (t_cancelled) [[unlikely]]
@@ -175,7 +181,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     size_t taken = 0;
     idle.end(call.poll(now, taken), now);
     if (taken != 0) [[unlikely]]
-      return tell(call.engines, static_cast<int>(taken));
+      return report(static_cast<int>(taken));
     const bool expired = now >= *deadline;
     const bool shared = polls > SpinPlaces::kMinPolls &&
                         (never_sleeps ? places.is_crowded(now) : places.is_shared(now));
@@ -190,7 +196,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     if (look == Look::kBoth || call.pending()) {
       const auto n = call.harvest(look, now);
       if (!n) return n;
-      if (*n != 0) return tell(call.engines, *n);
+      if (*n != 0) return report(*n);
     }
     kernel_woke = false;
     if (expired) {
@@ -198,7 +204,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
       if (look != Look::kBoth) {
         const auto n = call.harvest(Look::kBoth, now);
         if (!n) return n;
-        if (*n != 0) return tell(call.engines, *n);
+        if (*n != 0) return report(*n);
       }
       return call.at_end();
     }
@@ -224,6 +230,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     if (!call.arm(*event)) continue;
     const bool slept = sleep_on(call.engines, list, *event, *deadline, signals);
     call.disarm();
+    has_slept |= slept;
     kernel_woke = slept && call.woken_by_kernel();
   }
 }
