@@ -35,7 +35,7 @@ long tell(const UniqueFd& channel, const HeirMessage& m, const UniqueFd& socket)
 
 uint64_t inode_of(int fd) noexcept {
   struct stat s{};
-  return ::fstat(fd, &s) == 0 ? s.st_ino ^ uint64_t{s.st_dev} << 48 : 0;
+  return ::fstat(fd, &s) == 0 ? s.st_ino ^ uint64_t { s.st_dev } << 48 : 0;
 }
 
 /// A socket that a child cannot use as it is.
