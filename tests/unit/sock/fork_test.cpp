@@ -11,17 +11,19 @@ class Fork : public testing::Test {
   Api a{hosts().a, Side::kVireo};
   Api b{hosts().b, Side::kVireo};
 
+  /// A program has one stack. Here the first takes the locks that both share, so it is the one that
+  /// has something to hand over.
   static void prepare() {
-    hosts().a.stack().fork_prepare();
     hosts().b.stack().fork_prepare();
+    hosts().a.stack().fork_prepare();
   }
   static void parent() {
-    hosts().b.stack().fork_parent();
     hosts().a.stack().fork_parent();
+    hosts().b.stack().fork_parent();
   }
   static void child() {
-    hosts().b.stack().fork_child();
     hosts().a.stack().fork_child();
+    hosts().b.stack().fork_child();
   }
   /// Runs `f` in a child; true if it returned true.
   template <class F>
