@@ -14,6 +14,7 @@ class Fork : public testing::Test {
   /// A program has one stack. Here the first takes the locks that both share, so it is the one that
   /// has something to hand over.
   static void prepare() {
+    settle_before_fork();
     hosts().b.stack().fork_prepare();
     hosts().a.stack().fork_prepare();
   }

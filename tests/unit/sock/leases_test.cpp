@@ -160,6 +160,7 @@ TEST(LeasesOfAFork, TheChildKnowsTheName) {
     ASSERT_GE(s, 0);
   }
   const uint16_t port = port_of(a.getsockname(c));
+  settle_before_fork();
   hosts().a.stack().fork_prepare();
   hosts().b.stack().fork_prepare();
   const pid_t pid = ::fork();

@@ -383,6 +383,7 @@ TEST(MuxFork, TheChildsCopyServesWhatIsTheKernels) {
   EXPECT_EQ(m.add(ep, l, EPOLLIN, 3), 0);
   EXPECT_EQ(m.now(ep), "");
 
+  settle_before_fork();
   hosts().a.stack().fork_prepare();
   hosts().b.stack().fork_prepare();
   const pid_t pid = ::fork();

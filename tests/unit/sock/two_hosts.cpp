@@ -1,5 +1,7 @@
 #include "tests/unit/sock/two_hosts.h"
 
+#include "stack/sock/blocking.h"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -94,6 +96,19 @@ Host::Host(int which)
       ns_(::open(("/var/run/netns/" + netns_).c_str(), O_RDONLY | O_CLOEXEC)) {
   enter();  // the Stack reads this host's sysctls
   stack_ = std::make_unique<Stack>(parts_of_host(which));
+}
+
+void settle_before_fork() {
+  for (int tries = 0; tries < 2000; ++tries) {
+    bool is_any = false;
+    for (Host* const h : {&hosts().a, &hosts().b})
+      h->stack().for_each_engine([&](Engine& e) {
+        const EngineGuard guard(e);
+        is_any |= e.tcp().has_orphans();
+      });
+    if (!is_any) return;
+    ::usleep(1000);
+  }
 }
 Host::~Host() {
   enter();

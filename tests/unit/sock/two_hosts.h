@@ -99,6 +99,9 @@ struct Hosts {
   Host a{1}, b{2};
 };
 Hosts& hosts();
+/// Before fork_prepare() of both stacks: waits until no closed connection is under way. The first
+/// stack takes locks that a helper's turn of the second needs to end one; a program has one stack.
+void settle_before_fork();
 
 /// The same test on the kernel's sockets and on ours.
 class BothSides : public testing::TestWithParam<Side> {
