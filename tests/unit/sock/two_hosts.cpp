@@ -1,7 +1,5 @@
 #include "tests/unit/sock/two_hosts.h"
 
-#include "stack/sock/blocking.h"
-
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,6 +11,7 @@
 
 #include "core/log.h"
 #include "core/user_memory.h"
+#include "stack/sock/blocking.h"
 
 namespace vireo::test {
 namespace {
@@ -91,13 +90,6 @@ Handle handle(int fd) { return fd_table().find(fd); }
 
 Hosts& hosts() { return *Environment::hosts_; }
 
-Host::Host(int which)
-    : netns_(name(which == 1 ? "-a" : "-b")),
-      ns_(::open(("/var/run/netns/" + netns_).c_str(), O_RDONLY | O_CLOEXEC)) {
-  enter();  // the Stack reads this host's sysctls
-  stack_ = std::make_unique<Stack>(parts_of_host(which));
-}
-
 void settle_before_fork() {
   for (int tries = 0; tries < 2000; ++tries) {
     bool is_any = false;
@@ -110,6 +102,14 @@ void settle_before_fork() {
     ::usleep(1000);
   }
 }
+
+Host::Host(int which)
+    : netns_(name(which == 1 ? "-a" : "-b")),
+      ns_(::open(("/var/run/netns/" + netns_).c_str(), O_RDONLY | O_CLOEXEC)) {
+  enter();  // the Stack reads this host's sysctls
+  stack_ = std::make_unique<Stack>(parts_of_host(which));
+}
+
 Host::~Host() {
   enter();
   stack_.reset();
