@@ -108,19 +108,16 @@ void TcpFlows::end_surplus(TcpFlow& f) noexcept {
 
 void TcpFlows::orphan_effects(TcpFlow& f, Instant now) noexcept {
   if (f.pending_hook.is_linked()) return;  // still has something to send
-  switch (tcp::state(f.tcb)) {
-    case tcp::State::kClosed:
-      free(f);
-      break;
-    case tcp::State::kTimeWait:
-      // The next SYN of the tuple is for the kernel's listener.
-      if (f.taken_over)
-        free(f);
-      else
-        hub().time_waits.enter(f, now);
-      break;
-    default:
-      break;
+  const tcp::State s = tcp::state(f.tcb);
+  if (s != tcp::State::kClosed && s != tcp::State::kTimeWait) return;
+  if (f.taken_over) {
+    // The next SYN of the tuple is for the kernel's listener, and may be in a ring already.
+    hub().steering.expect_strays(f.key, now);
+    free(f);
+  } else if (s == tcp::State::kTimeWait) {
+    hub().time_waits.enter(f, now);
+  } else {
+    free(f);
   }
 }
 
