@@ -222,12 +222,6 @@ class Checker:
         return [o for script in sorted((ROOT / "tests" / folder).glob("*.py")) if os.access(script, os.X_OK)
                 for o in self.suite(f"{folder}/{script.name}", seconds)]
 
-    def heirs(self) -> list[Outcome]:
-        setup = self.run("heirs-setup", 900, str(ROOT / "tools" / "setup"), "--programs")
-        if setup.status != 0:
-            return [Outcome("heirs: packages", False, setup.tail())]
-        return self.suites("heirs", 900)
-
     def rdma(self) -> list[Outcome]:
         """What the NIC of these machines carries, carried by one in software with the ABI of an RDMA device."""
         return [*self.suites("rdma", 120), *self.suite("interop/pairings.py", 900, "--quick", "--only", "vireo", device="verbs"),
@@ -347,7 +341,7 @@ def main() -> int:
         "build": ("release build with GCC", lambda c: c.build("release", 2700)),
         "unit": ("every test known to CTest", lambda c: c.ctest("release", 600)),
         "interop": ("real programs in every pairing, kills, missing rights", lambda c: c.suites("interop", 900)),
-        "heirs": ("children and other programs that get sockets, beside the kernel", Checker.heirs),
+        "heirs": ("children and other programs that get sockets, beside the kernel", lambda c: c.suite("heirs/heirs.py", 900)),
         "apps": ("web server, asyncio", lambda c: c.suites("apps", 400)),
         "integrity": ("byte-compared transfers", lambda c: c.suites("integrity", 1500)),
         "kernels": ("a packaged kernel and real drivers, in an emulator", Checker.kernels),
