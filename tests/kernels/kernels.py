@@ -66,7 +66,6 @@ MACHINES = [
         program("AF_XDP", "device/xdp/xdp_fragments", "Native/*"),
         program("AF_XDP", "device/xdp/xdp_steering_group", "SteeringGroup.*:SteeringDeaths.*"),
         program("AF_XDP", "device/xdp/xdp_sharing"),
-        program("AF_XDP", "device/xdp/xdp_kernel_path"),
         # Packets of several frames are Linux 6.6's, UDP_SEGMENT by a packet socket 6.2's.
         program("AF_XDP", "device/xdp/xdp_traffic", "-*PacketsOfSeveralFrames*:*ChainedFrames*"),
         program("AF_XDP", "device/xdp/xdp_unfinished", "-*JoinedDatagrams*"),
@@ -82,8 +81,6 @@ MACHINES = [
         suite("veth", "interop/rights.py", "without CAP|an ordinary user|all rights"),
         suite("veth", "interop/kill.py", "client again and again, vireo to vireo|waiting server, kernel to vireo"),
         suite("veth", "interop/stat.py"),
-        suite("veth", "heirs/heirs.py", "client: (the child goes on, the parent closes|both write and read in turn|the parent exits, the child|daemon|"
-                                        "subprocess has it)|server: (a datagram socket is shared|names, options)"),
     ]),
     Machine("nics", modules=("virtio_net", "e1000e", "8021q"), hubs={"virtio-net-pci": ["va", "vb"], "e1000e": ["ea", "eb"]},
             taps=["qa", "qb"], steps=[
