@@ -5,9 +5,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
-#include <iterator>
 
+#include "core/bpf_constant.h"
 #include "core/high_fd.h"
 #include "dev/xdp/uapi.h"
 
@@ -25,10 +24,6 @@ uint64_t namespace_here() noexcept {
   return r == 0 ? s.st_ino : 0;
 }
 
-long bpf(int command, bpf_attr& a) noexcept {
-  return sys(SYS_bpf, command, reinterpret_cast<long>(&a), sizeof a);
-}
-
 }  // namespace
 
 KernelPath::KernelPath(IfIndex interface) noexcept
@@ -38,21 +33,12 @@ Result<int> KernelPath::program() noexcept {
   const std::lock_guard hold(lock_);
   if (program_) return program_.get();
   if (refused_ != 0) return fail(refused_, "program that passes all");
-  // r0 = XDP_PASS; exit
-  static constexpr bpf_insn kProgram[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, XDP_PASS},
-                                          {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
-  bpf_attr a{};
-  a.prog_type = BPF_PROG_TYPE_XDP;
-  a.insns = reinterpret_cast<uintptr_t>(kProgram);
-  a.insn_cnt = std::size(kProgram);
-  a.license = reinterpret_cast<uintptr_t>("BSD");
-  std::memcpy(a.prog_name, "vireo_pass", sizeof "vireo_pass");
-  const long fd = bpf(BPF_PROG_LOAD, a);
+  const int fd = load_constant_program(BPF_PROG_TYPE_XDP, XDP_PASS, "vireo_pass");
   if (fd < 0) {
-    refused_ = static_cast<int>(-fd);
+    refused_ = -fd;
     return fail(refused_, "program that passes all");
   }
-  program_.reset(to_high_number(static_cast<int>(fd)));
+  program_.reset(to_high_number(fd));
   return program_.get();
 }
 
@@ -73,7 +59,7 @@ Result<void> KernelPath::give(std::span<const std::byte> frame) noexcept {
   a.test.repeat = 1;
   a.test.batch_size = 1;
   a.test.flags = BPF_F_TEST_XDP_LIVE_FRAMES;
-  if (const long r = bpf(BPF_PROG_TEST_RUN, a); r < 0)
+  if (const long r = sys(SYS_bpf, BPF_PROG_TEST_RUN, reinterpret_cast<long>(&a), sizeof a); r < 0)
     return fail(r == -EINVAL ? ENOTSUP : static_cast<int>(-r), "frame for the kernel");
   return {};
 }

@@ -110,15 +110,10 @@ void TcpFlows::orphan_effects(TcpFlow& f, Instant now) noexcept {
   if (f.pending_hook.is_linked()) return;  // still has something to send
   const tcp::State s = tcp::state(f.tcb);
   if (s != tcp::State::kClosed && s != tcp::State::kTimeWait) return;
-  if (f.taken_over) {
-    // The next SYN of the tuple is for the kernel's listener, and may be in a ring already.
-    hub().steering.expect_strays(f.key, now);
-    free(f);
-  } else if (s == tcp::State::kTimeWait) {
-    hub().time_waits.enter(f, now);
-  } else {
-    free(f);
-  }
+  if (s == tcp::State::kTimeWait && !f.taken_over) return hub().time_waits.enter(f, now);
+  // The next SYN of the tuple is for the kernel's listener, and may be in a ring already.
+  if (f.taken_over) hub().steering.expect_strays(f.key, now);
+  free(f);
 }
 
 uint64_t TcpFlows::orphans_owe() const {

@@ -13,6 +13,7 @@
 #include "core/high_fd.h"
 #include "core/own_fds.h"
 #include "stack/preload/call.h"
+#include "stack/sock/unless_busy.h"
 
 #ifndef CLOSE_RANGE_UNSHARE
 #define CLOSE_RANGE_UNSHARE (1U << 1)
@@ -82,17 +83,6 @@ bool is_barred(int fd) noexcept {
     ::sched_yield();
   }
   return is_own_fd(fd);
-}
-
-/// A dup onto a number that Vireo's thread is about to get fails with EBUSY.
-template <class F>
-int unless_busy(F&& f) noexcept {
-  int r = f();
-  for (int tries = 0; r < 0 && errno == EBUSY && tries < 10'000; ++tries) {
-    ::sched_yield();
-    r = f();
-  }
-  return r;
 }
 
 /// Closes or marks [first, last] except Vireo's own descriptors.

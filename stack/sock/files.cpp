@@ -1,8 +1,6 @@
 // Files and their descriptors: socket, dup, close.
 #include "stack/sock/files.h"
 
-#include <sched.h>
-
 #include <new>
 
 #include "core/yield_point.h"
@@ -15,6 +13,7 @@
 #include "stack/sock/stack.h"
 #include "stack/sock/tcp_socket.h"
 #include "stack/sock/udp_socket.h"
+#include "stack/sock/unless_busy.h"
 #include "stack/sock/uring.h"
 
 namespace vireo {
@@ -267,12 +266,8 @@ Result<int> dup_from(Handle h, int least, bool cloexec) {
 
 Result<int> dup_to(int from, int to, int flags, bool is_dup3) {
   const auto kernel = [&] {
-    int made = -1;
-    // EBUSY: another thread of the library is about to get that number, for a moment.
-    for (int tries = 0; made < 0 && tries < 10'000 && (tries == 0 || errno == EBUSY); ++tries) {
-      if (tries != 0) ::sched_yield();
-      made = is_dup3 ? libc().dup3(from, to, flags) : libc().dup2(from, to);
-    }
+    const int made =
+        unless_busy([&] { return is_dup3 ? libc().dup3(from, to, flags) : libc().dup2(from, to); });
     return from_libc(made, "dup2");
   };
   const Handle h = fd_table().find(from);

@@ -85,7 +85,7 @@ bool Heirs::add(HeirEnd end, Lent lent) noexcept {
 void Heirs::add_heir_of(const Heir& parent, UniqueFd channel, UniqueFd memory) noexcept {
   auto held = HeldFiles::map(std::move(memory));
   if (!held) return;
-  Lent lent = parent.lent;
+  Lent lent = parent.lent;  // add() may move the parent
   lent.resize(std::min<size_t>(lent.size(), held->end()));
   for (uint32_t file = 0; file < lent.size(); ++file)
     if (!held->holds(file, lent[file])) lent[file] = 0;
@@ -120,7 +120,7 @@ void Heirs::hear(uint64_t id) noexcept {
         return;
       }
       if (m.kind == Kind::kNewHeir && fds[0] && fds[1])
-        add_heir_of(Heir(heir->id, {}, heir->lent), std::move(fds[0]), std::move(fds[1]));
+        add_heir_of(*heir, std::move(fds[0]), std::move(fds[1]));
     }
     if (m.kind != Kind::kUse) continue;
     if (!is_vforked)

@@ -1,7 +1,6 @@
 // The child's side: asks the owner, and puts what it sends in the place of the void socket.
 #include "stack/sock/inherited.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "core/high_fd.h"
 #include "stack/sock/carriage.h"
 #include "stack/sock/fd_table.h"
+#include "stack/sock/listener.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 
@@ -20,11 +20,6 @@ namespace {
 using Kind = HeirMessage::Kind;
 
 constexpr Refusal kParents{Carriage::kInherited, 0, "its parent's"};
-
-void set_blocking(int fd) noexcept {
-  const int flags = libc().fcntl(fd, F_GETFL);
-  if (flags >= 0) (void)libc().fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
-}
 
 }  // namespace
 
@@ -93,9 +88,8 @@ Result<void> Inherited::take(Handle h, const char* call) noexcept {
     if (answer.fd) replace_shadows(f, answer.fd.get());
     if (is_connection)
       f.tcp.link = Link::kConnected;
-    else if (f.is_tcp() && (answer.error == 0 || answer.error == EBADF) &&
-             !f.nonblock.load(std::memory_order_relaxed))
-      set_blocking(h.fd);  // its owner had changed that, and may have closed it since
+    else if (f.is_tcp() && (answer.error == 0 || answer.error == EBADF))
+      listener::restore_blocking(f, h.fd);  // its owner may have closed it since
     f.tcp.port = PortOrigin::kProgram;
     f.placeholder = false;
     f.forced = {kParents.why};

@@ -195,11 +195,14 @@ void stop(File& f, Mode then) {
   if (is_kernels) e.steering().give_strays(now);
 }
 
-void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
-  // Restores blocking mode: listen() had made the kernel's listener non-blocking.
+void restore_blocking(const File& f, int fd) {
   const int flags = libc().fcntl(fd, F_GETFL);
   if (flags >= 0 && !f.nonblock.load(std::memory_order_relaxed))
     (void)libc().fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
+void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced) {
+  restore_blocking(f, fd);
   stop(f, Mode::kKernel);
   f.forced = forced;
   f.mode.store(Mode::kKernel, std::memory_order_release);

@@ -21,6 +21,8 @@ void on_accept(Listener& l);
 ListenOptions listen_options(const File& f, int fd);
 /// shutdown(SHUT_RD) and close: closes Vireo's listener. Control lock held, engine's not.
 void stop(File& f, Mode then = Mode::kUndecided);
+/// Undoes what listen() has done to the kernel's listener: it waits again, if the program's does.
+void restore_blocking(const File& f, int fd);
 /// Leaves it to the kernel alone from now on. Control lock held, engine's not.
 void give_to_kernel(File& f, int fd, const Refusal& why, Forced forced);
 }  // namespace listener

@@ -2,12 +2,11 @@
 #include "stack/sock/promotion.h"
 
 #include <linux/bpf.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <iterator>
 #include <vector>
 
+#include "core/bpf_constant.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/carriage.h"
 #include "stack/sock/options/options.h"
@@ -36,18 +35,12 @@ void Promotion::fork_child() noexcept {
   drop_all_.reset();
 }
 
+/// @return the filter, or -errno.
 int Promotion::drop_all() noexcept {
   if (drop_all_) return drop_all_.get();
-  // r0 = 0; exit
-  static constexpr bpf_insn kProgram[] = {{BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, 0},
-                                          {BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
-  bpf_attr a{};
-  a.prog_type = BPF_PROG_TYPE_SOCKET_FILTER;
-  a.insns = reinterpret_cast<uintptr_t>(kProgram);
-  a.insn_cnt = std::size(kProgram);
-  a.license = reinterpret_cast<uintptr_t>("BSD");
-  const auto fd = static_cast<int>(::syscall(SYS_bpf, BPF_PROG_LOAD, &a, sizeof a));
-  if (fd >= 0) drop_all_.reset(protect_fd(fd));
+  const int fd = load_constant_program(BPF_PROG_TYPE_SOCKET_FILTER, 0, "vireo_drop");
+  if (fd < 0) return fd;
+  drop_all_.reset(protect_fd(fd));
   return drop_all_.get();
 }
 
@@ -96,7 +89,7 @@ Carried<void> Promotion::take_over(File& f, int fd, const Endpoint& local, const
     const LockGuard guard(lock_);
     filter = drop_all();
   }
-  if (filter < 0) return keep_with_kernel("no socket filter", errno);
+  if (filter < 0) return keep_with_kernel("no socket filter", -filter);
   UniqueFd old = dup_shadow(fd);
   if (!old) return keep_with_kernel("no descriptor", errno);
   auto made = stack.placeholders().take_number(f.domain.load(std::memory_order_relaxed), true);
