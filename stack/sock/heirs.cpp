@@ -19,6 +19,7 @@
 #include "stack/sock/fd_table.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 namespace {
@@ -77,7 +78,7 @@ bool Heirs::add(HeirEnd end, Lent lent) noexcept {
   event.events = EPOLLIN;
   event.data.u64 = ++last_id_;
   if (libc().epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, end.channel.get(), &event) != 0) return false;
-  heirs_.push_back({last_id_, std::move(end), std::move(lent)});
+  heirs_.push_back({last_id_, std::move(end), std::move(lent), {}});
   count_.store(static_cast<uint32_t>(heirs_.size()), std::memory_order_relaxed);
   return true;
 }
@@ -86,10 +87,12 @@ void Heirs::add_heir_of(const Heir& parent, UniqueFd channel, UniqueFd memory) n
   auto held = HeldFiles::map(std::move(memory));
   if (!held) return;
   Lent lent = parent.lent;  // add() may move the parent
+  auto udp_ports = parent.udp_ports;
   lent.resize(std::min<size_t>(lent.size(), held->end()));
   for (uint32_t file = 0; file < lent.size(); ++file)
     if (!held->holds(file, lent[file])) lent[file] = 0;
-  (void)add({to_high_number(std::move(channel)), std::move(*held)}, std::move(lent));
+  if (add({to_high_number(std::move(channel)), std::move(*held)}, std::move(lent)))
+    heirs_.back().udp_ports = std::move(udp_ports);
 }
 
 void Heirs::serve() noexcept {
@@ -145,6 +148,7 @@ void Heirs::answer(uint64_t id, const HeirMessage& asked) noexcept {
   UniqueFd socket;
   bool is_stream = false;
   if (const Handle h = fd_table().find_file(file, asked.generation)) {
+    note_udp_port(h);
     const auto done = sock::hand_over(h, kUsedByChild);
     reply.error = done ? 0 : done.error().code;
     is_stream = h->is_tcp();
@@ -215,9 +219,31 @@ bool Heirs::is_held(const Handle& h) noexcept {
       heirs_, [&](const Heir& heir) { return heir.end.held.holds(file, h.generation); });
 }
 
+void Heirs::note_udp_port(const Handle& h) noexcept {
+  if (!h->is_udp()) return;
+  uint16_t port = 0;
+  {
+    const LockGuard control(h->control);
+    port = h->udp->local.port;
+  }
+  const uint32_t file = fd_table().index_of(*h.file);
+  const LockGuard guard(lock_);
+  for (Heir& heir : heirs_)
+    if (heir.end.held.holds(file, h.generation)) heir.udp_ports.push_back(port);
+}
+
+bool Heirs::has_udp_port(uint16_t port) noexcept {
+  if (count_.load(std::memory_order_relaxed) == 0) return false;
+  const LockGuard guard(lock_);
+  return std::ranges::any_of(heirs_, [&](const Heir& heir) {
+    return std::ranges::find(heir.udp_ports, port) != heir.udp_ports.end();
+  });
+}
+
 /// A datagram socket is the same open file in the child, a connection is not.
 void Heirs::leave_one(const Handle& h) noexcept {
   const uint32_t file = fd_table().index_of(*h.file);
+  note_udp_port(h);
   const auto done = sock::hand_over(h, kUsedByChild);
   if (done && !h->is_tcp()) return;
   const UniqueFd socket = done ? fd_table().dup_of(file, h.generation) : UniqueFd();

@@ -70,6 +70,9 @@ class Heirs {
   }
   /// Before this process ends, or runs another program.
   void leave_all(const Stack& stack) noexcept;
+  /// A child has a socket of this UDP port that was moved to the kernel. It may connect(2) it, and
+  /// that peer's datagrams are then not for another socket of this port.
+  bool has_udp_port(uint16_t port) noexcept;
 
   /// All locks are held that change what is carried.
   void fork_prepare(const Stack& stack) noexcept VIREO_NO_THREAD_ANALYSIS;
@@ -85,6 +88,7 @@ class Heirs {
     uint64_t id;
     HeirEnd end;
     Lent lent;  ///< empty: the children of vfork(2), which have this process's memory
+    std::vector<uint16_t> udp_ports;  ///< of sockets that it has and the kernel got
   };
   struct NextChild {
     UniqueFd ours, its;
@@ -94,6 +98,8 @@ class Heirs {
 
   void leave_if_held(Handle h) noexcept;
   bool is_held(const Handle& h) noexcept;
+  /// Before a UDP socket that children have is moved to the kernel.
+  void note_udp_port(const Handle& h) noexcept;
   void leave_one(const Handle& h) noexcept;
   bool add(HeirEnd end, Lent lent) noexcept VIREO_REQUIRES(lock_);
   void add_heir_of(const Heir& parent, UniqueFd channel, UniqueFd memory) noexcept

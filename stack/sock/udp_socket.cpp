@@ -29,6 +29,7 @@ void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
 
 bool is_v6(const File& f) { return f.domain.load(std::memory_order_relaxed) == AF_INET6; }
 
+constexpr Refusal kChildsPort{Carriage::kInherited, 0, "a child's port"};
 constexpr Refusal kNoClock{Carriage::kOption, ENOTSUP, "SO_TIMESTAMPING: no device has a clock"};
 
 /// Changes fields that are read under the engine's lock. Holder of the control lock.
@@ -154,6 +155,7 @@ void bound(File& f, int fd) {
     s.local = *name;
   });
   Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, f.forced, *name, {});
+  if (f.stack->family().heirs.has_udp_port(name->port)) carried = std::unexpected(kChildsPort);
   if (carried) carried = open_flow(f, *name, {}, false);
   if (carried) {
     record_carried(f, *name, {});

@@ -282,8 +282,7 @@ for title, protocol, kind, listen, serves in (
         ("TCP-LISTEN,fork PIPE", "tcp", "tcp", "TCP-LISTEN:{port},bind={address},reuseaddr,fork", "PIPE"),
         ("UDP-LISTEN,fork PIPE", "udp", "udp", "UDP-LISTEN:{port},bind={address},reuseaddr,fork", "PIPE"),
         ("UDP-RECVFROM,fork EXEC:cat", "udp", "once", "UDP-RECVFROM:{port},bind={address},reuseaddr,fork", "EXEC:cat")):
-    # As a server it needs a rule (docs/BEHAVIOUR.md, fork).
-    @everyday(f"socat {title}", PAIRS[:1] if "UDP-LISTEN" in title else PAIRS)
+    @everyday(f"socat {title}", PAIRS)
     def _(t: Test, run: Run, protocol=protocol, kind=kind, listen=listen, serves=serves) -> None:
         run.serve("socat", "-t", "3", "-T", "1", listen.format(port=run.port, address=run.address), serves, protocol=protocol)
         run.dial(kind)
