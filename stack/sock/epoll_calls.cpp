@@ -130,6 +130,8 @@ Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
       return fail_errno("epoll_ctl");
     return {};
   }
+  if (const Handle h = fd_table().find(fd); h && op == EPOLL_CTL_ADD)
+    h->stack->promotion().prepare(h);
   const LockGuard guard(epoll->control);
   if (!epoll.is_alive()) return fail(EBADF, "epoll_ctl");
   const Handle target = fd_table().find(fd);

@@ -304,6 +304,7 @@ Result<void> await_kernel(Handle h) {
 }
 
 Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
+  h->stack->promotion().prepare(h);
   for (;;) {
     int fd = -1;
     {

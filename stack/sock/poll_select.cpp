@@ -309,6 +309,7 @@ bool concerns_us(int fd) noexcept {
     case Mode::kUndecided:
       return h->kind.load(std::memory_order_relaxed) == FileKind::kUdp;
     case Mode::kKernel:
+      h->stack->promotion().prepare(h);
       return h->kind.load(std::memory_order_relaxed) == FileKind::kEpoll;
   }
   return false;

@@ -33,6 +33,38 @@ void Promotion::fork_child() noexcept {
   lock_.reset_after_fork();
   old_.clear();
   drop_all_.reset();
+  is_prepared_.store(false, std::memory_order_relaxed);
+}
+
+void Promotion::prepare_first(Handle listener) noexcept {
+  File& f = *listener.file;
+  Stack& stack = *f.stack;
+  if (!stack.settings().promote || is_stopped_.load(std::memory_order_relaxed)) {
+    is_prepared_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  if (!stack.is_owner() || !f.is_tcp() || f.mode.load(std::memory_order_acquire) != Mode::kKernel)
+    return;
+  {
+    const LockGuard control(f.control);
+    if (!listener.is_alive() || f.tcp.link != Link::kUnconnected ||
+        f.forced.why != Carriage::kInherited)
+      return;
+  }
+  int listens = 0;
+  socklen_t n = sizeof listens;
+  const auto name = kernel_name(listener.fd);
+  if (libc().getsockopt(listener.fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) != 0 ||
+      listens == 0 || !name || !may_carry(stack, Role::kTcpServer, {}, *name, {}) ||
+      is_prepared_.exchange(true, std::memory_order_relaxed))
+    return;
+  const auto engine = stack.engine_for({.local = *name});
+  if (!engine) return;
+  const EngineGuard guard(**engine);
+  if (name->addr.is_unspecified())
+    (void)(*engine)->ports().open_all();
+  else
+    (void)(*engine)->ports().of_address(name->addr);
 }
 
 /// @return the filter, or -errno.
@@ -72,6 +104,7 @@ Duration Promotion::tend(Instant now) noexcept {
 Carried<void> Promotion::take_over(File& f, int fd, const Endpoint& local, const Endpoint& peer) {
   Stack& stack = *f.stack;
   const SocketOptions& options = *f.tcp.options;
+  is_prepared_.store(true, std::memory_order_relaxed);
   if (!stack.settings().promote) return keep_with_kernel("its listener");
   if (is_stopped_.load(std::memory_order_relaxed)) return keep_with_kernel("for a child");
   if (auto may = may_carry(stack, Role::kTcpServer, {}, local, {}); !may) return may;

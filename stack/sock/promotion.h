@@ -17,17 +17,21 @@
 #include "core/fd.h"
 #include "core/lock.h"
 #include "core/slab.h"
+#include "stack/sock/file.h"
 
 namespace vireo {
-
-class Engine;
-struct File;
 
 class Promotion {
  public:
   /// `fd`: the kernel's socket; the program has not got the number yet, and `f` is not in the
   /// table. On success the number is that of a placeholder. The listener's control lock not held.
   Carried<void> take_over(File& f, int fd, const Endpoint& local, const Endpoint& peer);
+  /// The program is about to wait for connections on `listener`: makes the engine that will carry
+  /// them, which takes milliseconds, before the first of them comes. No lock held.
+  void prepare(Handle listener) noexcept {
+    if (!is_prepared_.load(std::memory_order_relaxed)) [[unlikely]]
+      prepare_first(listener);
+  }
   /// The program leaves accepted connections to its children: the kernel keeps them.
   void stop() noexcept { is_stopped_.store(true, std::memory_order_relaxed); }
   /// Closes old kernel sockets whose time is over; by the helper's thread. @return when to call
@@ -46,11 +50,13 @@ class Promotion {
     Engine* engine;
     SlabHandle flow;
   };
+  void prepare_first(Handle listener) noexcept;
   int drop_all() noexcept VIREO_REQUIRES(lock_);
   /// @return the first of them: somebody must wake the helper.
   bool note_old(const Old& old) noexcept;
 
   std::atomic<bool> is_stopped_{false};
+  std::atomic<bool> is_prepared_{false};  ///< or nothing is to be promoted
   Lock lock_;
   std::deque<Old> old_ VIREO_GUARDED_BY(lock_);
   UniqueFd drop_all_ VIREO_GUARDED_BY(lock_);  ///< a socket filter (eBPF) that drops everything
