@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -206,6 +207,28 @@ class Device {
     (void)key;
     return fail(ENOTSUP, "the device spares no flow");
   }
+  /// From now on `key`, a local end of TCP, is steered to all members of the group that call this
+  /// for it, the sharers. A SYN goes to one of those that accept (see accepting()), chosen by a
+  /// hash of addresses and ports; if none does, to the kernel. Any other frame that matches no
+  /// exact rule goes to the first sharer: the others need an exact rule for each connection. When
+  /// the first leaves, another becomes the first. Errors: as steer(); EEXIST a rule of steer() has
+  /// the key, or this process shares it already; ENOSPC too many shared ends.
+  virtual Result<FlowRule> share(const FlowKey& key, Queue& to) {
+    (void)key;
+    (void)to;
+    return fail(ENOTSUP, "the device shares no port");
+  }
+  /// Whether this process is the first sharer of `key`. It remains that until it leaves: its
+  /// connections need no exact rule before. May cost a system call.
+  virtual bool is_first_sharer(const FlowKey& key) const {
+    (void)key;
+    return false;
+  }
+  /// The time (ns of CLOCK_MONOTONIC) until which this process accepts connections of shared ends,
+  /// at first 0. Written by the process in place, as often as it likes: kAcceptsNow while it waits
+  /// for them, 0 when it takes none. Valid while the device is open. Null: the device shares none.
+  virtual std::atomic<uint64_t>* accepting() noexcept { return nullptr; }
+  static constexpr uint64_t kAcceptsNow = UINT64_MAX;
   /// Gives the host's interfaces and addresses on the wire; called again after each change. Until
   /// the first call a device with caps().link_rules applies no rule without a remote end, because
   /// it does not know the host's MAC and IP addresses. Other devices leave this check to the

@@ -153,6 +153,12 @@ Result<FlowRule> XdpDevice::spare(const FlowKey& key) {
   return rule(*id);
 }
 
+Result<FlowRule> XdpDevice::share(const FlowKey& key, Queue&) {
+  const auto id = steering_->share(key);
+  if (!id) return std::unexpected(id.error());
+  return rule(*id);
+}
+
 void XdpDevice::unsteer(uint64_t rule_id) noexcept { steering_->remove(rule_id); }
 
 }  // namespace xdp

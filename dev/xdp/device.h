@@ -26,6 +26,11 @@ class XdpDevice final : public Device {
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
   Result<FlowRule> spare(const FlowKey& key) override;
+  Result<FlowRule> share(const FlowKey& key, Queue& to) override;
+  bool is_first_sharer(const FlowKey& key) const override {
+    return steering_->is_first_sharer(key);
+  }
+  std::atomic<uint64_t>* accepting() noexcept override { return &steering_->accepting(); }
   Result<void> give_to_kernel(std::span<const std::byte> frame) override {
     return kernel_path_.give(frame);
   }

@@ -9,6 +9,7 @@
 // frame. A frame costs no hash look-up if its port has a single rule, one for an exact hit.
 #include "steer_fragments.bpf.h"
 #include "steer_quoted.bpf.h"
+#include "steer_shared.bpf.h"
 
 /* Several datagrams in one frame (UDP_SEGMENT, udp(7)) wait for segmentation by a NIC; their
    checksum field holds only the sum of the pseudo-header. The frame does not tell where each
@@ -24,6 +25,11 @@ static __always_inline int is_unfinished(const struct frame* f, __u32 at, const 
   sum = (sum & 0xffff) + (sum >> 16);
   sum = (sum & 0xffff) + (sum >> 16);
   return udp->check == sum;
+}
+
+/* The verdict where no rule of one member was found. */
+static __always_inline int not_one(struct xdp_md* ctx, __s64 found) {
+  return STEER_IS_SHARED(found) ? steer_shared(ctx, found) : XDP_PASS;
 }
 
 SEC("xdp.frags")
@@ -78,7 +84,7 @@ int vireo_steer(struct xdp_md* ctx) {
       if (brings_joined && ip->protocol == IPPROTO_UDP &&
           is_unfinished(&f, behind, (const __be16*)&ip->saddr, 4))
         return XDP_PASS;
-      return found >= 0 ? to_socket(ctx, found) : XDP_PASS;
+      return found >= 0 ? to_socket(ctx, found) : not_one(ctx, found);
     }
     return ip->protocol == IPPROTO_ICMP ? quoted4(&f, ip, behind) : XDP_PASS;
   }
@@ -94,7 +100,7 @@ int vireo_steer(struct xdp_md* ctx) {
       if (brings_joined && ip->nexthdr == IPPROTO_UDP &&
           is_unfinished(&f, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
         return XDP_PASS;
-      return found >= 0 ? to_socket(ctx, found) : XDP_PASS;
+      return found >= 0 ? to_socket(ctx, found) : not_one(ctx, found);
     }
     if (ip->nexthdr == IPPROTO_ICMPV6) return quoted6(&f, ip, end);
   }

@@ -18,8 +18,6 @@ namespace {
 /// Rules of a dead member that are removed in one hold.
 constexpr size_t kRemovedInOneHold = 256;
 
-unsigned slot_of(uint64_t value) { return static_cast<unsigned>((value & ~STEER_SPARED) >> 32); }
-
 }  // namespace
 
 Steering::Steering(SteeringMember member)
@@ -29,6 +27,13 @@ Steering::~Steering() { detach(); }
 
 SteerTables Steering::tables() const {
   return {fd(kSteerExact4), fd(kSteerExact6), fd(kSteerLocal4), fd(kSteerLocal6)};
+}
+
+SteerShares Steering::shares() { return {ports_, tables()}; }
+
+std::atomic<uint64_t>& Steering::accepting_of(unsigned slot) const noexcept {
+  void* const word = &ports_.arrays().accepting[slot].until;
+  return *static_cast<std::atomic<uint64_t>*>(word);
 }
 
 Result<void> Steering::attach(IfIndex ifindex, Attach how) {
@@ -104,16 +109,45 @@ Result<uint64_t> Steering::add_rule(const FlowKey& key, uint64_t value) {
   return last_id_;
 }
 
+Result<uint64_t> Steering::share(const FlowKey& key) {
+  const auto rule = rule_of(key);
+  if (!rule) return std::unexpected(rule.error());
+  if (rule->is_exact()) return fail(EINVAL, "sharing of a single flow");
+  if (key.proto != IpProto::kTcp) return fail(ENOTSUP, "sharing of this protocol");
+  const Hold hold(*this);
+  if (!hold.is_complete()) return fail(ETIMEDOUT, "a stopped process holds the steering tables");
+  if (auto ok = shares().add(*rule, slot()); !ok) return std::unexpected(ok.error());
+  rules_.emplace(++last_id_, *rule);
+  return last_id_;
+}
+
+bool Steering::is_first_sharer(const FlowKey& key) const {
+  const auto rule = rule_of(key);
+  const auto value = rule ? tables().find(*rule) : std::nullopt;
+  return value && STEER_IS_SHARED(*value) && slot_of(*value) == slot();
+}
+
 void Steering::remove(uint64_t id) noexcept {
   const Hold hold(*this);
   const auto it = rules_.find(id);
   if (it == rules_.end()) return;
-  remove_rule(it->second, hold);
+  remove_rule(it->second, slot(), hold);
   rules_.erase(it);
 }
 
-void Steering::remove_rule(const SteerRule& rule, const Hold& hold) noexcept {
+/// Whether the rule with this value is the member's, or one that it shares.
+bool Steering::has_part(uint64_t value, unsigned slot) noexcept {
+  return STEER_IS_SHARED(value) ? shares().has(value, slot) : slot_of(value) == slot;
+}
+
+/// Takes the member's part: a rule that others share remains.
+void Steering::remove_rule(const SteerRule& rule, unsigned slot, const Hold& hold) noexcept {
+  const auto value = rule.is_exact() ? std::nullopt : tables().find(rule);
+  const bool shared = value && STEER_IS_SHARED(*value);
+  if (shared && !hold.is_complete()) ports_.mark_stale();
+  if (shared && shares().leave(rule, *value, slot)) return;
   if (!tables().erase(rule)) return;
+  if (shared) shares().forget(*value);
   if (hold.is_complete())
     ports_.removed(rule);
   else
@@ -129,6 +163,7 @@ Result<unsigned> Steering::holder_of(const FlowKey& key) const {
 }
 
 void Steering::remove_all_of(unsigned slot) {
+  accepting_of(slot).store(0, std::memory_order_relaxed);  // before its sockets are gone
   for (uint32_t queue = 0; queue < queues(); ++queue) {
     const uint32_t key = STEER_SOCKET(slot, queue);
     bpf_map_delete_elem(fd(kSteerSockets), &key);
@@ -136,7 +171,7 @@ void Steering::remove_all_of(unsigned slot) {
   set_fragments(slot, false);
   std::vector<SteerRule> left;
   const auto collect = [&](const SteerRule& rule, uint64_t value) {
-    if (slot_of(value) == slot) left.push_back(rule);
+    if (has_part(value, slot)) left.push_back(rule);
   };
   if (!tables().for_each(collect)) {
     const Hold hold(*this);  // then nothing changes meanwhile
@@ -146,7 +181,7 @@ void Steering::remove_all_of(unsigned slot) {
     const Hold hold(*this);  // for some at a time: others wait
     for (const size_t end = std::min(left.size(), done + kRemovedInOneHold); done < end; ++done) {
       const auto value = tables().find(left[done]);
-      if (value && slot_of(*value) == slot) remove_rule(left[done], hold);
+      if (value && has_part(*value, slot)) remove_rule(left[done], slot, hold);
     }
   }
   const Hold hold(*this);  // also if there is nothing to remove: the dead one may hold the lock

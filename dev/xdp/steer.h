@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -30,6 +31,8 @@
 namespace vireo::xdp {
 
 enum class Attach : uint8_t { kNative, kGeneric };
+
+class SteerShares;
 
 struct SteeringSizes {
   uint32_t flows = 0;      ///< exact rules per family
@@ -96,13 +99,21 @@ class Steering {
   Result<uint64_t> add(const FlowKey& key, FlowTag tag);
   /// As Device::spare(). Errors: as add().
   Result<uint64_t> spare(const FlowKey& key);
+  /// As Device::share(). Errors: as add(); ENOTSUP not TCP; EINVAL an exact key.
+  Result<uint64_t> share(const FlowKey& key);
+  /// As Device::is_first_sharer().
+  bool is_first_sharer(const FlowKey& key) const;
+  /// As Device::accepting(). Valid while this object lives.
+  std::atomic<uint64_t>& accepting() const noexcept { return accepting_of(slot()); }
   void remove(uint64_t id) noexcept;
-  /// The slot of the member that has the key. Errors: ENOENT nobody, and those of the key.
+  /// The slot of the member that has the key, or that is its first sharer. Errors: ENOENT nobody,
+  /// and those of the key.
   Result<unsigned> holder_of(const FlowKey& key) const;
 
-  /// Removes what a member left: rules, sockets, questions. Frames of its flows go to the kernel;
-  /// others are not disturbed. Call for each member that died before its slot is given again: the
-  /// lock of the tables is then free of it, too.
+  /// Removes what a member left: rules, sockets, questions, shares. Frames of its flows go to the
+  /// kernel, those of ends that it shared to the other sharers; others are not disturbed. Call for
+  /// each member that died before its slot is given again: the lock of the tables is then free of
+  /// it, too.
   void remove_all_of(unsigned slot);
 
   /// As Device::set_host(): the addresses that wildcards match, and the host's MAC addresses. All
@@ -122,8 +133,11 @@ class Steering {
   explicit Steering(SteeringMember member);
   int fd(SteeringFd which) const { return fds_[which].get(); }
   SteerTables tables() const;
+  SteerShares shares();
+  std::atomic<uint64_t>& accepting_of(unsigned slot) const noexcept;
   Result<uint64_t> add_rule(const FlowKey& key, uint64_t value);
-  void remove_rule(const SteerRule& rule, const Hold& hold) noexcept;
+  bool has_part(uint64_t value, unsigned slot) noexcept;
+  void remove_rule(const SteerRule& rule, unsigned slot, const Hold& hold) noexcept;
   void set_links(std::span<const HostLink> links) noexcept;
   void set_addresses(std::span<const IpAddr> addresses, bool v4);
   void set_fragments(unsigned slot, bool on) noexcept;

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "dev/xdp/steer.h"
+#include "dev/xdp/steer_shares.h"
 
 namespace vireo::xdp {
 
@@ -15,7 +16,7 @@ class Steering::Hold {
         guard_(s.lock_),
         took_(counts().lock.lock(s.slot(), s.wait_, kPatience, s.member_.is_alive)) {
     if (took_ == SharedLock::Took::kFromDead || (is_complete() && s.ports_.is_stale()))
-      s.ports_.rebuild(s.fd(kSteerCounts), s.tables());
+      s.shares().rebuild(s.ports_.rebuild(s.fd(kSteerCounts), s.tables()));
   }
   ~Hold() {
     if (is_complete()) counts().lock.unlock();

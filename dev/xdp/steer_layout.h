@@ -10,9 +10,15 @@
 #define STEER_MEMBERS 64U
 
 /* Value of a rule: the slot of its member in the high half, the tag in the low one. The sign marks
-   an exact key whose frames go to the kernel in spite of rules for its local end. */
+   those of which not every frame goes to that member: */
 #define STEER_VALUE(slot, tag) ((__u64)(slot) << 32 | (tag))
-#define STEER_SPARED (1ULL << 63)
+/* an exact key whose frames go to the kernel in spite of rules for its local end; */
+#define STEER_SPARED (3ULL << 62)
+/* a local end of TCP that several members share. The slot is the first sharer's, the tag the number
+   of the shared end. */
+#define STEER_SHARED (1ULL << 63)
+#define STEER_MARKS (3ULL << 62)
+#define STEER_IS_SHARED(value) (((__u64)(value) & STEER_MARKS) == STEER_SHARED)
 
 /* Index of a member's socket in the table of sockets. */
 #define STEER_SOCKET(slot, queue) ((queue) * STEER_MEMBERS + (slot))
@@ -67,6 +73,17 @@ struct steer_host {
   __u8 more_v4, more_v6; /* further addresses are in the tables */
   __u8 pad[6];
   __u64 takes_fragments; /* a bit for each member */
+};
+
+/* Who gets the SYNs of a shared end: each bucket has a sharer's slot + 1, or 0. */
+#define STEER_SHARED_ENDS 256U
+#define STEER_BUCKETS 64U
+
+/* The time (ns of CLOCK_MONOTONIC) until which a member accepts connections. A cache line each: the
+   members write them often. */
+struct steer_accepting {
+  __u64 until;
+  __u64 pad[7];
 };
 
 /* Identifies the packet to which a fragment belongs. */

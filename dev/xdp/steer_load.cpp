@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "core/flow_hash.h"
 #include "core/high_fd.h"
 #include "core/log.h"
 #include "dev/xdp/late_libbpf.h"
@@ -90,6 +91,7 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
   bpf_map__set_max_entries(maps.local6, sizes.listeners + kMaxAddresses);
   bpf_map__set_max_entries(maps.sockets, interface.queues * STEER_MEMBERS);
   skeleton->rodata->write_tags = tags ? 1 : 0;
+  skeleton->rodata->hash_secret = FlowHashKey::random().k0;
   const int r = steer_bpf::load(skeleton.get());
   if (r < 0 && is_refused(said, refusal))
     return fail(ENOTSUP, "load of the steering program (the kernel's verifier refuses it)");

@@ -72,4 +72,7 @@ __u8 brings_joined;                    /* UDP GSO frames may arrive unsegmented 
 struct steer_link vlans[STEER_VLANS];  /* the VLANs on the interface */
 struct steer_link untagged;            /* the interface itself */
 struct steer_host host;
+__u8 sharers[STEER_SHARED_ENDS][STEER_BUCKETS];
+struct steer_accepting accepting[STEER_MEMBERS] __attribute__((aligned(64)));
 const volatile __u8 write_tags;
+const volatile __u64 hash_secret; /* so that no peer chooses who gets its SYNs */

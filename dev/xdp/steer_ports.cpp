@@ -98,7 +98,7 @@ void SteerPorts::count(const SteerRule& rule, int change) noexcept {
 /// also after one of the two is removed. A frame that arrives meanwhile sees the rules before or
 /// after the change.
 void SteerPorts::set_lone(const SteerRule& rule, uint64_t value) noexcept {
-  if (facts().tags != 0 || (value & STEER_SPARED) != 0) return;
+  if (facts().tags != 0 || (value & STEER_MARKS) != 0) return;
   const bool exact = rule.kind == STEER_EXACT4;
   arrays().lone4[rule.port_slot] = {.local = exact ? rule.exact4.local : rule.local4.local,
                                     .remote = exact ? rule.exact4.remote : 0,
@@ -157,7 +157,7 @@ void SteerPorts::ask_no_more(unsigned slot) noexcept {
       ask(at, member_bit(slot), false);
 }
 
-void SteerPorts::rebuild(int counts_fd, const SteerTables& tables) {
+std::vector<SharedRule> SteerPorts::rebuild(int counts_fd, const SteerTables& tables) {
   struct Found {
     SteerCounts::Port port{};
     SteerRule last4{};  ///< the port's only IPv4 rule, if it has one
@@ -167,7 +167,9 @@ void SteerPorts::rebuild(int counts_fd, const SteerTables& tables) {
   c.is_stale.store(0, std::memory_order_seq_cst);  // before the tables are read
   std::unordered_map<uint32_t, Found> found;
   uint32_t listeners[2] = {};
+  std::vector<SharedRule> shared;
   tables.for_each([&](const SteerRule& rule, uint64_t value) {
+    if (STEER_IS_SHARED(value)) shared.push_back({rule, value});
     Found& f = found[rule.port_slot];
     ++f.port.rules[index_of(static_cast<uint16_t>(rule.kind))];
     if (rule.link() != STEER_ANY_LINK) ++f.port.rules[kByLink];
@@ -192,6 +194,7 @@ void SteerPorts::rebuild(int counts_fd, const SteerTables& tables) {
   }
   for (const auto& [at, f] : found)
     if (rules4(f.port) == 1) set_lone(f.last4, f.value);
+  return shared;
 }
 
 }  // namespace vireo::xdp

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "core/result.h"
 #include "dev/xdp/group/shared_lock.h"
@@ -32,12 +33,20 @@ struct SteerCounts {
   std::atomic<uint32_t> is_stale;  ///< something was changed without the lock
   uint32_t listeners[2];           ///< rules for local ends, by family: IPv4, IPv6
   SteerFacts facts;
+  /// By the number of a shared end: a bit for each member that shares it; 0: the number is free.
+  std::atomic<uint64_t> sharers[STEER_SHARED_ENDS];
   struct Port {
     uint32_t rules[7];  ///< by bit of steer_kind; the last one: rules that name a link
   };
   alignas(4096) Port ports[STEER_PORTS];  ///< by STEER_PORT_SLOT
   /// By TCP port on the wire: a bit for each member, as of Device::ask_kernel().
   alignas(4096) std::atomic<uint64_t> asking[65536];
+};
+
+/// A rule with STEER_SHARED.
+struct SharedRule {
+  SteerRule rule;
+  uint64_t value;
 };
 
 class SteerPorts {
@@ -71,8 +80,9 @@ class SteerPorts {
   /// Something was changed without the lock: its next holder rebuilds.
   void mark_stale() noexcept { counts().is_stale.store(1, std::memory_order_release); }
   bool is_stale() const noexcept { return counts().is_stale.load(std::memory_order_acquire) != 0; }
-  /// Makes all follow from the tables, while frames arrive.
-  void rebuild(int counts_fd, const SteerTables& tables);
+  /// Makes all but the shared ends follow from the tables, while frames arrive. @return the rules
+  /// of those.
+  std::vector<SharedRule> rebuild(int counts_fd, const SteerTables& tables);
 
  private:
   void count(uint32_t port_slot, uint16_t bit, int change) noexcept;

@@ -26,6 +26,11 @@ struct SteerRule {
   uint16_t link() const;
 };
 
+/// The member's slot in the value of a rule.
+inline unsigned slot_of(uint64_t value) {
+  return static_cast<unsigned>((value & ~STEER_MARKS) >> 32);
+}
+
 /// Errors: ENOTSUP the protocol, EINVAL an invalid key.
 Result<SteerRule> rule_of(const FlowKey& key);
 

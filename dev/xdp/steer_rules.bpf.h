@@ -14,7 +14,8 @@ static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
   return slot;
 }
 
-/* Result of a look-up: the value of a rule (STEER_VALUE); negative: to the kernel. */
+/* Result of a look-up: the value of a rule (STEER_VALUE); negative: to the kernel, or by a shared
+   rule. It is marked as STEER_SPARED is. */
 #define NO_RULE (-1LL)
 static __always_inline __s64 value_at(const __u64* value) {
   return value ? (__s64)*value : NO_RULE;

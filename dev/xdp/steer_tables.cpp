@@ -73,6 +73,10 @@ Result<void> SteerTables::insert(const SteerRule& rule, uint64_t value) const {
   return fail(code, "steering table");
 }
 
+void SteerTables::replace(const SteerRule& rule, uint64_t value) const noexcept {
+  bpf_map_update_elem(of(rule.kind), &rule.exact4, &value, BPF_EXIST);
+}
+
 bool SteerTables::erase(const SteerRule& rule) const noexcept {
   return bpf_map_delete_elem(of(rule.kind), &rule.exact4) == 0;
 }

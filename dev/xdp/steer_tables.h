@@ -18,6 +18,8 @@ struct SteerTables {
 
   /// Errors: EEXIST, ENOSPC.
   Result<void> insert(const SteerRule& rule, uint64_t value) const;
+  /// Changes the value in place; nothing if it is not there.
+  void replace(const SteerRule& rule, uint64_t value) const noexcept;
   /// @return false: it was not there.
   bool erase(const SteerRule& rule) const noexcept;
   /// STEER_VALUE of the rule, or nothing.

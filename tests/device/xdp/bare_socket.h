@@ -86,12 +86,15 @@ class BareSocket {
     if (meta.magic == STEER_META_MAGIC) got.tag = meta.tag;
     std::memset(const_cast<std::byte*>(at) - sizeof meta, 0, sizeof meta);
     rx_.release(1);
-    if (fill_) {
-      fill_->slot(0) = d.addr - d.addr % PacketMemory::kFrameBytes;
-      fill_->publish(1);
+    BareSocket& filler = fills_ != nullptr ? *fills_ : *this;
+    if (filler.fill_) {
+      filler.fill_->slot(0) = d.addr - d.addr % PacketMemory::kFrameBytes;
+      filler.fill_->publish(1);
     }
     return got;
   }
+  /// What this one receives is filled in again. Not in a child, which would fill by a copy.
+  void give_back_to(BareSocket& first) { fills_ = &first; }
 
  private:
   static constexpr uint32_t kEntries = 64;
@@ -123,6 +126,7 @@ class BareSocket {
   std::vector<xdp::RingMemory> maps_;
   xdp::ConsumerRing<xdp_desc> rx_;
   std::optional<xdp::ProducerRing<uint64_t>> fill_;
+  BareSocket* fills_ = nullptr;
   bool is_open_ = false;
 };
 

@@ -32,6 +32,7 @@ struct Flow {
   bool v6 = false;
   uint16_t port = 80;
   uint16_t peer_port = kPeerPort;
+  uint8_t flags = 0x18;  ///< of TCP: PSH ACK
 
   IpAddr ours() const { return v6 ? kOurs6 : kOurs4; }
   IpAddr peer() const { return v6 ? kPeer6 : kPeer4; }
@@ -52,6 +53,7 @@ struct Flow {
     s.from_mac = kPeerMac;
     s.to_mac = kOurMac;
     s.ip_id = id;
+    s.flags = flags;
     return build_frame(s, numbered_payload(7, 60));
   }
   /// An ICMP error of a router about what we sent.
@@ -72,20 +74,21 @@ struct Flow {
   }
 };
 
-enum class Who { kA, kB, kKernel, kNobody, kSeveral };
+enum class Who { kA, kB, kC, kKernel, kNobody, kSeveral };
 inline std::ostream& operator<<(std::ostream& o, Who w) {
-  constexpr const char* kNames[] = {"A", "B", "the kernel", "nobody", "several"};
+  constexpr const char* kNames[] = {"A", "B", "C", "the kernel", "nobody", "several"};
   return o << kNames[static_cast<int>(w)];
 }
 
 struct GroupLab {
-  static constexpr unsigned kSlotA = 0, kSlotB = 3;
+  static constexpr unsigned kSlotA = 0, kSlotB = 3, kSlotC = 63;
 
-  explicit GroupLab(bool tags = false, uint32_t queues = 1) : veth({.queues = queues}) {
+  explicit GroupLab(bool tags = false, uint32_t queues = 1, uint32_t listeners = 64)
+      : veth({.queues = queues}) {
     const auto interface = xdp::describe(veth.index(0));
     if (!interface) return;
-    auto loaded =
-        xdp::Steering::load(*interface, {.flows = 256, .listeners = 64}, tags, nullptr, member(0));
+    auto loaded = xdp::Steering::load(*interface, {.flows = 256, .listeners = listeners}, tags,
+                                      nullptr, member(0));
     if (!loaded || !(*loaded)->attach(veth.index(0), xdp::Attach::kNative)) return;
     a = *loaded;
     socket_a = std::make_unique<BareSocket>(memory, veth.index(0), nullptr);
@@ -103,18 +106,29 @@ struct GroupLab {
   /// In this process.
   bool add_b() {
     socket_b = std::make_unique<BareSocket>(memory, veth.index(0), socket_a.get());
+    socket_b->give_back_to(*socket_a);
     b = joined();
     return b && socket_b->is_open() && b->set_socket(QueueId(0), socket_b->fd());
   }
-  std::shared_ptr<xdp::Steering> joined() {
+  bool add_c() {
+    socket_c = std::make_unique<BareSocket>(memory, veth.index(0), socket_a.get());
+    socket_c->give_back_to(*socket_a);
+    c = joined(kSlotC);
+    return c && socket_c->is_open() && c->set_socket(QueueId(0), socket_c->fd());
+  }
+  std::shared_ptr<xdp::Steering> joined(unsigned slot = kSlotB) {
     auto kit = a->kit();
-    auto made = xdp::Steering::join(std::move(*kit), member(kSlotB));
+    auto made = xdp::Steering::join(std::move(*kit), member(slot));
     return made ? *made : nullptr;
   }
   static void tell(xdp::Steering& s, bool fragments = false) {
     const HostLink link{VlanId(), kOurMac};
     const IpAddr ours[] = {kOurs4, kOurs6};
     s.set_host({{&link, 1}, ours, fragments});
+  }
+
+  std::array<std::pair<BareSocket*, Who>, 3> sockets() const {
+    return {{{socket_a.get(), Who::kA}, {socket_b.get(), Who::kB}, {socket_c.get(), Who::kC}}};
   }
 
   /// Who got the frame.
@@ -125,8 +139,7 @@ struct GroupLab {
     // After the first has it, a moment for a second.
     for (int tries = 0, after = 0; tries < 30 && after < 2; ++tries) {
       if (kernel.receive(5)) add(Who::kKernel);
-      for (const auto& [socket, who] :
-           {std::pair{socket_a.get(), Who::kA}, {socket_b.get(), Who::kB}}) {
+      for (const auto& [socket, who] : sockets()) {
         if (socket == nullptr) continue;
         const auto frame_got = socket->receive();
         if (!frame_got) continue;
@@ -139,23 +152,28 @@ struct GroupLab {
     return got;
   }
 
-  /// Nothing is left of any rule or question.
+  /// Nothing is left of any rule, question or share.
   void expect_empty() {
-    const auto& c = ports.counts();
-    unsigned kinds = 0, counts = 0, asking = 0, rules = 0;
+    const auto& state = ports.counts();
+    unsigned kinds = 0, counts = 0, asking = 0, rules = 0, sharers = 0, buckets = 0;
     for (const uint16_t k : ports.arrays().port_kinds) kinds += k != 0;
-    for (const auto& p : c.ports)
+    for (const auto& p : state.ports)
       for (const uint32_t n : p.rules) counts += n != 0;
-    for (const auto& m : c.asking) asking += m != 0;
+    for (const auto& m : state.asking) asking += m != 0;
+    for (const auto& members : state.sharers) sharers += members != 0;
+    for (const auto& end : ports.arrays().sharers)
+      for (const uint8_t sharer : end) buckets += sharer != 0;
     tables().for_each([&](const xdp::SteerRule&, uint64_t) { ++rules; });
+    EXPECT_EQ(sharers, 0U);
+    EXPECT_EQ(buckets, 0U);
     EXPECT_EQ(kinds, 0U);
     EXPECT_EQ(counts, 0U);
     EXPECT_EQ(asking, 0U);
     EXPECT_EQ(rules, 0U);
-    EXPECT_EQ(c.listeners[0], 0U);
-    EXPECT_EQ(c.listeners[1], 0U);
-    EXPECT_EQ(c.is_stale, 0U);
-    for (unsigned slot = 0; slot < STEER_MEMBERS; ++slot) EXPECT_FALSE(c.lock.is_held_by(slot));
+    EXPECT_EQ(state.listeners[0], 0U);
+    EXPECT_EQ(state.listeners[1], 0U);
+    EXPECT_EQ(state.is_stale, 0U);
+    for (unsigned slot = 0; slot < STEER_MEMBERS; ++slot) EXPECT_FALSE(state.lock.is_held_by(slot));
   }
   /// For a forked child too, which does not inherit `ports`.
   xdp::SteerPorts mapped() const {
@@ -171,9 +189,9 @@ struct GroupLab {
   Veth veth;
   PacketMemory memory;
   RawPort wire{veth.index(1)}, kernel{veth.index(0)};
-  std::unique_ptr<BareSocket> socket_a, socket_b;
+  std::unique_ptr<BareSocket> socket_a, socket_b, socket_c;
   std::set<unsigned> dead;  ///< slots
-  std::shared_ptr<xdp::Steering> a, b;
+  std::shared_ptr<xdp::Steering> a, b, c;
   xdp::SteeringKit watched;
   xdp::SteerPorts ports;  ///< a further view of the shared memory
   uint32_t tag = 0;       ///< of the last frame
