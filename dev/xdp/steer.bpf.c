@@ -2,14 +2,15 @@
 // member has on the queue they arrived on and passes all others, unchanged, to the kernel. It
 // matches the exact 5-tuple first, then local address and port, then port alone; the last only for
 // the host's own addresses. Frames to be forwarded, for another MAC address or with an unknown VLAN
-// tag go to the kernel. An ICMP error follows the flow that it quotes. Fragments follow the first
-// one to arrive; if that had no ports, they go to the kernel. Other IPv6 extension headers and
-// malformed frames go to the kernel, and so do UDP GSO datagrams from a kernel on this host, if the
-// driver does not segment them. It runs in the driver (native) or in the stack (generic), once per
-// frame. A frame costs no hash look-up if its port has a single rule, one for an exact hit.
+// tag go to the kernel. The SYNs of a local end that several members share are spread among them,
+// all else of it goes to the first of them, unless an exact rule matches. An ICMP error follows the
+// flow that it quotes. Fragments follow the first one to arrive; if that had no ports, they go to
+// the kernel. Other IPv6 extension headers and malformed frames go to the kernel, and so do UDP GSO
+// datagrams from a kernel on this host, if the driver does not segment them. It runs in the driver
+// (native) or in the stack (generic), once per frame. A frame costs no hash look-up if its port has
+// a single rule, one for an exact hit.
 #include "steer_fragments.bpf.h"
 #include "steer_quoted.bpf.h"
-#include "steer_shared.bpf.h"
 
 /* Several datagrams in one frame (UDP_SEGMENT, udp(7)) wait for segmentation by a NIC; their
    checksum field holds only the sum of the pseudo-header. The frame does not tell where each
@@ -25,11 +26,6 @@ static __always_inline int is_unfinished(const struct frame* f, __u32 at, const 
   sum = (sum & 0xffff) + (sum >> 16);
   sum = (sum & 0xffff) + (sum >> 16);
   return udp->check == sum;
-}
-
-/* The verdict where no rule of one member was found. */
-static __always_inline int not_one(struct xdp_md* ctx, __s64 found) {
-  return STEER_IS_SHARED(found) ? steer_shared(ctx, found) : XDP_PASS;
 }
 
 SEC("xdp.frags")
@@ -84,7 +80,7 @@ int vireo_steer(struct xdp_md* ctx) {
       if (brings_joined && ip->protocol == IPPROTO_UDP &&
           is_unfinished(&f, behind, (const __be16*)&ip->saddr, 4))
         return XDP_PASS;
-      return found >= 0 ? to_socket(ctx, found) : not_one(ctx, found);
+      return found >= 0 ? to_socket(ctx, found) : XDP_PASS;
     }
     return ip->protocol == IPPROTO_ICMP ? quoted4(&f, ip, behind) : XDP_PASS;
   }
@@ -100,7 +96,7 @@ int vireo_steer(struct xdp_md* ctx) {
       if (brings_joined && ip->nexthdr == IPPROTO_UDP &&
           is_unfinished(&f, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
         return XDP_PASS;
-      return found >= 0 ? to_socket(ctx, found) : not_one(ctx, found);
+      return found >= 0 ? to_socket(ctx, found) : XDP_PASS;
     }
     if (ip->nexthdr == IPPROTO_ICMPV6) return quoted6(&f, ip, end);
   }

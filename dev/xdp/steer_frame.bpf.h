@@ -58,6 +58,7 @@ struct frame {
   __u64 is_ours;    /* unicast to this link's MAC address */
   __u64 is_group;   /* multicast or broadcast MAC */
   __u64 exact_only; /* only exact rules may match; otherwise to the kernel */
+  __u64 to_first;   /* by a shared rule to the first sharer: it is no whole TCP segment */
 };
 
 /* The input of find_seldom() and steer_fragment(), for rare frames. */

@@ -4,6 +4,7 @@
 
 #include "steer_frame.bpf.h"
 #include "steer_maps.bpf.h"
+#include "steer_shared.bpf.h"
 
 /* The index of a port in port_kinds and lone4. Without CAP_PERFMON each array access must have the
    same bounds on every path. So the protocol, TCP or UDP by now, is read again: then the verifier
@@ -14,9 +15,6 @@ static __always_inline __u32 slot_of(const volatile __u8* proto, __be16 port) {
   return slot;
 }
 
-/* Result of a look-up: the value of a rule (STEER_VALUE); negative: to the kernel, or by a shared
-   rule. It is marked as STEER_SPARED is. */
-#define NO_RULE (-1LL)
 static __always_inline __s64 value_at(const __u64* value) {
   return value ? (__s64)*value : NO_RULE;
 }
@@ -56,6 +54,11 @@ static __always_inline int is_own6(const struct frame* f, const struct in6_addr*
   if (!host.more_v6) return 0;
   k[2] = 0;
   return bpf_map_lookup_elem(&local6, k) != 0;
+}
+
+/* The value for a frame that hit a shared rule. */
+static __always_inline __s64 by_shared(const struct frame* f, __s64 rule) {
+  return f->to_first ? first_of(rule) : steer_shared(f->ctx, rule);
 }
 
 /* Whether the kernel has a connection of its own: open, half-open or in TIME-WAIT. */
@@ -114,7 +117,7 @@ static __always_inline __s64 find4(const struct frame* f, const __u8* proto, __b
     const struct steer_lone4* const rule = &lone4[slot];
     if (!is_lone4(f, rule, local, remote, remote_port)) return NO_RULE;
     found = STEER_VALUE(rule->slot, 0);
-    if (kinds & STEER_EXACT4) return found;
+    if ((kinds & STEER_EXACT4) || !(kinds & STEER_ASK)) return found;
   } else {
     if (kinds & STEER_EXACT4) {
       k[0] = two(local, remote); /* struct steer_exact4 */
@@ -127,12 +130,15 @@ static __always_inline __s64 find4(const struct frame* f, const __u8* proto, __b
     if (kinds & STEER_LOCAL4) found = local_rule4(f, kinds, local, *proto, local_port);
     if (found == NO_RULE && (kinds & STEER_WILD4) && is_own4(f, local))
       found = local_rule4(f, kinds, 0, *proto, local_port);
-    if (found == NO_RULE) return found;
   }
-  if (!(kinds & STEER_ASK)) return found;
-  k[0] = two(remote, local); /* struct bpf_sock_tuple */
-  k[1] = ports_of(remote_port, local_port);
-  return kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv4)) ? NO_RULE : found;
+  if (found == NO_RULE) return found;
+  if (found >= 0 && !(kinds & STEER_ASK)) return found;
+  if (kinds & STEER_ASK) {
+    k[0] = two(remote, local); /* struct bpf_sock_tuple */
+    k[1] = ports_of(remote_port, local_port);
+    if (kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv4))) return NO_RULE;
+  }
+  return found < 0 ? by_shared(f, found) : found;
 }
 
 static __always_inline __s64 find6(const struct frame* f, const __u8* proto,
@@ -158,9 +164,13 @@ static __always_inline __s64 find6(const struct frame* f, const __u8* proto,
     k[0] = k[1] = 0;
     found = local_rule6(f, kinds, *proto, local_port);
   }
-  if (found == NO_RULE || !(kinds & STEER_ASK)) return found;
-  put6(k, remote); /* struct bpf_sock_tuple */
-  put6(k + 2, local);
-  k[4] = ports_of(remote_port, local_port);
-  return kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv6)) ? NO_RULE : found;
+  if (found == NO_RULE) return found;
+  if (found >= 0 && !(kinds & STEER_ASK)) return found;
+  if (kinds & STEER_ASK) {
+    put6(k, remote); /* struct bpf_sock_tuple */
+    put6(k + 2, local);
+    k[4] = ports_of(remote_port, local_port);
+    if (kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv6))) return NO_RULE;
+  }
+  return found < 0 ? by_shared(f, found) : found;
 }

@@ -29,16 +29,11 @@ static __always_inline struct frame frame_of(struct xdp_md* ctx, const struct in
                         .link = q->link,
                         .is_ours = q->flags & INQUIRY_IS_OURS,
                         .is_group = q->flags & INQUIRY_IS_GROUP,
-                        .exact_only = q->flags & INQUIRY_EXACT_ONLY};
+                        .exact_only = q->flags & INQUIRY_EXACT_ONLY,
+                        .to_first = 1};
 }
 
-/* Of a shared rule, the first sharer's. */
-static __always_inline __s64 first_of(__s64 found) {
-  return STEER_IS_SHARED(found) ? found & ((STEER_MEMBERS - 1ULL) << 32) : found;
-}
-
-/* The result of find4() or find6(), for one member alone: frames that are no TCP segments do not
-   open a connection. Not inlined, so that the verifier checks it once and not for
+/* The result of find4() or find6(). Not inlined, so that the verifier checks it once and not for
    each caller. */
 __attribute__((noinline)) __s64 find_seldom(struct xdp_md* ctx, const struct inquiry* q) {
   if (!q) return NO_RULE;
@@ -48,8 +43,7 @@ __attribute__((noinline)) __s64 find_seldom(struct xdp_md* ctx, const struct inq
   const __be16 local_port = q->ports & 0xffff;
   const __be16 remote_port = q->ports >> 16 & 0xffff;
   if (q->flags & INQUIRY_V6)
-    return first_of(find6(&f, proto, (const struct in6_addr*)q->local,
-                          (const struct in6_addr*)q->remote, local_port, remote_port));
-  return first_of(
-      find4(&f, proto, (__be32)q->local[0], (__be32)q->remote[0], local_port, remote_port));
+    return find6(&f, proto, (const struct in6_addr*)q->local, (const struct in6_addr*)q->remote,
+                 local_port, remote_port);
+  return find4(&f, proto, (__be32)q->local[0], (__be32)q->remote[0], local_port, remote_port);
 }

@@ -1,8 +1,12 @@
-// Steers the frames of a local end that several members share: a SYN to one that accepts, by a hash
-// of the flow; others to the first sharer. A connection of another sharer has an exact rule.
+// Chooses the member for a frame of a local end that several share: for a SYN one that accepts, by
+// a hash of the flow; for others the first sharer. A connection of another one has an exact rule.
 #pragma once
 
-#include "steer_seldom.bpf.h"
+#include "steer_frame.bpf.h"
+#include "steer_maps.bpf.h"
+
+/* Result of a look-up: the value of a rule (STEER_VALUE); negative: to the kernel. */
+#define NO_RULE (-1LL)
 
 struct tcp_start {
   __u32 ports, seq, ack;
@@ -48,37 +52,39 @@ static long try_bucket(__u32 i, struct walk* w) {
   return 1;
 }
 
-/* To a sharer of `end` that accepts now, or else the kernel. The hash chooses the first bucket and
-   the order of the others: what one sharer refuses is spread over all. */
-static __always_inline int to_accepting(struct xdp_md* ctx, __u64 end, __u64 hash) {
+/* The value of a sharer of `end` that accepts now. The hash chooses the first bucket and the order
+   of the others: what one sharer refuses is spread over all. */
+static __always_inline __s64 accepting_one(__u64 end, __u64 hash) {
   /* An odd step comes to each bucket once. */
   struct walk w = {.end = end, .now = bpf_ktime_get_ns(), .hash = hash, .step = hash >> 32 | 1};
   bpf_loop(STEER_BUCKETS, try_bucket, &w, 0);
-  return w.found ? to_socket(ctx, (__s64)STEER_VALUE(w.found - 1, 0)) : XDP_PASS;
+  return w.found ? (__s64)STEER_VALUE(w.found - 1, 0) : NO_RULE;
 }
+
+/* Of a shared rule, the value as if it were the first sharer's alone. */
+static __always_inline __s64 first_of(__s64 rule) { return rule & (STEER_MEMBERS - 1LL) << 32; }
 
 /* In line for each place of the header: an old verifier refuses a load by a pointer that was made
    in several ways. */
-static __always_inline int to_sharer(struct xdp_md* ctx, __s64 found, const struct tcp_start* tcp,
-                                     __u64 addresses) {
-  if (!is_syn(tcp->flags)) return to_socket(ctx, first_of(found));
+static __always_inline __s64 sharer_for(__s64 rule, const struct tcp_start* tcp, __u64 addresses) {
+  if (!is_syn(tcp->flags)) return first_of(rule);
   const __u64 hash = mixed(mixed(addresses ^ hash_secret) ^ tcp->ports);
-  return to_accepting(ctx, found & 0xffffffff, hash);
+  return accepting_one(rule & 0xffffffff, hash);
 }
 
-/* The verdict where `found` is the value of a shared rule. It reads the frame once more: handing
-   over what is known of it would cost every frame, and an old verifier too many states. */
-__attribute__((noinline)) int steer_shared(struct xdp_md* ctx, __s64 found) {
+/* The value of the member that gets this TCP segment by a shared rule, or NO_RULE. It reads the
+   frame once more: to hand over what is known of it takes an old verifier too many states. */
+__attribute__((noinline)) __s64 steer_shared(struct xdp_md* ctx, __s64 rule) {
   const void* at = (const void*)(long)ctx->data;
   const void* const end = (const void*)(long)ctx->data_end;
   const struct ethhdr* const eth = at;
-  if ((const void*)(eth + 1) > end) return XDP_PASS;
+  if ((const void*)(eth + 1) > end) return NO_RULE;
   __be16 type = eth->h_proto;
   __u32 l3 = sizeof *eth;
   at = eth + 1;
   if (type == bpf_htons(ETH_P_8021Q)) {
     const struct vlan_tag* const v = at;
-    if ((const void*)(v + 1) > end) return XDP_PASS;
+    if ((const void*)(v + 1) > end) return NO_RULE;
     type = v->next_proto;
     at = v + 1;
     l3 += sizeof *v;
@@ -86,17 +92,17 @@ __attribute__((noinline)) int steer_shared(struct xdp_md* ctx, __s64 found) {
   if (type == bpf_htons(ETH_P_IP)) {
     const struct iphdr* const ip = at;
     const struct tcp_start* const tcp = (const void*)(ip + 1);
-    if ((const void*)(tcp + 1) > end) return XDP_PASS;
+    if ((const void*)(tcp + 1) > end) return NO_RULE;
     const __u64 addresses = two(ip->saddr, ip->daddr);
-    if (ip->ihl == 5) return to_sharer(ctx, found, tcp, addresses);
+    if (ip->ihl == 5) return sharer_for(rule, tcp, addresses);
     struct tcp_start behind_options;
     if (bpf_xdp_load_bytes(ctx, l3 + ip->ihl * 4, &behind_options, sizeof behind_options))
-      return XDP_PASS;
-    return to_sharer(ctx, found, &behind_options, addresses);
+      return NO_RULE;
+    return sharer_for(rule, &behind_options, addresses);
   }
   const struct ipv6hdr* const ip = at;
   const struct tcp_start* const tcp = (const void*)(ip + 1);
-  if ((const void*)(tcp + 1) > end) return XDP_PASS;
+  if ((const void*)(tcp + 1) > end) return NO_RULE;
   const __u64* const a = (const __u64*)&ip->saddr;
-  return to_sharer(ctx, found, tcp, mixed(mixed(mixed(a[0]) ^ a[1]) ^ a[2]) ^ a[3]);
+  return sharer_for(rule, tcp, mixed(mixed(mixed(a[0]) ^ a[1]) ^ a[2]) ^ a[3]);
 }

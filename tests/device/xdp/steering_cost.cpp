@@ -95,6 +95,36 @@ void measure(const Veth& veth, bool tags) {
   }
 }
 
+/// A port that this process shares, with itself alone.
+void measure_shared(const Veth& veth) {
+  End end(veth.index(0), {});
+  if (!end.device || !end.open_queue()) std::exit(1);
+  for (const bool v6 : {false, true}) {
+    FrameSpec s;
+    s.proto = IpProto::kTcp;
+    s.from = {kAddress[v6 ? 3 : 1], 6000, 0};
+    s.to = {kAddress[v6 ? 2 : 0], kPort, 0};
+    s.to_mac = {2, 0, 0, 0, 0, 1};
+    const Bytes data = build_frame(s, numbered_payload(1, 22));
+    s.flags = 2;
+    const Bytes syn = build_frame(s, {});
+    FlowKey k = key(v6 ? IpAddr() : IpAddr::any_v4(), v6 ? IpAddr() : IpAddr::any_v4(), 0);
+    k.proto = IpProto::kTcp;
+    const auto rule = end.device->share(k, *end.queues[0]);
+    if (!rule) std::exit(1);
+    const auto show = [&](const char* what, const Bytes& frame) {
+      const Run r = run_program(*end.device, frame);
+      fmt::print("{:<40}{:<8}{:<8}{:>4} ns\n", fmt::format("shared, IPv{}, {}", v6 ? 6 : 4, what),
+                 "", r.taken ? "ours" : "kernel", r.ns);
+    };
+    end.device->accepting()->store(Device::kAcceptsNow);
+    show("no SYN", data);
+    show("SYN", syn);
+    end.device->accepting()->store(0);
+    show("SYN that nobody accepts", syn);
+  }
+}
+
 }  // namespace
 }  // namespace vireo::test
 
@@ -104,4 +134,5 @@ int main() {
   const Veth veth;
   measure(veth, false);
   measure(veth, true);
+  measure_shared(veth);
 }

@@ -183,6 +183,35 @@ TEST_F(SteeringShared, ErrorsAndFragmentsGoToTheFirst) {
   lab.expect_empty();
 }
 
+TEST_F(SteeringShared, FramesOfAVlanAreSpreadToo) {
+  ShareLab lab;
+  ASSERT_TRUE(lab.add_all());
+  const HostLink links[] = {{VlanId(), kOurMac}, {VlanId(5), kOurMac}};
+  const IpAddr ours[] = {kOurs4, kOurs6};
+  lab.a->set_host({links, ours});
+  for (const bool v6 : {false, true})
+    for (const VlanId link : {VlanId(), VlanId(5)}) {
+      const Flow flow{kTcp, v6};
+      FlowKey key = flow.key(Kind::kWild);
+      key.vlan = link;
+      const auto of_b = lab.b->share(key), of_c = lab.c->share(key);
+      ASSERT_TRUE(of_b && of_c);
+      const auto untagged = syns(flow);
+      auto frames = untagged, with_options = syns(flow, v6 ? 0 : kManySyns, 10000, 3);
+      for (Bytes& f : frames) f = with_tag(f, 0x8100, 5);
+      for (Bytes& f : with_options) f = with_tag(f, 0x8100, 5);
+      // The tap of the kernel shows frames without their tag, but none goes there.
+      const Outcomes tagged = lab.outcomes(frames);
+      EXPECT_TRUE(tagged.is_even({Who::kB, Who::kC})) << tagged;
+      EXPECT_TRUE(v6 || lab.outcomes(with_options) == tagged) << "options change nothing";
+      EXPECT_EQ(lab.outcome(with_tag(flow.frame(), 0x8100, 5)), Who::kB);
+      EXPECT_EQ(lab.outcomes(untagged).of(Who::kKernel), link == VlanId() ? 0U : kManySyns);
+      lab.b->remove(*of_b);
+      lab.c->remove(*of_c);
+    }
+  lab.expect_empty();
+}
+
 TEST_F(SteeringShared, WhoDoesNotAcceptGetsNone) {
   ShareLab lab;
   ASSERT_TRUE(lab.add_all());
