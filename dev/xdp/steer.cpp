@@ -144,8 +144,12 @@ bool Steering::has_part(uint64_t value, unsigned slot) noexcept {
 void Steering::remove_rule(const SteerRule& rule, unsigned slot, const Hold& hold) noexcept {
   const auto value = rule.is_exact() ? std::nullopt : tables().find(rule);
   const bool shared = value && STEER_IS_SHARED(*value);
-  if (shared && !hold.is_complete()) ports_.mark_stale();
-  if (shared && shares().leave(rule, *value, slot)) return;
+  // Without the lock before, as this process may end in between, and after, as it may be late.
+  if (!hold.is_complete()) ports_.mark_stale();
+  if (shared && shares().leave(rule, *value, slot)) {
+    if (!hold.is_complete()) ports_.mark_stale();
+    return;
+  }
   if (!tables().erase(rule)) return;
   if (shared) shares().forget(*value);
   if (hold.is_complete())

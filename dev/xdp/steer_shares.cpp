@@ -22,7 +22,8 @@ class Buckets {
  public:
   explicit Buckets(uint8_t* at) : at_(at) {
     for (unsigned b = 0; b < STEER_BUCKETS; ++b) {
-      owner_[b] = at_[b] == 0 ? kNobody : at_[b] - 1U;
+      const uint8_t sharer = std::atomic_ref(at_[b]).load(std::memory_order_relaxed);
+      owner_[b] = sharer == 0 ? kNobody : sharer - 1U;
       if (owner_[b] < STEER_MEMBERS) ++count_[owner_[b]];
     }
   }
@@ -77,8 +78,7 @@ std::atomic<uint64_t>& SteerShares::members_of(unsigned end) const noexcept {
 }
 
 /// A bucket changes hands only if it must: a SYN that is sent again finds who had the first.
-void SteerShares::spread(unsigned end) noexcept {
-  const uint64_t members = members_of(end).load(std::memory_order_relaxed);
+void SteerShares::spread(unsigned end, uint64_t members) noexcept {
   Buckets buckets(ports_.arrays().sharers[end]);
   buckets.keep_only(members);
   if (members != 0) buckets.deal(members);
@@ -102,8 +102,9 @@ Result<void> SteerShares::add(const SteerRule& rule, unsigned slot) {
   if (!value) return start(rule, slot);
   if (!STEER_IS_SHARED(*value)) return fail(EEXIST, "flow is steered already");
   if (has(*value, slot)) return fail(EEXIST, "flow is shared already");
-  members_of(end_of(*value)).fetch_or(member_bit(slot), std::memory_order_relaxed);
-  spread(end_of(*value));
+  const uint64_t others =
+      members_of(end_of(*value)).fetch_or(member_bit(slot), std::memory_order_relaxed);
+  spread(end_of(*value), others | member_bit(slot));
   return {};
 }
 
@@ -116,7 +117,7 @@ Result<void> SteerShares::start(const SteerRule& rule, unsigned slot) {
     return fail(ENOSPC, "steering table is full");
   const uint64_t value = value_of(slot, end);
   members_of(end).store(member_bit(slot), std::memory_order_relaxed);
-  spread(end);
+  spread(end, member_bit(slot));
   if (auto ok = tables_.insert(rule, value); !ok) {
     forget(value);
     return ok;
@@ -128,22 +129,23 @@ Result<void> SteerShares::start(const SteerRule& rule, unsigned slot) {
 bool SteerShares::leave(const SteerRule& rule, uint64_t value, unsigned slot) noexcept {
   std::atomic<uint64_t>& members = members_of(end_of(value));
   if (members.load(std::memory_order_relaxed) == member_bit(slot)) return false;
-  members.fetch_and(~member_bit(slot), std::memory_order_relaxed);
-  spread(end_of(value));
+  const uint64_t others =
+      members.fetch_and(~member_bit(slot), std::memory_order_relaxed) & ~member_bit(slot);
+  spread(end_of(value), others);
   appoint(rule, value);
   return true;
 }
 
 void SteerShares::forget(uint64_t value) noexcept {
+  spread(end_of(value), 0);
   members_of(end_of(value)).store(0, std::memory_order_relaxed);
-  spread(end_of(value));
 }
 
 void SteerShares::rebuild(std::span<const SharedRule> rules) noexcept {
   std::array<bool, STEER_SHARED_ENDS> has_rule{};
   for (const auto& [rule, value] : rules) {
     has_rule[end_of(value)] = true;
-    spread(end_of(value));
+    spread(end_of(value), members_of(end_of(value)).load(std::memory_order_relaxed));
     appoint(rule, value);
   }
   for (unsigned end = 0; end < STEER_SHARED_ENDS; ++end)

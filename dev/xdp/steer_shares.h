@@ -33,7 +33,7 @@ class SteerShares {
 
  private:
   Result<void> start(const SteerRule& rule, unsigned slot);
-  void spread(unsigned end) noexcept;
+  void spread(unsigned end, uint64_t members) noexcept;
   void appoint(const SteerRule& rule, uint64_t value) noexcept;
   std::atomic<uint64_t>& members_of(unsigned end) const noexcept;
 

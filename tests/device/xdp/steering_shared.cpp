@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "share_lab.h"
+#include "sides.h"
 
 namespace vireo::test {
 namespace {
@@ -446,6 +447,45 @@ TEST_F(SteeringShared, ARuleCountsOnce) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ENOSPC);
   EXPECT_TRUE(lab.b->share(two.key(Kind::kLocal)));
+}
+
+/// A device, of a process without a group.
+TEST_F(SteeringShared, AProcessAloneSharesWithItself) {
+  for (const XdpMode mode : {XdpMode::kNative, XdpMode::kGeneric}) {
+    Sides sides(mode);
+    ASSERT_TRUE(sides.is_open) << sides.end.error.where;
+    Device& device = sides.device();
+    std::atomic<uint64_t>* const accepting = device.accepting();
+    ASSERT_NE(accepting, nullptr);
+    EXPECT_EQ(accepting->load(), 0U);
+    for (const bool v6 : {false, true}) {
+      const Flow flow{kTcp, v6}, opening{kTcp, v6, 80, kPeerPort, kSyn};
+      const FlowKey key = flow.key(Kind::kWild);
+      EXPECT_FALSE(device.is_first_sharer(key));
+      auto rule = device.share(key, sides.queue());
+      ASSERT_TRUE(rule) << rule.error().where;
+      EXPECT_TRUE(device.is_first_sharer(key));
+      EXPECT_EQ(sides.outcome(opening.frame()), To::kKernel);
+      EXPECT_EQ(sides.outcome(flow.frame()), To::kUs);
+      accepting->store(Device::kAcceptsNow);
+      EXPECT_EQ(sides.outcome(opening.frame()), To::kUs);
+      accepting->store(0);
+      const auto twice = device.share(key, sides.queue());
+      ASSERT_FALSE(twice);
+      EXPECT_EQ(twice.error().code, EEXIST);
+      const auto plain = device.steer(key, FlowTag(1), sides.queue());
+      ASSERT_FALSE(plain);
+      EXPECT_EQ(plain.error().code, EEXIST);
+      rule->reset();
+      EXPECT_EQ(sides.outcome(flow.frame()), To::kKernel);
+      EXPECT_FALSE(device.is_first_sharer(key));
+      const auto next = device.steer(key, FlowTag(1), sides.queue());
+      EXPECT_TRUE(next) << "the key is free again";
+      const auto taken = device.share(key, sides.queue());
+      ASSERT_FALSE(taken);
+      EXPECT_EQ(taken.error().code, EEXIST);
+    }
+  }
 }
 
 /// Sends SYNs, each of them new, until told to stop.
