@@ -79,7 +79,8 @@ struct ShareLab : GroupLab {
   }
 
   /// Sends all, which differ. In parts, as the rings of the sockets are short.
-  Outcomes outcomes(const std::vector<Bytes>& frames) {
+  /// @param most_ms how long a part is waited for, if some of its frames go to nobody here.
+  Outcomes outcomes(const std::vector<Bytes>& frames, int most_ms = 2000) {
     constexpr size_t kPart = 32;
     std::map<Bytes, size_t> number;
     for (size_t i = 0; i < frames.size(); ++i) number[frames[i]] = i;
@@ -96,7 +97,7 @@ struct ShareLab : GroupLab {
       const auto missing = [&] {
         return std::ranges::count(std::span(who).first(end), Who::kNobody) != 0;
       };
-      for (int tries = 0; tries < 60 && missing(); ++tries) {
+      for (int tries = 0; tries < 2 * most_ms && missing(); ++tries) {
         for (const auto& [socket, w] : sockets())
           while (socket != nullptr)
             if (const auto f = socket->receive())

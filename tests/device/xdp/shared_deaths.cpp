@@ -48,7 +48,7 @@ TEST_F(SharedDeaths, TheShareOfAKilledProcessGoesToTheOthers) {
       ASSERT_TRUE(!is_first || lab.a->share(key));
       ASSERT_TRUE(lab.c->share(key));
       EXPECT_EQ(lab.a->holder_of(key).value_or(99), is_first ? kSlotB : kSlotA);
-      const Outcomes three = lab.outcomes(frames);
+      const Outcomes three = lab.outcomes(frames, 50);
       EXPECT_TRUE(three.is_even({Who::kA, Who::kC, Who::kNobody})) << three;  // whom we do not see
       b.kill_now();
       lab.dead.insert(kSlotB);
