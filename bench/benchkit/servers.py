@@ -133,9 +133,10 @@ def ab(r, path: str = "/small") -> Load:
     complete = figure("Complete requests")
     if not complete:
         raise Failed(f"ab: no request was answered\n{client.tail()}")
+    # Of what was under way at the end, the bytes are counted and not the request.
     return Load(figure("Requests per second"), figure(r"\s*99%"),
                 {"failed": figure("Failed requests"), "not 200": figure("Non-2xx responses"), "length": figure("Document Length"),
-                 "bytes each": round(figure("HTML transferred") / complete)})
+                 "bytes each": int(figure("HTML transferred") / complete)})
 
 
 def through_nginx(r) -> Load:
