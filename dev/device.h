@@ -121,6 +121,9 @@ class FlowRule {
   ~FlowRule() { reset(); }
   explicit operator bool() const { return device_ != nullptr; }
   const Device* device() const { return device_; }  ///< the device that holds the rule
+  /// Frames of connections to its local end come to us without a rule of their own: not so if
+  /// another process shares it since earlier.
+  inline bool brings_connections() const;
   inline void reset();
   /// Drops the handle without removing the rule (in a forked child: the rule is the parent's).
   void abandon() { device_ = nullptr; }
@@ -218,12 +221,6 @@ class Device {
     (void)to;
     return fail(ENOTSUP, "the device shares no port");
   }
-  /// Whether this process is the first sharer of `key`. It remains that until it leaves: its
-  /// connections need no exact rule before. May cost a system call.
-  virtual bool is_first_sharer(const FlowKey& key) const {
-    (void)key;
-    return false;
-  }
   /// The time (ns of CLOCK_MONOTONIC) until which this process accepts connections of shared ends,
   /// at first 0. Written by the process in place, as often as it likes: kAcceptsNow while it waits
   /// for them, 0 when it takes none. Valid while the device is open. Null: the device shares none.
@@ -254,9 +251,17 @@ class Device {
  protected:
   friend class FlowRule;
   virtual void unsteer(uint64_t rule_id) noexcept = 0;
+  virtual bool brings_connections(uint64_t rule_id) noexcept {
+    (void)rule_id;
+    return true;
+  }
   FlowRule rule(uint64_t id) { return FlowRule(this, id); }
   DeviceCaps caps_;
 };
+
+inline bool FlowRule::brings_connections() const {
+  return device_ == nullptr || device_->brings_connections(id_);
+}
 
 inline void FlowRule::reset() {
   if (device_ != nullptr) std::exchange(device_, nullptr)->unsteer(id_);

@@ -7,6 +7,7 @@
 
 #include "core/arena.h"
 #include "core/clock.h"
+#include "core/flow_hash.h"
 #include "core/result.h"
 #include "core/stats_layout.h"
 
@@ -17,6 +18,8 @@ class DeviceGroup {
   virtual ~DeviceGroup() = default;
   /// The packet memory that an engine has to use for devices that are shared. Once.
   virtual Arena take_arena() noexcept = 0;
+  /// What nobody else knows: for sequence numbers and cookies that any of them may have to check.
+  virtual FlowHashKey secret() const noexcept = 0;
 
   /// Readable when another process wants to join.
   virtual int fd() const noexcept = 0;

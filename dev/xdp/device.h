@@ -27,9 +27,6 @@ class XdpDevice final : public Device {
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
   Result<FlowRule> spare(const FlowKey& key) override;
   Result<FlowRule> share(const FlowKey& key, Queue& to) override;
-  bool is_first_sharer(const FlowKey& key) const override {
-    return steering_->is_first_sharer(key);
-  }
   std::atomic<uint64_t>* accepting() noexcept override { return &steering_->accepting(); }
   Result<void> give_to_kernel(std::span<const std::byte> frame) override {
     return kernel_path_.give(frame);
@@ -41,6 +38,9 @@ class XdpDevice final : public Device {
 
  private:
   void unsteer(uint64_t rule_id) noexcept override;
+  bool brings_connections(uint64_t rule_id) noexcept override {
+    return steering_->brings_connections(rule_id);
+  }
   uint16_t bind_flags(bool multi_frame) const;
 
   const IfIndex ifindex_;

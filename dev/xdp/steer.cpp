@@ -121,10 +121,14 @@ Result<uint64_t> Steering::share(const FlowKey& key) {
   return last_id_;
 }
 
-bool Steering::is_first_sharer(const FlowKey& key) const {
-  const auto rule = rule_of(key);
-  const auto value = rule ? tables().find(*rule) : std::nullopt;
-  return value && STEER_IS_SHARED(*value) && slot_of(*value) == slot();
+bool Steering::brings_connections(uint64_t id) noexcept {
+  const std::lock_guard guard(lock_);
+  const auto it = rules_.find(id);
+  if (it == rules_.end() || it->second.is_exact() || first_.contains(id)) return true;
+  const auto value = tables().find(it->second);
+  const bool brings = !value || !STEER_IS_SHARED(*value) || slot_of(*value) == slot();
+  if (brings) first_.insert(id);
+  return brings;
 }
 
 void Steering::remove(uint64_t id) noexcept {
@@ -133,6 +137,7 @@ void Steering::remove(uint64_t id) noexcept {
   if (it == rules_.end()) return;
   remove_rule(it->second, slot(), hold);
   rules_.erase(it);
+  first_.erase(id);
 }
 
 /// Whether the rule with this value is the member's, or one that it shares.

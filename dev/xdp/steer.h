@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/address.h"
 #include "core/fd.h"
@@ -101,8 +102,8 @@ class Steering {
   Result<uint64_t> spare(const FlowKey& key);
   /// As Device::share(). Errors: as add(); ENOTSUP not TCP; EINVAL an exact key.
   Result<uint64_t> share(const FlowKey& key);
-  /// As Device::is_first_sharer().
-  bool is_first_sharer(const FlowKey& key) const;
+  /// As FlowRule::brings_connections(). A system call if it does not.
+  bool brings_connections(uint64_t id) noexcept;
   /// As Device::accepting(). Valid while this object lives.
   std::atomic<uint64_t>& accepting() const noexcept { return accepting_of(slot()); }
   void remove(uint64_t id) noexcept;
@@ -150,6 +151,7 @@ class Steering {
   SharedLockWait wait_;  ///< for the latter
   bool is_shared_ = false;
   std::unordered_map<uint64_t, SteerRule> rules_;
+  std::unordered_set<uint64_t> first_;  ///< of them, which this process shares as the first
   uint64_t last_id_ = 0;
 };
 

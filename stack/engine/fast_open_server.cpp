@@ -41,6 +41,10 @@ bool PassiveOpen::open_fast(Listener& l, const SynTuple& t, const Incoming& in, 
   }
   TcpFlow* const f = new_child(l, t, now);
   if (f == nullptr) return false;
+  if (!make_rule(l, *f)) {
+    hub().tcp.free(*f);
+    return false;
+  }
   const uint64_t secret = secret_of(t);
   const Seq32 iss = tcp::initial_sequence(secret, now);
   tcp::Config c = child_config(l, secret);

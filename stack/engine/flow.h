@@ -105,6 +105,7 @@ static_assert(sizeof(TcpFlow) <= 824);
 struct ListenOptions {
   bool reuse_addr = false;   ///< SO_REUSEADDR, for its connections
   bool reuse_port = false;   ///< SO_REUSEPORT: shares its address with listeners that set it too
+  bool joins = false;        ///< shares the kernel's listener with other processes
   uint8_t defer_accept = 0;  ///< SYN-ACK timeouts before a bare ACK is accepted (tcp(7))
   uint8_t syncookies = 1;    ///< sysctl tcp_syncookies: 0 never, 1 when the queue is full, 2 always
   bool abort_on_overflow = false;  ///< sysctl tcp_abort_on_overflow
@@ -116,6 +117,8 @@ struct ListenOptions {
   tcp::FastOpenKeys fast_open_keys{};  ///< none: derived from the engine's secret
   IpSettings ip{};                     ///< for its connections
   IfIndex device{};                    ///< SO_BINDTODEVICE: receives by no other; 0: by all
+  /// Perhaps with listeners of other processes.
+  bool is_shared() const { return reuse_port || joins; }
 };
 
 struct Listener : Flow {

@@ -47,11 +47,16 @@ TcpFlow* PassiveOpen::accept(Listener& l) {
 void PassiveOpen::close(Listener& l, Instant now) {
   // As Linux: half-open connections are dropped; the peer's ACK is answered by RST.
   syns_.for_each([&](tcp::SynRecord& r) {
-    if (r.listener == l.listener) syns_.erase(r);
+    if (r.listener != l.listener) return;
+    drop_rule(r);
+    syns_.erase(r);
   });
   hub().keys.unbind(l);
   listeners_[l.listener] = nullptr;
   hub().wakeups.uncount_flow();
+  if (l.options.joins)
+    for (Port* p : hub().ports.all())
+      if (!p->dead) hub().steering.suspect_kernel(*p, l.key.local.port);
   while (!l.ready.empty()) {
     TcpFlow& f = l.ready.front();
     l.ready.pop_front();

@@ -78,6 +78,11 @@ void PassiveOpen::syn_arrived(Listener& l, const SynTuple& tuple, const Incoming
   SynRecord* const r = syns_.insert(tuple);
   if (r == nullptr) return;
   r->listener = l.listener;
+  if (needs_rule(l, in.port) && !make_rule(*r, in.port)) {
+    syns_.erase(*r);
+    hub().steering.give_to_kernel(in.port, in.frame, syn.payload);
+    return;
+  }
   tcp::adopt_syn(*r, c, syn);
   r->iss = tcp::initial_sequence(secret, now);
   if (before != nullptr) r->iss = tcp::beyond_old_window(r->iss, before->snd_nxt);
@@ -138,7 +143,9 @@ bool PassiveOpen::record_segment(SynRecord& r, const Incoming& in, tcp::Segment&
 /// An ACK without a record: is its number a cookie of ours? @return false: no.
 bool PassiveOpen::cookie_arrived(Listener& l, const SynTuple& tuple, tcp::Segment& s,
                                  Instant now) noexcept {
-  if (l.options.syncookies == 0 || now - l.cookies_at > tcp::kCookieLife) return false;
+  // Another process may have sent the cookie.
+  const bool may_be = now - l.cookies_at <= tcp::kCookieLife || l.options.is_shared();
+  if (l.options.syncookies == 0 || !may_be) return false;
   SynRecord r;
   set_tuple(r, tuple);
   r.listener = l.listener;
@@ -164,6 +171,12 @@ bool PassiveOpen::open_child(Listener& l, const SynRecord& r, tcp::Config& c, tc
   }
   TcpFlow* const f = new_child(l, tuple_of(r), now);
   if (f == nullptr) return false;
+  if (!syn_rules_.empty()) [[unlikely]]
+    pass_rule(r, *f);
+  if (!make_rule(l, *f)) {
+    hub().tcp.free(*f);
+    return false;
+  }
   c.mss = mss_within(c.mss, f->egress.mtu, f->key.v6);
   tcp::open_from_record(f->tcb, c, hub().pool, r, now);
   queue_child(l, *f);
@@ -174,11 +187,9 @@ bool PassiveOpen::open_child(Listener& l, const SynRecord& r, tcp::Config& c, tc
 
 /// A flow with its egress; nullptr: memory is exhausted, or there is no route.
 TcpFlow* PassiveOpen::new_child(const Listener& l, const SynTuple& t, Instant now) noexcept {
-  TcpFlow* const f = hub().tcp.make({IpProto::kTcp,
-                                     !t.remote.is_v4(),
-                                     VlanId(),
-                                     {t.local, t.local_port, 0},
-                                     {t.remote, t.remote_port, l.options.device.value()}});
+  FlowKey key = flow_key(t);
+  key.remote.scope = l.options.device.value();
+  TcpFlow* const f = hub().tcp.make(key);
   if (f == nullptr) return nullptr;
   f->reuse_addr = l.options.reuse_addr;
   f->reuse_port = l.options.reuse_port;

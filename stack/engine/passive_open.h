@@ -7,6 +7,7 @@
 #pragma once
 
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "core/carriage.h"
@@ -22,6 +23,14 @@ namespace vireo {
 
 struct Hub;
 
+inline FlowKey flow_key(const SynTuple& t) noexcept {
+  return {IpProto::kTcp,
+          !t.remote.is_v4(),
+          VlanId(),
+          {t.local, t.local_port, 0},
+          {t.remote, t.remote_port, 0}};
+}
+
 class PassiveOpen : Part {
  public:
   // ---- the program's calls (listeners.cpp)
@@ -35,9 +44,15 @@ class PassiveOpen : Part {
   /// SO_BINDTODEVICE: from now on it receives by `device` only, or by all (0). On error it receives
   /// nothing, and all its frames are the kernel's.
   Carried<void> hear_by(Listener& l, IfIndex device);
+  /// The program accepts connections of listeners that join others until then, as far as it is
+  /// known: afterwards the other processes get the SYNs, or the kernel.
+  void accept_until(Instant until) noexcept;
   /// Resets connections that were not accepted (tcp(7)).
   void close(Listener& l, Instant now);
   void close_all(Instant now);
+
+  /// A shared rule was made there.
+  void share_on(Port& port) noexcept;
 
   // ---- listeners
   /// Indexed by Flow::listener; null: free.
@@ -54,6 +69,10 @@ class PassiveOpen : Part {
   void error_arrived(const ip::IcmpError& e) noexcept;
 
   // ---- half-open connections
+  /// Their rules on a device that has gone.
+  void drop_rules_of(const Device& device) noexcept {
+    std::erase_if(syn_rules_, [&](const auto& of) { return of.second.device() == &device; });
+  }
   void expire(Instant now) noexcept;
   Instant next_deadline() const noexcept { return syns_.next_deadline(); }
   size_t half_open() const noexcept { return syns_.size(); }
@@ -76,6 +95,16 @@ class PassiveOpen : Part {
   TcpFlow* new_child(const Listener& l, const SynTuple& t, Instant now) noexcept;
   void queue_child(Listener& l, TcpFlow& f) noexcept;
 
+  // shared_listener.cpp
+  bool needs_rule(const Listener& l, const Port& port) const noexcept;
+  bool make_rule(const tcp::SynRecord& r, Port& port) noexcept;
+  void pass_rule(const tcp::SynRecord& r, TcpFlow& child) noexcept;
+  bool make_rule(const Listener& l, TcpFlow& child) noexcept;
+  void drop_rule(const tcp::SynRecord& r) noexcept {
+    if (!syn_rules_.empty()) [[unlikely]]
+      syn_rules_.erase(&r);
+  }
+
   // syn_ack.cpp
   Result<void> way_back(const Listener& l, const SynTuple& t, CachedRoute& e, Instant now) noexcept;
   uint64_t secret_of(const SynTuple& t) const noexcept;
@@ -97,7 +126,10 @@ class PassiveOpen : Part {
 
   Hub& hub() const noexcept;
   SynTable syns_;
+  /// Rules of half-open connections, of a listener that is shared (shared_listener.cpp).
+  std::unordered_map<const tcp::SynRecord*, FlowRule> syn_rules_;
   std::vector<Listener*> listeners_;
+  Instant accept_until_ = Instant::never();
   std::vector<SlabHandle> fast_opens_;  ///< connections whose handshake may not be complete (RFC
                                         ///< 7413)
   ReplyLimit challenges_{1000};         ///< challenge ACKs to invalid segments

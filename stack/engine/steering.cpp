@@ -17,16 +17,41 @@ VlanId Steering::vlan_of(const IpAddr& local) const noexcept {
   return {};
 }
 
-Carried<FlowRule> Steering::make_rule(Port& port, const FlowKey& key, FlowTag tag) {
-  FlowKey asked = key;
+/// As the device wants it.
+FlowKey Steering::key_on(const Port& port, FlowKey key) const noexcept {
   const DeviceCaps& caps = port.device->caps();
-  if (!caps.link_rules && (!caps.vlan_rules || asked.vlan == kUntagged)) asked.vlan = VlanId();
-  if (caps.vlan_rules && asked.vlan == VlanId()) asked.vlan = vlan_of(key.local.addr);
-  auto rule = port.device->steer(asked, tag, port.queue());
+  if (!caps.link_rules && (!caps.vlan_rules || key.vlan == kUntagged)) key.vlan = VlanId();
+  if (caps.vlan_rules && key.vlan == VlanId()) key.vlan = vlan_of(key.local.addr);
+  return key;
+}
+
+namespace {
+
+Carried<FlowRule> made(Result<FlowRule> rule) {
   if (rule) return std::move(*rule);
   // Another rule of the same key brings the same frames; the demux finds the flow.
   if (rule.error().code == EEXIST) return FlowRule();
   return std::unexpected(Refusal{Carriage::kSteering, rule.error().code, rule.error().where});
+}
+
+const ListenOptions* options_of(const Flow& f) {
+  return f.kind == FlowKind::kListener ? &static_cast<const Listener&>(f).options : nullptr;
+}
+
+}  // namespace
+
+Carried<FlowRule> Steering::make_rule(Port& port, const FlowKey& key, FlowTag tag) {
+  return made(port.device->steer(key_on(port, key), tag, port.queue()));
+}
+
+/// The rule of a bound flow.
+Carried<FlowRule> Steering::make_bound_rule(Port& port, const FlowKey& key, const Flow& f) {
+  const ListenOptions* const o = options_of(f);
+  if (o == nullptr || !o->is_shared()) return make_rule(port, key, f.tag);
+  auto rule = port.device->share(key_on(port, key), port.queue());
+  if (!rule && rule.error().code == ENOTSUP && !o->joins) return make_rule(port, key, f.tag);
+  if (rule) hub().passive.share_on(port);
+  return made(std::move(rule));
 }
 
 Carried<void> Steering::add_rules(Port& port, FlowKey key, IfIndex device, const Flow& f,
@@ -37,7 +62,7 @@ Carried<void> Steering::add_rules(Port& port, FlowKey key, IfIndex device, const
     key.vlan = link->kind == net::LinkKind::kVlan ? link->vlan : kUntagged;
   }
   if (f.kind == FlowKind::kListener) suspect_kernel(port, key.local.port);
-  auto rule = make_rule(port, key, f.tag);
+  auto rule = make_bound_rule(port, key, f);
   if (!rule) return std::unexpected(rule.error());
   if (*rule) rules.push_back(std::move(*rule));
   if (!key.v6 || !key.local.addr.is_unspecified() || key.is_exact() || f.v6only) return {};
@@ -91,6 +116,7 @@ void Steering::move_rules(Port& p, const Device& from) noexcept {
     else
       hub().notifications.note(f, tcp::fail(f.tcb, ENETDOWN));
   });
+  hub().passive.drop_rules_of(from);
   // The kernel answers for TIME-WAIT entries: it resets their late segments.
   hub().time_waits.for_each([&](TimeWaitEntry& e) {
     if (is_old(e.rule)) e.rule.reset();
@@ -153,6 +179,11 @@ std::optional<KernelConnections::Question> Steering::to_ask(Instant now, std::ve
 void Steering::kernel_said(const KernelConnections::Question& q, bool has_some,
                            Instant now) noexcept {
   if (!kernel_connections_.answered(q, has_some, now)) return;
+  // The kernel may accept some at any time.
+  const auto joins_there = [&](const Listener* l) {
+    return l != nullptr && l->options.joins && l->key.local.port == q.port;
+  };
+  if (std::ranges::any_of(hub().passive.all(), joins_there)) return;
   for (Port* p : hub().ports.all())
     if (!p->dead) p->device->ask_kernel(q.port, false);
 }

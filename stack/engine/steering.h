@@ -70,6 +70,8 @@ class Steering : Part {
 
  private:
   VlanId vlan_of(const IpAddr& local) const noexcept;
+  FlowKey key_on(const Port& port, FlowKey key) const noexcept;
+  Carried<FlowRule> make_bound_rule(Port& port, const FlowKey& key, const Flow& f);
 
   struct Left {
     FlowKey key;

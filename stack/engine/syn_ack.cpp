@@ -92,6 +92,7 @@ void PassiveOpen::forget_record(SynRecord& r) noexcept {
   Listener& l = *listeners_[r.listener];
   --l.syn_count;
   if (r.timeouts == 0) --l.young_count;
+  drop_rule(r);
   syns_.erase(r);
 }
 

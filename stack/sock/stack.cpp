@@ -122,11 +122,11 @@ Carried<std::unique_ptr<Engine>> Stack::create_engine(unsigned id) {
       parts_.settings.ring_allocation_logic_tx != parts_.settings.ring_allocation_logic_rx)
     log<LogLevel::kInfo>(
         "VMA_RING_ALLOCATION_LOGIC_TX differs from ..._RX, which decides: a socket has one ring");
-  if (rings_.most() != 1) {
-    // A peer may connect again through another engine: sequence numbers must continue (RFC 6528).
-    if (secret_.k0 == 0) secret_ = tcp::IsnSecret::random();
-    config.secret = secret_;
-  }
+  // A peer may connect again through another engine, also of another process: sequence numbers must
+  // continue (RFC 6528). And one may get what answers another one's SYN cookie.
+  if (secret_.k0 == 0)
+    secret_ = group_.group != nullptr ? group_->secret() : tcp::IsnSecret::random();
+  config.secret = secret_;
   const EngineId number(static_cast<uint16_t>(id));
   EngineStats& stats = this->stats().engines[id];
   if (id == 0 && group_.group != nullptr)

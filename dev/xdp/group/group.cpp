@@ -145,6 +145,8 @@ void Group::bury_dead(const Bury& bury) noexcept {
   }
 }
 
+FlowHashKey Group::secret() const noexcept { return state_->table.secret(); }
+
 Result<void> Group::deposit(const Control&, const Deposit& d, std::span<const int> fds) noexcept {
   return state_->bank.deposit(state_->table.next_number(), d, fds);
 }

@@ -24,6 +24,7 @@
 
 #include "core/clock.h"
 #include "core/fd.h"
+#include "core/flow_hash.h"
 #include "core/result.h"
 #include "dev/xdp/group/bank.h"
 
@@ -55,6 +56,8 @@ class Group {
   bool is_founder() const noexcept;
   unsigned slot() const noexcept;
   int memory_fd() const noexcept;
+  /// Drawn at random by the founder.
+  FlowHashKey secret() const noexcept;
 
   /// Readable when a process wants to join; then call serve(). Every member is to do so, so that a
   /// stopped one does not hold up the others.

@@ -41,6 +41,7 @@ class Sharing final : public DeviceGroup {
 
   // ---- DeviceGroup
   Arena take_arena() noexcept override { return std::move(arena_); }
+  FlowHashKey secret() const noexcept override { return group_->secret(); }
   int fd() const noexcept override { return group_->fd(); }
   bool is_alone() const noexcept override { return is_alone_; }
   void end_solitude() noexcept override { is_alone_ = false; }

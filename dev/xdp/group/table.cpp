@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <bit>
+#include <cstddef>
 
 #include "core/high_fd.h"
 #include "dev/xdp/uapi.h"
@@ -38,6 +39,10 @@ Result<UniqueFd> Table::create() {
   UniqueFd memfd(static_cast<int>(made));
   if (const long r = sys(SYS_ftruncate, memfd.get(), kTableBytes); r < 0)
     return fail(static_cast<int>(-r), "size of the group's memfd");
+  const FlowHashKey secret = FlowHashKey::random();
+  if (sys(SYS_pwrite64, memfd.get(), reinterpret_cast<long>(&secret), sizeof secret,
+          offsetof(Memory, secret)) != sizeof secret)
+    return fail(EIO, "the group's secret");
   // Or a member could make the others' accesses fail.
   sys(SYS_fcntl, memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return to_high_number(std::move(memfd));

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "core/fd.h"
+#include "core/flow_hash.h"
 #include "core/result.h"
 
 namespace vireo::xdp {
@@ -35,6 +36,7 @@ class Table {
 
   /// Slots that are not free: of members, and of dead ones not yet buried.
   uint64_t used() const noexcept;
+  FlowHashKey secret() const noexcept { return memory_->secret; }
   pid_t pid(unsigned slot) const noexcept;
   /// Takes a free slot for this process. Errors: EBUSY.
   Result<unsigned> take_slot() noexcept;
@@ -54,6 +56,7 @@ class Table {
   struct Memory {
     std::atomic<uint64_t> used;
     std::atomic<uint64_t> last_number;
+    FlowHashKey secret;  ///< constant
     std::atomic<pid_t> pids[kGroupSlots];
   };
   Table(int memfd, Memory* memory) : memfd_(memfd), memory_(memory) {}

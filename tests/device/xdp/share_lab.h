@@ -64,6 +64,12 @@ class Outcomes {
   std::vector<Who> who_;
 };
 
+/// Whether it has the key, or is the first of those who share it.
+inline bool is_first(const xdp::Steering& s, const FlowKey& key) {
+  const auto holder = s.holder_of(key);
+  return holder && *holder == s.slot();
+}
+
 struct ShareLab : GroupLab {
   using GroupLab::GroupLab;
 

@@ -272,14 +272,15 @@ TEST_F(SteeringShared, WhenTheFirstLeavesAnotherIsFirst) {
       const Flow flow{kTcp, v6};
       const FlowKey key = flow.key(Kind::kWild);
       const auto frames = syns(flow);
-      EXPECT_FALSE(lab.a->is_first_sharer(key));
+      EXPECT_FALSE(is_first(*lab.a, key));
       const auto of_c = lab.c->share(key), of_b = lab.b->share(key), of_a = lab.a->share(key);
       ASSERT_TRUE(of_a && of_b && of_c);
       const auto firsts = [&] {
-        return std::array{lab.a->is_first_sharer(key), lab.b->is_first_sharer(key),
-                          lab.c->is_first_sharer(key)};
+        return std::array{is_first(*lab.a, key), is_first(*lab.b, key), is_first(*lab.c, key)};
       };
       EXPECT_EQ(firsts(), (std::array{false, false, true}));
+      EXPECT_TRUE(lab.c->brings_connections(*of_c));
+      EXPECT_FALSE(lab.a->brings_connections(*of_a));
       EXPECT_EQ(lab.outcome(flow.frame()), Who::kC);
       EXPECT_EQ(lab.a->holder_of(key).value_or(99), GroupLab::kSlotC);
       if (buried) {
@@ -289,6 +290,8 @@ TEST_F(SteeringShared, WhenTheFirstLeavesAnotherIsFirst) {
         lab.c->remove(*of_c);
       }
       EXPECT_EQ(firsts(), (std::array{true, false, false}));
+      EXPECT_TRUE(lab.a->brings_connections(*of_a));
+      EXPECT_FALSE(lab.b->brings_connections(*of_b));
       EXPECT_EQ(lab.outcome(flow.frame()), Who::kA);
       EXPECT_TRUE(lab.outcomes(frames).is_even({Who::kA, Who::kB}));
       // Who comes back is not the first again.
@@ -321,7 +324,7 @@ TEST_F(SteeringShared, RulesOfOneMemberAndSharedOnesExcludeEachOther) {
       EXPECT_EQ(code(lab.a->share(key)), EEXIST);
       EXPECT_EQ(code(lab.b->share(key)), EEXIST);
       EXPECT_EQ(lab.outcome(Flow{kTcp, v6, 80, kPeerPort, kSyn}.frame()), Who::kA);
-      EXPECT_FALSE(lab.a->is_first_sharer(key));
+      EXPECT_FALSE(is_first(*lab.a, key));
       lab.a->remove(*plain);
       const auto of_b = lab.b->share(key), of_a = lab.a->share(key);
       ASSERT_TRUE(of_a && of_b);
@@ -461,10 +464,9 @@ TEST_F(SteeringShared, AProcessAloneSharesWithItself) {
     for (const bool v6 : {false, true}) {
       const Flow flow{kTcp, v6}, opening{kTcp, v6, 80, kPeerPort, kSyn};
       const FlowKey key = flow.key(Kind::kWild);
-      EXPECT_FALSE(device.is_first_sharer(key));
       auto rule = device.share(key, sides.queue());
       ASSERT_TRUE(rule) << rule.error().where;
-      EXPECT_TRUE(device.is_first_sharer(key));
+      EXPECT_TRUE(rule->brings_connections());
       EXPECT_EQ(sides.outcome(opening.frame()), To::kKernel);
       EXPECT_EQ(sides.outcome(flow.frame()), To::kUs);
       accepting->store(Device::kAcceptsNow);
@@ -478,7 +480,6 @@ TEST_F(SteeringShared, AProcessAloneSharesWithItself) {
       EXPECT_EQ(plain.error().code, EEXIST);
       rule->reset();
       EXPECT_EQ(sides.outcome(flow.frame()), To::kKernel);
-      EXPECT_FALSE(device.is_first_sharer(key));
       const auto next = device.steer(key, FlowTag(1), sides.queue());
       EXPECT_TRUE(next) << "the key is free again";
       const auto taken = device.share(key, sides.queue());
