@@ -79,6 +79,9 @@ class Epoll {
   /// The caller leaves without checking, or without taking all: wakes the next sleeper.
   void pass_on() noexcept;
 
+  /// Some item was a listener of Vireo's. Any thread.
+  bool listens() const noexcept { return listens_.load(std::memory_order_relaxed); }
+
   /// Before a wait, in the child of a fork: what the parent carries becomes the kernel's. Control
   /// lock held.
   void use_inherited() noexcept {
@@ -176,7 +179,8 @@ class Epoll {
   uint32_t engine_slots_ = 0;  ///< entries ever used
   UniqueFd hybrid_;
   uint32_t hybrid_count_ = 0;
-  bool has_void_ = false;   ///< some items' sockets are perhaps void
+  bool has_void_ = false;  ///< some items' sockets are perhaps void
+  std::atomic<bool> listens_{false};
   uint32_t raw_count_ = 0;  ///< an upper bound: the kernel does not report closed ones
   uint32_t nested_count_ = 0;
   uint32_t look_ = 0;       ///< number of looks at the kernel so far

@@ -33,6 +33,7 @@ class EpollCall {
     if (engines.n != 1) return poll_all(engines, now);
     return h_->epoll->poll_and_take(*engines.at[0], out_, now, taken);
   }
+  bool listens() const noexcept { return h_->epoll->listens(); }
   bool pending() const noexcept { return is_doubtful_ || h_->epoll->pending(); }
   int at_end() const noexcept { return 0; }
   Result<int> harvest(Look look, Instant now) noexcept {

@@ -55,6 +55,7 @@ uint32_t Epoll::hybrid_events(const Item& i) const noexcept {
 Result<void> Epoll::settle(int epoll_fd, Item& i, bool rearm) noexcept {
   const Mode m = i.target->mode.load(std::memory_order_acquire);
   has_void_ |= m == Mode::kVoid;
+  if (m == Mode::kListening) listens_.store(true, std::memory_order_relaxed);
   const bool has_engine = m == Mode::kCarried || m == Mode::kListening;
   count_engine(i, has_engine ? i.target->engine.load(std::memory_order_acquire) : nullptr);
   const Place want = wanted_place(i);

@@ -77,6 +77,7 @@ struct TcpSocket {
   uint8_t : 0;
   PortOrigin port : 2 = PortOrigin::kProgram;  ///< of an active open
   bool has_drawn_source : 1 = false;           ///< the program has chosen no local address
+  bool is_workers : 1 = false;                 ///< Worker counts it
   // ---- written under both locks, read without as a hint
   /// The options ask recvmsg(2) for ancillary data.
   std::atomic<bool> wants_control{false};
@@ -86,7 +87,7 @@ struct TcpSocket {
     options = SharedOptions();
     link = Link::kUnconnected;
     shut = 0;
-    error_taken = has_accepted = undone = has_drawn_source = false;
+    error_taken = has_accepted = undone = has_drawn_source = is_workers = false;
     port = PortOrigin::kProgram;
     wants_control.store(false, std::memory_order_relaxed);
   }

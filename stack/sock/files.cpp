@@ -33,6 +33,7 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
     const bool gone = f.refs.load(std::memory_order_relaxed) != 0 ||
                       f.generation.load(std::memory_order_relaxed) != generation;
     if (!gone) {
+      if (f.is_tcp() && f.tcp.is_workers) f.stack->family().worker.closed();
       if (f.mode.load(std::memory_order_relaxed) == Mode::kVoid)
         f.stack->family().inherited.drop(f);
       // Pairs with the acquire in Handle::is_alive().

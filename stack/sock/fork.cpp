@@ -100,6 +100,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   counters_.fork_child();
   options_table_.lock().reset_after_fork();
   spin_places_.reset_after_fork();
+  family_.worker.fork_child();
   promotion_.fork_child();
   auto parents = family_.heirs.fork_child();
   family_.inherited.keep_fds(parents);
@@ -144,6 +145,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     f.flow = nullptr;
     f.engine.store(nullptr, std::memory_order_relaxed);
     if (f.is_udp()) f.udp->home = nullptr;
+    if (f.is_tcp()) f.tcp.is_workers = false;
     f.stats = &counters_.unlisted();
     switch (f.mode.load(std::memory_order_relaxed)) {
       case Mode::kCarried:

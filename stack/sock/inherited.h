@@ -13,6 +13,7 @@
 #include "core/result.h"
 #include "stack/sock/file.h"
 #include "stack/sock/heirs.h"
+#include "stack/sock/worker.h"
 
 namespace vireo {
 
@@ -60,6 +61,7 @@ class Inherited {
 struct Family {
   Heirs heirs;
   Inherited inherited;
+  Worker worker;
 };
 
 }  // namespace vireo

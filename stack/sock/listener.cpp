@@ -3,6 +3,8 @@
 // take the connection that this one was woken for, and this one must not block in accept(2).
 #include "stack/sock/listener.h"
 
+#include <netinet/tcp.h>
+
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/cancel.h"
@@ -40,11 +42,11 @@ void give_name(int fd, int domain) {
 
 /// Control lock held. Call before the kernel listens: a handshake that the kernel began could not
 /// continue once the segments go to Vireo. @return the local address.
-Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
+Carried<Endpoint> carry(File& f, int fd, uint32_t backlog, bool joins = false) {
   give_name(fd, f.domain.load(std::memory_order_relaxed));
   const auto name = kernel_name(fd);
   if (!name) return std::unexpected(Refusal{Carriage::kDevice, name.error().code, "getsockname"});
-  auto may = may_carry(*f.stack, Role::kTcpServer, f.forced, *name, {});
+  auto may = may_carry(*f.stack, Role::kTcpServer, joins ? Forced() : f.forced, *name, {});
   if (!may) return std::unexpected(may.error());
   Engine* const own = f.engine.load(std::memory_order_relaxed);
   const auto engine =
@@ -61,7 +63,8 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog) {
                         .begins_there = true};
   auto pass = may_pass(*f.stack, passage);
   if (!pass) return std::unexpected(pass.error());
-  const ListenOptions options = listen_options(f, fd);
+  ListenOptions options = listen_options(f, fd);
+  options.joins = joins;
   const EngineGuard guard(e);
   pass = may_still_pass(*f.stack, passage, rules);
   if (!pass) return std::unexpected(pass.error());
@@ -178,6 +181,31 @@ Result<void> listen(Handle h, int backlog) {
   return {};
 }
 
+void join(Handle h) noexcept {
+  File& f = *h.file;
+  {
+    const LockGuard control(f.control);
+    if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kKernel ||
+        f.forced.why != Carriage::kInherited || !f.nonblock.load(std::memory_order_relaxed))
+      return;
+    tcp_info kernels{};  // of a listener: its queue's length and limit
+    socklen_t n = sizeof kernels;
+    if (libc().getsockopt(h.fd, IPPROTO_TCP, TCP_INFO, &kernels, &n) != 0 ||
+        kernels.tcpi_state != TCP_LISTEN)
+      return;
+    const auto carried = carry(f, h.fd, kernels.tcpi_sacked, true);
+    if (!carried) {
+      f.forced = {carried.error().why};
+      record_kernel(f, carried.error());
+      return;
+    }
+    record_carried(f, *carried, {});
+    f.stack->watch_over_tcp();
+    f.stack->family().worker.joined(*f.engine.load(std::memory_order_relaxed));
+  }
+  f.ready.notify(kModeChanged | kReadyIn);
+}
+
 void on_accept(Listener& l) { static_cast<File*>(l.owner)->ready.notify(kReadyIn); }
 
 void stop(File& f, Mode then) {
@@ -236,16 +264,19 @@ void begin_accepted(File& f, const File& listener, int flags) {
 /// Why the connection came from the kernel's queue. Control lock of the listener held.
 Refusal why_kernels(const File& listener, bool is_loopback) {
   if (is_loopback) return {Carriage::kLoopback, 0, "accept"};
-  if (listener.mode.load(std::memory_order_relaxed) == Mode::kListening)
-    return {Carriage::kInterface, 0, "accept"};  // by an interface that is not carried
-  // In the child of a fork the listener is still the parent's.
+  // In the child of a fork the listener is still the parent's. One that joined the kernel's still
+  // has the reason why it is the kernel's.
   const Forced forced = listener.forced;
+  if (listener.mode.load(std::memory_order_relaxed) == Mode::kListening &&
+      forced.why == Carriage::kUndecided)
+    return {Carriage::kInterface, 0, "accept"};  // by an interface that is not carried
   return refusal_of(forced.why == Carriage::kUndecided ? Forced{Carriage::kInherited} : forced,
                     "its listener");
 }
 
 /// Makes a File for a connection that the kernel accepted, with the reason why it is not carried.
-Result<int> adopt_kernel(File& listener, int fd, int flags) {
+Result<int> adopt_kernel(Handle h, int fd, int flags) {
+  File& listener = *h.file;
   auto made = open_file(*listener.stack, FileKind::kTcp,
                         listener.domain.load(std::memory_order_relaxed), fd);
   if (!made) return fd;  // the kernel serves it without a File
@@ -270,11 +301,15 @@ Result<int> adopt_kernel(File& listener, int fd, int flags) {
     record_kernel(f, why);
     if (peer && local) record_address(*f.stats, *local, *peer);
   }
+  Worker& worker = f.stack->family().worker;
+  const bool joins = (f.is_carried() || why.why == Carriage::kInherited) && worker.accepted(f);
   sock::forget(fd);
   if (!fd_table().install(fd, f)) {
+    if (f.tcp.is_workers) worker.closed();
     free_sockets(f);
     fd_table().free(f);
   }
+  if (joins) join(h);
   return fd;
 }
 
@@ -311,7 +346,7 @@ Result<int> kernel_accept(Handle h, sockaddr* addr, socklen_t* len, int flags) {
       const KernelWait wait;
       fd = cancelable([&] { return libc().accept4(h.fd, addr, len, flags); });
     }
-    if (fd >= 0) return adopt_kernel(*h.file, fd, flags);
+    if (fd >= 0) return adopt_kernel(h, fd, flags);
     const auto failed = fail_errno("accept");
     if (failed.error().code != EAGAIN || !is_nonblock_for_us(h)) return failed;
     if (auto ok = await_kernel(h); !ok) return std::unexpected(ok.error());

@@ -145,6 +145,7 @@ enum class Look : uint8_t {
 ///   bool pending()                       Vireo's side may have events; no lock
 ///   Result<int> harvest(look, now)       takes what is ready
 ///   int at_end()                         what to return at the deadline
+///   bool listens()                       for connections: some listener is Vireo's
 ///   void begin_wait()                    before the first spin
 ///   SleepList& sleep_list()              the kernel's side
 ///   bool arm(EventFd&), void disarm()    around a sleep; false: something is pending
@@ -168,7 +169,11 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   bool kernel_woke = false;
   SpinPlaces& places = stack.spin_places();
   IdlePolls idle(places);
+  Worker& worker = stack.family().worker;
+  const bool is_workers = worker.has_joined() && call.listens();
   const auto report = [&](int events) {
+    if (is_workers) [[unlikely]]
+      worker.returns(now);
     // Who may lose its processor amid its answers must not leave some unsent meanwhile; and who has
     // time to sleep need not save doorbells.
     tell(call.engines, has_slept || places.is_shared(now) ? 1 : events);
@@ -206,11 +211,13 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
         if (!n) return n;
         if (*n != 0) return report(*n);
       }
-      return call.at_end();
+      return report(call.at_end());
     }
     if (polls == 1) {
       masked.apply();
       call.begin_wait();
+      if (is_workers) [[unlikely]]
+        worker.waits(now);
     }
     if (signals.pending()) return fail(EINTR, "signal");
     EventFd* event = may_spin ? nullptr : waiter.event();

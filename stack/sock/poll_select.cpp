@@ -97,6 +97,7 @@ class PollCall {
   /// One of them was no open descriptor from the start.
   bool was_closed() const noexcept { return was_closed_; }
   bool poll(Instant now, size_t&) noexcept { return poll_all(engines, now); }
+  bool listens() const noexcept { return listens_; }
   bool pending() const noexcept { return hit_.load(std::memory_order_acquire); }
 
   Result<int> harvest(Look how, Instant now) noexcept {
@@ -198,6 +199,7 @@ class PollCall {
       }
       const Mode m = h->mode.load(std::memory_order_acquire);
       const bool carried = m == Mode::kCarried || m == Mode::kListening;
+      listens_ |= m == Mode::kListening;
       if (carried) engines.add(h->engine.load(std::memory_order_acquire));
       // Vireo sends for these.
       constexpr short kOut = POLLOUT | POLLWRNORM | POLLWRBAND;
@@ -281,6 +283,7 @@ class PollCall {
   bool watching_ = false;
   bool fresh_ = false;       ///< kernel_ holds the result of a sleep
   bool woken_ = false;       ///< the kernel ended a sleep
+  bool listens_ = false;     ///< one is a listener of Vireo's
   bool has_looked_ = false;  ///< harvest() has checked both sides once
   bool was_closed_ = false;
   size_t count_ = 0;  ///< entries in entries_

@@ -171,7 +171,7 @@ Duration Stack::tend_group(Instant now) {
   constexpr Duration kReadEvery = Duration::ms(500);
   constexpr Duration kLookAtQueues = Duration::ms(50);
   if (group_.group == nullptr) return Duration::max();
-  const Duration next = group_->tend(now);
+  const Duration next = std::min(group_->tend(now), family_.worker.tend(now));
   if (now - group_.read >= kReadEvery) {
     group_.read = now;
     group_->write_stats(stats().group);
