@@ -214,8 +214,10 @@ class Device {
   /// for it, the sharers. A SYN goes to one of those that accept (see accepting()), chosen by a
   /// hash of addresses and ports; if none does, to the kernel. Any other frame that matches no
   /// exact rule goes to the first sharer: the others need an exact rule for each connection. When
-  /// the first leaves, another becomes the first. Errors: as steer(); EEXIST a rule of steer() has
-  /// the key, or this process shares it already; ENOSPC too many shared ends.
+  /// the first leaves, another becomes the first. A SYN that is sent again goes to the same sharer,
+  /// unless it accepts no more or another one joined or left. Errors: as steer(); EEXIST this
+  /// process shares the key already, or steers it; EBUSY another steers it; ENOSPC too many shared
+  /// ends.
   virtual Result<FlowRule> share(const FlowKey& key, Queue& to) {
     (void)key;
     (void)to;

@@ -100,7 +100,8 @@ bool SteerShares::has(uint64_t value, unsigned slot) const noexcept {
 Result<void> SteerShares::add(const SteerRule& rule, unsigned slot) {
   const auto value = tables_.find(rule);
   if (!value) return start(rule, slot);
-  if (!STEER_IS_SHARED(*value)) return fail(EEXIST, "flow is steered already");
+  if (!STEER_IS_SHARED(*value))
+    return fail(slot_of(*value) == slot ? EEXIST : EBUSY, "flow is steered already");
   if (has(*value, slot)) return fail(EEXIST, "flow is shared already");
   const uint64_t others =
       members_of(end_of(*value)).fetch_or(member_bit(slot), std::memory_order_relaxed);

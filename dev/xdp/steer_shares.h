@@ -17,8 +17,9 @@ class SteerShares {
  public:
   SteerShares(SteerPorts& ports, const SteerTables& tables) : ports_(ports), tables_(tables) {}
 
-  /// Makes `slot` a sharer of the rule; the first one adds it to the table. Errors: EEXIST another
-  /// kind of rule has the key, or `slot` shares it already; ENOSPC.
+  /// Makes `slot` a sharer of the rule; the first one adds it to the table. Errors: EEXIST `slot`
+  /// shares it already, or has another rule of the key; EBUSY another member has such a rule;
+  /// ENOSPC.
   Result<void> add(const SteerRule& rule, unsigned slot);
   /// Takes `slot` out of a shared rule. @return false: nobody else shares it; the caller removes
   /// the rule, and then calls forget(). Also without the lock: its holder may then undo part of it.

@@ -78,9 +78,9 @@ void PassiveOpen::syn_arrived(Listener& l, const SynTuple& tuple, const Incoming
   SynRecord* const r = syns_.insert(tuple);
   if (r == nullptr) return;
   r->listener = l.listener;
-  if (needs_rule(l, in.port) && !make_rule(*r, in.port)) {
+  if (const int failed = needs_rule(l, in.port) ? make_rule(*r, in.port) : 0; failed != 0) {
     syns_.erase(*r);
-    hub().steering.give_to_kernel(in.port, in.frame, syn.payload);
+    if (failed != EBUSY) hub().steering.give_to_kernel(in.port, in.frame, syn.payload);
     return;
   }
   tcp::adopt_syn(*r, c, syn);

@@ -97,7 +97,7 @@ class PassiveOpen : Part {
 
   // shared_listener.cpp
   bool needs_rule(const Listener& l, const Port& port) const noexcept;
-  bool make_rule(const tcp::SynRecord& r, Port& port) noexcept;
+  int make_rule(const tcp::SynRecord& r, Port& port) noexcept;
   void pass_rule(const tcp::SynRecord& r, TcpFlow& child) noexcept;
   bool make_rule(const Listener& l, TcpFlow& child) noexcept;
   void drop_rule(const tcp::SynRecord& r) noexcept {

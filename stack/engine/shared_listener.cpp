@@ -28,9 +28,11 @@ void PassiveOpen::accept_until(Instant until) noexcept {
     if (!p->dead) share_on(*p);
 }
 
-/// Of listeners of this process with one address, only one has the rules.
+/// Of listeners of this process with one address, only one has the rules. Where a SYN that is sent
+/// again may come to another process than the first did, each connection needs one.
 bool PassiveOpen::needs_rule(const Listener& l, const Port& port) const noexcept {
   if (!l.options.is_shared()) return false;
+  if (l.options.joins) return true;
   const auto brings_syns_alone = [&](const FlowRule& r) {
     return r.device() == port.device.get() && !r.brings_connections();
   };
@@ -40,13 +42,13 @@ bool PassiveOpen::needs_rule(const Listener& l, const Port& port) const noexcept
   });
 }
 
-/// For a half-open connection. @return false: the device has no room, or another process or the
-/// kernel has the tuple.
-bool PassiveOpen::make_rule(const tcp::SynRecord& r, Port& port) noexcept {
+/// For a half-open connection. @return 0, or errno: EBUSY another process or the kernel has the
+/// tuple; the device has no room.
+int PassiveOpen::make_rule(const tcp::SynRecord& r, Port& port) noexcept {
   auto rule = hub().steering.make_rule(port, flow_key(tuple_of(r)), FlowTag());
-  if (!rule) return false;
+  if (!rule) return rule.error().err;
   if (*rule) syn_rules_.insert_or_assign(&r, std::move(*rule));
-  return true;
+  return 0;
 }
 
 /// The half-open connection becomes `child`.
@@ -57,7 +59,7 @@ void PassiveOpen::pass_rule(const tcp::SynRecord& r, TcpFlow& child) noexcept {
   syn_rules_.erase(it);
 }
 
-/// For a connection that may not have been half-open here. @return as make_rule().
+/// For a connection that may not have been half-open here. @return false: there is none.
 bool PassiveOpen::make_rule(const Listener& l, TcpFlow& child) noexcept {
   if (child.rule || !needs_rule(l, *child.egress.port)) return true;
   auto rule = hub().steering.make_rule(*child.egress.port, child.key, child.tag);

@@ -49,7 +49,8 @@ Carried<FlowRule> Steering::make_bound_rule(Port& port, const FlowKey& key, cons
   const ListenOptions* const o = options_of(f);
   if (o == nullptr || !o->is_shared()) return make_rule(port, key, f.tag);
   auto rule = port.device->share(key_on(port, key), port.queue());
-  if (!rule && rule.error().code == ENOTSUP && !o->joins) return make_rule(port, key, f.tag);
+  const bool cannot = !rule && (rule.error().code == ENOTSUP || rule.error().code == ENOSPC);
+  if (cannot && !o->joins) return make_rule(port, key, f.tag);
   if (rule) hub().passive.share_on(port);
   return made(std::move(rule));
 }

@@ -65,7 +65,7 @@ class Outcomes {
 };
 
 /// Whether it has the key, or is the first of those who share it.
-inline bool is_first(const xdp::Steering& s, const FlowKey& key) {
+inline bool leads(const xdp::Steering& s, const FlowKey& key) {
   const auto holder = s.holder_of(key);
   return holder && *holder == s.slot();
 }

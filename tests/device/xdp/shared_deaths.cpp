@@ -59,7 +59,7 @@ TEST_F(SharedDeaths, TheShareOfAKilledProcessGoesToTheOthers) {
       EXPECT_TRUE(two.is_even({Who::kA, Who::kC})) << two;
       EXPECT_EQ(two.lost(three, Who::kA) + two.lost(three, Who::kC), 0U);
       EXPECT_EQ(lab.outcome(flow.frame()), Who::kA);
-      EXPECT_TRUE(is_first(*lab.a, key));
+      EXPECT_TRUE(leads(*lab.a, key));
       lab.a->remove_all_of(kSlotB);  // a second burial finds nothing
       EXPECT_EQ(lab.outcomes(frames), two);
       lab.a->remove_all_of(kSlotC);
