@@ -6,6 +6,7 @@
 
 #include "child.h"
 #include "share_lab.h"
+#include "stopped_holder.h"
 
 namespace vireo::test {
 namespace {
@@ -200,20 +201,8 @@ TEST_F(SharedDeaths, AStoppedHolderKeepsNobodyInAShare) {
              of_b_alone = lab.b->share(last_key);
   ASSERT_TRUE(of_a && of_b && of_b_alone);
   constexpr unsigned kSlotD = 5;
-  Child d([&](Child& self) {
-    const xdp::SteerPorts ports = lab.mapped();
-    if (!ports.counts().lock.try_lock(kSlotD)) return 1;
-    self.report(getpid());
-    raise(SIGSTOP);
-    ports.counts().lock.unlock();
-    self.report(true);
-    self.wait();
-    return 0;
-  });
-  const auto pid = d.hear<pid_t>();
-  ASSERT_GT(pid, 0);
-  int status = 0;
-  ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+  StoppedHolder d(lab, kSlotD);
+  ASSERT_TRUE(d.is_stopped());
 
   const auto refused = lab.c->share(key);
   ASSERT_FALSE(refused);
@@ -226,8 +215,7 @@ TEST_F(SharedDeaths, AStoppedHolderKeepsNobodyInAShare) {
   EXPECT_EQ(lab.outcome(last.frame()), Who::kKernel);
   EXPECT_EQ(lab.outcomes(syns(last, 64)).of(Who::kKernel), 64U);
 
-  kill(pid, SIGCONT);
-  ASSERT_TRUE(d.hear<bool>());
+  ASSERT_TRUE(d.release());
   const auto of_c = lab.c->share(key);
   ASSERT_TRUE(of_c) << of_c.error().where;
   EXPECT_FALSE(lab.ports.is_stale());
@@ -239,7 +227,6 @@ TEST_F(SharedDeaths, AStoppedHolderKeepsNobodyInAShare) {
   lab.a->remove(*of_a);
   lab.c->remove(*of_c);
   lab.expect_empty();
-  d.go();
   EXPECT_EQ(d.join(), 0);
 }
 

@@ -9,6 +9,7 @@
 #include "child.h"
 #include "core/fd_messages.h"
 #include "group_lab.h"
+#include "stopped_holder.h"
 
 namespace vireo::test {
 namespace {
@@ -205,21 +206,8 @@ TEST_F(SteeringDeaths, AStoppedHolderDelaysTheOthersOnce) {
   const auto second_rule = lab.a->add(second.key(Kind::kWild), FlowTag());
   ASSERT_TRUE(first_rule && second_rule);
   lab.a->ask_kernel(93, true);
-  Child b([&](Child& self) {
-    const xdp::SteerPorts ports = lab.mapped();
-    if (!ports.counts().lock.try_lock(kSlotB)) return 1;
-    self.report(getpid());
-    raise(SIGSTOP);
-    ports.counts().lock.unlock();
-    self.report(true);
-    self.wait();
-    return 0;
-  });
-  const auto pid = b.hear<pid_t>();
-  ASSERT_GT(pid, 0);
-  int status = 0;
-  ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
-  ASSERT_TRUE(WIFSTOPPED(status));
+  StoppedHolder b(lab, kSlotB);
+  ASSERT_TRUE(b.is_stopped());
 
   const auto took = [](const auto& what) {
     const Instant before = Clock::now_from_kernel();
@@ -249,8 +237,7 @@ TEST_F(SteeringDeaths, AStoppedHolderDelaysTheOthersOnce) {
   lab.a->ask_kernel(94, true);
   EXPECT_EQ(kinds_of(lab, {kTcp, false, 94}), STEER_ASK);
 
-  kill(pid, SIGCONT);
-  ASSERT_TRUE(b.hear<bool>());
+  ASSERT_TRUE(b.release());
   const auto rule = lab.a->add(third.key(Kind::kLocal), FlowTag());
   ASSERT_TRUE(rule) << rule.error().where;
   EXPECT_EQ(lab.outcome(third.frame()), Who::kA);
@@ -259,7 +246,6 @@ TEST_F(SteeringDeaths, AStoppedHolderDelaysTheOthersOnce) {
   lab.a->ask_kernel(94, false);
   lab.a->remove(*rule);
   lab.expect_empty();
-  b.go();
   EXPECT_EQ(b.join(), 0);
 }
 
