@@ -167,7 +167,8 @@ def workers_join(t: Test, family: int) -> None:
     total = THREADS * rounds(t)
     t.note(f"connections by worker: {got}; slowest {slowest:.3f} s; kernel of B: {kernel}")
     t.expect(sum(got) >= 0.9 * total, f"{sum(got)} of {total} connections were carried")
-    t.expect(sum(got) + kernel["tcp_passive_opens"] == total, "the kernel accepted the others")
+    # By promotion alone, the kernel would have accepted each; what falls to it may be promoted, too.
+    t.expect(kernel["tcp_passive_opens"] <= 0.1 * total, f"the kernel accepted {kernel['tcp_passive_opens']} of {total}")
     t.expect(kernel["tcp_rst_out"] == 0, f"the kernel sent {kernel['tcp_rst_out']} resets")
     end(pids)
 
@@ -177,9 +178,15 @@ def hold_up(t: Test, servers, seize, patience: float) -> None:
     pids = servers(t, 4)
     load(t, 4, 5)
     release = seize(t, pids)
-    slowest = load(t, 4, 4 if t.options.quick else 20)
-    t.note(f"slowest {slowest:.3f} s; connections by process: {carried_by([p for p in pids if os.path.exists(f'/proc/{p}')])}")
+    there = [p for p in pids if os.path.exists(f"/proc/{p}")]
+    before, had = counters.kernel_counters(t.lab, "B"), carried_by(there)
+    each = 4 if t.options.quick else 20
+    slowest = load(t, 4, each)
+    kernel, got = moved(t, before), [now - then for now, then in zip(carried_by(there), had)]
+    t.note(f"slowest {slowest:.3f} s; connections by process: {got}; kernel of B: {kernel}")
     t.expect(slowest < patience, f"a connection took {slowest:.3f} s")
+    t.expect(sum(got) >= 0.9 * THREADS * each, f"{sum(got)} of {THREADS * each} connections were carried")
+    t.expect(kernel["tcp_rst_out"] == 0, f"the kernel sent {kernel['tcp_rst_out']} resets")
     end(release())
 
 
