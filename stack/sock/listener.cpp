@@ -5,6 +5,9 @@
 
 #include <netinet/tcp.h>
 
+#include <cstring>
+
+#include "core/log.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/cancel.h"
@@ -181,29 +184,30 @@ Result<void> listen(Handle h, int backlog) {
   return {};
 }
 
-void join(Handle h) noexcept {
+bool join(Handle h) noexcept {
   File& f = *h.file;
   {
     const LockGuard control(f.control);
     if (!h.is_alive() || f.mode.load(std::memory_order_relaxed) != Mode::kKernel ||
         f.forced.why != Carriage::kInherited || !f.nonblock.load(std::memory_order_relaxed))
-      return;
+      return false;
     tcp_info kernels{};  // of a listener: its queue's length and limit
     socklen_t n = sizeof kernels;
     if (libc().getsockopt(h.fd, IPPROTO_TCP, TCP_INFO, &kernels, &n) != 0 ||
         kernels.tcpi_state != TCP_LISTEN)
-      return;
+      return false;
     const auto carried = carry(f, h.fd, kernels.tcpi_sacked, true);
     if (!carried) {
-      f.forced = {carried.error().why};
-      record_kernel(f, carried.error());
-      return;
+      log<LogLevel::kDebug>("descriptor {}: the workers' listener stays the kernel's ({}: {})",
+                            h.fd, carried.error().where, std::strerror(carried.error().err));
+      return false;
     }
     record_carried(f, *carried, {});
     f.stack->watch_over_tcp();
     f.stack->family().worker.joined(*f.engine.load(std::memory_order_relaxed));
   }
   f.ready.notify(kModeChanged | kReadyIn);
+  return true;
 }
 
 void on_accept(Listener& l) { static_cast<File*>(l.owner)->ready.notify(kReadyIn); }
@@ -309,7 +313,7 @@ Result<int> adopt_kernel(Handle h, int fd, int flags) {
     free_sockets(f);
     fd_table().free(f);
   }
-  if (joins) join(h);
+  if (joins && !join(h)) worker.join_no_more();
   return fd;
 }
 

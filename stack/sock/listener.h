@@ -15,8 +15,8 @@ namespace listener {
 Result<void> listen(Handle h, int backlog);
 Result<int> accept(Handle h, sockaddr* addr, socklen_t* len, int flags);
 /// Vireo's listener joins the kernel's, which other processes serve, too. If that cannot be,
-/// nothing changes. No lock held.
-void join(Handle h) noexcept;
+/// nothing changes. No lock held. @return whether it has joined now.
+bool join(Handle h) noexcept;
 /// Up-call of the engine.
 void on_accept(Listener& l);
 /// Listener settings from the socket's options; the Fast Open keys are read from `fd`, its kernel

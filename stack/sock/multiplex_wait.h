@@ -170,10 +170,16 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   SpinPlaces& places = stack.spin_places();
   IdlePolls idle(places);
   Worker& worker = stack.family().worker;
-  const bool is_workers = worker.has_joined() && call.listens();
+  struct Return {  // also by a signal
+    Worker* const worker;
+    const Instant& now;
+    ~Return() {
+      if (worker != nullptr) [[unlikely]]
+        worker->returns(now);
+    }
+  };
+  const Return end{worker.has_joined() && call.listens() ? &worker : nullptr, now};
   const auto report = [&](int events) {
-    if (is_workers) [[unlikely]]
-      worker.returns(now);
     // Who may lose its processor amid its answers must not leave some unsent meanwhile; and who has
     // time to sleep need not save doorbells.
     tell(call.engines, has_slept || places.is_shared(now) ? 1 : events);
@@ -211,12 +217,12 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
         if (!n) return n;
         if (*n != 0) return report(*n);
       }
-      return report(call.at_end());
+      return call.at_end();
     }
     if (polls == 1) {
       masked.apply();
       call.begin_wait();
-      if (is_workers) [[unlikely]]
+      if (end.worker != nullptr) [[unlikely]]
         worker.waits(now);
     }
     if (signals.pending()) return fail(EINTR, "signal");

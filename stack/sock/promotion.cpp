@@ -61,10 +61,7 @@ void Promotion::prepare_first(Handle listener) noexcept {
   const auto engine = stack.engine_for({.local = *name});
   if (!engine) return;
   const EngineGuard guard(**engine);
-  if (name->addr.is_unspecified())
-    (void)(*engine)->ports().open_all();
-  else
-    (void)(*engine)->ports().of_address(name->addr);
+  (void)(*engine)->ports().reach(name->addr);
 }
 
 /// @return the filter, or -errno.

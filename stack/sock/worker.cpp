@@ -18,7 +18,8 @@ constexpr Duration kExact = Duration::ms(2);
 
 bool Worker::accepted(File& f) noexcept {
   f.tcp.is_workers = true;
-  return open_.fetch_add(1, std::memory_order_relaxed) != 0 && f.stack->settings().promote;
+  return open_.fetch_add(1, std::memory_order_relaxed) != 0 && f.stack->settings().promote &&
+         may_join_.load(std::memory_order_relaxed);
 }
 
 void Worker::accept_until(Instant until) noexcept {
@@ -51,6 +52,7 @@ Duration Worker::tend(Instant now) noexcept {
 
 void Worker::fork_child() noexcept {
   open_.store(0, std::memory_order_relaxed);
+  may_join_.store(true, std::memory_order_relaxed);
   engine_.store(nullptr, std::memory_order_relaxed);
   waits_.store(false, std::memory_order_relaxed);
 }

@@ -4,8 +4,9 @@
 // Vireo's listener joins the kernel's: this process then gets its part of the SYNs, beside the
 // other workers that joined, and the kernel's what none of them takes. One that serves one
 // connection after the other would let a connection wait that was given to it, so it does not join;
-// and one that joined gets none while it does not come back to wait for them, or is stopped. Owner:
-// Stack. Thread: any.
+// and one that joined gets none while it does not come back to wait for them, or is stopped.
+//
+// Owner: Stack. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -20,6 +21,8 @@ class Worker {
   /// A kernel's listener that others serve, too, gave the program a connection, whose File is `f`.
   /// @return whether Vireo's shall join it: the program has another such connection open.
   bool accepted(File& f) noexcept;
+  /// It could not join.
+  void join_no_more() noexcept { may_join_.store(false, std::memory_order_relaxed); }
   /// That File is closed.
   void closed() noexcept { open_.fetch_sub(1, std::memory_order_relaxed); }
   /// Vireo's listener has joined, in this engine.
@@ -29,7 +32,7 @@ class Worker {
   // ---- once it has joined. No lock held
   /// A wait for connections finds nothing to do.
   void waits(Instant now) noexcept;
-  /// It returns to the program.
+  /// A wait returns to the program, whatever for.
   void returns(Instant now) noexcept;
   /// Thread: the helper. @return when to call again.
   Duration tend(Instant now) noexcept;
@@ -41,6 +44,7 @@ class Worker {
   void accept_until(Instant until) noexcept;
 
   std::atomic<int32_t> open_{0};  ///< accepted from the kernel, and not closed
+  std::atomic<bool> may_join_{true};
   std::atomic<Engine*> engine_{nullptr};
   std::atomic<bool> waits_{false};
   std::atomic<int64_t> until_ns_{0};  ///< what was said last
