@@ -14,7 +14,7 @@
 namespace vireo {
 
 inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
-inline constexpr uint32_t kStatsVersion = 13;
+inline constexpr uint32_t kStatsVersion = 14;
 inline constexpr uint32_t kStatsSockets =
     1024;  // slots; sockets beyond them are counted in the engine only
 inline constexpr uint32_t kStatsEngines = 32;
@@ -98,6 +98,7 @@ struct EngineStats : PacketStats, FlowStats {
   // key; and cookies of no key of ours.
   Counter fast_opens, fast_opens_old_key, fast_opens_refused;
   Counter given_to_kernel;  ///< frames that came for a socket which had become the kernel's
+  Counter unaccepted_given;  ///< connections, not accepted, that the kernel's listener got
 };
 
 /// An interface in use. Written once, `ifindex` last (release).

@@ -78,6 +78,7 @@ inline constexpr std::array kEngineCounters{
     CounterName<EngineStats>{"fast_opens_old_key", &EngineStats::fast_opens_old_key},
     CounterName<EngineStats>{"fast_opens_refused", &EngineStats::fast_opens_refused},
     CounterName<EngineStats>{"given_to_kernel", &EngineStats::given_to_kernel},
+    CounterName<EngineStats>{"unaccepted_given", &EngineStats::unaccepted_given},
 };
 
 inline constexpr std::array kGroupCounters{

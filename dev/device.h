@@ -96,6 +96,21 @@ struct HostOnWire {
   bool fragments = false;             ///< deliver fragments of our flows too, if possible
 };
 
+/// What the two ends of a TCP connection agreed on in its handshake, and their timestamp clocks.
+struct Handshake {
+  uint16_t peer_mss = 536;
+  bool scales = false, sack = false, timestamps = false, ecn = false;
+  uint8_t our_shift = 0, peer_shift = 0;  ///< of the windows that each announces
+  uint32_t our_time = 0, peer_time = 0;   ///< the latest TSval of each
+};
+
+/// A connection that a listener of the kernel is to have.
+struct Opening {
+  std::span<const std::byte> ack;  ///< the frame that ended the handshake, with good checksums
+  Handshake agreed;
+  int error = 0;  ///< result: errno, 0: the listener has it
+};
+
 /// How full a receive ring is.
 struct RxLevel {
   uint32_t waiting = 0;  ///< frames not yet taken by rx_burst()
@@ -245,6 +260,20 @@ class Device {
   virtual Result<void> give_to_kernel(std::span<const std::byte> frame) {
     (void)frame;
     return fail(ENOTSUP, "the device gives the kernel no frame");
+  }
+  /// Gives connections whose handshake was done here to the kernel's listener of their local end,
+  /// where they wait for accept(2); it receives the frames by this interface. The rules that bring
+  /// us their frames are to be removed after that. Some milliseconds, and 50 us for each. Errors:
+  /// as prepare_listener(); Opening::error: ECONNREFUSED there is no listener, EEXIST the kernel
+  /// has a connection of these ends, EINVAL what was agreed is off by sysctl.
+  virtual Result<void> give_to_listener(std::span<Opening> openings) {
+    (void)openings;
+    return prepare_listener();
+  }
+  /// Whether that can be; what it needs once, a few milliseconds, is done here. Errors: ENOTSUP,
+  /// EPERM.
+  virtual Result<void> prepare_listener() {
+    return fail(ENOTSUP, "the device gives the kernel's listeners no connection");
   }
   /// The queues are gone, but the interface continues over another device; opening the interface
   /// again finds it.

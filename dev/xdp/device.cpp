@@ -50,7 +50,8 @@ XdpDevice::XdpDevice(IfIndex ifindex, const Interface& interface, Arena& arena,
       takes_joined_(brings_joined && multi_buffer),
       steering_(std::move(steering)),
       sharing_(std::move(sharing)),
-      kernel_path_(ifindex) {
+      kernel_path_(ifindex),
+      kernel_listener_(ifindex) {
   caps_.kind = DeviceKind::kXdp;
   caps_.mode = attached == Attach::kGeneric ? "generic" : "native copy";
   caps_.queues = interface.queues;
@@ -157,6 +158,18 @@ Result<FlowRule> XdpDevice::share(const FlowKey& key, Queue&) {
   const auto id = steering_->share(key);
   if (!id) return std::unexpected(id.error());
   return rule(*id);
+}
+
+/// In generic mode the steering program runs on the frames that are given, too, and would bring
+/// them here.
+Result<void> XdpDevice::prepare_listener() {
+  if (attached_ == Attach::kGeneric) return fail(ENOTSUP, "generic mode");
+  return kernel_listener_.prepare();
+}
+
+Result<void> XdpDevice::give_to_listener(std::span<Opening> openings) {
+  if (auto ok = prepare_listener(); !ok) return ok;
+  return kernel_listener_.give(kernel_path_, openings);
 }
 
 void XdpDevice::unsteer(uint64_t rule_id) noexcept { steering_->remove(rule_id); }

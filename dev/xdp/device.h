@@ -8,6 +8,7 @@
 
 #include "dev/device.h"
 #include "dev/xdp/ethtool.h"
+#include "dev/xdp/kernel_listener.h"
 #include "dev/xdp/kernel_path.h"
 #include "dev/xdp/steer.h"
 #include "dev/xdp/xdp.h"
@@ -31,6 +32,8 @@ class XdpDevice final : public Device {
   Result<void> give_to_kernel(std::span<const std::byte> frame) override {
     return kernel_path_.give(frame);
   }
+  Result<void> prepare_listener() override;
+  Result<void> give_to_listener(std::span<Opening> openings) override;
   void set_host(const HostOnWire& host) override { steering_->set_host(host); }
   void ask_kernel(uint16_t port, bool on) override { steering_->ask_kernel(port, on); }
 
@@ -54,6 +57,7 @@ class XdpDevice final : public Device {
   std::shared_ptr<Steering> steering_;
   std::shared_ptr<Sharing> sharing_;  ///< null: no other process may use the interface
   KernelPath kernel_path_;
+  KernelListener kernel_listener_;
   std::mutex lock_;  ///< guards open_queue()
 };
 

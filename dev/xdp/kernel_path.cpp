@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <vector>
 
 #include "core/bpf_constant.h"
 #include "core/high_fd.h"
@@ -42,12 +43,20 @@ Result<int> KernelPath::program() noexcept {
   return program_.get();
 }
 
-Result<void> KernelPath::give(std::span<const std::byte> frame) noexcept {
+Result<void> KernelPath::give(std::span<const std::byte> frame,
+                              std::span<const std::byte> note) noexcept {
   if (frame.size() > kMostBytes) return fail(EMSGSIZE, "frame for the kernel");
   if (home_ == 0 || namespace_here() != home_) return fail(EPERM, "another network namespace");
   const auto fd = program();
   if (!fd) return std::unexpected(fd.error());
+  std::vector<std::byte> both;
+  if (!note.empty()) {
+    both.assign(note.begin(), note.end());
+    both.insert(both.end(), frame.begin(), frame.end());
+    frame = both;
+  }
   xdp_md context{};
+  context.data = static_cast<uint32_t>(note.size());
   context.data_end = static_cast<uint32_t>(frame.size());
   context.ingress_ifindex = interface_.value();
   bpf_attr a{};

@@ -18,9 +18,11 @@ class KernelPath {
   /// Of the network namespace of this thread.
   explicit KernelPath(IfIndex interface) noexcept;
 
-  /// The kernel verifies the checksums. Errors: ENOTSUP an older kernel, EPERM a right is missing
+  /// The kernel verifies the checksums. `note`: the frame's metadata (xdp_md.data_meta), a multiple
+  /// of 4 bytes, 32 at most. Errors: ENOTSUP an older kernel, EPERM a right is missing
   /// or this thread has left the namespace, EMSGSIZE more than a page has room for.
-  Result<void> give(std::span<const std::byte> frame) noexcept;
+  Result<void> give(std::span<const std::byte> frame,
+                    std::span<const std::byte> note = {}) noexcept;
 
  private:
   Result<int> program() noexcept;

@@ -22,6 +22,9 @@
   X(bpf_object__load_skeleton)    \
   X(bpf_object__open_skeleton)    \
   X(bpf_program__fd)              \
+  X(bpf_program__insn_cnt)        \
+  X(bpf_program__insns)           \
+  X(bpf_program__set_insns)       \
   X(libbpf_set_print)
 
 namespace vireo::xdp {
@@ -93,6 +96,15 @@ int bpf_object__open_skeleton(bpf_object_skeleton* s, const bpf_object_open_opts
   return g_libbpf.bpf_object__open_skeleton(s, o);
 }
 int bpf_program__fd(const bpf_program* program) { return g_libbpf.bpf_program__fd(program); }
+size_t bpf_program__insn_cnt(const struct bpf_program* program) {
+  return g_libbpf.bpf_program__insn_cnt(program);
+}
+const bpf_insn* bpf_program__insns(const struct bpf_program* program) {
+  return g_libbpf.bpf_program__insns(program);
+}
+int bpf_program__set_insns(struct bpf_program* program, bpf_insn* all, size_t n) {
+  return g_libbpf.bpf_program__set_insns(program, all, n);
+}
 libbpf_print_fn_t libbpf_set_print(libbpf_print_fn_t print) {
   return g_libbpf.libbpf_set_print(print);
 }

@@ -2,55 +2,22 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <cstdarg>
-#include <cstdio>
 #include <string_view>
 
 #include "core/flow_hash.h"
 #include "core/high_fd.h"
 #include "core/log.h"
 #include "dev/xdp/late_libbpf.h"
+#include "dev/xdp/quiet_libbpf.h"
 #include "dev/xdp/steer.h"
 #include "dev/xdp/steer_arrays.h"
 #include "dev/xdp/verifier_log.h"
 
 namespace vireo::xdp {
 namespace {
-
-int log_libbpf(libbpf_print_level, const char* format, va_list args) {
-  if (!log_enabled(LogLevel::kDebug)) return 0;
-  char line[512];
-  const int n = vsnprintf(line, sizeof line, format, args);
-  std::string_view text(line,
-                        static_cast<size_t>(std::clamp(n, 0, static_cast<int>(sizeof line) - 1)));
-  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
-  log<LogLevel::kDebug>("{}", text);
-  return n;
-}
-
-/// libbpf prints to stderr, which a preloaded library must not do, and may raise the program's
-/// RLIMIT_MEMLOCK (the setter that prevents it is missing from Debian 12's libbpf.so). Both are
-/// restored here.
-class QuietLibbpf {
- public:
-  QuietLibbpf() : print_(libbpf_set_print(log_libbpf)) { getrlimit(RLIMIT_MEMLOCK, &memlock_); }
-  ~QuietLibbpf() {
-    libbpf_set_print(print_);
-    rlimit now;
-    if (getrlimit(RLIMIT_MEMLOCK, &now) == 0 && now.rlim_cur != memlock_.rlim_cur)
-      setrlimit(RLIMIT_MEMLOCK, &memlock_);
-  }
-  QuietLibbpf(const QuietLibbpf&) = delete;
-  QuietLibbpf& operator=(const QuietLibbpf&) = delete;
-
- private:
-  libbpf_print_fn_t print_;
-  rlimit memlock_{};
-};
 
 /// Host addresses per family beyond the first few; wildcard rules do not match the rest.
 constexpr uint32_t kMaxAddresses = 16'384;

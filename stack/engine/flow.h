@@ -131,6 +131,9 @@ struct Listener : Flow {
   Instant cookies_at = Instant::from_ns(INT64_MIN / 2);  ///< when a SYN cookie was last sent
   std::vector<FlowRule> rules;                           ///< one per interface and family
   FlowList<TcpFlow, &TcpFlow::unowned_hook> ready;
+  Instant leaves_at = Instant::never();  ///< closed: its half-open connections are over by then
+
+  bool is_leaving() const { return !leaves_at.is_never(); }
 };
 
 /// The listeners of one demux key: several with SO_REUSEPORT. Never empty.

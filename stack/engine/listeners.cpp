@@ -45,38 +45,56 @@ TcpFlow* PassiveOpen::accept(Listener& l) {
 }
 
 void PassiveOpen::close(Listener& l, Instant now) {
-  // As Linux: half-open connections are dropped; the peer's ACK is answered by RST.
+  if (l.options.joins) return give_to_kernel(l, now);
+  leave(l);
+  end(l, now);
+}
+
+/// It gets no more SYNs.
+void PassiveOpen::leave(Listener& l) {
+  hub().keys.unbind(l);
+  if (l.options.joins)
+    for (Port* p : hub().ports.all())
+      if (!p->dead) hub().steering.suspect_kernel(*p, l.key.local.port);
+  if (l.rules.empty()) return;
+  // The listener's rules brought the frames of accepted connections: each needs its own rule now.
+  hub().tcp.for_each([&](TcpFlow& f) {
+    if (f.rule || f.egress.port == nullptr || f.key.local.port != l.key.local.port) return;
+    if (tcp::state(f.tcb) == tcp::State::kClosed) return;  // another has the tuple
+    if (auto rule = hub().steering.make_rule(*f.egress.port, f.key, f.tag))
+      f.rule = std::move(*rule);
+  });
+}
+
+/// As Linux: half-open connections are dropped; the peer's ACK is answered by RST.
+void PassiveOpen::end(Listener& l, Instant now) noexcept {
   syns_.for_each([&](tcp::SynRecord& r) {
     if (r.listener != l.listener) return;
     drop_rule(r);
     syns_.erase(r);
   });
-  hub().keys.unbind(l);
+  reset_ready(l, now);
   listeners_[l.listener] = nullptr;
   hub().wakeups.uncount_flow();
-  if (l.options.joins)
-    for (Port* p : hub().ports.all())
-      if (!p->dead) hub().steering.suspect_kernel(*p, l.key.local.port);
-  while (!l.ready.empty()) {
-    TcpFlow& f = l.ready.front();
-    l.ready.pop_front();
-    f.listener = kNoListener;
-    hub().tcp.close(f, UniqueFd(), /*reset=*/true, now);
-  }
-  // The listener's rules brought the frames of accepted connections: each needs its own rule now.
-  if (!l.rules.empty())
-    hub().tcp.for_each([&](TcpFlow& f) {
-      if (f.rule || f.egress.port == nullptr || f.key.local.port != l.key.local.port) return;
-      if (tcp::state(f.tcb) == tcp::State::kClosed) return;  // another has the tuple
-      if (auto rule = hub().steering.make_rule(*f.egress.port, f.key, f.tag))
-        f.rule = std::move(*rule);
-    });
   delete &l;
 }
 
+void PassiveOpen::reset_ready(Listener& l, Instant now) noexcept {
+  while (!l.ready.empty()) {
+    TcpFlow& f = l.ready.front();
+    l.ready.pop_front();
+    --l.ready_count;
+    f.listener = kNoListener;
+    hub().tcp.close(f, UniqueFd(), /*reset=*/true, now);
+  }
+}
+
 void PassiveOpen::close_all(Instant now) {
-  for (Listener* l : listeners_)
-    if (l != nullptr) close(*l, now);
+  for (Listener* l : listeners_) {
+    if (l == nullptr) continue;
+    if (!l->is_leaving()) leave(*l);
+    end(*l, now);
+  }
 }
 
 /// The listener for what came by `link`: of those bound to that device, else of those bound to

@@ -28,8 +28,9 @@ void Notifications::deliver(Instant now) noexcept {
     const Effects e = std::exchange(f.gathered, Effects::kNone);
     if (f.listener != kNoListener) {
       // Not accepted yet: accept() and later calls will show everything else.
-      if (has(e, Effects::kConnected) && hub().events.accept != nullptr)
-        hub().events.accept(hub().passive.of(f));
+      Listener& l = hub().passive.of(f);
+      if (has(e, Effects::kConnected) && hub().events.accept != nullptr && !l.is_leaving())
+        hub().events.accept(l);
     } else if (f.owner != nullptr) {
       hub().events.tcp(f, e);
     } else {

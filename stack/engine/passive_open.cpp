@@ -122,7 +122,7 @@ bool PassiveOpen::record_segment(SynRecord& r, const Incoming& in, tcp::Segment&
       break;
   }
   const bool is_bare = s.payload.empty() && !has(s.flags, SegFlags::kFin);
-  if (is_bare && r.timeouts < l.options.defer_accept) {
+  if (is_bare && r.timeouts < l.options.defer_accept && !l.is_leaving()) {
     r.acked = true;
     return true;
   }
@@ -211,6 +211,7 @@ void PassiveOpen::queue_child(Listener& l, TcpFlow& f) noexcept {
   f.listener = l.listener;
   l.ready.push_back(f);
   ++l.ready_count;
+  if (l.is_leaving()) leaving_until_ = Instant();
 }
 
 void PassiveOpen::error_arrived(const ip::IcmpError& e) noexcept {

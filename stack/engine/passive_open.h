@@ -47,8 +47,16 @@ class PassiveOpen : Part {
   /// The program accepts connections of listeners that join others until then, as far as it is
   /// known: afterwards the other processes get the SYNs, or the kernel.
   void accept_until(Instant until) noexcept;
-  /// Resets connections that were not accepted (tcp(7)).
+  /// Resets connections that were not accepted (tcp(7)), but for a listener that joins others:
+  /// there give_to_kernel().
   void close(Listener& l, Instant now);
+  /// The same, and the kernel's listener of its address goes on: that one gets what was not
+  /// accepted, as far as the device can; the rest is reset.
+  void give_to_kernel(Listener& l, Instant now);
+  /// Whether all devices can; a few milliseconds for each that was not asked before.
+  bool may_give_to_kernel() noexcept;
+  /// A listener of which the kernel's is to get something is still there.
+  bool is_leaving() const noexcept { return !leaving_until_.is_never(); }
   void close_all(Instant now);
 
   /// A shared rule was made there.
@@ -74,7 +82,9 @@ class PassiveOpen : Part {
     std::erase_if(syn_rules_, [&](const auto& of) { return of.second.device() == &device; });
   }
   void expire(Instant now) noexcept;
-  Instant next_deadline() const noexcept { return syns_.next_deadline(); }
+  Instant next_deadline() const noexcept {
+    return std::min(syns_.next_deadline(), leaving_until_);
+  }
   size_t half_open() const noexcept { return syns_.size(); }
   template <class F>
   void for_each_half_open(F&& fn) {
@@ -84,6 +94,15 @@ class PassiveOpen : Part {
  private:
   // listeners.cpp
   Listener* member_for(const ListenGroup& g, const SynTuple& t, IfIndex link) const noexcept;
+  void leave(Listener& l);
+  void end(Listener& l, Instant now) noexcept;
+  void reset_ready(Listener& l, Instant now) noexcept;
+
+  // unaccepted.cpp
+  void give_ready(Listener& l, Port& port, Instant now) noexcept;
+  void give_ready(Listener& l, Instant now) noexcept;
+  bool keep_for_kernel(tcp::SynRecord& r, Instant now) noexcept;
+  void expire_leaving(Instant now) noexcept;
 
   // passive_open.cpp
   bool record_segment(tcp::SynRecord& r, const Incoming& in, tcp::Segment& s, Instant now) noexcept;
@@ -130,6 +149,7 @@ class PassiveOpen : Part {
   std::unordered_map<const tcp::SynRecord*, FlowRule> syn_rules_;
   std::vector<Listener*> listeners_;
   Instant accept_until_ = Instant::never();
+  Instant leaving_until_ = Instant::never();
   std::vector<SlabHandle> fast_opens_;  ///< connections whose handshake may not be complete (RFC
                                         ///< 7413)
   ReplyLimit challenges_{1000};         ///< challenge ACKs to invalid segments

@@ -97,6 +97,7 @@ void PassiveOpen::forget_record(SynRecord& r) noexcept {
 }
 
 void PassiveOpen::expire(Instant now) noexcept {
+  if (now >= leaving_until_) expire_leaving(now);
   for (unsigned i = 0; i < kExpiriesPerTurn; ++i) {
     SynRecord* const r = syns_.pop_due(now);
     if (r == nullptr) return;

@@ -143,6 +143,10 @@ Result<void> TcpFlows::hand_over(TcpFlow& f, Instant now) {
     }
     hub().demux.insert(demux_key(f.key), ref(f));
   }
+  return leave_to_kernel(f, now);
+}
+
+Result<void> TcpFlows::leave_to_kernel(TcpFlow& f, Instant now) {
   if (auto ok = hub().steering.leave_to_kernel(f); !ok) return ok;
   // The port is the other TCP's.
   if (f.port_origin == PortOrigin::kLeased && f.port_holder) leases_.lost();

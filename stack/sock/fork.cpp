@@ -173,6 +173,25 @@ bool Stack::ends_elsewhere() const noexcept {
   return ending != 0 && ending != ::gettid();
 }
 
+namespace {
+
+/// Other processes go on with listeners that this one joined.
+void leave_joined(const Stack& stack, sock::EngineHold& hold) {
+  fd_table().for_each_file([&](File& f) {
+    if (f.stack != &stack || f.mode.load(std::memory_order_acquire) != Mode::kListening) return;
+    Engine* const e = f.engine.load(std::memory_order_acquire);
+    if (e == nullptr) return;
+    hold.take(e);
+    if (f.flow == nullptr || f.flow->kind != FlowKind::kListener || !f.listener().options.joins)
+      return;
+    e->listeners().close(f.listener(), Clock::now());
+    f.flow = nullptr;
+    f.mode.store(Mode::kVoid, std::memory_order_release);
+  });
+}
+
+}  // namespace
+
 void Stack::drain_at_exit() {
   if (engine_if_any() == nullptr || !is_owner()) return;
   family_.heirs.leave_all(*this);
@@ -182,6 +201,7 @@ void Stack::drain_at_exit() {
   // that uses one calls Vireo and not the kernel socket beneath.
   {
     sock::EngineHold hold;
+    leave_joined(*this, hold);
     fd_table().for_each_file([&](File& f) {
       if (f.stack != this || !f.is_carried() || !f.is_tcp()) return;
       Engine* const e = f.engine.load(std::memory_order_acquire);
@@ -224,6 +244,7 @@ void Stack::drain_orphans() {
   for (;;) {
     Instant now;
     bool has_orphans = false;
+    bool is_leaving = false;
     uint64_t owed = 0;
     for_each_engine([&](Engine& e) {
       const EngineGuard guard(e);
@@ -231,6 +252,7 @@ void Stack::drain_orphans() {
       if (e.poll(now)) last_frame = now;
       has_orphans |= e.tcp().has_orphans();
       owed += e.tcp().orphans_owe();
+      is_leaving |= e.listeners().is_leaving();
     });
     // One byte acknowledged by a zero-window probe does not show that the peer reads.
     if (owed + kMinTaken <= least_owed || owed == 0) {
@@ -242,7 +264,7 @@ void Stack::drain_orphans() {
       if (now - last_taken >= patience || now - start >= patience * kMaxTimes) break;
     } else {
       const Duration quiet =
-          has_orphans ? kPeerCloses : std::clamp(settled - start, kQuiet, kPeerCloses);
+          has_orphans || is_leaving ? kPeerCloses : std::clamp(settled - start, kQuiet, kPeerCloses);
       if (now - std::max(settled, last_frame) >= std::min(quiet, patience) ||
           now - settled >= std::min(kPeerCloses, patience))
         break;

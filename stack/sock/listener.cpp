@@ -219,12 +219,12 @@ void stop(File& f, Mode then) {
   const EngineGuard guard(e);
   if (f.flow == nullptr) return;
   const Instant now = Clock::now();
-  const bool is_kernels = then == Mode::kKernel;
-  if (is_kernels) e.steering().expect_strays(f.listener().key, now);
-  e.listeners().close(f.listener(), now);
+  if (then == Mode::kKernel)
+    e.listeners().give_to_kernel(f.listener(), now);
+  else
+    e.listeners().close(f.listener(), now);
   f.flow = nullptr;
   f.mode.store(then, std::memory_order_release);
-  if (is_kernels) e.steering().give_strays(now);
 }
 
 void restore_blocking(const File& f, int fd) {

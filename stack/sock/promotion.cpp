@@ -62,6 +62,7 @@ void Promotion::prepare_first(Handle listener) noexcept {
   if (!engine) return;
   const EngineGuard guard(**engine);
   (void)(*engine)->ports().reach(name->addr);
+  (void)(*engine)->listeners().may_give_to_kernel();
 }
 
 /// @return the filter, or -errno.

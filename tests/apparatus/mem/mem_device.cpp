@@ -46,6 +46,16 @@ Result<void> MemDevice::give_to_kernel(std::span<const std::byte> frame) {
   return {};
 }
 
+Result<void> MemDevice::give_to_listener(std::span<Opening> openings) {
+  for (Opening& o : openings) {
+    o.error = openings_error_;
+    if (o.error != 0) continue;
+    ++stats_.to_listener;
+    openings_.push_back({{o.ack.begin(), o.ack.end()}, o.agreed});
+  }
+  return {};
+}
+
 MemQueue* MemDevice::first_to_depart() const {
   MemQueue* first = nullptr;
   for (MemQueue* q : queues_)

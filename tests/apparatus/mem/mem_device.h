@@ -71,6 +71,8 @@ class MemDevice final : public Device {
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
   Result<void> give_to_kernel(std::span<const std::byte> frame) override;
+  Result<void> give_to_listener(std::span<Opening> openings) override;
+  Result<void> prepare_listener() override { return {}; }
 
   Instant next_departure() const;
   /// Sends the frame that is due first.
@@ -91,6 +93,8 @@ class MemDevice final : public Device {
   std::vector<MemQueue*> queues_;  ///< by id, nullptr = not open
   SteeringTable steering_;
   std::vector<std::vector<std::byte>> kernel_frames_;
+  std::vector<MemOpening> openings_;
+  int openings_error_ = 0;
   MemDeviceStats stats_;
   bool plugged_ = true;
 };

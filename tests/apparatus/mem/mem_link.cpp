@@ -59,6 +59,14 @@ void MemLink::inject(MemEnd from, std::span<const std::byte> frame) {
   wire(from).send({frame.begin(), frame.end()}, now());
 }
 
+std::vector<MemOpening>& MemLink::openings(MemEnd end) {
+  return devices_[static_cast<size_t>(end)]->openings_;
+}
+
+void MemLink::refuse_openings(MemEnd end, int error) {
+  devices_[static_cast<size_t>(end)]->openings_error_ = error;
+}
+
 std::vector<std::vector<std::byte>>& MemLink::kernel_frames(MemEnd end) {
   return devices_[static_cast<size_t>(end)]->kernel_frames_;
 }

@@ -51,11 +51,18 @@ struct MemDeviceStats {
   uint64_t rx_frames = 0;
   uint64_t rx_no_buffer = 0;  ///< dropped: RX ring empty
   uint64_t to_kernel = 0;     ///< matched no rule, or were given
+  uint64_t to_listener = 0;   ///< connections that were given to the kernel's listener
   uint64_t tx_frames = 0;
   uint64_t tx_gathered = 0;  ///< sent from a copy in a frame of the pool
   uint64_t tx_bursts = 0;    ///< TxFrames that the device cut into several
   uint64_t tx_refused = 0;   ///< tx() returned false
   uint64_t doorbells = 0;    ///< rung for a frame at least
+};
+
+/// A connection that the kernel's listener was given.
+struct MemOpening {
+  std::vector<std::byte> ack;
+  Handshake agreed;
 };
 
 class MemLink {
@@ -87,6 +94,9 @@ class MemLink {
   /// Frames that reached `end` and match no rule, or were given to the kernel. The test may clear
   /// the list.
   std::vector<std::vector<std::byte>>& kernel_frames(MemEnd end);
+  /// The same for connections, which are refused with `error`, an errno, if that is not 0.
+  std::vector<MemOpening>& openings(MemEnd end);
+  void refuse_openings(MemEnd end, int error);
   /// Flow rules in force at `end`.
   size_t rules(MemEnd end) const;
   /// The interface of `end` goes away: frames under way to it are lost, alive() is false.

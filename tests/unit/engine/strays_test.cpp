@@ -90,12 +90,10 @@ TEST_F(Strays, AConnectionThatIsNotTakenOverIsNotReset) {
 TEST_F(Strays, ASynForAListenerIsTheKernels) {
   Listening& l = h.listen(80);
   Peer p(h, "11.0.0.7", 4000, 80), other(h, "11.0.0.7", 4000, 81);
-  p.say(kSyn, p.iss, Seq32(), {.poll_now = false});
   h.engine().acquire();
-  h.engine().steering().expect_strays(l.listener->key, h.now());
-  h.engine().listeners().close(*l.listener, h.now());
-  h.engine().steering().give_strays(h.now());
+  h.engine().listeners().give_to_kernel(*l.listener, h.now());
   h.engine().unlock();
+  p.say(kSyn, p.iss, Seq32());
   EXPECT_EQ(payload_of(given()), "");
   EXPECT_EQ(h.stats().given_to_kernel.get(), 1U);
   EXPECT_EQ(p.hear_all().size(), 0U);
