@@ -53,6 +53,9 @@ class PassiveOpen : Part {
   /// The same, and the kernel's listener of its address goes on: that one gets what was not
   /// accepted, as far as the device can; the rest is reset.
   void give_to_kernel(Listener& l, Instant now);
+  /// What waits in the accept queues of listeners that join others is given to the kernel's: the
+  /// program does not come for it. What cannot be given stays. @return whether something does.
+  bool give_waiting(Instant now) noexcept;
   /// Whether all devices can; a few milliseconds for each that was not asked before.
   bool may_give_to_kernel() noexcept;
   /// A listener of which the kernel's is to get something is still there.

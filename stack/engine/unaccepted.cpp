@@ -151,6 +151,17 @@ void PassiveOpen::give_ready(Listener& l, Instant now) noexcept {
   reset_ready(l, now);
 }
 
+bool PassiveOpen::give_waiting(Instant now) noexcept {
+  bool all = true;
+  for (Listener* const l : listeners_) {
+    if (l == nullptr || !l->options.joins || l->is_leaving() || l->ready.empty()) continue;
+    for (Port* const p : hub().ports.all()) give_ready(*l, *p, now);
+    all = all && l->ready.empty();
+  }
+  hub().turn.publish_deadline(now);
+  return !all;
+}
+
 void PassiveOpen::give_to_kernel(Listener& l, Instant now) {
   hub().steering.expect_strays(l.key, now);
   (void)hub().turn.run(now);  // handshakes end here whose last segment is in the ring

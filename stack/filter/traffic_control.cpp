@@ -6,8 +6,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <ctime>
 #include <set>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "stack/net/attributes.h"
 
@@ -25,13 +29,44 @@ tcmsg of(IfIndex ifindex, uint32_t parent) {
   return m;
 }
 
-/// BPF programs attached to the interface without a qdisc (Linux 6.6; linux/bpf.h: BPF_TCX_*).
+/// A BPF program attached to an interface without a qdisc. Each attachment by a link has a new one.
+using Attached = std::pair<uint32_t, uint32_t>;  ///< program, link or 0
+
+/// What bpf(2) BPF_PROG_QUERY takes and returns (linux/bpf.h of Linux 6.6).
+struct TcxQuery {
+  uint32_t ifindex, type;
+  uint32_t flags = 0, attach_flags = 0;
+  uint64_t programs;
+  uint32_t count, unused = 0;
+  uint64_t program_flags = 0;
+  uint64_t links;
+  uint64_t link_flags = 0, revision = 0;
+};
+
+std::vector<Attached> tcx_programs(IfIndex ifindex, bool inbound) {
+  constexpr uint32_t kTcxIngress = 46, kTcxEgress = 47, kMost = 64;
+  uint32_t programs[kMost] = {}, links[kMost] = {};
+  TcxQuery q{.ifindex = ifindex.value(),
+             .type = inbound ? kTcxIngress : kTcxEgress,
+             .programs = reinterpret_cast<uintptr_t>(programs),
+             .count = kMost,
+             .links = reinterpret_cast<uintptr_t>(links)};
+  std::vector<Attached> all;
+  if (::syscall(SYS_bpf, BPF_PROG_QUERY, &q, sizeof q) == 0)
+    for (uint32_t i = 0; i < std::min(q.count, kMost); ++i) all.emplace_back(programs[i], links[i]);
+  return all;
+}
+
+/// Programs that are there to stay: a process under Vireo has one there for some milliseconds
+/// (dev/xdp/kernel_listener.h).
 bool has_tcx(IfIndex ifindex, bool inbound) {
-  constexpr uint32_t kTcxIngress = 46, kTcxEgress = 47;
-  bpf_attr a{};
-  a.query.target_fd = ifindex.value();
-  a.query.attach_type = inbound ? kTcxIngress : kTcxEgress;
-  return ::syscall(SYS_bpf, BPF_PROG_QUERY, &a, sizeof a) == 0 && a.query.prog_cnt != 0;
+  const auto before = tcx_programs(ifindex, inbound);
+  if (before.empty()) return false;
+  constexpr timespec kLonger{0, 100'000'000};
+  ::syscall(SYS_nanosleep, &kLonger, nullptr);
+  return std::ranges::any_of(tcx_programs(ifindex, inbound), [&](const Attached& a) {
+    return std::ranges::find(before, a) != before.end();
+  });
 }
 
 }  // namespace

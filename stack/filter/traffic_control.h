@@ -7,7 +7,8 @@
 
 namespace vireo::filter {
 
-/// Needs no capability, except CAP_NET_ADMIN for tcx. The kernel does not notify of changes at tcx.
+/// Needs no capability, except CAP_NET_ADMIN for tcx. The kernel does not notify of changes at tcx;
+/// where there is a program, reading takes 0.1 s.
 Result<void> read_traffic_control(Session& s, Ruleset& to);
 
 }  // namespace vireo::filter

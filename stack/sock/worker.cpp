@@ -8,9 +8,11 @@ namespace {
 
 /// How long a program may be busy before it gets no more SYNs.
 constexpr Duration kBusy = Duration::ms(20);
-/// While it waits, its helper says so again. A stopped process has none.
+/// While it waits, its helper says so again when a third is over. A stopped process has none.
 constexpr Duration kWaiting = Duration::ms(1500);
 constexpr Duration kSayEvery = Duration::ms(500);
+/// How often the helper looks whether connections wait in vain.
+constexpr Duration kLookEvery = Duration::ms(100);
 /// What was said need not be exact.
 constexpr Duration kExact = Duration::ms(2);
 
@@ -32,6 +34,7 @@ void Worker::accept_until(Instant until) noexcept {
 
 void Worker::waits(Instant now) noexcept {
   waits_.store(true, std::memory_order_relaxed);
+  gave_.store(false, std::memory_order_relaxed);
   accept_until(now + kWaiting);
 }
 
@@ -44,10 +47,18 @@ void Worker::returns(Instant now) noexcept {
 
 Duration Worker::tend(Instant now) noexcept {
   if (!has_joined()) return Duration::max();
-  if (!waits_.load(std::memory_order_relaxed)) return kSayEvery;
-  accept_until(now + kWaiting);
-  if (!waits_.load(std::memory_order_relaxed)) accept_until(now + kBusy);
-  return kSayEvery;
+  const Instant until = Instant::from_ns(until_ns_.load(std::memory_order_relaxed));
+  if (waits_.load(std::memory_order_relaxed)) {
+    if (until - now > kWaiting - kSayEvery) return kLookEvery;
+    accept_until(now + kWaiting);
+    if (!waits_.load(std::memory_order_relaxed)) accept_until(now + kBusy);
+  } else if (now > until && !gave_.exchange(true, std::memory_order_relaxed)) {
+    Engine& e = *engine_.load(std::memory_order_acquire);
+    const EngineGuard guard(e);
+    e.poll(now);  // nobody else does
+    if (!e.listeners().give_waiting(now)) gave_.store(false, std::memory_order_relaxed);
+  }
+  return kLookEvery;
 }
 
 void Worker::fork_child() noexcept {
@@ -55,6 +66,7 @@ void Worker::fork_child() noexcept {
   may_join_.store(true, std::memory_order_relaxed);
   engine_.store(nullptr, std::memory_order_relaxed);
   waits_.store(false, std::memory_order_relaxed);
+  gave_.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace vireo

@@ -4,7 +4,8 @@
 // Vireo's listener joins the kernel's: this process then gets its part of the SYNs, beside the
 // other workers that joined, and the kernel's what none of them takes. One that serves one
 // connection after the other would let a connection wait that was given to it, so it does not join;
-// and one that joined gets none while it does not come back to wait for them, or is stopped.
+// and one that joined gets none while it does not come back to wait for them, or is stopped. What
+// it has got and does not come for goes to the kernel's listener, and so to the others.
 //
 // Owner: Stack. Thread: any.
 #pragma once
@@ -47,6 +48,7 @@ class Worker {
   std::atomic<bool> may_join_{true};
   std::atomic<Engine*> engine_{nullptr};
   std::atomic<bool> waits_{false};
+  std::atomic<bool> gave_{false};  ///< since it waited last, what could be given
   std::atomic<int64_t> until_ns_{0};  ///< what was said last
 };
 

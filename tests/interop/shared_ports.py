@@ -207,6 +207,41 @@ def busy(t: Test, pids: list[int]):
     return release
 
 
+AT_ONCE = """
+import socket, sys, time
+address, port, slowest = sys.argv[1], int(sys.argv[2]), 0.0
+dial = lambda: socket.create_connection((address, port), timeout=20)
+for _ in range(int(sys.argv[3])):
+    sleeper = dial()
+    sleeper.sendall(b"x")
+    sleeper.recv(1)
+    begun = time.monotonic()
+    sleeper.sendall(b"sleep 2")
+    all = [dial() for _ in range(20)]
+    for s in all: s.sendall(b"x")
+    for s in all: assert s.recv(1) == b"x"
+    slowest = max(slowest, time.monotonic() - begun)
+    for s in all: s.close()
+    sleeper.recv(7)
+    sleeper.close()
+print(slowest, flush=True)
+"""
+
+
+def left_waiting(t: Test) -> None:
+    """A worker goes to sleep with connections in its queue: the others serve them."""
+    pids, rounds = workers(t, 4), 3 if t.options.quick else 8
+    load(t, 4, 5)
+    client = t.start("A", PYTHON, "-c", AT_ONCE, t.lab.address("B", 4), str(PORT), str(rounds), name="at_once")
+    client.wait(60)
+    given = sum((e.get("engine") or {}).get("unaccepted_given", 0) for pid in pids for e in counters.live(pid))
+    slowest = float(client.stdout or 99)
+    t.note(f"slowest {slowest:.3f} s; {given} connections given to the kernel's listener")
+    t.expect(given > 0, "no connection was left waiting: nothing is shown")
+    t.expect(slowest < 1.0, f"a connection took {slowest:.3f} s")
+    end(pids)
+
+
 def stopped(t: Test, pids: list[int]):
     os.kill(pids[0], signal.SIGSTOP)
     time.sleep(2)
@@ -228,6 +263,7 @@ for number in (4, 6):
         suite.case(f"a listener each, IPv{number}, {ends[0]} to {ends[1]}", ends, seconds=150)(lambda t, number=number: all_take_part(t, number))
         suite.case(f"workers of one listener, IPv{number}, {ends[0]} to {ends[1]}", ends, seconds=150)(lambda t, number=number: workers_join(t, number))
 suite.case("two of three workers are busy", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, workers, busy, 2.5))
+suite.case("a worker sleeps while connections wait for it", ("kernel", "vireo"), seconds=90)(left_waiting)
 suite.case("a worker is stopped", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, workers, stopped, 0.9))
 suite.case("a worker is killed", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, workers, killed, 0.9))
 suite.case("one of them is killed", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, own_listeners, killed, 0.9))

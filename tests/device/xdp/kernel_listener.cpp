@@ -95,14 +95,14 @@ class KernelsListener : public testing::TestWithParam<bool> {
 TEST_P(KernelsListener, AcceptsWhatItIsGiven) {
   const UniqueFd l = listener();
   ASSERT_EQ(give(port(0), {.peer_mss = 1300,
-                        .scales = true,
-                        .sack = true,
-                        .timestamps = true,
-                        .ecn = true,
-                        .our_shift = 6,
-                        .peer_shift = 9,
-                        .our_time = 700'000,
-                        .peer_time = 900'000}),
+                           .scales = true,
+                           .sack = true,
+                           .timestamps = true,
+                           .ecn = true,
+                           .our_shift = 6,
+                           .peer_shift = 9,
+                           .our_time = 700'000,
+                           .peer_time = 900'000}),
             0);
   ASSERT_TRUE(s_.device().give_to_kernel(segment(port(0), "hello ")));
   ASSERT_TRUE(s_.device().give_to_kernel(segment(port(0), "world", 6)));
@@ -111,7 +111,8 @@ TEST_P(KernelsListener, AcceptsWhatItIsGiven) {
   socklen_t n = sizeof from;
   const UniqueFd c(accept(l.get(), reinterpret_cast<sockaddr*>(&from), &n));
   ASSERT_TRUE(c) << errno;
-  EXPECT_EQ(*Endpoint::from_sockaddr(reinterpret_cast<sockaddr*>(&from), n), (Endpoint{peer(), port(0), 0}));
+  EXPECT_EQ(*Endpoint::from_sockaddr(reinterpret_cast<sockaddr*>(&from), n),
+            (Endpoint{peer(), port(0), 0}));
   EXPECT_EQ(read_of(c.get()), "hello world");
   EXPECT_EQ(read_of(c.get()), "") << "the peer has closed";
   tcp_info info{};

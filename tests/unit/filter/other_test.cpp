@@ -1,6 +1,14 @@
 // tc(8) and IPsec.
 #include <gtest/gtest.h>
+#include <linux/bpf.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "core/bpf_constant.h"
 #include "tests/unit/filter/rules.h"
 
 namespace vireo::filter {
@@ -22,6 +30,49 @@ TEST_F(Other, FiltersOfAnInterface) {
   Flow elsewhere = tcp_listener(80);
   elsewhere.interface = {IfIndex(11), "eth1"};
   EXPECT_EQ(judged(elsewhere), "");
+}
+
+/// A link that attaches a program which decides nothing to the ingress of eth0; closed by the
+/// caller. -1: this kernel cannot (Linux 6.6).
+int attach_program() {
+  constexpr int kNext = -1, kTcxIngress = 46;
+  const int program = load_constant_program(BPF_PROG_TYPE_SCHED_CLS, kNext, "test");
+  bpf_attr a{};
+  a.link_create.prog_fd = static_cast<uint32_t>(program);
+  a.link_create.target_ifindex = 10;
+  a.link_create.attach_type = kTcxIngress;
+  const auto link = static_cast<int>(syscall(SYS_bpf, BPF_LINK_CREATE, &a, sizeof a));
+  close(program);
+  return link;
+}
+
+TEST_F(Other, ProgramsThatStay) {
+  const int link = attach_program();
+  if (link < 0) GTEST_SKIP() << "this kernel attaches no program without a qdisc";
+  EXPECT_EQ(judged(tcp_listener(80)), "tc filter ingress of eth0");
+  close(link);
+  EXPECT_EQ(judged(tcp_listener(80)), "");
+}
+
+TEST_F(Other, ProgramsThatComeAndGo) {
+  if (const int link = attach_program(); link < 0)
+    GTEST_SKIP() << "this kernel attaches no program without a qdisc";
+  else
+    close(link);
+  std::atomic<bool> is_over{false};
+  std::atomic<int> times{0};
+  std::thread other([&] {
+    while (!is_over) {
+      const int link = attach_program();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      close(link);
+      ++times;
+    }
+  });
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(judged(tcp_listener(80)), "");
+  is_over = true;
+  other.join();
+  EXPECT_GT(times, 10);
 }
 
 TEST_F(Other, PoliciesOfIpsec) {
