@@ -665,12 +665,12 @@ def given(t: Test) -> int:
 for way, family, env in (("IPv4", 4, {}), ("IPv6", 6, {}), ("IPv4 in generic mode", 4, {"VIREO_XDP_MODE": "generic"})):
     @suite.case(f"nothing that is under way is lost, {way}", ("vireo", "kernel"), seconds=120)
     def _(t: Test, family=family, env=env) -> None:
-        address, n = t.lab.address("B", family), 60 if t.options.quick else 200
+        address, n = t.lab.address("B", family), 60 if t.options.quick else 1000 if t.options.full else 200
         t.start("B", PYTHON, "-c", PEERS, address, str(PORT), name="peers", stack="kernel")
         t.await_port("B", PORT)
         before = counters.kernel_counters(t.lab, "B")
         client = t.start("A", PYTHON, "-u", "-c", STREAMS, address, str(PORT), str(n), name="client", env=env)
-        client.wait(100)
+        client.wait(60 + n / 4)
         moved = counters.delta(before, counters.kernel_counters(t.lab, "B"))
         lost = moved["tcp_retrans"] - moved["tcp_retrans_surplus"]
         t.note(f"{n} connections: timeouts {moved['tcp_timeouts']}, in vain {moved['tcp_timeouts_undone']}; segments repeated "
