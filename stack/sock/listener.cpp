@@ -304,6 +304,7 @@ Result<int> adopt_kernel(Handle h, int fd, int flags) {
   } else {
     record_kernel(f, why);
     if (peer && local) record_address(*f.stats, *local, *peer);
+    if (why.why == Carriage::kInherited) f.stack->promotion().watch(f);
   }
   Worker& worker = f.stack->family().worker;
   const bool joins = (f.is_carried() || why.why == Carriage::kInherited) && worker.accepted(f);
@@ -378,6 +379,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   TcpFlow& flow = *e.listeners().accept(f.listener());
   peer = flow.key.remote;
   begin_accepted(c, f, flags);
+  stack.promotion().watch(c);  // it may be handed over to a child
   c.placeholder = true;
   c.flow = &flow;
   c.engine.store(&e, std::memory_order_release);

@@ -339,6 +339,14 @@ Result<std::optional<tcp::TakeOver>> read_once(int fd, std::vector<std::byte>& u
 
 }  // namespace
 
+bool is_plain_now(int fd) {
+  const auto info = get<tcp_info>(fd, TCP_INFO);
+  int bytes = 0;
+  // More may come before it is taken.
+  return info && is_plain(fd, *info) && ::ioctl(fd, SIOCINQ, &bytes) == 0 &&
+         bytes <= kMostUnread / 2;
+}
+
 Result<tcp::TakeOver> take_from_kernel(int fd, std::vector<std::byte>& unread) {
   if (auto ok = set_int(fd, TCP_REPAIR, kOn); !ok) return std::unexpected(ok.error());
   // It changes only by what the kernel was processing when it was told to receive nothing.
