@@ -103,10 +103,22 @@ Result<uint64_t> Steering::add_rule(const FlowKey& key, uint64_t value) {
   const Hold hold(*this);
   if (!hold.is_complete()) return fail(ETIMEDOUT, "a stopped process holds the steering tables");
   if (ports_.is_full(*rule)) return fail(ENOSPC, "steering table is full");
-  if (auto ok = tables().insert(*rule, value); !ok) return std::unexpected(ok.error());
-  ports_.added(*rule, value);
-  rules_.emplace(++last_id_, *rule);
+  if (auto ok = tables().insert(*rule, value); ok)
+    ports_.added(*rule, value);
+  else if (ok.error().code != EEXIST || !takes_spare(*rule, value))
+    return std::unexpected(ok.error());
+  rules_.emplace(++last_id_, Own{*rule, value});
   return last_id_;
+}
+
+/// The kernel's connection is carried again, perhaps by another member: the frames that a spare
+/// leaves to the kernel. The ports' counts stay as they are.
+bool Steering::takes_spare(const SteerRule& rule, uint64_t value) const noexcept {
+  const auto is_spare = [](uint64_t v) { return (v & STEER_MARKS) == STEER_SPARED; };
+  const auto there = tables().find(rule);
+  if (is_spare(value) || !there || !is_spare(*there)) return false;
+  tables().replace(rule, value);
+  return true;
 }
 
 Result<uint64_t> Steering::share(const FlowKey& key) {
@@ -117,15 +129,15 @@ Result<uint64_t> Steering::share(const FlowKey& key) {
   const Hold hold(*this);
   if (!hold.is_complete()) return fail(ETIMEDOUT, "a stopped process holds the steering tables");
   if (auto ok = shares().add(*rule, slot()); !ok) return std::unexpected(ok.error());
-  rules_.emplace(++last_id_, *rule);
+  rules_.emplace(++last_id_, Own{*rule, 0});
   return last_id_;
 }
 
 bool Steering::brings_connections(uint64_t id) noexcept {
   const std::lock_guard guard(lock_);
   const auto it = rules_.find(id);
-  if (it == rules_.end() || it->second.is_exact() || first_.contains(id)) return true;
-  const auto value = tables().find(it->second);
+  if (it == rules_.end() || it->second.rule.is_exact() || first_.contains(id)) return true;
+  const auto value = tables().find(it->second.rule);
   const bool brings = !value || !STEER_IS_SHARED(*value) || slot_of(*value) == slot();
   if (brings) first_.insert(id);
   return brings;
@@ -135,7 +147,10 @@ void Steering::remove(uint64_t id) noexcept {
   const Hold hold(*this);
   const auto it = rules_.find(id);
   if (it == rules_.end()) return;
-  remove_rule(it->second, slot(), hold);
+  // Somebody else's may have taken a spare's place.
+  const auto& [rule, value] = it->second;
+  if ((value & STEER_MARKS) != STEER_SPARED || tables().find(rule) == value)
+    remove_rule(rule, slot(), hold);
   rules_.erase(it);
   first_.erase(id);
 }

@@ -95,8 +95,9 @@ class Steering {
   Result<void> set_socket(QueueId queue, int xsk);
   void clear_socket(QueueId queue) noexcept;
 
-  /// @return an id for remove(). Errors: EEXIST (see holder_of()), ENOSPC, ENOTSUP (protocol),
-  /// EINVAL (invalid key), ETIMEDOUT (a stopped process holds the tables).
+  /// Takes the place of any member's spare(). @return an id for remove(). Errors: EEXIST (see
+  /// holder_of()), ENOSPC, ENOTSUP (protocol), EINVAL (invalid key), ETIMEDOUT (a stopped process
+  /// holds the tables).
   Result<uint64_t> add(const FlowKey& key, FlowTag tag);
   /// As Device::spare(). Errors: as add().
   Result<uint64_t> spare(const FlowKey& key);
@@ -136,7 +137,12 @@ class Steering {
   SteerTables tables() const;
   SteerShares shares();
   std::atomic<uint64_t>& accepting_of(unsigned slot) const noexcept;
+  struct Own {
+    SteerRule rule;
+    uint64_t value;  ///< as added; 0: it is shared
+  };
   Result<uint64_t> add_rule(const FlowKey& key, uint64_t value);
+  bool takes_spare(const SteerRule& rule, uint64_t value) const noexcept;
   bool has_part(uint64_t value, unsigned slot) noexcept;
   void remove_rule(const SteerRule& rule, unsigned slot, const Hold& hold) noexcept;
   void set_links(std::span<const HostLink> links) noexcept;
@@ -150,7 +156,7 @@ class Steering {
   std::mutex lock_;      ///< of this process; with the lock of SteerCounts
   SharedLockWait wait_;  ///< for the latter
   bool is_shared_ = false;
-  std::unordered_map<uint64_t, SteerRule> rules_;
+  std::unordered_map<uint64_t, Own> rules_;
   std::unordered_set<uint64_t> first_;  ///< of them, which this process shares as the first
   uint64_t last_id_ = 0;
 };

@@ -9,6 +9,7 @@
 
 #include "stack/preload/call.h"
 #include "stack/preload/process_stack.h"
+#include "stack/sock/holders.h"
 #include "stack/sock/multiplex.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
@@ -131,7 +132,10 @@ VIREO_EXPORT int epoll_create(int size) noexcept {
 
 VIREO_EXPORT int epoll_ctl(int epoll, int op, int fd, epoll_event* event) noexcept {
   const Handle h = fd_table().find(epoll);
-  if (!h) return preload::libc().epoll_ctl(epoll, op, fd, event);
+  if (!h) {
+    sock::note_elsewhere(fd);
+    return preload::libc().epoll_ctl(epoll, op, fd, event);
+  }
   return call(Restart::kNever, h, [&] { return sock::epoll_ctl(h, op, fd, event); });
 }
 

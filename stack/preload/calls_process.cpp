@@ -20,6 +20,7 @@
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
 #include "stack/sock/calls.h"
+#include "stack/sock/holders.h"
 #include "stack/sock/owner.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
@@ -162,8 +163,9 @@ VIREO_EXPORT int clone(int (*f)(void*), void* stack, int flags, void* argument, 
   void* const child_tid = va_arg(v, void*);
   va_end(v);
   Owner::before_clone(static_cast<unsigned>(flags));
-  if (!must_tell_fork(static_cast<unsigned>(flags)))
-    return real().clone(f, stack, flags, argument, parent_tid, tls, child_tid);
+  const bool is_told = must_tell_fork(static_cast<unsigned>(flags));
+  if (!is_told && (flags & CLONE_THREAD) == 0) note_unknown_child();
+  if (!is_told) return real().clone(f, stack, flags, argument, parent_tid, tls, child_tid);
   // The child has a copy of this frame.
   struct Child {
     int (*f)(void*);
@@ -181,6 +183,24 @@ VIREO_EXPORT int clone(int (*f)(void*), void* stack, int flags, void* argument, 
   after_fork_in_parent();
   errno = saved;
   return pid;
+}
+
+/// It runs no fork handlers.
+VIREO_EXPORT pid_t _Fork() noexcept {
+  note_unknown_child();
+  if (real().fork_only != nullptr) return real().fork_only();
+  errno = ENOSYS;
+  return -1;
+}
+
+/// libc's own call of posix_spawn(3) is not seen.
+VIREO_EXPORT int system(const char* command) {
+  if (Stack* const s = own_stack(); s != nullptr && command != nullptr) sock::note_spawn(*s);
+  return real().system(command);
+}
+VIREO_EXPORT FILE* popen(const char* command, const char* how) {
+  if (Stack* const s = own_stack(); s != nullptr) sock::note_spawn(*s);
+  return real().popen(command, how);
 }
 
 /// The parent ends inside libc.

@@ -382,7 +382,10 @@ long make_process(long number, const long (&a)[6], Make&& make) noexcept {
   else
     Owner::memory_is_shared();  // it may be
   // With a stack of its own the child does not return here.
-  if (!flags || has_stack || !must_tell_fork(*flags)) return make();
+  if (!flags || has_stack || !must_tell_fork(*flags)) {
+    if (!flags || (*flags & CLONE_THREAD) == 0) note_unknown_child();
+    return make();
+  }
   before_fork();
   const long r = make();
   const int saved = errno;

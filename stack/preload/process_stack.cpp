@@ -14,6 +14,7 @@
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
 #include "stack/sock/calls.h"
+#include "stack/sock/holders.h"
 
 extern char** environ;
 
@@ -98,9 +99,16 @@ void leave_process() noexcept {
 
 void hand_over_to_child() noexcept {
   Stack* const s = own_stack();
-  if (s == nullptr || s->engine_if_any() == nullptr) return;
+  if (s == nullptr) return;
   Inside inside;
+  sock::note_spawn(*s);
+  if (s->engine_if_any() == nullptr) return;
   sock::hand_over_untouched(*s, sock::Untouched::kConnections);
+}
+
+void note_unknown_child() noexcept {
+  // Vireo's own children have nothing of the program's.
+  if (Stack* const s = process_stack(); s != nullptr && !is_inside()) sock::note_child(*s);
 }
 
 bool must_tell_fork(unsigned long clone_flags) noexcept {

@@ -33,6 +33,9 @@ void hand_over_to_child() noexcept;
 /// vfork(2) comes next: its child has replaced no number yet. calls_fd.cpp
 void forget_replaced() noexcept;
 
+/// A child comes that shares or copies the descriptors, and for which those do not run.
+void note_unknown_child() noexcept;
+
 /// Around exec(2): descriptors that stay open go to the next program, the kernel closes the others.
 void before_exec() noexcept;
 /// @return -1, as exec.

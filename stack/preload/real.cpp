@@ -40,6 +40,9 @@ void load_real_functions() noexcept {
   load(g_real.epoll_pwait2, "epoll_pwait2");
   load(g_real.exit_now, "_exit");
   load(g_real.vfork, "vfork");
+  load(g_real.fork_only, "_Fork");
+  load(g_real.system, "system");
+  load(g_real.popen, "popen");
   load(g_real.daemon, "daemon");
   load(g_real.clone, "clone");
   load(g_real.setns, "setns");

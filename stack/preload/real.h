@@ -21,6 +21,9 @@ struct RealProcess {
   void (*pthread_exit)(void*) = nullptr;
   void (*thrd_exit)(int) = nullptr;
   pid_t (*vfork)() = nullptr;
+  pid_t (*fork_only)() = nullptr;  ///< _Fork, glibc 2.34
+  int (*system)(const char*) = nullptr;
+  FILE* (*popen)(const char*, const char*) = nullptr;
   int (*daemon)(int, int) = nullptr;
   int (*clone)(int (*)(void*), void*, int, void*, ...) = nullptr;
   int (*setns)(int, int) = nullptr;

@@ -100,6 +100,7 @@ bool is_v6only(Handle h) {
 Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   if (!h->stack->is_owner()) return from_kernel(libc().connect(h.fd, addr, len), "connect");
   (void)use(h, "connect");
+  h->receives_left.store(0, std::memory_order_relaxed);  // it may become another connection
   if (const int error = address_error(addr, len); error != 0) return fail(error, "connect");
   if (kind(h) == FileKind::kUdp) return udp_socket::connect(h, addr, len);
   if (addr == nullptr || len < sizeof(sa_family_t))  // the kernel returns an error
@@ -141,6 +142,7 @@ Result<void> shutdown(Handle h, int how) {
     if (mode(h) == Mode::kListening) listener::stop(f);
   }
   f.touch();
+  f.receives_left.store(0, std::memory_order_relaxed);  // what is shut would have to be known
   const auto done = from_kernel(libc().shutdown(h.fd, how), "shutdown");
   f.ready.notify(kReadyIn | EPOLLHUP | kModeChanged);
   return done;

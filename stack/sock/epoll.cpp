@@ -21,6 +21,8 @@ void free_epoll(File& f) noexcept { delete std::exchange(f.epoll, nullptr); }
 void Epoll::notify(Watcher& w, ReadyBits happened) noexcept {
   Item& i = reinterpret_cast<Item&>(w);
   Epoll& e = *i.owner;
+  if (happened == kLeavesKernel) [[unlikely]]
+    return e.leave_raw(i);
   {
     const LockGuard guard(e.ready_lock_);
     if ((happened & (kModeChanged | kFileClosed)) != 0) [[unlikely]] {

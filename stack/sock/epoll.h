@@ -149,6 +149,7 @@ class Epoll {
   uint32_t hybrid_events(const Item& i) const noexcept;
   Result<void> settle(int epoll_fd, Item& i, bool rearm) noexcept;
   void leave_kernel(int epoll_fd, Item& i) noexcept;
+  void leave_raw(Item& i) noexcept;
   Result<void> enter_hybrid(Item& i) noexcept;
   Result<void> register_in(int kernel_epoll, int fd, Item& i) noexcept;
   bool is_kernels_turn(sock::Look how, Instant now) noexcept;
@@ -181,6 +182,7 @@ class Epoll {
   uint32_t hybrid_count_ = 0;
   bool has_void_ = false;  ///< some items' sockets are perhaps void
   std::atomic<bool> listens_{false};
+  int number_ = -1;         ///< by which an item last came to raw
   uint32_t raw_count_ = 0;  ///< an upper bound: the kernel does not report closed ones
   uint32_t nested_count_ = 0;
   uint32_t look_ = 0;       ///< number of looks at the kernel so far

@@ -68,11 +68,19 @@ Result<void> Epoll::settle(int epoll_fd, Item& i, bool rearm) noexcept {
     epoll_event event = i.event;
     const int op = i.place == want ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
     if (!names(i.target.fd, i.target.file)) return {};
+    // Only the kernel knows whether such an item is armed.
+    if (i.has(EPOLLONESHOT)) i.target->holders.store(Holders::kUnknown, std::memory_order_relaxed);
+    number_ = epoll_fd;
     if (libc().epoll_ctl(epoll_fd, op, i.target.fd, &event) != 0) return fail_errno("epoll_ctl");
     if (op == EPOLL_CTL_ADD) ++raw_count_;
     i.place = want;
   }
   return {};
+}
+
+/// Without the control lock: the caller is the program's only thread, and in no call on an epoll.
+void Epoll::leave_raw(Item& i) noexcept {
+  if (i.place == Place::kRaw) leave_kernel(name_of({&self_, 0, number_}), i);
 }
 
 void Epoll::leave_kernel(int epoll_fd, Item& i) noexcept {

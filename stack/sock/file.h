@@ -40,6 +40,14 @@ enum class Mode : uint8_t {
   kVoid,       ///< in the child of a fork: the parent serves it, until the child uses it
 };
 
+/// Which processes have the socket beneath a TCP connection.
+enum class Holders : uint8_t {
+  kUs,       ///< this one alone
+  kChild,    ///< one child, too, and this one will tell it of its close (heirs.h)
+  kParent,   ///< the parent had it when it forked this process, and tells of its close
+  kUnknown,  ///< perhaps others, in ways that nobody keeps count of
+};
+
 /// A pointer that a thread with a dead Handle may still read while the File is opened again. It
 /// never dangles: its target is reused, not freed.
 template <class T>
@@ -139,6 +147,11 @@ struct alignas(64) File {
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
   std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
   [[no_unique_address]] ReadySource ready;
+  // ---- of an accepted connection of the kernel's (promotion.h)
+  /// How many more times it must bring data before Vireo may carry it. 0: never.
+  std::atomic<uint8_t> receives_left{0};
+  std::atomic<uint8_t> looked_at{0};  ///< Promotion's clock, at its start or the last look at it
+  std::atomic<Holders> holders{Holders::kUs};
   Lock control;   ///< bind, connect, listen, options
   Forced forced;  ///< guarded by the control lock; for a listener on the kernel, the reason
 

@@ -36,6 +36,8 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
       if (f.is_tcp() && f.tcp.is_workers) f.stack->family().worker.closed();
       if (f.mode.load(std::memory_order_relaxed) == Mode::kVoid)
         f.stack->family().inherited.drop(f);
+      if (f.holders.load(std::memory_order_relaxed) == Holders::kChild)
+        f.stack->family().heirs.closed(f);
       // Pairs with the acquire in Handle::is_alive().
       f.generation.fetch_add(1, std::memory_order_release);
       if (f.flow != nullptr) {
@@ -108,6 +110,8 @@ Result<File*> open_file(Stack& stack, FileKind kind, int domain, int fd) {
   f.mode.store(Mode::kUndecided, std::memory_order_relaxed);
   f.nonblock.store(false, std::memory_order_relaxed);
   f.touch();
+  f.receives_left.store(0, std::memory_order_relaxed);
+  f.holders.store(Holders::kUs, std::memory_order_relaxed);
   f.rcv_timeout_ns.store(0, std::memory_order_relaxed);
   f.snd_timeout_ns.store(0, std::memory_order_relaxed);
   f.domain.store(static_cast<uint8_t>(domain), std::memory_order_relaxed);
@@ -226,9 +230,11 @@ Result<void> adopt_dup(int from, int to) {
   if (h && in_owner(h)) {
     h->touch();
     // If the kernel serves it, a descriptor that is not in the table works as well.
-    if (!fd_table().duplicate(from, to) && h->engine.load(std::memory_order_relaxed) != nullptr &&
-        !fd_table().has_place(to))
-      return fail(EMFILE, "dup");
+    if (!fd_table().duplicate(from, to)) {
+      h->holders.store(Holders::kUnknown, std::memory_order_relaxed);
+      if (h->engine.load(std::memory_order_relaxed) != nullptr && !fd_table().has_place(to))
+        return fail(EMFILE, "dup");
+    }
     // If it was handed over after the kernel made the dup, `to` refers to the old kernel socket.
     if (h->is_tcp() && h->engine.load(std::memory_order_relaxed) != nullptr &&
         h->mode.load(std::memory_order_acquire) == Mode::kKernel) [[unlikely]] {

@@ -135,6 +135,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   // The child's copies of the parent's descriptors: while open, they would keep its devices alive.
   LogSink::fd.store(2, std::memory_order_relaxed);  // the log file is among them
   close_own_fds();
+  const bool has_parent = parents.has_value();
   family_.inherited.fork_child(std::move(parents));
 
   fd_table().for_each_file([&](File& f) {
@@ -146,6 +147,10 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     f.engine.store(nullptr, std::memory_order_relaxed);
     if (f.is_udp()) f.udp->home = nullptr;
     if (f.is_tcp()) f.tcp.is_workers = false;
+    f.holders.store(has_parent && f.holders.load(std::memory_order_relaxed) == Holders::kChild
+                        ? Holders::kParent
+                        : Holders::kUnknown,
+                    std::memory_order_relaxed);
     f.stats = &counters_.unlisted();
     switch (f.mode.load(std::memory_order_relaxed)) {
       case Mode::kCarried:

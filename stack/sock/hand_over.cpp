@@ -132,6 +132,7 @@ void hand_over_or_say(int fd, const char* why, const char* what_happens) noexcep
   const Handle h = fd_table().find(fd);
   if (!h) return;
   h->touch();
+  h->holders.store(Holders::kUnknown, std::memory_order_relaxed);
   if (!h->stack->is_owner()) return;
   (void)use(h, why);
   const auto done = hand_over(h, {Carriage::kInherited, 0, why});

@@ -45,6 +45,14 @@ bool is_ours_alone(const File& f, const Stack& stack) noexcept {
   return f.stack == &stack && (m == Mode::kCarried || m == Mode::kListening);
 }
 
+/// A connection of the kernel's that a child may carry, once this process has closed it.
+bool may_be_a_childs(const File& f, const Stack& stack) noexcept {
+  return f.stack == &stack && f.is_tcp() &&
+         f.mode.load(std::memory_order_relaxed) == Mode::kKernel &&
+         f.receives_left.load(std::memory_order_relaxed) != 0 &&
+         f.holders.load(std::memory_order_relaxed) == Holders::kUs;
+}
+
 }  // namespace
 
 bool await_message(int channel, Duration patience) noexcept {
@@ -169,6 +177,7 @@ void Heirs::answer_vforked(const HeirMessage& asked, const UniqueFd& there) noex
   UniqueFd socket;
   const Handle h = fd_table().find_file(asked.file, asked.generation);
   if (h && inode_of(h.fd) == asked.inode) {
+    h->holders.store(Holders::kUnknown, std::memory_order_relaxed);
     const auto done = sock::hand_over(h, kUsedByChild);
     reply.error = done ? 0 : done.error().code;
     if (done && h->is_tcp()) socket = fd_table().dup_of(asked.file, asked.generation);
@@ -194,7 +203,9 @@ void Heirs::vfork_prepare(const Stack& stack) noexcept {
 void Heirs::vforked_gives(int fd) noexcept {
   const int channel = vforked_number_.load(std::memory_order_relaxed);
   const Handle h = fd_table().find_parents(fd);
-  if (channel < 0 || !h) return;
+  if (!h) return;
+  h->holders.store(Holders::kUnknown, std::memory_order_relaxed);
+  if (channel < 0) return;
   const Mode mode = h->mode.load(std::memory_order_acquire);
   int ends[2];
   if ((mode != Mode::kCarried && mode != Mode::kListening) ||
@@ -274,11 +285,40 @@ void Heirs::leave_all(const Stack& stack) noexcept {
       leave_one(h);
 }
 
+void Heirs::closed(const File& f) noexcept {
+  const uint32_t file = fd_table().index_of(f);
+  const uint32_t generation = f.generation.load(std::memory_order_relaxed);
+  const LockGuard guard(lock_);
+  // Mostly it is the child of the last fork.
+  for (auto heir = heirs_.rbegin(); heir != heirs_.rend(); ++heir) {
+    if (!heir->end.held.tells_of(file, generation)) continue;
+    heir->end.held.closed_by_owner(file);
+    return;
+  }
+}
+
+/// The next child gets the File. Of a second one the first is told nothing more.
+void Heirs::share(File& f) noexcept {
+  const bool is_told = next_ && f.holders.load(std::memory_order_relaxed) == Holders::kUs &&
+                       f.tcp.link == Link::kConnected;
+  f.holders.store(is_told ? Holders::kChild : Holders::kUnknown, std::memory_order_relaxed);
+  if (is_told)
+    next_->held.tell_of(fd_table().index_of(f), f.generation.load(std::memory_order_relaxed));
+}
+
 void Heirs::fork_prepare(const Stack& stack) noexcept {
   lock_.lock();
+  prepare_next(stack);
+  fd_table().for_each_file([&](File& f) VIREO_NO_THREAD_ANALYSIS {
+    if (f.stack == &stack && f.is_tcp()) share(f);
+  });
+}
+
+void Heirs::prepare_next(const Stack& stack) noexcept {
   if (!epoll_) return;
   bool any = false;
-  fd_table().for_each_file([&](const File& f) { any |= is_ours_alone(f, stack); });
+  fd_table().for_each_file(
+      [&](const File& f) { any |= is_ours_alone(f, stack) || may_be_a_childs(f, stack); });
   int ends[2];
   if (!any || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
   UniqueFd ours(to_high_number(ends[0]));

@@ -2,7 +2,8 @@
 // such descriptors, but an engine is of one process. So there is a channel (AF_UNIX) between the
 // two: when the child first uses such a socket, it asks, this process moves the socket to the
 // kernel (hand_over.cpp) and sends its descriptor; from then on both use the kernel's. What
-// this process closes while the child has it, is moved unasked, and a connection is sent.
+// this process closes while the child has it, is moved unasked, and a connection is sent. The child
+// may carry a connection once it is its alone (promotion.h), so it is told of this process's close.
 //
 // The channel is made before each fork that gives a carried socket to the child, and ends with the
 // child or its exec. A child's child gets one too, by its parent's. The children of vfork(2), which
@@ -68,6 +69,8 @@ class Heirs {
     if (count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
       leave_if_held(h);
   }
+  /// The last descriptor of a File of Holders::kChild is closed: tells the child.
+  void closed(const File& f) noexcept;
   /// Before this process ends, or runs another program.
   void leave_all(const Stack& stack) noexcept;
   /// A child has a socket of this UDP port that was moved to the kernel. It may connect(2) it, and
@@ -96,6 +99,8 @@ class Heirs {
     Lent lent;
   };
 
+  void prepare_next(const Stack& stack) noexcept VIREO_REQUIRES(lock_);
+  void share(File& f) noexcept VIREO_REQUIRES(lock_);
   void leave_if_held(Handle h) noexcept;
   bool is_held(const Handle& h) noexcept;
   /// Before a UDP socket that children have is moved to the kernel.

@@ -24,7 +24,7 @@ Result<HeldFiles> HeldFiles::make(uint32_t count) noexcept {
       SYS_memfd_create, "vireo-held", static_cast<unsigned>(MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (made < 0) return fail_errno("memfd_create");
   UniqueFd memory(to_high_number(made));
-  const size_t bytes = count * sizeof(Word);
+  const size_t bytes = 2 * count * sizeof(Word);
   // Without the seal the other process could take the memory away (SIGBUS).
   void* const at = ::ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0 &&
                            ::syscall(SYS_fcntl, memory.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0
@@ -32,14 +32,14 @@ Result<HeldFiles> HeldFiles::make(uint32_t count) noexcept {
                        : nullptr;
   if (at == nullptr) return fail_errno("held files");
   // Zeroed pages are atomics of value 0: none is constructed, so no page is touched.
-  return HeldFiles(std::move(memory), {static_cast<Word*>(at), count});
+  return HeldFiles(std::move(memory), {static_cast<Word*>(at), 2 * count});
 }
 
 Result<HeldFiles> HeldFiles::map(UniqueFd memory) noexcept {
   struct stat s{};
   const long seals = ::syscall(SYS_fcntl, memory.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return fail(EINVAL, "held files");
-  if (::fstat(memory.get(), &s) != 0 || s.st_size < static_cast<off_t>(sizeof(Word)))
+  if (::fstat(memory.get(), &s) != 0 || s.st_size < static_cast<off_t>(2 * sizeof(Word)))
     return fail(EINVAL, "held files");
   const auto bytes = static_cast<size_t>(s.st_size);
   void* const at = map_shared(memory.get(), bytes);
@@ -61,22 +61,30 @@ HeldFiles::~HeldFiles() {
 }
 
 void HeldFiles::hold(uint32_t file, uint32_t generation) noexcept {
-  if (file < words_.size()) words_[file].store(generation, std::memory_order_relaxed);
+  if (file < end()) words_[file].store(generation, std::memory_order_relaxed);
 }
 
 bool HeldFiles::drop(uint32_t file) noexcept {
-  return file < words_.size() && words_[file].exchange(0, std::memory_order_acq_rel) == kSent;
+  return file < end() && words_[file].exchange(0, std::memory_order_acq_rel) == kSent;
 }
 
 bool HeldFiles::mark_sent(uint32_t file, uint32_t generation) noexcept {
-  return file < words_.size() &&
+  return file < end() &&
          words_[file].compare_exchange_strong(generation, kSent, std::memory_order_acq_rel);
 }
 
 void HeldFiles::unmark_sent(uint32_t file, uint32_t generation) noexcept {
-  if (file >= words_.size()) return;
+  if (file >= end()) return;
   uint32_t sent = kSent;
   (void)words_[file].compare_exchange_strong(sent, generation, std::memory_order_acq_rel);
+}
+
+void HeldFiles::tell_of(uint32_t file, uint32_t generation) noexcept {
+  if (file < end()) owners(file).store(generation, std::memory_order_relaxed);
+}
+
+void HeldFiles::closed_by_owner(uint32_t file) noexcept {
+  if (file < end()) owners(file).store(kClosed, std::memory_order_release);
 }
 
 }  // namespace vireo

@@ -111,6 +111,12 @@ void Inherited::drop(const File& f) noexcept {
     (void)hear(*owner, file, f.generation.load(std::memory_order_relaxed));
 }
 
+bool Inherited::is_closed_by_parent(const File& f) noexcept {
+  const LockGuard guard(lock_);
+  // The parent's own channel is the last.
+  return !owners_.empty() && owners_.back().held.is_closed_by_owner(fd_table().index_of(f));
+}
+
 void Inherited::take_sent() noexcept {
   if (!any_.load(std::memory_order_relaxed)) return;
   for (int fd = 0; fd < fd_table().end(); ++fd) {

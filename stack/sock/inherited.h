@@ -25,6 +25,9 @@ class Inherited {
   /// The last descriptor of the void `f` is closed.
   void drop(const File& f) noexcept;
 
+  /// Whether the parent has closed this File of Holders::kParent, which nobody else had.
+  bool is_closed_by_parent(const File& f) noexcept;
+
   /// Before fork(2), as the first: gives the child channels of its own.
   void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS;
   void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS;

@@ -278,6 +278,22 @@ Refusal why_kernels(const File& listener, bool is_loopback) {
                     "its listener");
 }
 
+/// Whether the engine that is to carry is there. `local`: an address that it will carry.
+bool may_join(Handle h, const Result<Endpoint>& local) {
+  Stack& stack = *h->stack;
+  if (stack.settings().promote == PromoteChoice::kAtAccept) return true;
+  switch (local ? stack.promotion().make_engine(stack, *local) : Promotion::Making::kFailed) {
+    case Promotion::Making::kNotBegun:
+    case Promotion::Making::kBegun:
+      return false;
+    case Promotion::Making::kDone:
+      return stack.family().worker.may_join();
+    case Promotion::Making::kFailed:
+      stack.family().worker.join_no_more();
+  }
+  return false;
+}
+
 /// Makes a File for a connection that the kernel accepted, with the reason why it is not carried.
 Result<int> adopt_kernel(Handle h, int fd, int flags) {
   File& listener = *h.file;
@@ -304,16 +320,18 @@ Result<int> adopt_kernel(Handle h, int fd, int flags) {
   } else {
     record_kernel(f, why);
     if (peer && local) record_address(*f.stats, *local, *peer);
+    if (why.why == Carriage::kInherited) f.stack->promotion().watch(f);
   }
   Worker& worker = f.stack->family().worker;
-  const bool joins = (f.is_carried() || why.why == Carriage::kInherited) && worker.accepted(f);
+  const bool joins = (f.is_carried() || why.why == Carriage::kInherited) && worker.accepted(f) &&
+                     !f.stack->promotion().is_stopped();
   sock::forget(fd);
   if (!fd_table().install(fd, f)) {
     if (f.tcp.is_workers) worker.closed();
     free_sockets(f);
     fd_table().free(f);
   }
-  if (joins && !join(h)) worker.join_no_more();
+  if (joins && may_join(h, local) && !join(h)) worker.join_no_more();
   return fd;
 }
 
@@ -378,6 +396,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   TcpFlow& flow = *e.listeners().accept(f.listener());
   peer = flow.key.remote;
   begin_accepted(c, f, flags);
+  stack.promotion().watch(c);  // it may be handed over to a child
   c.placeholder = true;
   c.flow = &flow;
   c.engine.store(&e, std::memory_order_release);

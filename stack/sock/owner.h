@@ -50,6 +50,10 @@ class Owner {
     else
       memory_is_shared();
   }
+  /// For good, by another process that runs.
+  static bool is_memory_shared() noexcept {
+    return g_shares_memory.load(std::memory_order_relaxed);
+  }
   /// It makes a process that shares this memory, but not by vfork(2).
   static void memory_is_shared() noexcept {
     t_child = Child::kBesideUs;

@@ -169,7 +169,9 @@ const char* HostFilter::keep(const std::string& detail) {
 }
 
 void HostFilter::say_unread() noexcept {
-  if (!is_unread_.exchange(false, std::memory_order_relaxed)) return;
+  // Inherited: where the parent has said it, its many children need not.
+  static std::atomic<bool> is_said{false};
+  if (!is_unread_.exchange(false, std::memory_order_relaxed) || is_said.exchange(true)) return;
   log<LogLevel::kWarn>(
       "the rules of the host's packet filter cannot be read (CAP_NET_ADMIN is needed): sockets are "
       "carried whatever they say; VIREO_RESPECT_FILTER=0 says the same, without this line");

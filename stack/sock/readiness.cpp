@@ -28,7 +28,7 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
 void ReadySource::tell(ReadyBits happened) noexcept {
   const LockGuard guard(lock_);
   for (Watcher& w : list_)
-    if ((happened & (w.interest | EPOLLERR | EPOLLHUP | kModeChanged)) != 0) w.notify(w, happened);
+    if ((happened & (w.interest | kToldAlways)) != 0) w.notify(w, happened);
 }
 
 namespace sock {

@@ -30,6 +30,11 @@ inline constexpr ReadyBits kModeChanged = 1U << 24;
 /// the list and gets no more notifications; remove() stays harmless while the File exists.
 inline constexpr ReadyBits kFileClosed = 1U << 25;
 
+/// The kernel socket beneath is about to be replaced, by the program's only thread: take the
+/// descriptor out of the program's own epoll, which would keep the old socket.
+inline constexpr ReadyBits kLeavesKernel = 1U << 26;
+inline constexpr ReadyBits kToldAlways = EPOLLERR | EPOLLHUP | kModeChanged | kLeavesKernel;
+
 inline constexpr ReadyBits kReadyIn = EPOLLIN | EPOLLRDNORM;
 inline constexpr ReadyBits kReadyOut = EPOLLOUT | EPOLLWRNORM;
 
@@ -38,7 +43,7 @@ struct Watcher {
   /// Called with the source's leaf lock and perhaps the engine's lock held: may take one innermost
   /// lock of its own and wake a thread; may not call into the engine, files or this source.
   void (*notify)(Watcher& self, ReadyBits happened) noexcept = nullptr;
-  ReadyBits interest = ~ReadyBits{0};  ///< notify only of these; ERR, HUP and kModeChanged always
+  ReadyBits interest = ~ReadyBits{0};  ///< notify only of these and of kToldAlways
 };
 
 class ReadySource {

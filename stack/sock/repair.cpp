@@ -217,7 +217,10 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key,
     // Not behind what is still sent here, or the peer would drop the kernel's segments (PAWS). Its
     // clock may be within a tick.
     const auto since = static_cast<uint32_t>((Clock::now() - c.taken).ns() / 1'000'000 + 1);
-    if (auto ok = set_int(fd, TCP_TIMESTAMP, static_cast<int>(c.timestamp + since)); !ok)
+    // An odd value would set the clock to microseconds (Linux 6.7), which the peer takes for one
+    // that went back after 36 minutes of silence.
+    const uint32_t even = (c.timestamp + since + 1) & ~1U;
+    if (auto ok = set_int(fd, TCP_TIMESTAMP, static_cast<int>(even)); !ok)
       return std::unexpected(ok.error());
   }
 
@@ -335,6 +338,14 @@ Result<std::optional<tcp::TakeOver>> read_once(int fd, std::vector<std::byte>& u
 }
 
 }  // namespace
+
+bool is_plain_now(int fd) {
+  const auto info = get<tcp_info>(fd, TCP_INFO);
+  int bytes = 0;
+  // More may come before it is taken.
+  return info && is_plain(fd, *info) && ::ioctl(fd, SIOCINQ, &bytes) == 0 &&
+         bytes <= kMostUnread / 2;
+}
 
 Result<tcp::TakeOver> take_from_kernel(int fd, std::vector<std::byte>& unread) {
   if (auto ok = set_int(fd, TCP_REPAIR, kOn); !ok) return std::unexpected(ok.error());

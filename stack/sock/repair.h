@@ -22,6 +22,8 @@ Result<UniqueFd> begin_repair(const File& f, Engine& e, const FlowKey& key, cons
 /// The peer's frames now go to the kernel socket: it starts to send.
 void end_repair(const File& f, int fd, const tcp::HandOver& c);
 
+/// Whether take_from_kernel() would succeed now, without disturbing the connection.
+bool is_plain_now(int fd);
 /// Reads a connection of the kernel's that receives nothing any more, for us to continue: from here
 /// on the kernel sends nothing for it, also when closed. `unread`: the bytes that the result refers
 /// to. Errors: EAGAIN something is under way that TCP_REPAIR does not tell, or much is unread;

@@ -89,6 +89,7 @@ Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
     s->os_rx_packets.add();
     s->os_rx_bytes.add(static_cast<uint64_t>(n));
   }
+  if (n > 0) h->stack->promotion().received(h);
   return n;
 }
 

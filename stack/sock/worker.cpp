@@ -20,7 +20,8 @@ constexpr Duration kExact = Duration::ms(2);
 
 bool Worker::accepted(File& f) noexcept {
   f.tcp.is_workers = true;
-  return open_.fetch_add(1, std::memory_order_relaxed) != 0 && f.stack->settings().promote &&
+  return open_.fetch_add(1, std::memory_order_relaxed) != 0 &&
+         f.stack->settings().promote != PromoteChoice::kNever &&
          may_join_.load(std::memory_order_relaxed);
 }
 

@@ -22,6 +22,7 @@ class Worker {
   /// A kernel's listener that others serve, too, gave the program a connection, whose File is `f`.
   /// @return whether Vireo's shall join it: the program has another such connection open.
   bool accepted(File& f) noexcept;
+  bool may_join() const noexcept { return may_join_.load(std::memory_order_relaxed); }
   /// It could not join.
   void join_no_more() noexcept { may_join_.store(false, std::memory_order_relaxed); }
   /// That File is closed.

@@ -111,8 +111,8 @@ def own_listeners(t: Test, family: int) -> list[int]:
     return [int(server.stdout) for server in servers]
 
 
-def workers(t: Test, family: int) -> list[int]:
-    server = t.start("B", PYTHON, "-c", SERVER, t.lab.address("B", family), str(PORT), str(PROCESSES), name="server", env={"VIREO_PROMOTE": "1"})
+def workers(t: Test, family: int, promote: str = "1") -> list[int]:
+    server = t.start("B", PYTHON, "-c", SERVER, t.lab.address("B", family), str(PORT), str(PROCESSES), name="server", env={"VIREO_PROMOTE": promote})
     t.expect(wait_until(lambda: len(server.stdout.split()) == PROCESSES, 20), f"no workers\n{server.tail()}")
     return [int(pid) for pid in server.stdout.split()]
 
@@ -158,9 +158,9 @@ def all_take_part(t: Test, family: int) -> None:
     end(pids)
 
 
-def workers_join(t: Test, family: int) -> None:
-    pids = workers(t, family)
-    load(t, family, 5)  # by then each serves several connections at once
+def workers_join(t: Test, family: int, promote: str = "1") -> None:
+    pids = workers(t, family, promote)
+    load(t, family, 5 if promote == "1" else 30)  # by then each serves several connections at once
     before, had = counters.kernel_counters(t.lab, "B"), carried_by(pids)
     slowest = load(t, family, rounds(t))
     kernel, got = moved(t, before), [now - then for now, then in zip(carried_by(pids), had)]
@@ -262,6 +262,7 @@ for number in (4, 6):
     for ends in (("kernel", "vireo"), ("vireo", "vireo")):
         suite.case(f"a listener each, IPv{number}, {ends[0]} to {ends[1]}", ends, seconds=150)(lambda t, number=number: all_take_part(t, number))
         suite.case(f"workers of one listener, IPv{number}, {ends[0]} to {ends[1]}", ends, seconds=150)(lambda t, number=number: workers_join(t, number))
+suite.case("workers of one listener, VIREO_PROMOTE=auto", ("kernel", "vireo"), seconds=150)(lambda t: workers_join(t, 4, "auto"))
 suite.case("two of three workers are busy", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, workers, busy, 2.5))
 suite.case("a worker sleeps while connections wait for it", ("kernel", "vireo"), seconds=90)(left_waiting)
 suite.case("a worker is stopped", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, workers, stopped, 0.9))

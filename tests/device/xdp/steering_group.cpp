@@ -101,6 +101,57 @@ TEST_F(SteeringGroup, ExactRulesOfOneComeBeforeWildcardsOfAnother) {
   lab.expect_empty();
 }
 
+TEST_F(SteeringGroup, AnotherTakesTheFlowThatOneHasLeftToTheKernel) {
+  GroupLab lab;
+  ASSERT_TRUE(lab.is_open && lab.add_b());
+  for (const bool v6 : {false, true})
+    for (const bool ends_first : {false, true}) {
+      const Flow flow{kTcp, v6};
+      const auto wild = lab.a->add(flow.key(Kind::kWild), FlowTag());
+      const auto spared = lab.a->spare(flow.key(Kind::kExact));
+      ASSERT_TRUE(wild && spared);
+      EXPECT_EQ(lab.outcome(flow.frame()), Who::kKernel);
+      EXPECT_EQ(lab.b->spare(flow.key(Kind::kExact)).error().code, EEXIST);
+      const auto taken = lab.b->add(flow.key(Kind::kExact), FlowTag());
+      ASSERT_TRUE(taken);
+      EXPECT_EQ(lab.outcome(flow.frame()), Who::kB);
+      EXPECT_EQ(lab.a->add(flow.key(Kind::kExact), FlowTag()).error().code, EEXIST);
+      if (ends_first) {
+        lab.b->remove(*taken);
+        EXPECT_EQ(lab.outcome(flow.frame()), Who::kA);
+        // The next connection of the same ends, of the listener's member.
+        const auto next = lab.a->add(flow.key(Kind::kExact), FlowTag());
+        ASSERT_TRUE(next);
+        lab.a->remove(*wild);
+        lab.a->remove(*spared);
+        EXPECT_EQ(lab.outcome(flow.frame()), Who::kA) << "the rule is not the spare's";
+        lab.a->remove(*next);
+      } else {
+        lab.a->remove(*spared);
+        EXPECT_EQ(lab.outcome(flow.frame()), Who::kB) << "the entry is another's by now";
+        lab.b->remove(*taken);
+        EXPECT_EQ(lab.outcome(flow.frame()), Who::kA);
+        lab.a->remove(*wild);
+      }
+      EXPECT_EQ(lab.outcome(flow.frame()), Who::kKernel);
+    }
+  lab.expect_empty();
+}
+
+TEST_F(SteeringGroup, WhatWasTakenOutlivesWhoLeftIt) {
+  GroupLab lab;
+  ASSERT_TRUE(lab.is_open && lab.add_b());
+  const Flow flow{kTcp, false};
+  ASSERT_TRUE(lab.b->spare(flow.key(Kind::kExact)));
+  const auto taken = lab.a->add(flow.key(Kind::kExact), FlowTag());
+  ASSERT_TRUE(taken);
+  lab.dead.insert(GroupLab::kSlotB);
+  lab.a->remove_all_of(GroupLab::kSlotB);
+  EXPECT_EQ(lab.outcome(flow.frame()), Who::kA);
+  lab.a->remove(*taken);
+  EXPECT_EQ(lab.outcome(flow.frame()), Who::kKernel);
+}
+
 TEST_F(SteeringGroup, AnErrorGoesToTheMemberWhoseFlowItQuotes) {
   GroupLab lab;
   ASSERT_TRUE(lab.is_open && lab.add_b());

@@ -57,14 +57,33 @@ TEST(HeldFiles, HasNoneBeyondItsEnd) {
   EXPECT_FALSE(HeldFiles().holds(0));
 }
 
+TEST(HeldFiles, TheOwnerTellsOfItsClose) {
+  auto held = HeldFiles::make(100);
+  ASSERT_TRUE(held);
+  EXPECT_FALSE(held->is_closed_by_owner(7)) << "nothing is known";
+  held->tell_of(7, 3);
+  EXPECT_TRUE(held->tells_of(7, 3));
+  EXPECT_FALSE(held->tells_of(7, 4)) << "another File of the same place";
+  EXPECT_FALSE(held->is_closed_by_owner(7));
+  EXPECT_FALSE(held->holds(7)) << "what is held is said elsewhere";
+  held->closed_by_owner(7);
+  EXPECT_TRUE(held->is_closed_by_owner(7));
+  EXPECT_FALSE(held->tells_of(7, 3));
+  EXPECT_FALSE(held->is_closed_by_owner(6));
+  held->closed_by_owner(100);
+  EXPECT_FALSE(held->is_closed_by_owner(100)) << "beyond its end";
+  EXPECT_FALSE(HeldFiles().is_closed_by_owner(0));
+}
+
 TEST(HeldFiles, AChildSharesIt) {
   auto held = HeldFiles::make(100);
   ASSERT_TRUE(held);
   held->hold(1, 5);
   held->hold(2, 6);
+  held->tell_of(99, 7);
   const pid_t pid = ::fork();
   if (pid == 0) {
-    const bool ok = held->holds(1, 5) && !held->drop(1);
+    const bool ok = held->holds(1, 5) && !held->drop(1) && held->tells_of(99, 7);
     ::_exit(ok ? 0 : 1);
   }
   int status = -1;
