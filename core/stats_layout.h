@@ -97,7 +97,7 @@ struct EngineStats : PacketStats, FlowStats {
   // RFC 7413, as a server: connections opened by their SYN; of these, by a cookie of the backup
   // key; and cookies of no key of ours.
   Counter fast_opens, fast_opens_old_key, fast_opens_refused;
-  Counter given_to_kernel;  ///< frames that came for a socket which had become the kernel's
+  Counter given_to_kernel;   ///< frames that came for a socket which had become the kernel's
   Counter unaccepted_given;  ///< connections, not accepted, that the kernel's listener got
 };
 

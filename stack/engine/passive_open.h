@@ -85,9 +85,7 @@ class PassiveOpen : Part {
     std::erase_if(syn_rules_, [&](const auto& of) { return of.second.device() == &device; });
   }
   void expire(Instant now) noexcept;
-  Instant next_deadline() const noexcept {
-    return std::min(syns_.next_deadline(), leaving_until_);
-  }
+  Instant next_deadline() const noexcept { return std::min(syns_.next_deadline(), leaving_until_); }
   size_t half_open() const noexcept { return syns_.size(); }
   template <class F>
   void for_each_half_open(F&& fn) {

@@ -268,8 +268,9 @@ void Stack::drain_orphans() {
       settled = now;
       if (now - last_taken >= patience || now - start >= patience * kMaxTimes) break;
     } else {
-      const Duration quiet =
-          has_orphans || is_leaving ? kPeerCloses : std::clamp(settled - start, kQuiet, kPeerCloses);
+      const Duration quiet = has_orphans || is_leaving
+                                 ? kPeerCloses
+                                 : std::clamp(settled - start, kQuiet, kPeerCloses);
       if (now - std::max(settled, last_frame) >= std::min(quiet, patience) ||
           now - settled >= std::min(kPeerCloses, patience))
         break;

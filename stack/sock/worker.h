@@ -49,7 +49,7 @@ class Worker {
   std::atomic<bool> may_join_{true};
   std::atomic<Engine*> engine_{nullptr};
   std::atomic<bool> waits_{false};
-  std::atomic<bool> gave_{false};  ///< since it waited last, what could be given
+  std::atomic<bool> gave_{false};     ///< since it waited last, what could be given
   std::atomic<int64_t> until_ns_{0};  ///< what was said last
 };
 
