@@ -102,6 +102,7 @@ class PassiveOpen : Part {
   // unaccepted.cpp
   void give_ready(Listener& l, Port& port, Instant now) noexcept;
   void give_ready(Listener& l, Instant now) noexcept;
+  bool keeps_frames(const Listener& l, const Port& port) const noexcept;
   bool keep_for_kernel(tcp::SynRecord& r, Instant now) noexcept;
   void expire_leaving(Instant now) noexcept;
 

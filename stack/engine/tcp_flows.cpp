@@ -143,11 +143,12 @@ Result<void> TcpFlows::hand_over(TcpFlow& f, Instant now) {
     }
     hub().demux.insert(demux_key(f.key), ref(f));
   }
-  return leave_to_kernel(f, now);
+  if (auto ok = hub().steering.leave_to_kernel(f); !ok) return ok;
+  part_with(f, now);
+  return {};
 }
 
-Result<void> TcpFlows::leave_to_kernel(TcpFlow& f, Instant now) {
-  if (auto ok = hub().steering.leave_to_kernel(f); !ok) return ok;
+void TcpFlows::part_with(TcpFlow& f, Instant now) noexcept {
   // The port is the other TCP's.
   if (f.port_origin == PortOrigin::kLeased && f.port_holder) leases_.lost();
   f.port_holder.reset();
@@ -155,7 +156,6 @@ Result<void> TcpFlows::leave_to_kernel(TcpFlow& f, Instant now) {
   f.owner = nullptr;
   f.stats = &hub().unowned_stats;
   hub().time_waits.leave_to_kernel(f, now);
-  return {};
 }
 
 }  // namespace vireo

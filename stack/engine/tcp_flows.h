@@ -115,8 +115,8 @@ class TcpFlows : Part {
   /// Follow it by Steering::give_strays(). Errors: ENOTSUP the device cannot distinguish them
   /// from its listener's, ENOSPC; then nothing was done.
   Result<void> hand_over(TcpFlow& f, Instant now);
-  /// The last step of that. Steering::expect_strays() comes before it.
-  Result<void> leave_to_kernel(TcpFlow& f, Instant now);
+  /// The last step of that: its frames go to the kernel already, or will with their rule.
+  void part_with(TcpFlow& f, Instant now) noexcept;
   /// Bytes that closed connections have not yet sent or had acknowledged; a FIN counts as one (exit
   /// waits for none).
   uint64_t orphans_owe() const;

@@ -114,6 +114,15 @@ bool PassiveOpen::may_give_to_kernel() noexcept {
   });
 }
 
+/// Rules that remain bring frames of the connections of `l`, also of those that the kernel has.
+bool PassiveOpen::keeps_frames(const Listener& l, const Port& port) const noexcept {
+  if (l.options.joins) return !port.device->caps().asks_kernel;
+  return std::ranges::any_of(listeners_, [&](const Listener* other) {
+    return other != nullptr && other != &l && other->key.local.port == l.key.local.port &&
+           !other->is_leaving();
+  });
+}
+
 /// Connections in the accept queue whose frames come by `port`. What cannot be given is reset.
 void PassiveOpen::give_ready(Listener& l, Port& port, Instant now) noexcept {
   std::vector<Unaccepted> all;
@@ -142,7 +151,10 @@ void PassiveOpen::give_ready(Listener& l, Port& port, Instant now) noexcept {
     f.listener = kNoListener;
     hub().stats.unaccepted_given.add();
     hub().steering.expect_strays(f.key, now);
-    if (!hub().tcp.leave_to_kernel(f, now)) hub().tcp.free(f);
+    // Its frames are the kernel's, for a rule that asks the kernel, or none that is left.
+    f.rule.reset();
+    if (keeps_frames(l, port)) (void)hub().steering.leave_to_kernel(f);
+    hub().tcp.part_with(f, now);
   }
 }
 

@@ -230,7 +230,7 @@ print(slowest, flush=True)
 
 def left_waiting(t: Test) -> None:
     """A worker goes to sleep with connections in its queue: the others serve them."""
-    pids, rounds = workers(t, 4), 3 if t.options.quick else 8
+    pids, rounds = workers(t, 4), 2 if t.options.quick else 4
     load(t, 4, 5)
     client = t.start("A", PYTHON, "-c", AT_ONCE, t.lab.address("B", 4), str(PORT), str(rounds), name="at_once")
     client.wait(60)

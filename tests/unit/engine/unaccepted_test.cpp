@@ -109,6 +109,15 @@ TEST_F(Unaccepted, WhatComesAfterwardsIsTheKernels) {
   EXPECT_EQ(p.hear_all().size(), 0U);
 }
 
+TEST_F(Unaccepted, NoRuleStays) {
+  Listening& l = h.listen(80);
+  const auto peers = make_peers(h, 10);
+  for (const auto& p : peers) ASSERT_TRUE(p->connect());
+  leave(l);
+  EXPECT_EQ(given().size(), 10U);
+  EXPECT_EQ(h.link().rules(MemEnd::kA), 0U);
+}
+
 TEST_F(Unaccepted, AHandshakeWhoseEndIsInTheRing) {
   Listening& l = h.listen(80);
   Peer p(h, "11.0.0.7", 4000, 80);
