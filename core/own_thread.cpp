@@ -11,6 +11,7 @@ namespace vireo {
 namespace {
 
 std::atomic<int> g_running{0};
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool t_is_own = false;
 
 struct Start {
   void* (*run)(void*);
@@ -20,6 +21,7 @@ struct Start {
 void* run_counted(void* p) {
   const Start start = *static_cast<Start*>(p);
   delete static_cast<Start*>(p);
+  t_is_own = true;
   g_running.fetch_add(1, std::memory_order_relaxed);
   void* const result = start.run(start.argument);
   g_running.fetch_sub(1, std::memory_order_relaxed);
@@ -28,6 +30,7 @@ void* run_counted(void* p) {
 
 }  // namespace
 
+bool is_own_thread() noexcept { return t_is_own; }
 int own_threads() noexcept { return g_running.load(std::memory_order_relaxed); }
 void forget_own_threads() noexcept { g_running.store(0, std::memory_order_relaxed); }
 

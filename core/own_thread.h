@@ -11,6 +11,9 @@ namespace vireo {
 /// @return 0, or an error number
 int start_own_thread(pthread_t& thread, void* (*run)(void*), void* argument) noexcept;
 
+/// The calling thread is one of them.
+bool is_own_thread() noexcept;
+
 /// Number of these threads.
 int own_threads() noexcept;
 /// In the child of a fork, which has none: resets the number.

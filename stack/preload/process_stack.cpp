@@ -9,6 +9,7 @@
 #include <new>
 
 #include "core/log.h"
+#include "core/own_thread.h"
 #include "dev/registry.h"
 #include "stack/preload/faults.h"
 #include "stack/preload/real.h"
@@ -108,7 +109,8 @@ void hand_over_to_child() noexcept {
 
 void note_unknown_child() noexcept {
   // Vireo's own children have nothing of the program's.
-  if (Stack* const s = process_stack(); s != nullptr && !is_inside()) sock::note_child(*s);
+  if (Stack* const s = process_stack(); s != nullptr && !is_inside() && !is_own_thread())
+    sock::note_child(*s);
 }
 
 bool must_tell_fork(unsigned long clone_flags) noexcept {

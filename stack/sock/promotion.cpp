@@ -39,6 +39,7 @@ constexpr uint8_t kProof = 16;
 constexpr uint8_t kMinAge = 4;
 /// After a refusal no connection is tried for so long, doubled for each further one in a row.
 constexpr Duration kPause = Duration::s(1);
+constexpr Duration kThreadsPause = Duration::ms(100);
 constexpr unsigned kMostDoublings = 6;
 
 /// A clock that fits the File. It comes round every 4 s: an old connection may then seem young,
@@ -259,6 +260,13 @@ void* Promotion::run_maker(void* argument) noexcept {
     const EngineGuard guard(**engine);
     is_open = (*engine)->ports().reach(m->local.addr).has_value();
   }
+  // And what the first of them would wait for besides.
+  if (is_open) {
+    look_at_filter(m->stack);
+    m->stack.watch_over_tcp();
+    const LockGuard guard(m->promotion.lock_);
+    (void)m->promotion.drop_all();
+  }
   m->promotion.making_.store(is_open ? Making::kDone : Making::kFailed, std::memory_order_release);
   return nullptr;
 }
@@ -289,10 +297,12 @@ Promotion::Making Promotion::make_engine(Stack& stack, const Endpoint& local) no
   if (now.ns() < not_before_ns_.load(std::memory_order_relaxed)) return;
   f.looked_at.store(steps(now), std::memory_order_relaxed);
   if (!f.stack->is_owner() || Owner::is_memory_shared()) return;
+  // Vireo's own begin and end meanwhile.
+  if (making_.load(std::memory_order_acquire) == Making::kBegun) return;
   if (has_one_thread())
     take_proven(h, now);
   else
-    not_before_ns_.store((now + kPause).ns(), std::memory_order_relaxed);
+    not_before_ns_.store((now + kThreadsPause).ns(), std::memory_order_relaxed);
 }
 
 void Promotion::take_proven(Handle h, Instant now) noexcept {
@@ -329,10 +339,11 @@ void Promotion::take_proven(Handle h, Instant now) noexcept {
     f.ready.notify(kModeChanged | kReadyIn | kReadyOut);
     return;
   }
-  const Duration pause = kPause * (1 << std::min(failures_++, kMostDoublings));
-  not_before_ns_.store((now + pause).ns(), std::memory_order_relaxed);
   log<LogLevel::kDebug>("descriptor {}: the connection stays the kernel's ({}: {})", h.fd,
                         done.error().where, std::strerror(done.error().err));
+  if (done.error().err == EAGAIN) return;  // for what was under way on this connection
+  const Duration pause = kPause * (1 << std::min(failures_++, kMostDoublings));
+  not_before_ns_.store((now + pause).ns(), std::memory_order_relaxed);
 }
 
 }  // namespace vireo
