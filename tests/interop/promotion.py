@@ -47,7 +47,7 @@ def before(c):
         c.setsockopt(socket.IPPROTO_IP, 11, 1)  # IP_RECVERR: only the kernel has it
     return c
 
-class Connection(socket.socket): passed = None
+class Connection(socket.socket): passed, vain = None, 0
 
 def accept():
     fd = l._accept()[0]
@@ -67,11 +67,15 @@ def serve_all(wait):
                     conns[c.fileno()] = c
                     add(c)
                 continue
-            c = conns[n]
+            c, some = conns[n], False
             try:
                 while data := c.recv(PIECE):
+                    some = True
                     c.setblocking(True); c.sendall(data); c.setblocking(False)
-            except BlockingIOError: continue
+            except BlockingIOError:
+                c.vain += not some
+                if c.vain > 10: sys.exit(f"{c.vain} times there was nothing to read")
+                continue
             except ConnectionError: pass
             remove(c); del conns[n]; c.close()
 
