@@ -270,13 +270,6 @@ void* Promotion::run_maker(void* argument) noexcept {
     const LockGuard guard(m->promotion.lock_);
     (void)m->promotion.drop_all();
   }
-  // And what the first of them would wait for besides.
-  if (is_open) {
-    look_at_filter(m->stack);
-    m->stack.watch_over_tcp();
-    const LockGuard guard(m->promotion.lock_);
-    (void)m->promotion.drop_all();
-  }
   m->promotion.making_.store(is_open ? Making::kDone : Making::kFailed, std::memory_order_release);
   return nullptr;
 }
