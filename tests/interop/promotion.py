@@ -336,13 +336,14 @@ def leaks(t: Test, shape: str) -> None:
 
 
 def short(t: Test) -> None:
-    """Fifteen questions each: no connection is carried, and no worker has made an engine for one."""
+    """Fifteen questions each, one connection after the other, so that no worker joins the listener: none is carried, and no
+    worker has made an engine for one."""
     address = t.lab.address("B", 4)
     server = begin(t, address, "epoll", "", "auto")
     gate = t.logs / "gate"
     gate.touch()
-    for _ in range(5):
-        t.start("A", PYTHON, "-c", CLIENT, address, str(PORT), str(gate), "6", "14", "1", "small", name="client").wait(40)
+    for _ in range(10):
+        t.start("A", PYTHON, "-c", CLIENT, address, str(PORT), str(gate), "1", "14", "1", "small", name="client").wait(40)
     took, received, _ = carried(server)
     t.note(f"{took} carried, {received} packets received by Vireo")
     t.expect(took == received == 0, f"{took} were carried")
