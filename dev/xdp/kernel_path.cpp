@@ -17,7 +17,6 @@ namespace {
 /// What the kernel puts into the page beside the frame takes less than the rest of it.
 constexpr size_t kMostBytes = 3072;
 
-/// The kernel looks for the interface in the namespace of the thread that calls.
 uint64_t namespace_here() noexcept {
   struct stat s{};
   const long r = sys(SYS_newfstatat, AT_FDCWD, reinterpret_cast<long>("/proc/thread-self/ns/net"),
@@ -29,6 +28,8 @@ uint64_t namespace_here() noexcept {
 
 KernelPath::KernelPath(IfIndex interface) noexcept
     : interface_(interface), home_(namespace_here()) {}
+
+bool KernelPath::is_at_home() const noexcept { return home_ != 0 && namespace_here() == home_; }
 
 Result<int> KernelPath::program() noexcept {
   const std::lock_guard hold(lock_);
@@ -46,7 +47,7 @@ Result<int> KernelPath::program() noexcept {
 Result<void> KernelPath::give(std::span<const std::byte> frame,
                               std::span<const std::byte> note) noexcept {
   if (frame.size() > kMostBytes) return fail(EMSGSIZE, "frame for the kernel");
-  if (home_ == 0 || namespace_here() != home_) return fail(EPERM, "another network namespace");
+  if (!is_at_home()) return fail(EPERM, "another network namespace");
   const auto fd = program();
   if (!fd) return std::unexpected(fd.error());
   std::vector<std::byte> both;

@@ -24,6 +24,9 @@ class KernelPath {
   Result<void> give(std::span<const std::byte> frame,
                     std::span<const std::byte> note = {}) noexcept;
 
+  /// The kernel looks for the interface in the namespace of the thread that calls: is that its own?
+  bool is_at_home() const noexcept;
+
  private:
   Result<int> program() noexcept;
 

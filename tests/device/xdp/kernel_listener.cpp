@@ -6,8 +6,12 @@
 #include <netinet/in.h>
 #include <sys/syscall.h>
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
+#include <vector>
 
+#include "core/bpf_constant.h"
 #include "end.h"
 #include "lab.h"
 #include "raw_port.h"
@@ -186,6 +190,38 @@ TEST_P(KernelsListener, LeavesNothing) {
   for (uint16_t i = 1; i < 20; ++i) (void)give(port(i));
   EXPECT_EQ(descriptors(), before);
   EXPECT_EQ(programs_there(), 0U);
+}
+
+TEST_P(KernelsListener, NotInAnotherNamespace) {
+  std::thread([&] {
+    ASSERT_EQ(unshare(CLONE_NEWNET), 0);
+    const Bytes ack = segment(port(0));
+    Opening o{.ack = ack, .agreed = {}};
+    const auto given = s_.device().give_to_listener({&o, 1});
+    EXPECT_FALSE(given);
+    EXPECT_EQ(given.error().code, EPERM);
+  }).join();
+}
+
+TEST_P(KernelsListener, DoesNotWaitForEachWhereAnotherDecides) {
+  // A program before ours that lets no other see the frames (TCX_PASS).
+  const UniqueFd program(load_constant_program(BPF_PROG_TYPE_SCHED_CLS, 0, "decides"));
+  bpf_attr a{};
+  a.link_create.prog_fd = static_cast<uint32_t>(program.get());
+  a.link_create.target_ifindex = s_.veth.index(0).value();
+  a.link_create.attach_type = 46;  // BPF_TCX_INGRESS
+  const UniqueFd link(static_cast<int>(syscall(SYS_bpf, BPF_LINK_CREATE, &a, sizeof a)));
+  ASSERT_TRUE(link);
+  const UniqueFd l = listener();
+  std::vector<Bytes> acks;
+  std::vector<Opening> all;
+  for (int i = 0; i < 100; ++i) acks.push_back(segment(port(i)));
+  for (const Bytes& ack : acks) all.push_back({.ack = ack, .agreed = {}, .error = -1});
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_TRUE(s_.device().give_to_listener(all));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(400));
+  for (const Opening& o : all) EXPECT_EQ(o.error, ETIMEDOUT);
+  EXPECT_EQ(accept(l.get(), nullptr, nullptr), -1);
 }
 
 TEST_P(KernelsListener, TakesNoOtherFrames) {
