@@ -219,7 +219,7 @@ def replaced(t: Test, family: int, how: str) -> None:
     t.expect(good == begun, f"{begun - good} of {begun} connections failed: {wrong}")
     t.expect(accepted > 0.2 * begun, f"Vireo opened {accepted} of {begun}")
     t.expect(t.options.quick or given > 0, "nothing was given: nothing is shown")
-    t.expect(slowest < 1.0, f"a connection took {slowest} s")
+    t.expect(slowest < 3.0, f"a connection took {slowest} s")
 
 
 for number in (4, 6):
