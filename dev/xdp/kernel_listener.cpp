@@ -114,7 +114,6 @@ int KernelListener::give_one(KernelPath& path, const Opening& o) noexcept {
 
 Result<void> KernelListener::give(KernelPath& path, std::span<Opening> openings) noexcept {
   if (!path.is_at_home()) return fail(EPERM, "another network namespace");
-  if (auto ok = prepare(); !ok) return ok;
   const std::lock_guard hold(lock_);
   const UniqueFd link(
       bpf_link_create(program_.get(), static_cast<int>(interface_.value()), kTcxIngress, nullptr));

@@ -23,7 +23,7 @@ class KernelListener {
 
   /// Loads the program, once: some milliseconds. Errors: ENOTSUP an older kernel, EPERM.
   Result<void> prepare() noexcept;
-  /// Device::give_to_listener().
+  /// Device::give_to_listener(), once prepared.
   Result<void> give(KernelPath& path, std::span<Opening> openings) noexcept;
 
  private:

@@ -160,14 +160,13 @@ void PassiveOpen::give_ready(Listener& l, Port& port, Instant now) noexcept {
 
 void PassiveOpen::give_ready(Listener& l, Instant now) noexcept {
   for (Port* const p : hub().ports.all()) give_ready(l, *p, now);
-  reset_ready(l, now);
 }
 
 bool PassiveOpen::give_waiting(Instant now) noexcept {
   bool all = true;
   for (Listener* const l : listeners_) {
     if (l == nullptr || !l->options.joins || l->is_leaving() || l->ready.empty()) continue;
-    for (Port* const p : hub().ports.all()) give_ready(*l, *p, now);
+    give_ready(*l, now);
     all = all && l->ready.empty();
   }
   hub().turn.publish_deadline(now);
@@ -178,6 +177,7 @@ void PassiveOpen::give_to_kernel(Listener& l, Instant now) {
   hub().steering.expect_strays(l.key, now);
   (void)hub().turn.run(now);  // handshakes end here whose last segment is in the ring
   give_ready(l, now);
+  reset_ready(l, now);
   leave(l);
   l.owner = nullptr;
   l.stats = &hub().unowned_stats;
@@ -208,6 +208,7 @@ void PassiveOpen::expire_leaving(Instant now) noexcept {
   for (Listener* const l : listeners_) {
     if (l == nullptr || !l->is_leaving()) continue;
     give_ready(*l, now);
+    reset_ready(*l, now);
     if (l->syn_count == 0 || now >= l->leaves_at)
       end(*l, now);
     else

@@ -130,6 +130,18 @@ TEST_F(Unaccepted, AHandshakeWhoseEndIsInTheRing) {
   EXPECT_EQ(p.hear_all().size(), 0U);
 }
 
+TEST_F(Unaccepted, ASynInTheRing) {
+  Listening& l = h.listen(80);
+  Peer p(h, "11.0.0.7", 4000, 80);
+  p.say(kSyn, p.iss, Seq32(), {.options = p.syn_options(), .poll_now = false});
+  p.nxt = p.iss + 1;
+  leave(l);
+  answer(p);
+  h.settle();
+  EXPECT_EQ(given().size(), 1U);
+  EXPECT_EQ(p.hear_all().size(), 0U);
+}
+
 TEST_F(Unaccepted, HalfOpenOnesFollow) {
   Listening& l = h.listen(80);
   Peer p(h, "11.0.0.7", 4000, 80), silent(h, "11.0.0.7", 4001, 80), late(h, "11.0.0.7", 4002, 80);
