@@ -3,6 +3,7 @@
 
 #include "stack/preload/call.h"
 #include "stack/preload/process_stack.h"
+#include "stack/sock/inherited_listener.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
 using namespace vireo::preload;  // NOLINT
@@ -42,14 +43,27 @@ VIREO_EXPORT int connect(int fd, const sockaddr* addr, socklen_t len) {
   return call(Restart::kSending, h, [&] { return sock::connect(h, addr, len); });
 }
 
+namespace {
+/// One that came from another program gets its File now.
+Handle find_listener(int fd) noexcept {
+  const Handle h = fd_table().find(fd);
+  if (h) return h->kind.load(std::memory_order_relaxed) == FileKind::kEpoll ? Handle{} : h;
+  if (!sock::is_listener(fd)) return {};
+  Stack* const stack = is_inside() ? nullptr : get_stack();
+  if (stack == nullptr) return {};
+  const Inside inside;
+  return sock::adopt_listener(*stack, fd);
+}
+}  // namespace
+
 VIREO_EXPORT int accept4(int fd, sockaddr* addr, socklen_t* len, int flags) {
-  const Handle h = find_socket(fd);
+  const Handle h = find_listener(fd);
   if (!h) return preload::libc().accept4(fd, addr, len, flags);
   return call(Restart::kReceiving, h, [&] { return sock::accept(h, addr, len, flags); });
 }
 
 VIREO_EXPORT int accept(int fd, sockaddr* addr, socklen_t* len) {
-  const Handle h = find_socket(fd);
+  const Handle h = find_listener(fd);
   if (!h) return preload::libc().accept(fd, addr, len);
   return call(Restart::kReceiving, h, [&] { return sock::accept(h, addr, len, 0); });
 }

@@ -5,6 +5,7 @@
 #include "core/user_memory.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/epoll.h"
+#include "stack/sock/inherited_listener.h"
 #include "stack/sock/multiplex.h"
 #include "stack/sock/multiplex_wait.h"
 
@@ -131,8 +132,11 @@ Result<void> epoll_ctl(Handle epoll, int op, int fd, const epoll_event* event) {
       return fail_errno("epoll_ctl");
     return {};
   }
-  if (const Handle h = fd_table().find(fd); h && op == EPOLL_CTL_ADD)
-    h->stack->promotion().prepare(h);
+  if (op == EPOLL_CTL_ADD) {
+    Handle h = fd_table().find(fd);
+    if (!h && is_listener(fd)) h = adopt_listener(*epoll->stack, fd);
+    if (h) h->stack->promotion().prepare(h);
+  }
   const LockGuard guard(epoll->control);
   if (!epoll.is_alive()) return fail(EBADF, "epoll_ctl");
   const Handle target = fd_table().find(fd);

@@ -33,11 +33,12 @@ Result<void> Epoll::ctl(int epoll_fd, int op, const Handle& target, epoll_event 
       if (i != nullptr) return fail(EEXIST, "epoll_ctl");
       return add(epoll_fd, target, event);
     case EPOLL_CTL_MOD:
-      if (i == nullptr) return fail(ENOENT, "epoll_ctl");
+      // The kernel may have it from a time before it had a File.
+      if (i == nullptr) return ctl_raw(epoll_fd, op, target.fd, &event);
       if (i->has(EPOLLEXCLUSIVE)) return fail(EINVAL, "epoll_ctl");
       return modify(epoll_fd, *i, event);
     case EPOLL_CTL_DEL:
-      if (i == nullptr) return fail(ENOENT, "epoll_ctl");
+      if (i == nullptr) return ctl_raw(epoll_fd, op, target.fd, &event);
       erase(epoll_fd, *i);
       return {};
     default:

@@ -17,17 +17,40 @@ PORT, PROCESSES, THREADS = 5041, 3, 6
 suite = Suite("shared_ports")
 
 # An event loop that returns what comes. "sleep N" makes it sleep without coming back to its wait. Its workers print their
-# numbers, or it prints its own.
+# numbers, or it prints its own. The listener is its own, of the program that it was before an exec, or from another process.
 SERVER = """
 import os, selectors, socket, sys, time
-address, port, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+address, port, workers, origin = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 family = socket.AF_INET6 if ":" in address else socket.AF_INET
-l = socket.socket(family, socket.SOCK_STREAM)
-l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-if not workers:
-    l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-l.bind((address, port))
-l.listen(256)
+
+def make():
+    l = socket.socket(family, socket.SOCK_STREAM)
+    l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if not workers:
+        l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    l.bind((address, port))
+    l.listen(256)
+    return l
+
+if origin == "exec":
+    l = make()
+    l.set_inheritable(True)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-1], str(l.fileno())])
+if origin == "passed":
+    here, there = socket.socketpair()
+    if os.fork() == 0:
+        here.close()
+        l = make()
+        socket.send_fds(there, [b"x"], [l.fileno()])
+        there.recv(1)
+        os._exit(0)
+    there.close()
+    l = socket.socket(fileno=socket.recv_fds(here, 1, 1)[1][0])
+    here.close()
+elif origin == "own":
+    l = make()
+else:
+    l = socket.socket(fileno=int(origin))
 l.setblocking(False)
 
 def serve():
@@ -105,14 +128,15 @@ print(sum(good), max(slowest), flush=True)
 
 
 def own_listeners(t: Test, family: int) -> list[int]:
-    servers = [t.start("B", PYTHON, "-c", SERVER, t.lab.address("B", family), str(PORT), "0", name=f"server{n}") for n in range(PROCESSES)]
+    servers = [t.start("B", PYTHON, "-c", SERVER, t.lab.address("B", family), str(PORT), "0", "own", name=f"server{n}") for n in range(PROCESSES)]
     for server in servers:
         t.expect(wait_until(lambda: server.stdout.strip().isdigit(), 20), f"no server\n{server.tail()}")
     return [int(server.stdout) for server in servers]
 
 
-def workers(t: Test, family: int, promote: str = "1") -> list[int]:
-    server = t.start("B", PYTHON, "-c", SERVER, t.lab.address("B", family), str(PORT), str(PROCESSES), name="server", env={"VIREO_PROMOTE": promote})
+def workers(t: Test, family: int, promote: str = "1", origin: str = "own") -> list[int]:
+    server = t.start("B", PYTHON, "-c", SERVER, t.lab.address("B", family), str(PORT), str(PROCESSES), origin, name="server",
+                     env={"VIREO_PROMOTE": promote})
     t.expect(wait_until(lambda: len(server.stdout.split()) == PROCESSES, 20), f"no workers\n{server.tail()}")
     return [int(pid) for pid in server.stdout.split()]
 
@@ -158,8 +182,8 @@ def all_take_part(t: Test, family: int) -> None:
     end(pids)
 
 
-def workers_join(t: Test, family: int, promote: str = "1") -> None:
-    pids = workers(t, family, promote)
+def workers_join(t: Test, family: int, promote: str = "1", origin: str = "own") -> None:
+    pids = workers(t, family, promote, origin)
     load(t, family, 5 if promote == "1" else 30)  # by then each serves several connections at once
     before, had = counters.kernel_counters(t.lab, "B"), carried_by(pids)
     slowest = load(t, family, rounds(t))
@@ -263,6 +287,10 @@ for number in (4, 6):
         suite.case(f"a listener each, IPv{number}, {ends[0]} to {ends[1]}", ends, seconds=150)(lambda t, number=number: all_take_part(t, number))
         suite.case(f"workers of one listener, IPv{number}, {ends[0]} to {ends[1]}", ends, seconds=150)(lambda t, number=number: workers_join(t, number))
 suite.case("workers of one listener, VIREO_PROMOTE=auto", ("kernel", "vireo"), seconds=150)(lambda t: workers_join(t, 4, "auto"))
+for origin in ("exec", "passed"):
+    for number, promote in ((4, "1"), (6, "auto")):
+        suite.case(f"workers of a listener from another program: {origin}, IPv{number}, VIREO_PROMOTE={promote}", ("kernel", "vireo"),
+                   seconds=150)(lambda t, number=number, promote=promote, origin=origin: workers_join(t, number, promote, origin))
 suite.case("two of three workers are busy", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, workers, busy, 2.5))
 suite.case("a worker sleeps while connections wait for it", ("kernel", "vireo"), seconds=90)(left_waiting)
 suite.case("a worker is stopped", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, workers, stopped, 0.9))

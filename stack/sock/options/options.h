@@ -43,4 +43,8 @@ SharedOptions first_options(Stack& stack);
 /// set on TCP socket `f`.
 void give_options(const File& f, int fd);
 
+/// The options of `f`, a new TCP File, become those of kernel socket `fd`, by comparison with a new
+/// socket. f.forced says whether one of them keeps it on the kernel.
+void take_options(File& f, int fd);
+
 }  // namespace vireo
