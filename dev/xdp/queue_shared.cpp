@@ -19,6 +19,8 @@ constexpr uint32_t kReapFrom = 32;
 constexpr uint32_t kLazy = 64;
 /// Part of the pool that may be posted on one queue.
 constexpr uint32_t kPostable = 4;
+/// Frames that are given back at a time where they are short.
+constexpr uint32_t kGivenAtOnce = 1024;
 constexpr Duration kTopUpEvery = Duration::ms(100);
 /// From Linux 6.6 to 6.17 a sender that gives up takes back COMPLETION's last entry, which may be
 /// another socket's: there members send in turn.
@@ -128,12 +130,14 @@ int32_t XdpQueue::follow_level(uint32_t target, int32_t part) noexcept {
   return static_cast<int32_t>(std::min(target / 2 - level, pool_.ready_count() - kept));
 }
 
-/// What members brought and left in FILL comes to those who stay. Frames above those that were
-/// granted to us are nobody's again: processes that join get theirs from these.
+/// What members brought and left in FILL comes to those who stay. Frames above our quota are
+/// nobody's again: processes that join get theirs from these.
 void XdpQueue::give_back(uint32_t part) noexcept {
   const uint32_t ready = pool_.ready_count();
-  const uint32_t keep = pool_.size() - std::min(part, pool_.size() / 2);
-  for (uint32_t n = std::min(ready - std::min(ready, keep), SharedRings::kBatch); n > 0; --n) {
+  const uint32_t quota = shared_.sharing->quota(pool_.size());
+  const uint32_t keep = quota - std::min(part, quota / 2);
+  const uint32_t most = quota < pool_.size() ? kGivenAtOnce : SharedRings::kBatch;
+  for (uint32_t n = std::min(ready - std::min(ready, keep), most); n > 0; --n) {
     PacketBuf* const p = pool_.take();
     if (p == nullptr) return;
     p->refs = 0;

@@ -177,7 +177,9 @@ Duration Stack::tend_group(Instant now) {
     group_->write_stats(stats().group);
   }
   Engine* const e = engine_if_any();
-  if (e == nullptr || group_->is_alone() || e->live_flows() == 0) return next;
+  const GroupStats& g = stats().group;
+  const bool must_give = g.unused.get() < g.frames.get() / 8;  // frames, to those who join
+  if (e == nullptr || group_->is_alone() || (e->live_flows() == 0 && !must_give)) return next;
   if (const Duration since = now - std::max(e->last_poll(), group_.looked); since < kLookAtQueues)
     return std::min(next, kLookAtQueues - since);
   group_.looked = now;

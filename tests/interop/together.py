@@ -43,6 +43,63 @@ def _(t: Test) -> None:
     expect_nothing_left(t)
 
 
+# ---- more of them than the packet memory has room for at first ----------------------------------------------------
+# Processes of their own each, a listener each. Prints their numbers, and answers what comes.
+MANY = """
+import os, socket, sys
+address, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+pids = []
+for n in range(count):
+    pid = os.fork()
+    if pid == 0:
+        l = socket.create_server((address, port + n))
+        print(os.getpid(), flush=True)
+        while True:
+            c = l.accept()[0]
+            while data := c.recv(65536): c.sendall(data)
+            c.close()
+    pids.append(pid)
+for pid in pids: os.waitpid(pid, 0)
+"""
+TO_ALL = """
+import os, socket, sys
+address, port, count, rounds = sys.argv[1], *map(int, sys.argv[2:])
+all = [socket.create_connection((address, port + n), timeout=10) for n in range(count)]
+for r in range(rounds):
+    for s in all:
+        data = os.urandom((1, 1400, 30000)[r % 3])
+        s.sendall(data)
+        got = b""
+        while len(got) < len(data): got += s.recv(65536) or sys.exit("end of stream")
+        assert got == data
+print("good", flush=True)
+"""
+
+
+@suite.case("two dozen processes, one after the other", ("kernel", "vireo"), seconds=120)
+def _(t: Test) -> None:
+    count = size(t, 20, 24, 24)
+    server = t.start("B", PYTHON, "-c", MANY, t.lab.address("B"), "5200", str(count), name="many", env=CALM)
+    t.expect(wait_until(lambda: len(server.stdout.split()) == count, 60), f"{len(server.stdout.split())} of {count} serve\n{server.tail()}")
+    pids = [int(pid) for pid in server.stdout.split()]
+    before = counters.kernel_counters(t.lab, "B")
+    client = t.start("A", PYTHON, "-c", TO_ALL, t.lab.address("B"), "5200", str(count), str(size(t, 6, 12, 60)), name="to-all")
+    client.wait(60)
+    t.expect(client.stdout.strip() == "good", client.tail())
+    if not t.options.dry:
+        after = counters.kernel_counters(t.lab, "B")
+        moved = {name: after[name] - before[name] for name in ("tcp_in", "tcp_out")}
+        t.expect(not any(moved.values()), f"kernel of B: {moved}")
+        carried = [min(counters.engine_packets(counters.live(pid))) for pid in pids]
+        t.expect(min(carried) >= 10, f"carried by process: {carried}")
+        own = sorted(e["group"]["own"] for pid in pids for e in counters.live(pid) if "group" in e)
+        t.note(f"frames of each: {own}")
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    server.wait(20, status=None)
+    expect_nothing_left(t)
+
+
 # ---- how processes end -------------------------------------------------------------------------------------------
 WAITER = str(Path(__file__).resolve().parent / "waiter.py")
 # What the client does, what its peer hears, whether the client's process is one that lives on.

@@ -61,7 +61,7 @@ uint32_t SharedMemory::count(uint8_t owner) const {
 uint32_t SharedMemory::grant(unsigned slot, uint32_t most, uint32_t least) const {
   const uint32_t unused = count(FrameOwners::kNobody);
   const bool is_first = unused == head().frames;
-  const uint32_t n = std::min(most, is_first ? unused : std::max(unused / 4, least));
+  const uint32_t n = std::min(most, is_first ? unused : std::max(unused / 8, least));
   if (n < least || n > unused) return 0;
   give(slot, n, [](uint32_t) {});
   return n;

@@ -45,7 +45,7 @@ class SharedMemory {
   SharedHead& head() const { return *static_cast<SharedHead*>(map_.base()); }
   FrameOwners owners(unsigned slot) const;
 
-  /// Gives `slot` its frames: at most `most`; while others may come, at most a quarter of those
+  /// Gives `slot` its frames: at most `most`; while others may come, at most an eighth of those
   /// that nobody has. @return how many; 0: fewer than `least` are left.
   uint32_t grant(unsigned slot, uint32_t most, uint32_t least) const;
   /// Takes back what `slot` has. Frames that the kernel may still send stay with

@@ -13,6 +13,7 @@
 
 #include "core/log.h"
 #include "dev/xdp/group/dead_rings.h"
+#include "dev/xdp/group/pause.h"
 #include "dev/xdp/kernel_version.h"
 #include "dev/xdp/softirqs.h"
 #include "dev/xdp/uapi.h"
@@ -26,6 +27,9 @@ constexpr Duration kPatience = Duration::s(2);
 /// Drivers in zero-copy mode let go of frames some time after the last socket is closed.
 constexpr Duration kDriverLetsGo = Duration::s(1);
 constexpr Duration kTendEvery = Duration::ms(500);
+/// How long a process that joins waits until the members have given back frames, if none are left.
+constexpr Duration kMembersGive = Duration::s(2);
+constexpr Duration kMembersGiveEvery = Duration::ms(50);
 /// Most time that a burial waits for a queue's lock.
 constexpr Duration kPatienceForQueue = Duration::ms(50);
 
@@ -86,10 +90,16 @@ Result<std::shared_ptr<Sharing>> Sharing::enter(const XdpGroupOptions& o) {
   std::shared_ptr<Sharing> s(new Sharing(std::move(*group), std::move(*memory)));
   s->is_alone_ = s->group_->is_founder();
   s->tend(Clock::now_from_kernel());  // one that died may have what we need
-  {
-    const auto control = s->control();
-    if (!control) return std::unexpected(control.error());
-    if (auto ok = s->take_memory(*control, o); !ok) return std::unexpected(ok.error());
+  for (const Instant until = Clock::now_from_kernel() + kMembersGive;;) {
+    {
+      const auto control = s->control();
+      if (!control) return std::unexpected(control.error());
+      const auto ok = s->take_memory(*control, o);
+      if (ok) break;
+      if (ok.error().code != ENOMEM || Clock::now_from_kernel() >= until)
+        return std::unexpected(ok.error());
+    }
+    pause_for(kMembersGiveEvery);
   }
   Registry& r = registry();
   const std::lock_guard hold(r.lock);
@@ -309,8 +319,20 @@ Duration Sharing::tend(Instant now) noexcept {
   if (is_alone_) return Duration::max();
   if (const Duration since = now - tended_; since < kTendEvery) return kTendEvery - since;
   tended_ = now;
+  look_at_memory();
   group_->bury_dead([this](const Control& control, unsigned slot) { return bury(control, slot); });
   return kTendEvery;
+}
+
+/// Below an eighth there is enough for few to join; with a quarter again, members may have all that
+/// was granted to them.
+void Sharing::look_at_memory() noexcept {
+  const uint32_t unused = memory_.count(FrameOwners::kNobody);
+  const uint32_t all = memory_.head().frames;
+  if (unused < all / 8)
+    is_short_.store(true, std::memory_order_relaxed);
+  else if (unused > all / 4)
+    is_short_.store(false, std::memory_order_relaxed);
 }
 
 void Sharing::write_stats(GroupStats& to) const noexcept {
@@ -401,14 +423,15 @@ void Sharing::free_locks_of(unsigned slot, SharedQueue& q) noexcept {
 
 void Sharing::top_up(PacketPool& pool, uint32_t posted) noexcept {
   const uint32_t have = memory_.count(FrameOwners::of_member(slot())) + posted;
-  if (have >= pool.size()) return;
+  const uint32_t quota = this->quota(pool.size());
+  if (have >= quota) return;
   const auto control = group_->control(Duration());
   if (!control) return;
   // Some are left for processes that join.
   const uint32_t kept = memory_.head().frames / 8;
   const uint32_t unused = memory_.count(FrameOwners::kNobody);
   if (unused <= kept) return;
-  memory_.give(slot(), std::min(pool.size() - have, (unused - kept) / 2),
+  memory_.give(slot(), std::min(quota - have, (unused - kept) / 2),
                [&](uint32_t frame) { pool.adopt(frame); });
 }
 

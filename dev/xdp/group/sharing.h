@@ -2,10 +2,12 @@
 // queues of all members, and what a member that died has left.
 //
 // The group's memory is fixed when it is founded. A member has the frames that were granted to it,
-// and those that it receives (shared_memory.h); it gives all back when it leaves.
+// and those that it receives (shared_memory.h); it gives all back when it leaves, and half of them
+// when few are left for processes that join.
 // Owner: the process, one at most. Thread: any, guarded by the group's control lock; setup only.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -86,8 +88,12 @@ class Sharing final : public DeviceGroup {
   /// After its own sockets are closed. `return_frames` is called when the kernel has closed them.
   /// What is left in the rings is the others', or nobody's.
   void close_queue(unsigned number, const std::function<void()>& return_frames) noexcept;
-  /// Gives `pool` frames that nobody has, if fewer than those granted are left, of which `posted`
-  /// are in FILL. Holder of the engine's lock.
+  /// How many frames a member may have now to which `granted` were granted. Any thread.
+  uint32_t quota(uint32_t granted) const noexcept {
+    return is_short_.load(std::memory_order_relaxed) ? std::max(granted / 2, kMinFrames) : granted;
+  }
+  /// Gives `pool` frames that nobody has, if it has fewer than its quota, of which `posted` are in
+  /// FILL. Holder of the engine's lock.
   void top_up(PacketPool& pool, uint32_t posted) noexcept;
 
  private:
@@ -99,6 +105,7 @@ class Sharing final : public DeviceGroup {
   Sharing(std::unique_ptr<Group> group, SharedMemory memory)
       : group_(std::move(group)), memory_(std::move(memory)) {}
   Result<void> take_memory(const Control&, const XdpGroupOptions& options);
+  void look_at_memory() noexcept;
   Result<std::shared_ptr<Steering>> join(std::span<UniqueFd> fds);
   SharedRings::Setup rings_setup(unsigned number);
   static Bank::Which is_interface(uint32_t ifindex);
@@ -120,6 +127,7 @@ class Sharing final : public DeviceGroup {
   Arena arena_;
   const std::byte* base_ = nullptr;
   std::atomic<bool> is_alone_{false};  ///< written with the engine's lock
+  std::atomic<bool> is_short_{false};  ///< few frames are left that nobody has
   Instant tended_{};
   std::vector<Open> open_;  ///< interfaces
 };
