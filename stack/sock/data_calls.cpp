@@ -32,12 +32,19 @@ msghdr message(std::span<const iovec> iov, void* name = nullptr, socklen_t name_
   return sendmsg(h, message(iov), flags);
 }
 
+/// A piece of a stream that is the kernel's for good.
+bool is_kernels_piece(Handle h, std::span<const iovec> iov, int flags) {
+  return mode(h) == Mode::kKernel && kind(h) == FileKind::kTcp && iov.size() == 1 &&
+         (flags & MSG_FASTOPEN) == 0;
+}
+
 }  // namespace
 
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags) {
   if (mode(h) == Mode::kCarried) [[likely]]
     return kind(h) == FileKind::kTcp ? tcp_socket::recv(h, iov, flags)
                                      : udp_socket::recv(h, iov, flags);
+  if (is_kernels_piece(h, iov, flags)) return kernel_recv(h, iov[0], flags);
   return recv_message(h, iov, flags);
 }
 
@@ -151,6 +158,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
   if (mode(h) == Mode::kCarried && (flags & MSG_FASTOPEN) == 0) [[likely]]
     return kind(h) == FileKind::kTcp ? tcp_socket::send(h, iov, flags)
                                      : udp_socket::send(h, iov, flags);
+  if (is_kernels_piece(h, iov, flags)) return kernel_send(h, iov[0], flags);
   return send_message(h, iov, flags);
 }
 

@@ -11,6 +11,8 @@ namespace vireo {
 Epoll::~Epoll() {
   for (Item& i : items_)
     if (i.in_use) i.target->ready.remove(i.watcher);
+  // Others may sleep on it next: it must be in no kernel epoll of this one's, which a dup keeps.
+  if (alone_ != nullptr) delete alone_;
   const LockGuard guard(ready_lock_);
   ready_.clear();
   dirty_.clear();
@@ -138,6 +140,8 @@ void Epoll::reset_after_fork() noexcept VIREO_NO_THREAD_ANALYSIS {
   ready_count_ = 0;
   (void)hybrid_.release();  // its descriptor is closed with all of Vireo's own
   hybrid_count_ = 0;
+  alone_ = nullptr;  // likewise, and the kernel's epoll is the parent's, too
+  is_alone_taken_.store(false, std::memory_order_relaxed);
   has_void_ = true;
   for (EngineCount& c : engines_) c = {};
   for (Item& i : items_) {

@@ -7,7 +7,7 @@
 //                have two sides (UDP, listeners, undecided ones, nested epolls)
 //   raw          the program's own epoll descriptor, data = the program's: descriptors that are
 //                the kernel's alone (pipes, timers, TCP over loopback). The kernel does it all:
-//                closing, dup, EPOLLONESHOT, errors
+//                closing, dup, EPOLLONESHOT, errors; the wait too, if all items are there
 // A nested epoll is also in raw, with no events, so that the kernel checks loops and depth.
 //
 // Owner: its File, freed with it. Guards: the File's control lock (Linux: ep->mtx) for the items;
@@ -76,6 +76,14 @@ class Epoll {
   /// @return false: something is pending, do not sleep.
   bool arm(Sleeper& s, EventFd& event) noexcept;
   void disarm(Sleeper& s) noexcept;
+  // ---- epoll_alone.cpp: a wait that the kernel's epoll does by itself
+  /// arm() for a wait in `epoll_fd` itself, which other threads' changes then end. Control lock
+  /// held. @return false: some item is not raw, something is pending, another thread waits so, or
+  /// no descriptor is free.
+  bool arm_alone(int epoll_fd) noexcept;
+  void disarm_alone() noexcept;
+  /// Takes the event of Vireo's own out of what `epoll_fd` has reported. @return how many are left.
+  size_t without_wake(std::span<epoll_event> events) const noexcept;
   /// The caller leaves without checking, or without taking all: wakes the next sleeper.
   void pass_on() noexcept;
 
@@ -190,6 +198,12 @@ class Epoll {
   Instant next_look_;       ///< for calls that found an event
   bool rebuild_ = false;    ///< hybrid reports an item that no longer exists
   bool raw_first_ = false;  ///< alternates when both sides have events
+
+  Waiter* alone_ = nullptr;  ///< its eventfd is in the program's epoll, with alone_data()
+  Sleeper alone_sleeper_;    ///< not on a stack: a handler may leave the wait by longjmp
+  std::atomic<bool> is_alone_taken_{false};  ///< a thread waits with it
+  /// What no program has as its data but by chance.
+  uint64_t alone_data() const noexcept { return reinterpret_cast<uint64_t>(&alone_); }
 
   BiasedLock ready_lock_;
   List<Item, &Item::ready_hook> ready_ VIREO_GUARDED_BY(ready_lock_);

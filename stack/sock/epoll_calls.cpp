@@ -1,6 +1,8 @@
 // epoll_create(2), epoll_ctl(2), epoll_wait(2).
+#include <algorithm>
 #include <climits>
 #include <new>
+#include <optional>
 
 #include "core/user_memory.h"
 #include "stack/sock/blocking.h"
@@ -21,14 +23,34 @@ class EpollCall {
 
   EngineSet engines;
 
-  /// Before the wait. Errors: EBADF.
-  Result<void> begin() noexcept {
+  /// Before the wait; `may_be_alone`: the kernel's call has the timeout's precision. Errors: EBADF.
+  Result<void> begin(bool may_be_alone) noexcept {
     const LockGuard guard(h_->control);
     if (!h_.is_alive()) return fail(EBADF, "epoll_wait");
     pin_.pin(*h_.file);
     h_->epoll->use_inherited();
     refresh();
+    is_alone_ = may_be_alone && engines.n == 0 && h_->epoll->arm_alone(fd_);
     return {};
+  }
+  bool is_alone() const noexcept { return is_alone_; }
+  /// is_alone(): the kernel's own call. @return how many events; nullopt: another thread has
+  /// changed something, wait as for any other. Errors: those of epoll_pwait(2).
+  Result<std::optional<int>> wait_alone(int ms, const sigset_t* mask) noexcept {
+    const int most = static_cast<int>(out_.size());
+    int n = -1;
+    errno = EINTR;
+    {
+      const KernelWait wait;
+      if (!signals_.pending())
+        n = cancelable([&] { return libc().epoll_pwait(fd_, out_.data(), most, ms, mask); });
+    }
+    const int error = errno;
+    h_->epoll->disarm_alone();
+    if (n < 0) return fail(error, "epoll_wait");
+    const auto left = static_cast<int>(h_->epoll->without_wake(out_.first(static_cast<size_t>(n))));
+    if (left == 0 && n != 0) return std::nullopt;
+    return left;
   }
   bool poll(Instant now, size_t& taken) noexcept {
     if (engines.n != 1) return poll_all(engines, now);
@@ -85,12 +107,24 @@ class EpollCall {
   std::span<epoll_event> out_;
   FilePin pin_;
   Epoll::Sleeper sleeper_;
+  const SignalMark signals_;
+  bool is_alone_ = false;
   bool is_doubtful_ = false;  ///< judge_place() is still to be called
   int hybrid_ = -1;
   int fd_ = -1;
   SleepList list_;
   pollfd fds_[2 + SleepList::kExtra];
 };
+
+/// For epoll_pwait(2).
+int milliseconds(const timespec* timeout) noexcept {
+  if (timeout == nullptr) return -1;
+  if (timeout->tv_sec >= INT_MAX / 1000) return INT_MAX;
+  return static_cast<int>(timeout->tv_sec * 1000 + timeout->tv_nsec / 1'000'000);
+}
+bool is_whole(const timespec* timeout) noexcept {
+  return timeout == nullptr || timeout->tv_nsec % 1'000'000 == 0;
+}
 
 }  // namespace
 
@@ -150,8 +184,24 @@ Result<int> epoll_wait(Handle epoll, std::span<epoll_event> events, const timesp
     return fail(EINVAL, "epoll_wait");
   if (events.empty() || events.size() > INT_MAX / sizeof(epoll_event))
     return fail(EINVAL, "epoll_wait");
+  const auto deadline = deadline_of(timeout, Clock::now());
+  if (!deadline) return std::unexpected(deadline.error());
   EpollCall call(epoll, events);
-  if (const auto begun = call.begin(); !begun) return std::unexpected(begun.error());
+  if (const auto begun = call.begin(is_whole(timeout)); !begun)
+    return std::unexpected(begun.error());
+  timespec left{};
+  if (call.is_alone()) {
+    const auto n = call.wait_alone(milliseconds(timeout), mask);
+    if (!n || *n) {
+      call.end();
+      return n ? Result<int>(**n) : std::unexpected(n.error());
+    }
+    if (timeout != nullptr) {
+      const int64_t ns = std::max<int64_t>(0, (*deadline - Clock::now()).ns());
+      left = {ns / 1'000'000'000, ns % 1'000'000'000};
+      timeout = &left;
+    }
+  }
   const auto n = wait_multiplexed(*epoll->stack, call, timeout, mask);
   call.end();
   return n;

@@ -161,7 +161,7 @@ Result<size_t> Epoll::take_raw(int epoll_fd, std::span<epoll_event> out) noexcep
   if (out.empty()) return 0;
   const int n = kernel::epoll_now(epoll_fd, out.data(), static_cast<int>(out.size()));
   if (n < 0) return fail_errno("epoll_wait");
-  return static_cast<size_t>(n);
+  return without_wake(out.first(static_cast<size_t>(n)));
 }
 
 /// Whether a call that may have events of Vireo's checks the kernel's side.

@@ -60,6 +60,12 @@ inline ssize_t recvmsg(int fd, msghdr* m, int flags) noexcept {
 inline ssize_t sendmsg(int fd, const msghdr* m, int flags) noexcept {
   return ::syscall(SYS_sendmsg, fd, m, flags);
 }
+inline ssize_t recv(int fd, void* to, size_t n, int flags) noexcept {
+  return ::syscall(SYS_recvfrom, fd, to, n, flags, nullptr, nullptr);
+}
+inline ssize_t send(int fd, const void* from, size_t n, int flags) noexcept {
+  return ::syscall(SYS_sendto, fd, from, n, flags, nullptr, 0);
+}
 /// poll(2) and epoll_wait(2) with a timeout of zero.
 inline int poll_now(pollfd* fds, nfds_t n) noexcept {
   const timespec none{};

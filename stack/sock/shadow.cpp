@@ -74,39 +74,67 @@ void replace_shadows(const File& f, int by) noexcept {
     if (fd_table().find(fd).file == &f) replace_shadow(fd, by);
 }
 
-Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
-  h->touch();
-  ssize_t n = 0;
-  if ((flags & MSG_DONTWAIT) != 0) {
-    n = kernel::recvmsg(h.fd, &msg, flags);
-  } else {
-    const KernelWait wait;
-    n = cancelable([&] { return libc().recvmsg(h.fd, &msg, flags); });
-  }
-  if (n < 0) return fail_errno("recvmsg");
-  // Several threads may add at once, so these counts may be inexact.
+namespace {
+
+/// Several threads may add at once, so these counts may be inexact.
+void count_received(Handle h, ssize_t n) {
   if (SocketStats* s = h->stats; s != nullptr) {
     s->os_rx_packets.add();
     s->os_rx_bytes.add(static_cast<uint64_t>(n));
   }
   if (n > 0) h->stack->promotion().received(h);
-  return n;
 }
-
-Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags) {
-  h->touch();
-  ssize_t n = 0;
-  if ((flags & MSG_DONTWAIT) != 0) {
-    n = kernel::sendmsg(h.fd, &msg, flags);
-  } else {
-    const KernelWait wait;
-    n = cancelable([&] { return libc().sendmsg(h.fd, &msg, flags); });
-  }
-  if (n < 0) return fail_errno("sendmsg");
+void count_sent(Handle h, ssize_t n) {
   if (SocketStats* s = h->stats; s != nullptr) {
     s->os_tx_packets.add();
     s->os_tx_bytes.add(static_cast<uint64_t>(n));
   }
+}
+
+/// `now` does not wait, `call` may.
+template <class Now, class Call>
+ssize_t by_kernel(Handle h, int flags, Now&& now, Call&& call) {
+  h->touch();
+  if ((flags & MSG_DONTWAIT) != 0) return now();
+  const KernelWait wait;
+  return cancelable(call);
+}
+
+}  // namespace
+
+Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags) {
+  const ssize_t n = by_kernel(
+      h, flags, [&] { return kernel::recvmsg(h.fd, &msg, flags); },
+      [&] { return libc().recvmsg(h.fd, &msg, flags); });
+  if (n < 0) return fail_errno("recvmsg");
+  count_received(h, n);
+  return n;
+}
+
+Result<ssize_t> kernel_recv(Handle h, const iovec& to, int flags) {
+  const ssize_t n = by_kernel(
+      h, flags, [&] { return kernel::recv(h.fd, to.iov_base, to.iov_len, flags); },
+      [&] { return libc().recv(h.fd, to.iov_base, to.iov_len, flags); });
+  if (n < 0) return fail_errno("recv");
+  count_received(h, n);
+  return n;
+}
+
+Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags) {
+  const ssize_t n = by_kernel(
+      h, flags, [&] { return kernel::sendmsg(h.fd, &msg, flags); },
+      [&] { return libc().sendmsg(h.fd, &msg, flags); });
+  if (n < 0) return fail_errno("sendmsg");
+  count_sent(h, n);
+  return n;
+}
+
+Result<ssize_t> kernel_send(Handle h, const iovec& from, int flags) {
+  const ssize_t n = by_kernel(
+      h, flags, [&] { return kernel::send(h.fd, from.iov_base, from.iov_len, flags); },
+      [&] { return libc().send(h.fd, from.iov_base, from.iov_len, flags); });
+  if (n < 0) return fail_errno("send");
+  count_sent(h, n);
   return n;
 }
 

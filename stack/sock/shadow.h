@@ -40,5 +40,8 @@ void replace_shadows(const File& f, int by) noexcept;
 /// recvmsg(2) and sendmsg(2) on the shadow, counted.
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags);
 Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags);
+/// recv(2) and send(2) likewise, which cost less.
+Result<ssize_t> kernel_recv(Handle h, const iovec& to, int flags);
+Result<ssize_t> kernel_send(Handle h, const iovec& from, int flags);
 
 }  // namespace vireo
