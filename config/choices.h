@@ -45,7 +45,7 @@ enum class RingLogic : uint8_t {
 };
 enum class HwTimestamps : uint8_t { kOff, kRaw, kBest, kSync, kPtp };
 enum class StridingChoice : uint8_t { kAuto, kOff, kOn };  ///< also for LRO
-enum class PromoteChoice : uint8_t { kNever, kAtAccept, kAuto };
+enum class PromoteChoice : uint8_t { kNever, kAtAccept, kProven, kAuto };
 enum class ThreadMode : uint8_t { kSingle, kSpin, kMutex, kPlenty };
 enum class BufferBatching : uint8_t { kNone, kReclaim, kBatch };
 enum class TcpCtlThread : uint8_t { kOff, kWakeup, kNoWakeup };
@@ -130,7 +130,7 @@ inline constexpr auto kChoices<StridingChoice> =
 template <>
 inline constexpr auto kChoices<PromoteChoice> =
     std::array{choice("0", PromoteChoice::kNever), choice("1", PromoteChoice::kAtAccept),
-               choice("auto", PromoteChoice::kAuto)};
+               choice("proven", PromoteChoice::kProven), choice("auto", PromoteChoice::kAuto)};
 template <>
 inline constexpr auto kChoices<ThreadMode> =
     std::array{choice("single", ThreadMode::kSingle), choice("0", ThreadMode::kSingle),

@@ -278,10 +278,12 @@ Refusal why_kernels(const File& listener, bool is_loopback) {
                     "its listener");
 }
 
-/// Whether the engine that is to carry is there. `local`: an address that it will carry.
+/// Whether the engine that is to carry is there, and it pays. `local`: an address that it will
+/// carry.
 bool may_join(Handle h, const Result<Endpoint>& local) {
   Stack& stack = *h->stack;
   if (stack.settings().promote == PromoteChoice::kAtAccept) return true;
+  if (stack.promotion().lacks_processors(stack, Clock::now())) return false;
   switch (local ? stack.promotion().make_engine(stack, *local) : Promotion::Making::kFailed) {
     case Promotion::Making::kNotBegun:
     case Promotion::Making::kBegun:

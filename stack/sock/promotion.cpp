@@ -101,6 +101,7 @@ void Promotion::fork_child() noexcept {
   making_.store(Making::kNotBegun, std::memory_order_relaxed);
   not_before_ns_.store(0, std::memory_order_relaxed);
   failures_ = 0;
+  processor_time_.forget();
 }
 
 void Promotion::prepare_first(Handle listener) noexcept {
@@ -242,8 +243,13 @@ Carried<void> Promotion::move_here(File& f, int fd, const Endpoint& local, const
   return {};
 }
 
+bool Promotion::lacks_processors(const Stack& stack, Instant now) noexcept {
+  return stack.settings().promote == PromoteChoice::kAuto && processor_time_.is_short(now);
+}
+
 void Promotion::watch(File& f) noexcept {
-  if (f.stack->settings().promote != PromoteChoice::kAuto) return;
+  const PromoteChoice choice = f.stack->settings().promote;
+  if (choice != PromoteChoice::kAuto && choice != PromoteChoice::kProven) return;
   f.receives_left.store(kProof, std::memory_order_relaxed);
   f.looked_at.store(steps(Clock::now()), std::memory_order_relaxed);
 }
@@ -315,6 +321,7 @@ void Promotion::take_proven(Handle h, Instant now) noexcept {
   const Holders holders = f.holders.load(std::memory_order_relaxed);
   if (holders == Holders::kChild || holders == Holders::kUnknown) return give_up();
   if (!is_ours_alone(f)) return;
+  if (lacks_processors(stack, now)) return;
   if (!is_plain_now(h.fd)) return look_again_soon(f, now);
   const auto local = kernel_name(h.fd);
   const auto peer = kernel_peer(h.fd);

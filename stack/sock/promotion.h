@@ -5,7 +5,7 @@
 //
 // Proof: by what it has received (kProof, kMinAge). It must be the socket of this process alone
 // (Holders), and the process must have one thread: another one could sleep in the kernel on the
-// old socket.
+// old socket. With auto, processors must not be short either (processor_time.h).
 //
 // Frames are brought here first, then the kernel's state is read by TCP_REPAIR. A frame that was on
 // its way through the kernel meanwhile finds the old kernel socket, which drops it, for a moment
@@ -24,6 +24,7 @@
 #include "core/lock.h"
 #include "core/slab.h"
 #include "stack/sock/file.h"
+#include "stack/sock/processor_time.h"
 
 namespace vireo {
 
@@ -43,12 +44,14 @@ class Promotion {
 
   bool is_stopped() const noexcept { return is_stopped_.load(std::memory_order_relaxed); }
 
-  // ---- VIREO_PROMOTE=auto
+  // ---- VIREO_PROMOTE=auto and proven
   /// The engine that carries is made by a thread of its own: it takes milliseconds, for which the
   /// program shall not stand still.
   enum class Making : uint8_t { kNotBegun, kBegun, kDone, kFailed };
   /// Begins that, if it is not begun. Thread: any.
   Making make_engine(Stack& stack, const Endpoint& local) noexcept;
+  /// Nothing is to be taken over now: the process does not get the processors that it needs.
+  bool lacks_processors(const Stack& stack, Instant now) noexcept;
   /// An accepted connection, which the kernel has or may get: it may prove itself.
   void watch(File& f) noexcept;
   /// A call has received something by the kernel. No lock held. The connection may be carried
@@ -94,6 +97,7 @@ class Promotion {
   std::atomic<Making> making_{Making::kNotBegun};
   std::atomic<int64_t> not_before_ns_{0};  ///< no connection is looked at
   unsigned failures_ = 0;                  ///< in a row; of a process with one thread
+  ProcessorTime processor_time_;
   Lock lock_;
   std::deque<Old> old_ VIREO_GUARDED_BY(lock_);
   UniqueFd drop_all_ VIREO_GUARDED_BY(lock_);  ///< a socket filter (eBPF) that drops everything

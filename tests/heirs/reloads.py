@@ -130,7 +130,7 @@ def run(t: Test, program: str, config: str, change, promote: str) -> None:
     t.expect(slowest < 1.0, f"one took {slowest} s")
 
 
-for setting in ("0", "auto", "1"):
+for setting in ("0", "proven", "1"):
     for what, program, config, change in (("nginx is reloaded", "nginx", NGINX, reload_all), ("nginx is replaced", "nginx", NGINX, replace),
                                           ("haproxy is reloaded", "haproxy", HAPROXY, reload_haproxy)):
         @suite.case(f"{what}, VIREO_PROMOTE={setting}", ("kernel", "vireo"), seconds=200)

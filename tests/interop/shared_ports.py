@@ -286,9 +286,9 @@ for number in (4, 6):
     for ends in (("kernel", "vireo"), ("vireo", "vireo")):
         suite.case(f"a listener each, IPv{number}, {ends[0]} to {ends[1]}", ends, seconds=150)(lambda t, number=number: all_take_part(t, number))
         suite.case(f"workers of one listener, IPv{number}, {ends[0]} to {ends[1]}", ends, seconds=150)(lambda t, number=number: workers_join(t, number))
-suite.case("workers of one listener, VIREO_PROMOTE=auto", ("kernel", "vireo"), seconds=150)(lambda t: workers_join(t, 4, "auto"))
+suite.case("workers of one listener, VIREO_PROMOTE=proven", ("kernel", "vireo"), seconds=150)(lambda t: workers_join(t, 4, "proven"))
 for origin in ("exec", "passed"):
-    for number, promote in ((4, "1"), (6, "auto")):
+    for number, promote in ((4, "1"), (6, "proven")):
         suite.case(f"workers of a listener from another program: {origin}, IPv{number}, VIREO_PROMOTE={promote}", ("kernel", "vireo"),
                    seconds=150)(lambda t, number=number, promote=promote, origin=origin: workers_join(t, number, promote, origin))
 suite.case("two of three workers are busy", ("kernel", "vireo"), seconds=90)(lambda t: hold_up(t, workers, busy, 2.5))
