@@ -150,7 +150,7 @@ void PassiveOpen::give_ready(Listener& l, Port& port, Instant now) noexcept {
     --l.ready_count;
     f.listener = kNoListener;
     hub().stats.unaccepted_given.add();
-    hub().steering.expect_strays(f.key, now);
+    hub().steering.expect_strays(f.key, Clock::now());  // what is above has taken its time
     // Its frames are the kernel's, for a rule that asks the kernel, or none that is left.
     f.rule.reset();
     if (keeps_frames(l, port)) (void)hub().steering.leave_to_kernel(f);
@@ -187,6 +187,7 @@ void PassiveOpen::give_to_kernel(Listener& l, Instant now) {
     if (r.listener != l.listener) return;
     if (++kept > kMostHalfOpen || !keep_for_kernel(r, now)) forget_record(r);
   });
+  hub().steering.expect_strays(l.key, Clock::now());  // from when its rules go, not from above
   l.rules.clear();
   leaving_until_ = now;  // soon: expire() looks further
   hub().steering.give_strays(now);
