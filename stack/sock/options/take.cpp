@@ -23,9 +23,11 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-/// Its value is the time, which matters to sockets under repair only.
-bool is_clock(const SocketOption& row) {
-  return row.level == IPPROTO_TCP && row.name == TCP_TIMESTAMP;
+/// Its value is no choice: the time, which matters to sockets under repair only, and whether the
+/// buffers' sizes were set.
+bool says_nothing(const SocketOption& row) {
+  return (row.level == IPPROTO_TCP && row.name == TCP_TIMESTAMP) ||
+         (row.level == SOL_SOCKET && row.name == SO_BUF_LOCK);
 }
 
 }  // namespace
@@ -42,7 +44,7 @@ void take_options(File& f, int fd) {
     for (const OptionLevel* level : option_levels()) {
       if (level->level == (domain == AF_INET6 ? IPPROTO_IP : IPPROTO_IPV6)) continue;
       for (const SocketOption& row : level->rows) {
-        if (row.tcp == OptionClass::kKernels || is_clock(row)) continue;
+        if (row.tcp == OptionClass::kKernels || says_nothing(row)) continue;
         const Answer its(fd, row);
         if (its == Answer(fresh.get(), row)) continue;
         do_it(row,

@@ -20,7 +20,9 @@ class InheritedListenerTest : public testing::Test {
     hosts().b.enter();
     const int fd = ::socket(domain, SOCK_STREAM | SOCK_NONBLOCK, 0);
     EXPECT_GE(fd, 0);
-    if (listens) EXPECT_EQ(::listen(fd, 8), 0);
+    if (listens) {
+      EXPECT_EQ(::listen(fd, 8), 0);
+    }
     return fd;
   }
   static void set(int fd, int level, int name, int value) {

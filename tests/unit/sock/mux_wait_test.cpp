@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -249,6 +250,42 @@ TEST_P(MuxWait, SignalsInterruptSpinAndSleep) {
 }
 
 // ---- threads
+
+/// The kernel waits for its own descriptors by itself; what comes from elsewhere ends that.
+TEST_P(MuxWait, TheKernelsAloneAndThenOneMore) {
+  const int ep = m.create();
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  ASSERT_EQ(m.add(ep, pipe[0], EPOLLIN, 1), 0);
+  EXPECT_EQ(m.now(ep), "");
+  epoll_event all[4] = {};
+  const auto wait_for = [&](uint64_t data, const std::function<void()>& then) {
+    std::thread waiters[2];  // the kernel has one, the other one sleeps as ever
+    for (std::thread& w : waiters)
+      w = std::thread([&] {
+        epoll_event e[4] = {};
+        const int n = m.wait(ep, e, 4, 5000);
+        EXPECT_EQ(n, 1);
+        EXPECT_EQ(uint64_t{e[0].data.u64}, data);
+      });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    then();
+    for (std::thread& w : waiters) w.join();
+  };
+  wait_for(1, [&] { EXPECT_EQ(::write(pipe[1], "x", 1), 1); });
+  EXPECT_EQ(m.now(ep), "1:IN");
+  char byte;
+  EXPECT_EQ(::read(pipe[0], &byte, 1), 1);
+  EXPECT_EQ(m.wait(ep, all, 4, 1), 0);
+  const auto [c, s] = connection();
+  deliver(c, s);
+  wait_for(42, [&, s = s] { EXPECT_EQ(m.add(ep, s, EPOLLIN, 42), 0); });
+  EXPECT_EQ(m.now(ep), "42:IN");
+  EXPECT_EQ(m.now(ep, 1), "42:IN");
+  m.close(ep);
+  a.close(c), b.close(s);
+  ::close(pipe[0]), ::close(pipe[1]);
+}
 
 TEST_P(MuxWait, CtlAndCloseWhileAnotherWaits) {
   const auto [c, s] = connection();

@@ -25,7 +25,8 @@ TEST(ProcessorTimeTest, ShortIfItWaitsLongerThanItRuns) {
 TEST(ProcessorTimeTest, AFewMillisecondsAreAnAccident) {
   ProcessorTime t;
   EXPECT_FALSE(t.judge(reading(1, 5), at(50)));
-  EXPECT_TRUE(t.judge(reading(1, 6), at(60)));
+  EXPECT_FALSE(t.judge(reading(2, 10), at(60)));
+  EXPECT_TRUE(t.judge(reading(2, 11), at(70)));
 }
 
 /// A short time is added to the one before it; a long time ago does not count.
