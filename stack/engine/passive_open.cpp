@@ -80,7 +80,7 @@ void PassiveOpen::syn_arrived(Listener& l, const SynTuple& tuple, const Incoming
   r->listener = l.listener;
   if (const int failed = needs_rule(l, in.port) ? make_rule(*r, in.port) : 0; failed != 0) {
     syns_.erase(*r);
-    if (failed != EBUSY) hub().steering.give_to_kernel(in.port, in.frame, syn.payload);
+    if (failed != EBUSY) (void)hub().steering.give_to_kernel(in.port, in.frame, syn.payload);
     return;
   }
   tcp::adopt_syn(*r, c, syn);

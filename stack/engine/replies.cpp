@@ -9,6 +9,10 @@ void Replies::refuse(const Incoming& in, const tcp::Segment& s, Instant now) noe
   if (!tcp::reset_for(s, in.frame.payload_bytes, plan) ||
       hub().host.link_to_answer(in) == nullptr || !resets_.allow(now))
     return;
+  // A SYN came by a rule: of a listener that other processes, or the kernel, still have.
+  if ((s.flags & (tcp::SegFlags::kSyn | tcp::SegFlags::kAck)) == tcp::SegFlags::kSyn &&
+      hub().steering.give_to_kernel(in.port, in.frame, s.payload))
+    return;
   reply(in, plan);
   hub().stats.resets_sent.add();
 }

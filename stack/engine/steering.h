@@ -54,7 +54,8 @@ class Steering : Part {
   /// A frame without a flow: the kernel gets it if it is expected. @return whether it is.
   bool take_stray(Port& port, const wire::ParsedFrame& f, const PacketChain& payload,
                   Instant now) noexcept;
-  void give_to_kernel(Port& port, const wire::ParsedFrame& f, const PacketChain& payload) noexcept;
+  /// @return whether the kernel has it.
+  bool give_to_kernel(Port& port, const wire::ParsedFrame& f, const PacketChain& payload) noexcept;
   void expire_strays(Instant now) noexcept;
   Instant first_stray_expiry() const noexcept {
     return strays_.empty() ? Instant::never() : strays_.front().until;

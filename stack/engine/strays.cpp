@@ -79,18 +79,20 @@ bool Steering::take_stray(Port& port, const ParsedFrame& f, const PacketChain& p
                           Instant now) noexcept {
   const auto is_its = [&](const Stray& s) { return s.until > now && covers(s.key, f); };
   if (std::ranges::none_of(strays_, is_its)) return false;
-  give_to_kernel(port, f, payload);
+  (void)give_to_kernel(port, f, payload);
   return true;
 }
 
-void Steering::give_to_kernel(Port& port, const ParsedFrame& f,
+bool Steering::give_to_kernel(Port& port, const ParsedFrame& f,
                               const PacketChain& payload) noexcept {
-  if (port.dead) return;
+  if (port.dead) return false;
   auto frame = whole(f, payload);
   const ParsedFrame again = wire::parse_frame(frame);
-  if (!again) return;
+  if (!again) return false;
   write_checksums(again, frame.data());
-  if (give(*port.device, again)) hub().stats.given_to_kernel.add();
+  if (!give(*port.device, again)) return false;
+  hub().stats.given_to_kernel.add();
+  return true;
 }
 
 void Steering::give_strays(Instant now) noexcept {

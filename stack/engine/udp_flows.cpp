@@ -56,7 +56,7 @@ void UdpFlows::leave_to_kernel(UdpFlow& u, Instant now) {
         hub().demux.find_own(DemuxKey::bound(IpProto::kUdp, f.dst(), f.dst_port, f.is_v6));
     const bool is_shared = kind_of(r) == FlowKind::kUdp && at<UdpBinding>(r).flows.size() > 1;
     if (port != nullptr && !(is_shared && f.dst().is_multicast()))
-      hub().steering.give_to_kernel(*port, f, packet);
+      (void)hub().steering.give_to_kernel(*port, f, packet);
   }
   hub().steering.expect_strays(u.key, now);
   close(u);

@@ -97,7 +97,12 @@ TEST_F(Strays, ASynForAListenerIsTheKernels) {
   EXPECT_EQ(payload_of(given()), "");
   EXPECT_EQ(h.stats().given_to_kernel.get(), 1U);
   EXPECT_EQ(p.hear_all().size(), 0U);
+  // Somebody had a rule for this one, too, or it would not have come.
   other.say(kSyn, p.iss, Seq32());
+  EXPECT_EQ(payload_of(given()), "");
+  EXPECT_EQ(h.stats().given_to_kernel.get(), 2U);
+  EXPECT_EQ(other.hear_all().size(), 0U);
+  other.say(kAck, p.iss, Seq32());
   EXPECT_EQ(other.hear_all().size(), 1U) << "a reset: no listener of this port has gone";
 }
 
