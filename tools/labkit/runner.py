@@ -205,8 +205,9 @@ class Proof:
 
 
 class Suite:
-    def __init__(self, name: str):
-        self.name, self.cases = name, []
+    def __init__(self, name: str, keep_lab: bool = False):
+        """keep_lab: of a suite whose many small cases share a lab."""
+        self.name, self.cases, self._keep_lab = name, [], keep_lab
         self._kept: tuple[dict, Lab] | None = None
         self._labs = contextlib.ExitStack()
 
@@ -232,7 +233,7 @@ class Suite:
         parser.add_argument("--nics", default="", metavar="A,B", help="interfaces that join the hosts, in place of a veth pair (labkit/lab.py)")
         parser.add_argument("--upper", default="", help="what lies on top of them (macvlan, ipvlan)")
         parser.add_argument("--vlan", type=int, default=0, metavar="ID", help="addresses on a tagged interface")
-        parser.add_argument("--keep-lab", action="store_true", help="one lab for cases in a row that ask for the same: where to make one takes long")
+        parser.add_argument("--keep-lab", action="store_true", default=self._keep_lab, help="one lab for cases in a row that ask for the same: where to make one takes long")
         parser.add_argument("--dry", action="store_true", help="run Vireo's ends on the kernel: checks the harness")
         parser.add_argument("--quick", action="store_true", help="smaller transfers")
         parser.add_argument("--full", action="store_true", help="the sizes of a release")
