@@ -14,7 +14,7 @@
 namespace vireo {
 
 inline constexpr uint64_t kStatsMagic = 0x31535441'4f455256;  // "VREOATS1"
-inline constexpr uint32_t kStatsVersion = 14;
+inline constexpr uint32_t kStatsVersion = 15;
 inline constexpr uint32_t kStatsSockets =
     1024;  // slots; sockets beyond them are counted in the engine only
 inline constexpr uint32_t kStatsEngines = 32;
@@ -55,10 +55,11 @@ struct SocketStats : SocketCounters {
   uint8_t listening = 0;
   uint8_t tcp_state = 0;  ///< tcp::State
   Carriage carriage = Carriage::kUndecided;
-  uint8_t closed = 0;  ///< the program closed it; the slot may be taken again
-  uint8_t ring = 0;    ///< if carried: index of its engine in StatsLayout::engines
-  uint8_t pad[1] = {};
-  uint8_t local_addr[16] = {};  ///< IpAddr bytes
+  uint8_t closed = 0;              ///< the program closed it; the slot may be taken again
+  uint8_t ring = 0;                ///< if carried: index of its engine in StatsLayout::engines
+  std::atomic<uint8_t> shared{0};  ///< carried UDP: others of the host have its port, too, and the
+                                   ///< kernel delivers to all
+  uint8_t local_addr[16] = {};     ///< IpAddr bytes
   uint8_t remote_addr[16] = {};
   uint16_t local_port = 0;
   uint16_t remote_port = 0;
@@ -97,6 +98,7 @@ struct EngineStats : PacketStats, FlowStats {
   // RFC 7413, as a server: connections opened by their SYN; of these, by a cookie of the backup
   // key; and cookies of no key of ours.
   Counter fast_opens, fast_opens_old_key, fast_opens_refused;
+  Counter ports_shared;      ///< times that a UDP port's datagrams became the kernel's to deliver
   Counter given_to_kernel;   ///< frames that came for a socket which had become the kernel's
   Counter unaccepted_given;  ///< connections, not accepted, that the kernel's listener got
 };

@@ -77,6 +77,7 @@ inline constexpr std::array kEngineCounters{
     CounterName<EngineStats>{"fast_opens", &EngineStats::fast_opens},
     CounterName<EngineStats>{"fast_opens_old_key", &EngineStats::fast_opens_old_key},
     CounterName<EngineStats>{"fast_opens_refused", &EngineStats::fast_opens_refused},
+    CounterName<EngineStats>{"ports_shared", &EngineStats::ports_shared},
     CounterName<EngineStats>{"given_to_kernel", &EngineStats::given_to_kernel},
     CounterName<EngineStats>{"unaccepted_given", &EngineStats::unaccepted_given},
 };
@@ -110,6 +111,7 @@ struct SocketReading {
   bool v6 = false;
   bool listening = false;
   bool closed = false;
+  bool shared = false;  ///< the kernel delivers, to others of the host, too
   uint8_t tcp_state = 0;
   uint8_t ring = 0;  ///< if carried: index in ProcessReading::rings
   Carriage carriage = Carriage::kUndecided;
@@ -120,7 +122,7 @@ struct SocketReading {
   SocketCounts counts{};
 
   bool is_carried() const { return carriage == Carriage::kCarried; }
-  /// "established", "listen", ...; empty where there is none.
+  /// "established", "listen", "shared-port:kernel" ...; empty where there is none.
   std::string_view state() const;
 };
 

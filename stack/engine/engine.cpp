@@ -45,6 +45,7 @@ void Engine::end_sleep() noexcept {
 
 bool Engine::look_for_helper(Instant now) noexcept {
   hub_.ports.look_after();
+  hub_.steering.retry();
   bool is_worked = hub_.turn.run(now);  // reports the losses
   // A device that lost an event would not wake a sleeper any more.
   for (int i = 0; i < 8 && hub_.wakeups.sleepers() != 0 && !hub_.ports.arm_all(); ++i)

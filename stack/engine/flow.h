@@ -17,6 +17,7 @@
 #include "dev/device.h"
 #include "stack/engine/cached_route.h"
 #include "stack/engine/demux.h"
+#include "stack/engine/source_filter.h"
 #include "stack/tcp/fast_open_keys.h"
 #include "stack/tcp/tcb.h"
 #include "stack/tcp/tcp.h"
@@ -157,11 +158,14 @@ inline unsigned header_bytes(const PacketBuf& p) noexcept {
   return p.cookie & ((1U << kPortOfCookie) - 1);
 }
 
+/// A membership of a socket.
 struct UdpGroup {
   IpAddr group;
   IfIndex ifindex;  ///< given by the join; 0: chosen by the route
-  IfIndex carrier;  ///< whose port receives the group
+  IfIndex link;     ///< the interface
+  IfIndex carrier;  ///< whose port receives the group; 0: it is not carried
   VlanId vlan;
+  SourceFilter sources;
 };
 
 /// Charge of a buffer to a receive buffer: the whole frame and its metadata, as Linux's truesize.
@@ -183,15 +187,16 @@ struct UdpFlow : Flow {
   IfIndex device{};  ///< SO_BINDTODEVICE: sends and receives by no other; 0: by all
   uint8_t multicast_ttl = 1;
   bool reuse_port = false;  ///< SO_REUSEPORT: one socket of the port gets a unicast datagram
-  ListHook notify_hook;     ///< of Notifications
-  CachedRoute egress;       ///< of the connected peer, or of the last destination
-  Endpoint egress_to;       ///< destination of `egress`, see go_to()
+  /// IP_MULTICAST_ALL, IPV6_MULTICAST_ALL: hears groups that it has not joined, too.
+  bool hears_all4 = true, hears_all6 = true;
+  ListHook notify_hook;  ///< of Notifications
+  CachedRoute egress;    ///< of the connected peer, or of the last destination
+  Endpoint egress_to;    ///< destination of `egress`, see go_to()
   /// The same as the first 8 bytes of a sockaddr_in (family, port, address) if that is a unicast
   /// IPv4 address; else 0.
   uint64_t egress_name = 0;
   bool goes_to_peer = false;  ///< egress_to is the connected peer, over IPv4
   Endpoint egress_from;
-  std::vector<FlowRule> rules;  ///< one per interface, family and group
   UdpBinding* exact = nullptr;  ///< binding of its exact key; null: not connected
   wire::ExpectedUdp expected;   ///< what its peer's frames look like; set if connected over IPv4
   std::vector<UdpGroup> groups;
@@ -200,6 +205,14 @@ struct UdpFlow : Flow {
   uint32_t path_mtu = 0;        ///< egress.mtu without that limit
   /// Smaller payloads leave by `egress` as plain datagrams, in one frame.
   uint32_t plain_room = 0;
+  uint64_t cookie = 0;  ///< SO_COOKIE of the socket beneath; 0: no other process may have the port
+
+  /// Its membership of the group, for a datagram that came by `link`; null: none. In IPv6 that of
+  /// any interface (net/ipv6/mcast.c inet6_mc_check()).
+  const UdpGroup* membership(const IpAddr& group, IfIndex link) const noexcept;
+  /// Whether a datagram of the group is for it, whose local address allows that: net/ipv4/igmp.c
+  /// ip_mc_sf_allow(), net/ipv6/mcast.c inet6_mc_check().
+  bool hears(const IpAddr& group, const Endpoint& source, IfIndex link) const noexcept;
 
   void go_to(const Endpoint& e) noexcept {
     egress_to = e;
@@ -211,13 +224,25 @@ struct UdpFlow : Flow {
   }
 };
 
-/// The UDP flows of one demux key: several with SO_REUSEPORT or in the same group, in the order of
-/// bound_keys.cpp. Never empty.
+/// A rule that brings the frames of a binding.
+struct BoundRule {
+  IfIndex carrier;  ///< of its port
+  FlowKey key;
+  FlowRule rule;  ///< empty: the device has that of another process
+};
+
+/// The UDP flows of one demux key: several with SO_REUSEPORT, or those that may hear the same
+/// group, in the order of bound_keys.cpp. Never empty.
 struct UdpBinding {
   DemuxKey key;
   std::vector<UdpFlow*> flows;
+  bool is_plain = true;       ///< none of the next three
   bool names_device = false;  ///< one of them is bound to a device
   bool notes_port = false;  ///< a group that several ports receive: each datagram records its port
+  bool asks_each = false;   ///< a group: who hears a datagram depends on its source or interface
+  bool is_kernels = false;  ///< the kernel delivers, to other sockets of the host, too: no rules
+  IfIndex link, carrier;  ///< a group: the first interface by which it is received, and its port's
+  std::vector<BoundRule> rules;
 };
 
 /// A closed connection, for 2MSL.
@@ -251,6 +276,9 @@ T& at(uint64_t ref) {
 /// Key of the flow rule for a membership.
 inline FlowKey group_key(const UdpFlow& u, const UdpGroup& g) {
   return {IpProto::kUdp, !g.group.is_v4(), g.vlan, {g.group, u.key.local.port, 0}, {}};
+}
+inline DemuxKey group_key(const IpAddr& group, uint16_t port) {
+  return DemuxKey::bound(IpProto::kUdp, group, port, false);
 }
 
 inline DemuxKey demux_key(const FlowKey& k) {

@@ -36,7 +36,7 @@ class Helper {
     Duration (*tend)(void* self, Instant now) = nullptr;
     void* self = nullptr;
   };
-  static constexpr size_t kErrands = 4;
+  static constexpr size_t kErrands = 5;
   struct Options {
     Duration grace = Duration::ms(1);
     std::span<const int> cpus;  ///< where it may run; empty: anywhere

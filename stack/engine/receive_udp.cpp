@@ -14,8 +14,9 @@ void Receive::take_udp(Port& port, const ParsedFrame& f, PacketChain packet, Ins
   const IpAddr dst = f.dst();
   const auto key = DemuxKey::exact(IpProto::kUdp, dst, f.dst_port, f.src(), f.src_port);
   Demux::Ref r = hub().demux.find(key);
-  if (r == 0 || at<UdpBinding>(r).names_device || at<UdpBinding>(r).notes_port) {
-    const net::Link* const link = hub().host.link_of(port, f);
+  const net::Link* link = nullptr;
+  if (r == 0 || !at<UdpBinding>(r).is_plain) {
+    link = hub().host.link_of(port, f);
     if (link == nullptr || !hub().host.judge(f.src(), dst, *link).may) {
       hub().stats.rx_unknown_flow.add();
       return;
@@ -26,22 +27,25 @@ void Receive::take_udp(Port& port, const ParsedFrame& f, PacketChain packet, Ins
       hub().stats.rx_unknown_flow.add();
       return;
     }
-    const UdpBinding& b = at<UdpBinding>(r);
-    const bool notes_port = f.is_to_group_mac() && hub().ports.all().size() > 1 &&
-                            (b.notes_port || b.names_device || !dst.is_multicast());
+    UdpBinding& b = at<UdpBinding>(r);
+    const bool notes_port =
+        f.is_to_group_mac() && hub().ports.all().size() > 1 && (!b.is_plain || !dst.is_multicast());
     if (notes_port) [[unlikely]] {
       const auto place = std::ranges::find(hub().ports.all(), &port) - hub().ports.all().begin();
       packet.front()->cookie |= static_cast<uint32_t>(place + 1) << kPortOfCookie;
     }
-    if (b.names_device) [[unlikely]]
-      return take_by_device(&at<UdpBinding>(r), *link, f, std::move(packet));
-    if (!notes_port) hub().demux.remember(key, r);
+    if (b.is_plain) {
+      if (!notes_port) hub().demux.remember(key, r);
+    } else if (!dst.is_multicast()) {
+      return take_by_device(&b, *link, f, std::move(packet));
+    }
   }
-  const auto& flows = at<UdpBinding>(r).flows;
+  const UdpBinding& b = at<UdpBinding>(r);
   if (dst.is_multicast())
-    hub().udp.deliver_multicast(flows, IfIndex(), packet);
+    hub().udp.deliver_multicast(b, {f.src(), f.src_port, 0},
+                                link != nullptr ? link->index : IfIndex(), std::move(packet));
   else
-    hub().udp.deliver(*member_for(flows, IfIndex(), f), std::move(packet));
+    hub().udp.deliver(*member_for(b.flows, IfIndex(), f), std::move(packet));
 }
 
 /// Which of the sockets bound alike, and to `device`, gets a unicast datagram, as in Linux
@@ -81,10 +85,6 @@ void Receive::take_by_device(UdpBinding* b, const net::Link& link, const ParsedF
                                                                         : nullptr;
   };
   for (; b != nullptr; b = next(*b)) {
-    if (f.dst().is_multicast()) {
-      if (hub().udp.deliver_multicast(b->flows, link.index, packet)) return;
-      continue;
-    }
     UdpFlow* u = member_for(b->flows, link.index, f);
     if (u == nullptr) u = member_for(b->flows, IfIndex(), f);
     if (u != nullptr) return hub().udp.deliver(*u, std::move(packet));

@@ -1,5 +1,6 @@
 // Rules: made, moved to another device, removed for a hand-over to another TCP.
 #include <algorithm>
+#include <utility>
 
 #include "stack/engine/hub.h"
 
@@ -34,73 +35,149 @@ Carried<FlowRule> made(Result<FlowRule> rule) {
   return std::unexpected(Refusal{Carriage::kSteering, rule.error().code, rule.error().where});
 }
 
-const ListenOptions* options_of(const Flow& f) {
-  return f.kind == FlowKind::kListener ? &static_cast<const Listener&>(f).options : nullptr;
-}
-
 }  // namespace
 
 Carried<FlowRule> Steering::make_rule(Port& port, const FlowKey& key, FlowTag tag) {
   return made(port.device->steer(key_on(port, key), tag, port.queue()));
 }
 
-/// The rule of a bound flow.
-Carried<FlowRule> Steering::make_bound_rule(Port& port, const FlowKey& key, const Flow& f) {
-  const ListenOptions* const o = options_of(f);
-  if (o == nullptr || !o->is_shared()) return make_rule(port, key, f.tag);
+Carried<FlowRule> Steering::make_bound_rule(Port& port, const FlowKey& key, const Listener& l) {
+  suspect_kernel(port, key.local.port);
+  if (!l.options.is_shared()) return make_rule(port, key, l.tag);
   auto rule = port.device->share(key_on(port, key), port.queue());
   const bool cannot = !rule && (rule.error().code == ENOTSUP || rule.error().code == ENOSPC);
-  if (cannot && !o->joins) return make_rule(port, key, f.tag);
+  if (cannot && !l.options.joins) return make_rule(port, key, l.tag);
   if (rule) hub().passive.share_on(port);
   return made(std::move(rule));
 }
 
-Carried<void> Steering::add_rules(Port& port, FlowKey key, IfIndex device, const Flow& f,
-                                  std::vector<FlowRule>& rules) {
+/// On one port: two for a wildcard of both families, none if `device` is an interface of another
+/// port.
+void Steering::need_on(Port& port, FlowKey key, IfIndex device, bool v6only,
+                       std::vector<Need>& needs) const {
   if (device != IfIndex()) {
     const net::Link* const link = hub().reader.snapshot().links->find(device);
-    if (link == nullptr || carrier_of(*link) != port.link.index) return {};
+    if (link == nullptr || carrier_of(*link) != port.link.index) return;
     key.vlan = link->kind == net::LinkKind::kVlan ? link->vlan : kUntagged;
   }
-  if (f.kind == FlowKind::kListener) suspect_kernel(port, key.local.port);
-  auto rule = make_bound_rule(port, key, f);
-  if (!rule) return std::unexpected(rule.error());
-  if (*rule) rules.push_back(std::move(*rule));
-  if (!key.v6 || !key.local.addr.is_unspecified() || key.is_exact() || f.v6only) return {};
-  FlowKey v4 = key;
-  v4.v6 = false;
-  v4.local.addr = IpAddr::any_v4();
-  return add_rules(port, v4, {}, f, rules);  // which names the link already
+  needs.push_back({&port, key});
+  if (!key.v6 || !key.local.addr.is_unspecified() || key.is_exact() || v6only) return;
+  key.v6 = false;
+  key.local.addr = IpAddr::any_v4();
+  needs.push_back({&port, key});
 }
 
-Carried<void> Steering::add_bound_rules(const Flow& f, IfIndex device,
-                                        std::vector<FlowRule>& rules) {
-  if (device != IfIndex() && !f.key.local.addr.is_multicast()) {
+/// On all ports that the flow receives by, which are opened. Groups: need_group().
+Carried<void> Steering::need(const Flow& f, IfIndex device, std::vector<Need>& needs) {
+  const IpAddr& local = f.key.local.addr;
+  if (local.is_multicast()) return {};  // the rules come with the membership
+  if (device != IfIndex()) {
     auto port = hub().ports.of_device(device);
     if (!port) return std::unexpected(port.error());
-    return add_rules(**port, f.key, device, f, rules);
-  }
-  if (f.key.local.addr.is_unspecified()) {
-    auto open = hub().ports.open_all();
-    if (!open) return std::unexpected(open.error());
-    for (Port* p : hub().ports.all())
-      if (auto ok = add_rules(*p, f.key, {}, f, rules); !ok) return ok;
+    need_on(**port, f.key, device, f.v6only, needs);
     return {};
   }
-  if (f.key.local.addr.is_multicast()) return {};  // the rules come with the membership
-  auto port = hub().ports.of_address(f.key.local.addr);
+  if (local.is_unspecified()) {
+    if (auto open = hub().ports.open_all(); !open) return std::unexpected(open.error());
+    for (Port* p : hub().ports.all()) need_on(*p, f.key, {}, f.v6only, needs);
+    return {};
+  }
+  auto port = hub().ports.of_address(local);
   if (!port) return std::unexpected(port.error());
   if ((f.key.local.scope | f.key.remote.scope) != 0)
     if (auto may = hub().ports.may_name(**port); !may) return may;
-  return add_rules(**port, f.key, {}, f, rules);
+  need_on(**port, f.key, {}, f.v6only, needs);
+  return {};
+}
+
+void Steering::need_group(const UdpBinding& b, std::vector<Need>& needs) const {
+  for (const UdpFlow* u : b.flows)
+    for (const UdpGroup& g : u->groups) {
+      if (group_key(g.group, u->key.local.port) != b.key) continue;
+      if (u->device != IfIndex() && u->device != g.link) continue;  // does not hear it there
+      const auto port = std::ranges::find_if(
+          hub().ports.all(), [&](const Port* p) { return p->link.index == g.carrier && !p->dead; });
+      if (port != hub().ports.all().end()) needs.push_back({*port, group_key(*u, g)});
+    }
+}
+
+Carried<void> Steering::add_rules(Port& port, const FlowKey& key, IfIndex device, const Listener& l,
+                                  std::vector<FlowRule>& rules) {
+  std::vector<Need> needs;
+  need_on(port, key, device, l.v6only, needs);
+  for (const Need& n : needs) {
+    auto rule = make_bound_rule(*n.port, n.key, l);
+    if (!rule) return std::unexpected(rule.error());
+    if (*rule) rules.push_back(std::move(*rule));
+  }
+  return {};
+}
+
+Carried<void> Steering::add_bound_rules(const Listener& l, IfIndex device,
+                                        std::vector<FlowRule>& rules) {
+  std::vector<Need> needs;
+  if (auto ok = need(l, device, needs); !ok) return ok;
+  for (const Need& n : needs) {
+    auto rule = make_bound_rule(*n.port, n.key, l);
+    if (!rule) return std::unexpected(rule.error());
+    if (*rule) rules.push_back(std::move(*rule));
+  }
+  return {};
+}
+
+Carried<void> Steering::open_ports(const UdpFlow& u) {
+  std::vector<Need> needs;
+  return need(u, u.device, needs);
+}
+
+Carried<void> Steering::renew(UdpBinding& b) {
+  std::vector<Need> needs;
+  if (!b.is_kernels) {
+    if (IpAddr::v6(b.key.local).is_multicast())
+      need_group(b, needs);
+    else
+      for (auto u = b.flows.begin(); u != b.flows.end(); ++u)
+        if (std::ranges::find(b.flows.begin(), u, (*u)->device, &UdpFlow::device) == u)
+          (void)need(**u, (*u)->device, needs);
+  }
+  const auto is_of_this = [&](const FlowKey& k) {  // a wildcard of both families has two bindings
+    return k.is_exact() ? demux_key(k) == b.key
+                        : DemuxKey::bound(k.proto, k.local.addr, k.local.port, k.v6) == b.key;
+  };
+  std::erase_if(needs, [&](const Need& n) { return !is_of_this(n.key) || n.port->dead; });
+  for (Need& n : needs) n.key = key_on(*n.port, n.key);
+  const auto is_met = [](const BoundRule& r, const Need& n) {
+    return r.carrier == n.port->link.index && r.key == n.key;
+  };
+  std::erase_if(b.rules, [&](const BoundRule& r) {
+    return std::ranges::none_of(needs, [&](const Need& n) { return is_met(r, n); });
+  });
+  for (const Need& n : needs) {
+    const auto have =
+        std::ranges::find_if(b.rules, [&](const BoundRule& r) { return is_met(r, n); });
+    if (have != b.rules.end() && have->rule) continue;
+    auto rule = make_rule(*n.port, n.key, b.flows.front()->tag);
+    if (!rule) return std::unexpected(rule.error());
+    is_refused_ |= !*rule;
+    if (have != b.rules.end())
+      have->rule = std::move(*rule);
+    else
+      b.rules.push_back({n.port->link.index, n.key, std::move(*rule)});
+  }
+  return {};
+}
+
+void Steering::retry() noexcept {
+  if (!std::exchange(is_refused_, false)) return;
+  for (const UdpFlow* u : hub().udp.bound()) hub().keys.renew(*u);
 }
 
 void Steering::add_wildcards(Port& port) {
   for (Listener* l : hub().passive.all())
     if (l != nullptr && l->key.local.addr.is_unspecified())
       (void)add_rules(port, l->key, l->options.device, *l, l->rules);
-  for (UdpFlow* u : hub().udp.bound())
-    if (u->key.local.addr.is_unspecified()) (void)add_rules(port, u->key, u->device, *u, u->rules);
+  for (const UdpFlow* u : hub().udp.bound())
+    if (u->key.local.addr.is_unspecified()) hub().keys.renew(*u);
 }
 
 void Steering::move_rules(Port& p, const Device& from) noexcept {
@@ -131,12 +208,8 @@ void Steering::move_rules(Port& p, const Device& from) noexcept {
   for (Listener* l : hub().passive.all())
     if (l != nullptr && std::erase_if(l->rules, is_old) != 0)
       (void)add_rules(p, l->key, l->options.device, *l, l->rules);
-  for (UdpFlow* u : hub().udp.bound()) {
-    if (std::erase_if(u->rules, is_old) == 0) continue;
-    if (!u->key.local.addr.is_multicast()) (void)add_rules(p, u->key, u->device, *u, u->rules);
-    for (const UdpGroup& g : u->groups)
-      if (g.carrier == p.link.index) (void)add_rules(p, group_key(*u, g), {}, *u, u->rules);
-  }
+  hub().keys.drop_rules_of(from);
+  for (const UdpFlow* u : hub().udp.bound()) hub().keys.renew(*u);
 }
 
 Result<void> Steering::leave_to_kernel(TcpFlow& f) {

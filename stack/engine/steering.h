@@ -24,12 +24,14 @@ class Steering : Part {
  public:
   /// A rule for `key` on one port; an empty one where another rule brings the same frames.
   Carried<FlowRule> make_rule(Port& port, const FlowKey& key, FlowTag tag);
-  /// The rules of a bound flow on one port: two for a wildcard of both families, none if `device`
-  /// is an interface of another port.
-  Carried<void> add_rules(Port& port, FlowKey key, IfIndex device, const Flow& f,
-                          std::vector<FlowRule>& rules);
-  /// The same on all ports that it receives by.
-  Carried<void> add_bound_rules(const Flow& f, IfIndex device, std::vector<FlowRule>& rules);
+  /// A listener's rules, on all ports that it receives by. `device`: of SO_BINDTODEVICE; 0: none.
+  Carried<void> add_bound_rules(const Listener& l, IfIndex device, std::vector<FlowRule>& rules);
+  /// Whether a UDP flow could be received: opens the ports.
+  Carried<void> open_ports(const UdpFlow& u);
+  /// Makes the binding's rules those that its flows need; none if it is the kernel's.
+  Carried<void> renew(UdpBinding& b);
+  /// Tries again to get the rules that other processes had. Once a second.
+  void retry() noexcept;
   /// A port was opened: sockets bound to the wildcard address receive by it too.
   void add_wildcards(Port& port);
   /// The port has a new device in place of `from`: requests all rules from it. A connection whose
@@ -72,7 +74,18 @@ class Steering : Part {
  private:
   VlanId vlan_of(const IpAddr& local) const noexcept;
   FlowKey key_on(const Port& port, FlowKey key) const noexcept;
-  Carried<FlowRule> make_bound_rule(Port& port, const FlowKey& key, const Flow& f);
+  Carried<FlowRule> make_bound_rule(Port& port, const FlowKey& key, const Listener& l);
+  Carried<void> add_rules(Port& port, const FlowKey& key, IfIndex device, const Listener& l,
+                          std::vector<FlowRule>& rules);
+  /// A rule that a flow needs.
+  struct Need {
+    Port* port;
+    FlowKey key;
+  };
+  void need_on(Port& port, FlowKey key, IfIndex device, bool v6only,
+               std::vector<Need>& needs) const;
+  Carried<void> need(const Flow& f, IfIndex device, std::vector<Need>& needs);
+  void need_group(const UdpBinding& b, std::vector<Need>& needs) const;
 
   struct Left {
     FlowKey key;
@@ -88,6 +101,7 @@ class Steering : Part {
   size_t look_above_ = 64;  ///< above this number it is worth checking them
   std::deque<Stray> strays_;
   KernelConnections kernel_connections_;
+  bool is_refused_ = false;  ///< another process had a rule that a binding needs
 };
 
 }  // namespace vireo

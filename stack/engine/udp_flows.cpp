@@ -7,7 +7,7 @@
 namespace vireo {
 
 Carried<UdpFlow*> UdpFlows::open(const Endpoint& local, const Endpoint& remote, bool v6only,
-                                 void* owner, SocketStats& stats, IfIndex device) {
+                                 void* owner, SocketStats& stats, IfIndex device, uint64_t cookie) {
   UdpFlow* u = flows_.alloc();
   if (u == nullptr) return std::unexpected(Refusal{Carriage::kMemory, ENOMEM, "UDP flows"});
   u->kind = FlowKind::kUdp;
@@ -17,20 +17,28 @@ Carried<UdpFlow*> UdpFlows::open(const Endpoint& local, const Endpoint& remote, 
   u->device = device;
   u->owner = owner;
   u->stats = &stats;
-  if (auto ok = hub().keys.bind(*u); !ok) {
+  u->cookie = cookie;
+  Carried<void> ok = hub().steering.open_ports(*u);
+  if (ok) {
+    bound_.push_back(u);
+    ok = bind(*u);
+  }
+  if (!ok) {
+    std::erase(bound_, u);
     flows_.free(*u);
     return std::unexpected(ok.error());
   }
-  if (auto ok = hub().steering.add_bound_rules(*u, device, u->rules); !ok) {
-    hub().keys.unbind(*u);
-    flows_.free(*u);
-    return std::unexpected(ok.error());
-  }
-  if (u->key.is_exact()) u->exact = &at<UdpBinding>(hub().demux.find_own(demux_key(u->key)));
-  bound_.push_back(u);
   hub().wakeups.count_flow();
   hub().stats.udp_flows.add();
   return u;
+}
+
+Carried<void> UdpFlows::bind(UdpFlow& u) {
+  u.exact = nullptr;
+  if (auto ok = hub().keys.bind(u); !ok) return ok;
+  if (u.key.is_exact() && !u.key.local.addr.is_multicast())
+    u.exact = &at<UdpBinding>(hub().demux.find_own(demux_key(u.key)));
+  return {};
 }
 
 void UdpFlows::close(UdpFlow& u) {
@@ -64,22 +72,31 @@ void UdpFlows::leave_to_kernel(UdpFlow& u, Instant now) {
 
 Carried<void> UdpFlows::hear_by(UdpFlow& u, IfIndex device) {
   if (u.device == device) return {};
-  hub().keys.unbind(u);  // its rules stay with the flows that share them
-  u.rules.clear();
+  hub().keys.unbind(u);
   u.device = device;
-  if (auto ok = hub().keys.bind(u); !ok) return ok;
-  u.exact = u.key.is_exact() ? &at<UdpBinding>(hub().demux.find_own(demux_key(u.key))) : nullptr;
-  if (auto ok = hub().steering.add_bound_rules(u, device, u.rules); !ok) return ok;
-  for (const UdpGroup& g : u.groups) {
-    if (auto ok = hub().keys.bind_key(
-            DemuxKey::bound(IpProto::kUdp, g.group, u.key.local.port, false), u);
-        !ok)
-      return ok;
-    for (Port* p : hub().ports.all())
-      if (p->link.index == g.carrier && !p->dead)
-        if (auto ok = hub().steering.add_rules(*p, group_key(u, g), {}, u, u.rules); !ok) return ok;
+  if (auto ok = hub().steering.open_ports(u); !ok) {
+    (void)bind(u);  // its owner closes it
+    return ok;
   }
-  return {};
+  return bind(u);
+}
+
+void UdpFlows::heed_sharers(uint16_t port, std::vector<net::DiagSocket> there, uint64_t opening) {
+  if (!sharers_.heed(port, std::move(there))) return;
+  sharers_.expect(opening);
+  hub().keys.renew_all(port);
+  sharers_.expect(0);
+}
+
+void UdpFlows::forget_sharers(uint16_t port) {
+  if (sharers_.forget(port)) hub().keys.renew_all(port);
+}
+
+void UdpFlows::hear_all(UdpFlow& u, bool all4, bool all6) {
+  if (u.hears_all4 == all4 && u.hears_all6 == all6) return;
+  u.hears_all4 = all4;
+  u.hears_all6 = all6;
+  hub().keys.renew(u);
 }
 
 /// @return false: no room, the datagram is dropped.

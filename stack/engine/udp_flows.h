@@ -12,6 +12,7 @@
 #include "stack/engine/flow.h"
 #include "stack/engine/next_hops.h"
 #include "stack/engine/part.h"
+#include "stack/engine/port_sharers.h"
 
 namespace vireo {
 
@@ -21,8 +22,9 @@ class UdpFlows : Part {
  public:
   // ---- life (udp_flows.cpp)
   /// Receives datagrams for `local` (wildcards allowed), from `remote` only if its port is set.
+  /// `cookie`: as UdpFlow::cookie.
   Carried<UdpFlow*> open(const Endpoint& local, const Endpoint& remote, bool v6only, void* owner,
-                         SocketStats& stats, IfIndex device = {});
+                         SocketStats& stats, IfIndex device = {}, uint64_t cookie = 0);
   void close(UdpFlow& f);
   /// The kernel's socket beneath gets what it has received, and what is still to come. Follow it by
   /// Steering::give_strays().
@@ -32,10 +34,19 @@ class UdpFlows : Part {
   }
   /// SO_BINDTODEVICE: as PassiveOpen::hear_by().
   Carried<void> hear_by(UdpFlow& u, IfIndex device);
+  /// IP_MULTICAST_ALL and IPV6_MULTICAST_ALL.
+  void hear_all(UdpFlow& u, bool all4, bool all6);
+
+  // ---- other sockets of the host at our ports (port_sharers.h)
+  /// What the kernel has at `port`. `opening`: the cookie of one of ours whose flow is about to be
+  /// opened; 0: none.
+  void heed_sharers(uint16_t port, std::vector<net::DiagSocket> there, uint64_t opening = 0);
+  void forget_sharers(uint16_t port);
+  bool is_shared(const UdpBinding& b) const noexcept { return sharers_.has(b, bound_); }
 
   // ---- groups (udp_membership.cpp)
-  /// Adds the key of a multicast group to the flow.
-  Carried<void> join(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
+  /// Adds a membership, or changes its sources. Refused: the kernel's socket receives the group.
+  Carried<void> join(UdpFlow& f, const IpAddr& group, IfIndex ifindex, SourceFilter sources = {});
   /// `ifindex`: as given to join(). Other memberships of the same group remain.
   void leave(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
 
@@ -68,10 +79,10 @@ class UdpFlows : Part {
     return true;
   }
   void deliver(UdpFlow& u, PacketChain packet) noexcept;
-  /// Of a group's members, each that receives by `device` gets a copy, and the last one the frame
-  /// itself. @return false: there is none, and `packet` is unchanged.
-  bool deliver_multicast(const std::vector<UdpFlow*>& members, IfIndex device,
-                         PacketChain& packet) noexcept;
+  /// Of the sockets that may hear a group, each that hears what `source` sent and came by `link`
+  /// gets a copy, and the last one the frame itself.
+  void deliver_multicast(const UdpBinding& b, const Endpoint& source, IfIndex link,
+                         PacketChain packet) noexcept;
   /// A datagram was taken from f.queue.
   static void received(UdpFlow& f, const PacketBuf& p) noexcept {
     f.queue_truesize -= std::min(f.queue_truesize, truesize(p));
@@ -89,8 +100,10 @@ class UdpFlows : Part {
  private:
   struct Datagram;
 
+  Carried<void> bind(UdpFlow& u);
   bool has_room(const UdpFlow& u, uint32_t cost) const noexcept;
   bool keep(UdpFlow& u, PacketChain packet) noexcept;
+  void deliver_copy(UdpFlow& u, const PacketChain& packet) noexcept;
   Result<void> refresh_egress(UdpFlow& u, Instant now) noexcept;
   Result<void> make_datagram(std::span<const iovec> data, Datagram& d) noexcept;
   Result<void> emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept;
@@ -99,6 +112,7 @@ class UdpFlows : Part {
   Hub& hub() const noexcept;
   Slab<UdpFlow> flows_;
   std::vector<UdpFlow*> bound_;
+  PortSharers sharers_;
 };
 
 }  // namespace vireo

@@ -83,7 +83,7 @@ template <class F>
 void free_sockets(File& f) {
   if (f.place.load(std::memory_order_relaxed) != 0) f.touch();
   if (f.is_udp()) {
-    f.stack->count_membership(-static_cast<int>(f.udp->groups.size()));
+    udp_socket::end_watch(f);
     *f.udp = UdpSocket{};
   }
   if (f.is_tcp()) f.tcp.reset();

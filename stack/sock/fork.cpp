@@ -66,6 +66,7 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   host_filter_.fork_prepare();
   placeholders_.fork_prepare();
   promotion_.fork_prepare();
+  host_sockets_.fork_prepare();
   family_.heirs.fork_prepare(*this);
   options_table_.lock().lock();
   counters_.fork_prepare();
@@ -77,6 +78,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   counters_.fork_parent();
   options_table_.lock().unlock();
   family_.heirs.fork_parent();
+  host_sockets_.fork_parent();
   promotion_.fork_parent();
   placeholders_.fork_parent();
   host_filter_.fork_parent();
@@ -101,6 +103,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   options_table_.lock().reset_after_fork();
   spin_places_.reset_after_fork();
   family_.worker.fork_child();
+  host_sockets_.fork_child();
   promotion_.fork_child();
   auto parents = family_.heirs.fork_child();
   family_.inherited.keep_fds(parents);
@@ -145,7 +148,10 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     if (f.is_tcp() && f.is_carried() && f.has_own_name()) leave_name(f);
     f.flow = nullptr;
     f.engine.store(nullptr, std::memory_order_relaxed);
-    if (f.is_udp()) f.udp->home = nullptr;
+    if (f.is_udp()) {
+      f.udp->home = nullptr;
+      f.udp->watched_port = 0;
+    }
     if (f.is_tcp()) f.tcp.is_workers = false;
     f.holders.store(has_parent && f.holders.load(std::memory_order_relaxed) == Holders::kChild
                         ? Holders::kParent

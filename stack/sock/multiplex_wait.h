@@ -131,6 +131,9 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
 /// anyway.
 inline constexpr Duration kBetweenLooks = Duration::us(10);
 
+/// Polls between two looks where the setting is 0, never.
+inline constexpr uint32_t kWatchedRatio = 100;
+
 /// How much one look for ready descriptors covers.
 enum class Look : uint8_t {
   kOurs,    ///< Vireo's side; if it has events, the kernel's as VMA_SELECT_SKIP_OS says
@@ -160,7 +163,7 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   if (!deadline) return std::unexpected(deadline.error());
   const bool never_sleeps = s.select_poll < Duration();
   const Instant spin_until = never_sleeps ? Instant::never() : now + s.select_poll;
-  const auto ratio = static_cast<uint32_t>(s.select_poll_os_ratio);
+  auto ratio = static_cast<uint32_t>(s.select_poll_os_ratio);
   Instant next_look = now + kBetweenLooks;
   tell(call.engines, 0);
   MaskScope masked(mask);
@@ -222,6 +225,9 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
     if (polls == 1) {
       masked.apply();
       call.begin_wait();
+      // The kernel may deliver to carried sockets, which must not depend on a setting.
+      if (ratio == 0 && stack.host_sockets().ports.is_active()) [[unlikely]]
+        ratio = kWatchedRatio;
       if (end.worker != nullptr) [[unlikely]]
         worker.waits(now);
     }

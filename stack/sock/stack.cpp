@@ -217,6 +217,12 @@ Carried<Engine*> Stack::make_engine() {
     const Helper::Errand old_sockets = {
         .tend = [](void* s, Instant now) { return static_cast<Stack*>(s)->promotion().tend(now); },
         .self = this};
+    const Helper::Errand host_sockets = {.tend =
+                                             [](void* s, Instant now) {
+                                               auto& stack = *static_cast<Stack*>(s);
+                                               return stack.host_sockets().tend(stack, now);
+                                             },
+                                         .self = this};
     if (auto ok = family_.heirs.open(); !ok)
       log<LogLevel::kWarn>("children cannot use the connections of this process ({}: {})",
                            ok.error().where, std::strerror(ok.error().code));
@@ -227,7 +233,7 @@ Carried<Engine*> Stack::make_engine() {
     auto helper = Helper::start(**engine, *mirror_,
                                 {.grace = parts_.settings.helper_grace,
                                  .cpus = parts_.settings.helper_affinity.cpus,
-                                 .errands = {rules, group, old_sockets, children}});
+                                 .errands = {rules, group, old_sockets, host_sockets, children}});
     if (!helper) {
       engine->reset();
       group_.group.reset();

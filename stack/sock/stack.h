@@ -25,6 +25,7 @@
 #include "stack/net/netlink.h"
 #include "stack/sock/counters.h"
 #include "stack/sock/fd_table.h"
+#include "stack/sock/host_sockets.h"
 #include "stack/sock/inherited.h"
 #include "stack/sock/libc.h"
 #include "stack/sock/mourner.h"
@@ -98,6 +99,7 @@ class Stack {
   Promotion& promotion() { return promotion_; }
   Family& family() { return family_; }
   ShadowReserve& shadow_reserve() { return shadow_reserve_; }
+  HostSockets& host_sockets() { return host_sockets_; }
   HostFilter& host_filter() { return host_filter_; }
   OptionsTable& options_table() { return options_table_; }
   const SharedOptions& first_options() const { return first_options_; }  ///< a new TCP socket's
@@ -110,11 +112,6 @@ class Stack {
   void wake_helper() {
     if (helper_) helper_->wake();
   }
-
-  // ---- multicast
-  void count_membership(int n) { members_.fetch_add(n, std::memory_order_relaxed); }
-  /// Some socket of this process is in a multicast group, so multicast must loop (a hint).
-  bool has_members() const { return members_.load(std::memory_order_relaxed) > 0; }
 
   // ---- process life
   /// False in a vfork child, and in forked children for which no fork handler ran: they must not
@@ -202,10 +199,9 @@ class Stack {
   Promotion promotion_;
   Family family_;
   ShadowReserve shadow_reserve_;
+  HostSockets host_sockets_;
   OptionsTable options_table_;
   SharedOptions first_options_;  ///< constant
-
-  std::atomic<int> members_{0};  ///< number of multicast group memberships
 };
 
 /// The program's stack; null before install_stack().

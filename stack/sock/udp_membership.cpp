@@ -1,5 +1,4 @@
-// Multicast groups that a UDP socket has joined. The kernel socket beneath joins or leaves first,
-// then the flow.
+// Multicast groups of a UDP socket, as the kernel socket beneath has them.
 #include <algorithm>
 #include <iterator>
 
@@ -9,33 +8,29 @@
 
 namespace vireo::udp_socket {
 
-void joined(File& f, const Membership& m) {
-  f.udp->groups.push_back(m);
-  f.stack->count_membership(1);
+void set_group(File& f, const IpAddr& group, std::vector<Membership> now) {
+  UdpSocket& s = *f.udp;
+  std::vector<Membership> before;
+  std::ranges::copy_if(s.groups, std::back_inserter(before),
+                       [&](const Membership& m) { return m.group == group; });
+  if (before == now) return;
+  std::erase_if(s.groups, [&](const Membership& m) { return m.group == group; });
+  s.groups.insert(s.groups.end(), now.begin(), now.end());
   if (!f.is_carried()) return;
+  std::vector<net::DiagSocket> sharers;
+  if (s.watched_port != 0) sharers = f.stack->host_sockets().ports.look(s.watched_port);
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   const EngineGuard guard(e);
-  // Refused (an interface that is not carried): the kernel's queue receives the group.
-  if (f.flow != nullptr) (void)e.udp().join(f.udp_flow(), m.group, m.ifindex);
-}
-
-/// The kernel has dropped one membership: the latest on that interface; or, if the interface is
-/// unknown, the latest of the group.
-void left(File& f, const Membership& m) {
-  auto& groups = f.udp->groups;
-  const auto last = [&](auto&& is_it) {
-    return std::find_if(groups.rbegin(), groups.rend(), is_it);
-  };
-  auto it = last([&](const Membership& g) { return g.group == m.group && g.ifindex == m.ifindex; });
-  if (it == groups.rend()) it = last([&](const Membership& g) { return g.group == m.group; });
-  if (it == groups.rend()) return;
-  const Membership gone = *it;
-  groups.erase(std::next(it).base());
-  f.stack->count_membership(-1);
-  if (!f.is_carried()) return;
-  Engine& e = *f.engine.load(std::memory_order_relaxed);
-  const EngineGuard guard(e);
-  if (f.flow != nullptr) e.udp().leave(f.udp_flow(), gone.group, gone.ifindex);
+  if (f.flow == nullptr) return;
+  catch_up(e);
+  if (s.watched_port != 0) e.udp().heed_sharers(s.watched_port, std::move(sharers));
+  for (const Membership& m : before)
+    if (std::ranges::find(now, m.ifindex, &Membership::ifindex) == now.end())
+      e.udp().leave(f.udp_flow(), group, m.ifindex);
+  for (const Membership& m : now)
+    if (std::ranges::find(before, m) == before.end())
+      // Refused (an interface that is not carried): the kernel's queue receives the group.
+      (void)e.udp().join(f.udp_flow(), group, m.ifindex, m.sources);
 }
 
 }  // namespace vireo::udp_socket

@@ -26,6 +26,9 @@ namespace {
   return c == DatagramControl::kAlways || f.stats->rx_drops.get() != 0;
 }
 
+/// Polls between two looks at the kernel's queue, where that gets the datagrams.
+constexpr int kSharedRatio = 16;
+
 /// Flags that need no special path.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
@@ -232,6 +235,11 @@ struct RecvCall {
   }
 };
 
+/// The kernel delivers, as other sockets of the host have the port, too.
+bool is_shared(const File& f) noexcept {
+  return f.stats->shared.load(std::memory_order_relaxed) != 0;
+}
+
 /// Receives from the kernel's queue. nullopt: it is empty.
 std::optional<Result<ssize_t>> look_at_kernel(RecvCall& c, EngineGuard& guard,
                                               FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
@@ -239,6 +247,8 @@ std::optional<Result<ssize_t>> look_at_kernel(RecvCall& c, EngineGuard& guard,
   guard.unlock();
   c.give_room();
   auto n = kernel_recvmsg(c.h, c.msg, c.flags | MSG_DONTWAIT);
+  // Where the kernel delivers all, the next call asks it first, until its queue is empty.
+  if (n && is_shared(c.f)) c.f.kernel_hint.store(true, std::memory_order_relaxed);
   if (n || n.error().code != EAGAIN) return n;
   c.give_room();
   c.f.kernel_hint.store(false, std::memory_order_relaxed);
@@ -256,6 +266,8 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
     c.deadline = Deadline::after_ns(f.rcv_timeout_ns.load(std::memory_order_relaxed));
   DirectRead direct{f.udp_flow(), c.of_bytes ? *c.msg.msg_iov : iovec{}};
   WaitFor what{c.h, c.deadline, POLLIN, f.stack->settings().rx_udp_poll_os_ratio};
+  if (is_shared(f) && (what.kernel_ratio == 0 || what.kernel_ratio > kSharedRatio))
+    what.kernel_ratio = kSharedRatio;
   if (c.of_bytes) what.direct = &direct;
   const auto woken = wait_until(c.e, what, signals, [&] {
     return f.flow == nullptr || !f.udp_flow().queue.empty() || f.udp_flow().soft_error != 0 ||
@@ -285,7 +297,8 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
       guard.unlock();
       return kernel_recvmsg(h, msg, flags);
     }
-    if (std::exchange(look, false)) {
+    // What came here before the kernel began to deliver goes first.
+    if (std::exchange(look, false) && (!is_shared(f) || f.udp_flow().queue.empty())) {
       if (auto got = look_at_kernel(call, guard, pin)) return *got;
       continue;
     }

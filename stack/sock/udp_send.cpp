@@ -55,7 +55,8 @@ bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& 
   const SocketOptions& o = f.udp->options;
   const bool loops = f.domain.load(std::memory_order_relaxed) == AF_INET6 ? o.ipv6.mc_loop != 0
                                                                           : o.ip.mc_loop != 0;
-  return to.addr.is_multicast() && loops && f.stack->has_members();
+  return to.addr.is_multicast() && loops &&
+         f.stack->host_sockets().groups.has_member(to.addr, *f.stack);
 }
 
 /// The first send: binds the kernel's socket to a port and opens the flow.
@@ -165,6 +166,7 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
     if (oif == 0 && to.addr.is_multicast())
       oif = static_cast<uint32_t>(v6 ? o.ipv6.mc_ifindex : o.ip.mc_ifindex);
     IpAddr from = s.local.addr;
+    if (from.is_multicast()) from = IpAddr();  // of the route (net/ipv4/af_inet.c __inet_bind())
     if (from.is_unspecified() && to.addr.is_multicast() && !v6) from = o.ip.mc_address;
     const auto route = e.next_hops().route({.dst = to.addr,
                                             .src = from,

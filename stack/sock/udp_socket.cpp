@@ -70,8 +70,35 @@ void close_flow(File& f, Mode then) {
     e->udp().close(f.udp_flow());
   }
   f.flow = nullptr;
+  f.stats->shared.store(0, std::memory_order_relaxed);
   f.mode.store(then, std::memory_order_release);
   if (is_kernels) e->steering().give_strays(now);
+}
+
+/// Whether other sockets can get what a socket of these ends receives.
+bool may_share(const Endpoint& local, const Endpoint& remote) {
+  return remote.port == 0 || local.addr.is_multicast();
+}
+
+/// Sets UdpSocket::cookie, once other sockets may have the port. @return whether they may.
+bool learn_cookie(UdpSocket& s, int fd) {
+  if (s.cookie != 0) return true;  // who came while it was so stays
+  if ((s.options.socket.reuse_addr | s.options.socket.reuse_port) == 0) return false;
+  uint64_t cookie = 0;
+  socklen_t n = sizeof cookie;
+  if (libc().getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0) s.cookie = cookie;
+  return s.cookie != 0;
+}
+
+/// After its flow was opened for these ends.
+void begin_watch(File& f, const Endpoint& local, const Endpoint& remote) {
+  UdpSocket& s = *f.udp;
+  const uint16_t port = s.cookie != 0 && may_share(local, remote) ? local.port : uint16_t{0};
+  if (s.watched_port == port) return;
+  end_watch(f);
+  if (port == 0) return;
+  s.watched_port = port;
+  if (f.stack->host_sockets().ports.begin(port)) f.stack->wake_helper();
 }
 
 /// The socket's engine, chosen if it has none. Control lock held.
@@ -91,7 +118,7 @@ Carried<Engine*> engine_of(File& f, const Endpoint& local, const RouteRequest* w
 
 /// Opens the flow for `local`, replacing the present one, whose queue and error it takes over.
 /// `is_asked_first`: no peer knows its port before it sends.
-Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
+Carried<void> open_flow(File& f, int fd, const Endpoint& local, const Endpoint& remote,
                         bool is_asked_first) {
   const auto engine = engine_of(f, local);
   if (!engine) return std::unexpected(engine.error());
@@ -108,12 +135,18 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
                         .begins_here = remote.port != 0};
   auto pass = may_pass(*f.stack, passage);
   if (!pass) return pass;
+  std::vector<net::DiagSocket> sharers;
+  const bool is_watched = learn_cookie(s, fd) && may_share(local, remote);
+  if (is_watched) sharers = f.stack->host_sockets().ports.look(local.port);
   const EngineGuard guard(e);
   pass = may_still_pass(*f.stack, passage, rules);
   if (!pass) return pass;
   if (wants_device_time(s.options) && !e.ports().stamp_frames()) return std::unexpected(kNoClock);
-  auto made = e.udp().open(local, remote, s.options.ipv6.v6only != 0, &f, *f.stats,
-                           IfIndex(static_cast<uint32_t>(s.options.socket.bound_ifindex)));
+  if (f.flow != nullptr) catch_up(e);
+  if (is_watched) e.udp().heed_sharers(local.port, std::move(sharers), s.cookie);
+  auto made =
+      e.udp().open(local, remote, s.options.ipv6.v6only != 0, &f, *f.stats,
+                   IfIndex(static_cast<uint32_t>(s.options.socket.bound_ifindex)), s.cookie);
   if (!made) return std::unexpected(made.error());
   UdpFlow& u = **made;
   if (f.flow != nullptr) {
@@ -124,7 +157,8 @@ Carried<void> open_flow(File& f, const Endpoint& local, const Endpoint& remote,
     e.udp().close(old);
   }
   apply(u, s.options, *f.stack, is_v6(f));
-  for (const Membership& m : s.groups) (void)e.udp().join(u, m.group, m.ifindex);
+  e.udp().hear_all(u, s.options.ip.mc_all != 0, s.options.ipv6.mc_all != 0);
+  for (const Membership& m : s.groups) (void)e.udp().join(u, m.group, m.ifindex, m.sources);
   f.flow = &u;
   f.engine.store(&e, std::memory_order_release);
   s.kernel_dst_until = {};
@@ -156,8 +190,9 @@ void bound(File& f, int fd) {
   });
   Carried<void> carried = may_carry(*f.stack, Role::kUdpReceiver, f.forced, *name, {});
   if (f.stack->family().heirs.has_udp_port(name->port)) carried = std::unexpected(kChildsPort);
-  if (carried) carried = open_flow(f, *name, {}, false);
+  if (carried) carried = open_flow(f, fd, *name, {}, false);
   if (carried) {
+    begin_watch(f, *name, {});
     record_carried(f, *name, {});
   } else {
     f.mode.store(Mode::kKernel, std::memory_order_release);
@@ -189,13 +224,14 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
       bound(f, h.fd);
     else
       close_flow(f, Mode::kUndecided);
+    if (!s.bound) end_watch(f);
     return {};
   }
   Carried<void> carried = may_carry(*f.stack, Role::kUdpConnect, f.forced, s.local, s.remote);
   if (carried) {
     const RouteRequest way{
         .dst = s.remote.addr,
-        .src = s.local.addr,
+        .src = s.local.addr.is_multicast() ? IpAddr() : s.local.addr,
         .oif = IfIndex(s.options.socket.bound_ifindex != 0
                            ? static_cast<uint32_t>(s.options.socket.bound_ifindex)
                            : s.remote.scope),
@@ -210,11 +246,13 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
       if (!route) carried = std::unexpected(route.error());
     }
   }
-  if (carried) carried = open_flow(f, s.local, s.remote, !had_port);
+  if (carried) carried = open_flow(f, h.fd, s.local, s.remote, !had_port);
   if (carried) {
+    begin_watch(f, s.local, s.remote);
     record_carried(f, s.local, s.remote);
   } else {
     close_flow(f, Mode::kKernel);
+    end_watch(f);
     f.mode.store(Mode::kKernel, std::memory_order_release);
     record_kernel(f, carried.error());
     record_address(*f.stats, s.local, s.remote);
@@ -227,23 +265,53 @@ void give_up(File& f, const Refusal& why, Forced forced) {
   change(f, [&] { f.forced = forced; });
   if (!f.is_carried()) return;
   close_flow(f, Mode::kKernel);
+  end_watch(f);
   record_kernel(f, why);
   f.ready.notify(kModeChanged);
 }
 
-void apply_options(File& f) {
+void catch_up(Engine& e) noexcept VIREO_NO_THREAD_ANALYSIS {
+  constexpr int kTurns = 64;  // under a flood there is always more
+  for (int i = 0; i < kTurns && e.poll_for_helper(Clock::now()); ++i) {
+  }
+}
+
+void end_watch(File& f) {
+  const uint16_t port = std::exchange(f.udp->watched_port, uint16_t{0});
+  if (port == 0 || !f.stack->host_sockets().ports.end(port)) return;
+  f.stack->for_each_engine([&](Engine& e) {
+    const EngineGuard guard(e);
+    e.udp().forget_sharers(port);
+  });
+}
+
+void apply_options(File& f, int fd) {
   if (!f.is_carried()) return;
+  UdpSocket& s = *f.udp;
   Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const bool has_company = s.cookie == 0 && learn_cookie(s, fd) && may_share(s.local, s.remote);
+  std::vector<net::DiagSocket> sharers;
+  if (has_company) sharers = f.stack->host_sockets().ports.look(s.local.port);
   Carried<void> heard;
   {
     const EngineGuard guard(e);
     if (f.flow == nullptr) return;
-    const SocketOptions& o = f.udp->options;
+    const SocketOptions& o = s.options;
+    const UdpFlow& u = f.udp_flow();
+    if (u.hears_all4 != (o.ip.mc_all != 0) || u.hears_all6 != (o.ipv6.mc_all != 0)) catch_up(e);
+    f.udp_flow().cookie = s.cookie;
+    if (has_company) e.udp().heed_sharers(s.local.port, std::move(sharers));
     heard = e.udp().hear_by(f.udp_flow(), IfIndex(static_cast<uint32_t>(o.socket.bound_ifindex)));
     apply(f.udp_flow(), o, *f.stack, is_v6(f));
-    if (heard && (!wants_device_time(o) || e.ports().stamp_frames())) return;
+    e.udp().hear_all(f.udp_flow(), o.ip.mc_all != 0, o.ipv6.mc_all != 0);
+    if (heard && wants_device_time(o) && !e.ports().stamp_frames())
+      heard = std::unexpected(kNoClock);
   }
-  const Refusal why = heard ? kNoClock : heard.error();
+  if (heard) {
+    if (has_company) begin_watch(f, s.local, s.remote);
+    return;
+  }
+  const Refusal why = heard.error();
   give_up(f, why, {why.why});
 }
 

@@ -19,10 +19,13 @@
 
 namespace vireo {
 
+/// As the kernel socket beneath has it.
 struct Membership {
   IpAddr group;
   IfIndex ifindex{};
-  IpAddr address;  ///< of the interface, if the program named it by address
+  SourceFilter sources;
+
+  bool operator==(const Membership&) const = default;
 };
 
 struct UdpSocket {
@@ -35,6 +38,8 @@ struct UdpSocket {
   SocketOptions options;
   DatagramControl control = DatagramControl::kNever;  ///< derived from `options`
   std::vector<Membership> groups;
+  uint64_t cookie = 0;        ///< as UdpFlow::cookie
+  uint16_t watched_port = 0;  ///< that SharerWatch watches for it; 0: none
   // ---- guarded by the engine's lock
   uint8_t shut = 0;
   uint32_t cut_at = 0;         ///< the kernel must cut the current datagram to this size; 0 = none
@@ -65,10 +70,15 @@ Result<void> shutdown(Handle h, int how);
 void flush(Handle h);
 /// Moves the socket to the kernel for good. Control lock held.
 void give_up(File& f, const Refusal& why, Forced forced);
-/// An option or the set of groups changed. Control lock held.
-void apply_options(File& f);
-void joined(File& f, const Membership& m);
-void left(File& f, const Membership& m);
+/// An option changed. Control lock held.
+void apply_options(File& f, int fd);
+/// The memberships of `group` are now `now`, the newest last. Control lock held.
+void set_group(File& f, const IpAddr& group, std::vector<Membership> now);
+/// Before a change of what sockets hear: handles what has arrived, which is judged as it was then.
+/// Holder of the engine's lock.
+void catch_up(Engine& e) noexcept;
+/// Nobody needs to know any more who else has its port. No engine's lock held.
+void end_watch(File& f);
 /// Returns the pending error and clears it. Holder of the engine's lock.
 int take_error(File& f) noexcept;
 /// Up-call of the engine.

@@ -156,7 +156,7 @@ template <bool kV6>
       DemuxKey::exact(IpProto::kUdp, local.addr, local.port, remote.addr, remote.port));
   if (kind_of(found) != FlowKind::kUdp || local.addr.is_v4() == kV6 || remote.addr.is_v4() == kV6)
     return nullptr;
-  if (at<UdpBinding>(found).names_device || at<UdpBinding>(found).notes_port) return nullptr;
+  if (!at<UdpBinding>(found).is_plain) return nullptr;
   h.binding = &at<UdpBinding>(found);
   h.datagram_path = {local, remote};
   h.demux_version = hub().demux.version();

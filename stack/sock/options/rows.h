@@ -12,6 +12,9 @@ extern const OptionLevel kIpv6Level;    // ipv6.cpp
 extern const OptionLevel kTcpLevel;     // tcp.cpp
 extern const OptionLevel kUdpLevel;     // udp.cpp
 
+// multicast.cpp
+bool change_groups(const SetCall& c);
+
 namespace rows {
 
 using enum LeavesIf;
@@ -30,6 +33,11 @@ constexpr SocketOption leaves(int level, int name, const char* text, LeavesIf wh
 /// Linux ignores it on a stream.
 constexpr SocketOption leaves_udp(int level, int name, const char* text, LeavesIf when = kOn) {
   return {level, name, text, kKernels, kLeaves, when};
+}
+
+/// About the memberships of a UDP socket; of a stream they are without effect.
+constexpr SocketOption groups(int level, int name, const char* text, OptionClass of_tcp) {
+  return {level, name, text, of_tcp, kOurs, kSet, 0, {.change_groups = change_groups}};
 }
 
 }  // namespace rows

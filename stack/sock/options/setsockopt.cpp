@@ -62,7 +62,7 @@ bool asks_for_kernel(const SetCall& c) {
 
 void apply_to_udp(const SetCall& c) {
   if (c.row == nullptr || c.row->how.change_groups == nullptr || !c.row->how.change_groups(c))
-    udp_socket::apply_options(c.file());
+    udp_socket::apply_options(c.file(), c.h.fd);
 }
 
 }  // namespace

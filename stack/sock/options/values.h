@@ -55,6 +55,7 @@ struct IpOptions {
   int port_range = 0;    ///< IP_LOCAL_PORT_RANGE
   int mc_ttl = 1;
   int mc_loop = 1;
+  int mc_all = 1;
   int mc_ifindex = 0;
   IpAddr mc_address = IpAddr::any_v4();  ///< IP_MULTICAST_IF by address, if no index
 
@@ -73,6 +74,7 @@ struct Ipv6Options {
   int recvtclass = 0;
   int mc_hops = 1;
   int mc_loop = 1;
+  int mc_all = 1;
   int mc_ifindex = 0;
 
   bool operator==(const Ipv6Options&) const = default;

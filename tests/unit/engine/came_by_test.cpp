@@ -163,7 +163,12 @@ TEST_F(CameBy, LeavingByOneLeavesTheOther) {
   for (const IfIndex by : {kEth1, kEth0}) expect(by, spec);
   engine_->udp().leave(*flow_, ip("239.1.2.3"), kEth0);
   expect(kEth1, spec);
-  EXPECT_EQ(take(bare), std::nullopt) << "it is no member";
+  EXPECT_NE(take(bare), std::nullopt) << "it is no member, but IP_MULTICAST_ALL is 1";
+  while (take(bare)) {
+  }
+  engine_->udp().hear_all(bare, false, true);
+  expect(kEth1, spec);
+  EXPECT_EQ(take(bare), std::nullopt);
   engine_->udp().leave(*flow_, ip("239.1.2.3"), kEth1);
   engine_->udp().close(bare);
 }

@@ -24,7 +24,7 @@ TEST(StatsJson, WritesTheWholeDocument) {
       R"("active_opens":0,"accepted":0,"udp_flows":0,"time_waits":0,"corks":0,"shared_doorbells":0,"leased_ports":0,"resets_sent":0,)"
       R"("retransmits":0,"listen_overflows":0,"syn_cookies_sent":0,"syn_cookies_received":0,)"
       R"("syn_cookies_failed":0,"reassembled":0,"reassembly_fails":0,"fast_opens":0,"fast_opens_old_key":0,"fast_opens_refused":0,)"
-      R"("given_to_kernel":0,"unaccepted_given":0},"rings":[],)"
+      R"("ports_shared":0,"given_to_kernel":0,"unaccepted_given":0},"rings":[],)"
       R"("decisions":{"carried":3,"kernel":1,"refused":{"loopback":1}},"sockets":[)"
       R"({"fd":5,"proto":"udp","family":6,"state":"","closed":false,"carried":false,)"
       R"("ring":0,"reason":"loopback","text":"the other end is this host: the kernel's loopback serves it",)"

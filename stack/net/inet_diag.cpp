@@ -1,4 +1,4 @@
-#include "stack/net/tcp_diag.h"
+#include "stack/net/inet_diag.h"
 
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -11,13 +11,12 @@
 
 #include "core/fd.h"
 #include "core/high_fd.h"
+#include "stack/net/attributes.h"
 #include "stack/net/messages.h"
 
 namespace vireo::net {
 namespace {
 
-constexpr uint32_t kListen = 1U << 10;  // net/tcp_states.h
-constexpr uint32_t kAllStates = 0x1fff;
 constexpr size_t kAnswerBytes = 32 * 1024;  // largest read of the kernel
 
 struct Question {
@@ -27,13 +26,13 @@ struct Question {
   inet_diag_bc_op at_least[2], at_most[2];  // the port is in the operation after its own
 };
 
-Question question(int family, uint16_t port) {
+Question question(int family, IpProto proto, uint32_t states, uint16_t port) {
   Question q{};
   q.head = {sizeof q, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 0, 0};
   q.ask.sdiag_family = static_cast<uint8_t>(family);
-  q.ask.sdiag_protocol = IPPROTO_TCP;
-  q.ask.idiag_states = kAllStates & ~kListen;
-  q.ask.id.idiag_sport = be16(port).raw();  // for kernels that ignore the filter
+  q.ask.sdiag_protocol = static_cast<uint8_t>(proto);
+  q.ask.idiag_states = states;
+  q.ask.id.idiag_sport = be16(port).raw();  // UDP heeds this, TCP the filter
   q.filter = {.nla_len = sizeof q - offsetof(Question, filter), .nla_type = INET_DIAG_REQ_BYTECODE};
   // `yes` and `no` are offsets in bytes to the next operation; four bytes beyond the end rejects.
   constexpr uint8_t kStep = 2 * sizeof(inet_diag_bc_op);
@@ -51,11 +50,24 @@ IpAddr address(const __be32* from, int family) {
   return IpAddr::v6(bytes);
 }
 
-Result<bool> ask(int family, uint16_t port, TcpSeen seen, void* context) {
+DiagSocket socket_of(const nlmsghdr& m, const inet_diag_msg& d) {
+  const Attributes<INET_DIAG_SKV6ONLY> a = attributes_of<INET_DIAG_SKV6ONLY>(m, &d);
+  const nlattr* const v6only = a[INET_DIAG_SKV6ONLY];
+  return {.v6 = d.idiag_family == AF_INET6,
+          .v6only = v6only != nullptr && attribute_length(v6only) >= 1 && *attribute_data(v6only),
+          .local = address(d.id.idiag_src, d.idiag_family),
+          .remote = address(d.id.idiag_dst, d.idiag_family),
+          .remote_port = std::bit_cast<be16>(d.id.idiag_dport),
+          .device = IfIndex(d.id.idiag_if),
+          .cookie = uint64_t{d.id.idiag_cookie[1]} << 32 | d.id.idiag_cookie[0]};
+}
+
+Result<bool> ask(int family, IpProto proto, uint32_t states, uint16_t port, DiagSeen seen,
+                 void* context) {
   const UniqueFd fd(to_high_number(static_cast<int>(
       ::syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG))));
   if (!fd) return fail_errno("socket sock_diag");
-  const Question q = question(family, port);
+  const Question q = question(family, proto, states, port);
   if (::syscall(SYS_write, fd.get(), &q, sizeof q) < 0) return fail_errno("write sock_diag");
   std::vector<std::byte> answer(kAnswerBytes);
   for (;;) {
@@ -67,13 +79,9 @@ Result<bool> ask(int family, uint16_t port, TcpSeen seen, void* context) {
       if (m.nlmsg_len < sizeof m || m.nlmsg_len > static_cast<size_t>(n) - at) break;
       if (m.nlmsg_type == NLMSG_DONE) return false;
       if (m.nlmsg_type == NLMSG_ERROR) return fail(parse_error(m), "sock_diag");
-      if (m.nlmsg_len >= NLMSG_LENGTH(sizeof(inet_diag_msg))) {
-        const auto& c = *reinterpret_cast<const inet_diag_msg*>(answer.data() + at + NLMSG_HDRLEN);
-        if (c.id.idiag_sport == be16(port).raw() &&
-            seen(context, address(c.id.idiag_src, c.idiag_family),
-                 address(c.id.idiag_dst, c.idiag_family)))
-          return true;
-      }
+      const auto* const d = header_of<inet_diag_msg>(m);
+      if (d != nullptr && d->id.idiag_sport == be16(port).raw() && seen(context, socket_of(m, *d)))
+        return true;
       at += std::min<size_t>(NLMSG_ALIGN(m.nlmsg_len), static_cast<size_t>(n) - at);
     }
   }
@@ -81,9 +89,10 @@ Result<bool> ask(int family, uint16_t port, TcpSeen seen, void* context) {
 
 }  // namespace
 
-Result<bool> any_tcp_of(uint16_t port, TcpSeen seen, void* context) {
+Result<bool> any_diag_of(IpProto proto, uint32_t states, uint16_t port, DiagSeen seen,
+                         void* context) {
   for (const int family : {AF_INET, AF_INET6}) {
-    const auto r = ask(family, port, seen, context);
+    const auto r = ask(family, proto, states, port, seen, context);
     if (!r || *r) return r;
   }
   return false;
