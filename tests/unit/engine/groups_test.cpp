@@ -52,7 +52,9 @@ class Groups : public testing::Test {
         now += static_cast<char>('0' + u->queue.buffers());
         while (!u->queue.empty()) UdpFlows::received(*u, *u->queue.pop_front());
       }
-      if (i == 1) EXPECT_EQ(now, who);
+      if (i == 1) {
+        EXPECT_EQ(now, who);
+      }
       who = now;
     }
     return who;
