@@ -20,29 +20,40 @@ std::vector<net::DiagSocket> sockets_at(uint16_t port) {
 
 }  // namespace
 
+void SharerWatch::keep_others(const Port& p, std::vector<net::DiagSocket>& there) noexcept {
+  std::erase_if(there, [&](const net::DiagSocket& s) {
+    return std::ranges::find(p.ours, s.cookie) != p.ours.end();
+  });
+}
+
 std::vector<net::DiagSocket> SharerWatch::look(uint16_t port) {
   auto there = sockets_at(port);
   const LockGuard guard(lock_);
   const auto p = std::ranges::find(ports_, port, &Port::number);
-  if (p != ports_.end()) p->there = there;
+  if (p != ports_.end()) {
+    keep_others(*p, there);
+    p->there = there;
+  }
   return there;
 }
 
-bool SharerWatch::begin(uint16_t port) {
+bool SharerWatch::begin(uint16_t port, uint64_t cookie) {
   const LockGuard guard(lock_);
   const auto p = std::ranges::find(ports_, port, &Port::number);
   if (p != ports_.end()) {
-    ++p->sockets;
+    p->ours.push_back(cookie);
     return false;
   }
-  ports_.push_back({port, 1, {}});
+  ports_.push_back({port, {cookie}, {}});
   return !is_active_.exchange(true, std::memory_order_relaxed);
 }
 
-bool SharerWatch::end(uint16_t port) noexcept {
+bool SharerWatch::end(uint16_t port, uint64_t cookie) noexcept {
   const LockGuard guard(lock_);
   const auto p = std::ranges::find(ports_, port, &Port::number);
-  if (p == ports_.end() || --p->sockets != 0) return false;
+  if (p == ports_.end()) return false;
+  if (const auto c = std::ranges::find(p->ours, cookie); c != p->ours.end()) p->ours.erase(c);
+  if (!p->ours.empty()) return false;
   ports_.erase(p);
   is_active_.store(!ports_.empty(), std::memory_order_relaxed);
   return true;
@@ -62,7 +73,9 @@ Duration SharerWatch::tend(const Stack& stack, Instant now) {
     {
       const LockGuard guard(lock_);
       const auto p = std::ranges::find(ports_, port, &Port::number);
-      if (p == ports_.end() || p->there == there) continue;
+      if (p == ports_.end()) continue;
+      keep_others(*p, there);
+      if (p->there == there) continue;
       p->there = there;
     }
     stack.for_each_engine([&](Engine& e) {

@@ -20,15 +20,16 @@ class Stack;
 
 class SharerWatch {
  public:
-  /// The UDP sockets at `port` now, of which PortSharers is to be told; none if the kernel cannot
-  /// tell. Some 50 us.
+  /// The UDP sockets at `port` now but those beneath ours, of which PortSharers is to be told; none
+  /// if the kernel cannot tell. Some 50 us.
   std::vector<net::DiagSocket> look(uint16_t port);
   /// Some port is watched.
   bool is_active() const noexcept { return is_active_.load(std::memory_order_relaxed); }
-  /// @return the first port: somebody must wake the helper.
-  bool begin(uint16_t port);
-  /// @return no socket of ours needs `port` to be watched any more.
-  bool end(uint16_t port) noexcept;
+  /// The socket with that cookie is carried at `port`, in whatever engine. @return the first port:
+  /// somebody must wake the helper.
+  bool begin(uint16_t port, uint64_t cookie);
+  /// It is closed, or the kernel's. @return no socket of ours needs `port` to be watched any more.
+  bool end(uint16_t port, uint64_t cookie) noexcept;
   /// Looks, and tells the engines of changes. @return when to call again.
   Duration tend(const Stack& stack, Instant now);
 
@@ -39,9 +40,11 @@ class SharerWatch {
  private:
   struct Port {
     uint16_t number;
-    uint32_t sockets;  ///< of ours
+    std::vector<uint64_t> ours;  ///< cookies
     std::vector<net::DiagSocket> there;
   };
+  /// But for those beneath ours.
+  static void keep_others(const Port& p, std::vector<net::DiagSocket>& there) noexcept;
 
   Lock lock_;
   std::vector<Port> ports_ VIREO_GUARDED_BY(lock_);

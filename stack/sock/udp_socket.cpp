@@ -98,7 +98,7 @@ void begin_watch(File& f, const Endpoint& local, const Endpoint& remote) {
   end_watch(f);
   if (port == 0) return;
   s.watched_port = port;
-  if (f.stack->host_sockets().ports.begin(port)) f.stack->wake_helper();
+  if (f.stack->host_sockets().ports.begin(port, s.cookie)) f.stack->wake_helper();
 }
 
 /// The socket's engine, chosen if it has none. Control lock held.
@@ -278,7 +278,7 @@ void catch_up(Engine& e) noexcept VIREO_NO_THREAD_ANALYSIS {
 
 void end_watch(File& f) {
   const uint16_t port = std::exchange(f.udp->watched_port, uint16_t{0});
-  if (port == 0 || !f.stack->host_sockets().ports.end(port)) return;
+  if (port == 0 || !f.stack->host_sockets().ports.end(port, f.udp->cookie)) return;
   f.stack->for_each_engine([&](Engine& e) {
     const EngineGuard guard(e);
     e.udp().forget_sharers(port);

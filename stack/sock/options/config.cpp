@@ -62,6 +62,8 @@ void init_options(File& f) {
   }
   const Settings& s = f.stack->settings();
   f.udp->options.ip.mc_loop = s.tx_mc_loopback;
+  // Linux net/ipv6/af_inet6.c inet6_create() sets IPv6's alone.
+  f.udp->options.ip.mc_all = f.domain.load(std::memory_order_relaxed) == AF_INET ? 1 : 0;
   f.udp->options.ipv6.mc_loop = s.tx_mc_loopback;
 }
 

@@ -53,6 +53,10 @@ void keep_tos(const SetCall& c, SocketOptions& o) {
   if (c.read_back(IP_TOS, o.ip.tos) && o.ip.tos != before)
     o.socket.priority = priority_of(o.ip.tos);
 }
+/// Not `kept`: a stream's answer is the kernel socket's, which depends on the family.
+void keep_multicast_all(const SetCall& c, SocketOptions& o) {
+  (void)c.read_back(IP_MULTICAST_ALL, o.ip.mc_all);
+}
 /// It also sets SO_PRIORITY, which the program may have changed since.
 void give_tos(const File& f, int fd) {
   const SocketOptions& o = *f.tcp.options;
@@ -109,7 +113,7 @@ constexpr SocketOption kRows[] = {
     groups(IP(MCAST_JOIN_SOURCE_GROUP), kLeaves),
     groups(IP(MCAST_LEAVE_SOURCE_GROUP), kKernels),
     groups(IP(MCAST_MSFILTER), kLeaves),
-    ours(IP(IP_MULTICAST_ALL), {.kept = kept<&IpOptions::mc_all>}),
+    {IP(IP_MULTICAST_ALL), kKernels, kOurs, kOn, 0, {.keep = keep_multicast_all}},
     leaves_udp(IP(IP_UNICAST_IF)),
     ours(IP(IP_LOCAL_PORT_RANGE), {.kept = kept<&IpOptions::port_range>}),
     kernels(IP(IP_PROTOCOL)),

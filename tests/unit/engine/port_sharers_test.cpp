@@ -162,7 +162,10 @@ TEST_F(SharedPort, OfThisProcessThatTheKernelServes) {
   beneath.cookie = 8;
   h.engine().udp().heed_sharers(kPort, {ours(), beneath});
   EXPECT_EQ(rules(), 1U);
-  h.engine().udp().close(second);  // it became the kernel's
+  h.engine().udp().heed_sharers(kPort, {});  // as SharerWatch tells it
+  h.engine().udp().close(second);            // it became the kernel's
+  EXPECT_EQ(rules(), 1U);
+  h.engine().udp().heed_sharers(kPort, {beneath});
   EXPECT_EQ(rules(), 0U);
   h.engine().udp().close(u);
 }
