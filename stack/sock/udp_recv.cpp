@@ -28,6 +28,8 @@ namespace {
 
 /// Polls between two looks at the kernel's queue, where that gets the datagrams.
 constexpr int kSharedRatio = 16;
+/// The same where it may begin to get them meanwhile, if the setting is 0, never.
+constexpr int kSharableRatio = 1000;
 
 /// Flags that need no special path.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
@@ -268,6 +270,8 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
   WaitFor what{c.h, c.deadline, POLLIN, f.stack->settings().rx_udp_poll_os_ratio};
   if (is_shared(f) && (what.kernel_ratio == 0 || what.kernel_ratio > kSharedRatio))
     what.kernel_ratio = kSharedRatio;
+  else if (what.kernel_ratio == 0 && f.udp_flow().cookie != 0)
+    what.kernel_ratio = kSharableRatio;
   if (c.of_bytes) what.direct = &direct;
   const auto woken = wait_until(c.e, what, signals, [&] {
     return f.flow == nullptr || !f.udp_flow().queue.empty() || f.udp_flow().soft_error != 0 ||
