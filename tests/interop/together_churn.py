@@ -16,7 +16,7 @@ from labkit.runner import Suite, Test  # noqa: E402
 BOTH = ("vireo", "vireo")
 ROUNDS = 20
 AT_ONCE = 8
-LEAST_FRAMES = 2000  # an eighth of what the founder leaves is 2048
+LEAST_FRAMES = 2000  # of a process that joins one other: an eighth of what that one left, 2048, less what is drifted away
 DRIFT = 2048  # one posts a frame, another receives it
 suite = Suite("together_churn")
 
