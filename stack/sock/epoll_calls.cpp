@@ -122,8 +122,11 @@ int milliseconds(const timespec* timeout) noexcept {
   if (timeout->tv_sec >= INT_MAX / 1000) return INT_MAX;
   return static_cast<int>(timeout->tv_sec * 1000 + timeout->tv_nsec / 1'000'000);
 }
+/// It can say `timeout`; not if that is invalid.
 bool is_whole(const timespec* timeout) noexcept {
-  return timeout == nullptr || timeout->tv_nsec % 1'000'000 == 0;
+  return timeout == nullptr ||
+         (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1'000'000'000 &&
+          timeout->tv_nsec % 1'000'000 == 0);
 }
 
 }  // namespace
@@ -184,13 +187,12 @@ Result<int> epoll_wait(Handle epoll, std::span<epoll_event> events, const timesp
     return fail(EINVAL, "epoll_wait");
   if (events.empty() || events.size() > INT_MAX / sizeof(epoll_event))
     return fail(EINVAL, "epoll_wait");
-  const auto deadline = deadline_of(timeout, Clock::now());
-  if (!deadline) return std::unexpected(deadline.error());
   EpollCall call(epoll, events);
   if (const auto begun = call.begin(is_whole(timeout)); !begun)
     return std::unexpected(begun.error());
   timespec left{};
   if (call.is_alone()) {
+    const auto deadline = deadline_of(timeout, Clock::now());  // valid: is_whole()
     const auto n = call.wait_alone(milliseconds(timeout), mask);
     if (!n || *n) {
       call.end();
