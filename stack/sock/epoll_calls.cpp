@@ -14,6 +14,19 @@
 namespace vireo::sock {
 namespace {
 
+/// For epoll_pwait(2).
+int milliseconds(const timespec* timeout) noexcept {
+  if (timeout == nullptr) return -1;
+  if (timeout->tv_sec >= INT_MAX / 1000) return INT_MAX;
+  return static_cast<int>(timeout->tv_sec * 1000 + timeout->tv_nsec / 1'000'000);
+}
+/// The kernel's call can say `timeout`; not if that is invalid.
+bool is_whole(const timespec* timeout) noexcept {
+  return timeout == nullptr ||
+         (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1'000'000'000 &&
+          timeout->tv_nsec % 1'000'000 == 0);
+}
+
 /// A wait on one epoll.
 class EpollCall {
  public:
@@ -23,14 +36,14 @@ class EpollCall {
 
   EngineSet engines;
 
-  /// Before the wait; `may_be_alone`: the kernel's call has the timeout's precision. Errors: EBADF.
-  Result<void> begin(bool may_be_alone) noexcept {
+  /// Before the wait. Errors: EBADF.
+  Result<void> begin(const timespec* timeout) noexcept {
     const LockGuard guard(h_->control);
     if (!h_.is_alive()) return fail(EBADF, "epoll_wait");
     pin_.pin(*h_.file);
     h_->epoll->use_inherited();
     refresh();
-    is_alone_ = may_be_alone && engines.n == 0 && h_->epoll->arm_alone(fd_);
+    is_alone_ = engines.n == 0 && is_whole(timeout) && h_->epoll->arm_alone(fd_);
     return {};
   }
   bool is_alone() const noexcept { return is_alone_; }
@@ -116,19 +129,6 @@ class EpollCall {
   pollfd fds_[2 + SleepList::kExtra];
 };
 
-/// For epoll_pwait(2).
-int milliseconds(const timespec* timeout) noexcept {
-  if (timeout == nullptr) return -1;
-  if (timeout->tv_sec >= INT_MAX / 1000) return INT_MAX;
-  return static_cast<int>(timeout->tv_sec * 1000 + timeout->tv_nsec / 1'000'000);
-}
-/// It can say `timeout`; not if that is invalid.
-bool is_whole(const timespec* timeout) noexcept {
-  return timeout == nullptr ||
-         (timeout->tv_sec >= 0 && timeout->tv_nsec >= 0 && timeout->tv_nsec < 1'000'000'000 &&
-          timeout->tv_nsec % 1'000'000 == 0);
-}
-
 }  // namespace
 
 Result<int> epoll_create(Stack& stack, int flags) {
@@ -188,7 +188,7 @@ Result<int> epoll_wait(Handle epoll, std::span<epoll_event> events, const timesp
   if (events.empty() || events.size() > INT_MAX / sizeof(epoll_event))
     return fail(EINVAL, "epoll_wait");
   EpollCall call(epoll, events);
-  if (const auto begun = call.begin(is_whole(timeout)); !begun)
+  if (const auto begun = call.begin(timeout); !begun)
     return std::unexpected(begun.error());
   timespec left{};
   if (call.is_alone()) {
