@@ -38,6 +38,7 @@ struct Sides {
             << "changed on the way";
         EXPECT_FALSE(has(d.flags, RxFlags::kHasTag));
         d.packet.reset();
+        queue().rx_refill();
         return To::kUs;
       }
       if (passed) {
