@@ -50,12 +50,13 @@ class EpollCall {
   /// is_alone(): the kernel's own call. @return how many events; nullopt: another thread has
   /// changed something, wait as for any other. Errors: those of epoll_pwait(2).
   Result<std::optional<int>> wait_alone(int ms, const sigset_t* mask) noexcept {
+    const SignalMark signals;
     const int most = static_cast<int>(out_.size());
     int n = -1;
     errno = EINTR;
     {
       const KernelWait wait;
-      if (!signals_.pending())
+      if (!signals.pending())
         n = cancelable([&] { return libc().epoll_pwait(fd_, out_.data(), most, ms, mask); });
     }
     const int error = errno;
@@ -120,7 +121,6 @@ class EpollCall {
   std::span<epoll_event> out_;
   FilePin pin_;
   Epoll::Sleeper sleeper_;
-  const SignalMark signals_;
   bool is_alone_ = false;
   bool is_doubtful_ = false;  ///< judge_place() is still to be called
   int hybrid_ = -1;
@@ -128,6 +128,20 @@ class EpollCall {
   SleepList list_;
   pollfd fds_[2 + SleepList::kExtra];
 };
+
+/// EpollCall::wait_alone(), and what is `left` of the timeout if that returns nullopt. Not inline:
+/// a wait for carried sockets pays for none of it.
+[[gnu::noinline]] Result<std::optional<int>> wait_alone(EpollCall& call, const timespec* timeout,
+                                                        timespec& left,
+                                                        const sigset_t* mask) noexcept {
+  const auto deadline = deadline_of(timeout, Clock::now());  // valid: is_whole()
+  const auto n = call.wait_alone(milliseconds(timeout), mask);
+  if (timeout != nullptr) {
+    const int64_t ns = std::max<int64_t>(0, (*deadline - Clock::now()).ns());
+    left = {ns / 1'000'000'000, ns % 1'000'000'000};
+  }
+  return n;
+}
 
 }  // namespace
 
@@ -188,21 +202,15 @@ Result<int> epoll_wait(Handle epoll, std::span<epoll_event> events, const timesp
   if (events.empty() || events.size() > INT_MAX / sizeof(epoll_event))
     return fail(EINVAL, "epoll_wait");
   EpollCall call(epoll, events);
-  if (const auto begun = call.begin(timeout); !begun)
-    return std::unexpected(begun.error());
-  timespec left{};
-  if (call.is_alone()) {
-    const auto deadline = deadline_of(timeout, Clock::now());  // valid: is_whole()
-    const auto n = call.wait_alone(milliseconds(timeout), mask);
+  if (const auto begun = call.begin(timeout); !begun) return std::unexpected(begun.error());
+  timespec left;
+  if (call.is_alone()) [[unlikely]] {
+    const auto n = wait_alone(call, timeout, left, mask);
     if (!n || *n) {
       call.end();
       return n ? Result<int>(**n) : std::unexpected(n.error());
     }
-    if (timeout != nullptr) {
-      const int64_t ns = std::max<int64_t>(0, (*deadline - Clock::now()).ns());
-      left = {ns / 1'000'000'000, ns % 1'000'000'000};
-      timeout = &left;
-    }
+    if (timeout != nullptr) timeout = &left;
   }
   const auto n = wait_multiplexed(*epoll->stack, call, timeout, mask);
   call.end();
