@@ -225,14 +225,23 @@ class Device {
     (void)key;
     return fail(ENOTSUP, "the device spares no flow");
   }
-  /// From now on `key`, a local end of TCP, is steered to all members of the group that call this
-  /// for it, the sharers. A SYN goes to one of those that accept (see accepting()), chosen by a
-  /// hash of addresses and ports; if none does, to the kernel. Any other frame that matches no
-  /// exact rule goes to the first sharer: the others need an exact rule for each connection. When
-  /// the first leaves, another becomes the first. A SYN that is sent again goes to the same sharer,
-  /// unless it accepts no more or another one joined or left. Errors: as steer(); EEXIST this
-  /// process shares the key already, or steers it; EBUSY another steers it; ENOSPC too many shared
-  /// ends.
+  /// A queue by which copies of frames come: for share() of UDP ends. It sends nothing. Errors:
+  /// ENOTSUP, and those of open_queue().
+  virtual Result<std::unique_ptr<Queue>> open_copies(PacketPool& pool) {
+    (void)pool;
+    return fail(ENOTSUP, "the device copies no frame");
+  }
+  /// From now on `key`, a local end, is steered to all members of the group that call this for it,
+  /// the sharers. Of UDP each of them gets a copy of each frame, and the kernel the frame itself,
+  /// whose sockets with DeviceGroup::filter_of_copied() do not hear it; some are the kernel's
+  /// alone, for all to hear: fragments, frames that cannot be copied. If another process steers the
+  /// key, the kernel gets that one's until it shares, too. open_copies() comes first. Of TCP a SYN
+  /// goes to one of those that accept (see accepting()), chosen by a hash of addresses and ports;
+  /// if none does, to the kernel. Any other frame that matches no exact rule goes to the first
+  /// sharer: the others need an exact rule for each connection. When the first leaves, another
+  /// becomes the first. A SYN that is sent again goes to the same sharer, unless it accepts no more
+  /// or another one joined or left. Errors: as steer(); EEXIST this process shares the key already,
+  /// or steers it; EBUSY another steers it; ENOSPC too many shared ends.
   virtual Result<FlowRule> share(const FlowKey& key, Queue& to) {
     (void)key;
     (void)to;

@@ -33,6 +33,16 @@ class DeviceGroup {
   virtual bool serve() noexcept = 0;
   /// Takes back what members left that died. Thread: as serve(). @return when to call again.
   virtual Duration tend(Instant now) noexcept = 0;
+  /// A program for SO_ATTACH_BPF, by which a kernel socket does not hear what this process gets a
+  /// copy of (Device::share()); -1: there are no copies. Any thread; milliseconds at the first
+  /// call.
+  virtual int filter_of_copied() noexcept { return -1; }
+  /// Whether a member has this BPF program at the ingress of interfaces, by its number in the
+  /// kernel: it passes all packets on. Any thread.
+  virtual bool has_program(uint32_t number) const noexcept {
+    (void)number;
+    return false;
+  }
   /// Reads all frames' owners: some microseconds. Any thread.
   virtual void write_stats(GroupStats& to) const noexcept = 0;
   /// The process ends: the kernel gets what would come to it from now on. Any thread.

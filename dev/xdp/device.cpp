@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/log.h"
+#include "dev/xdp/copy_queue.h"
 #include "dev/xdp/group/sharing.h"
 #include "dev/xdp/populating.h"
 #include "dev/xdp/queue.h"
@@ -154,9 +155,31 @@ Result<FlowRule> XdpDevice::spare(const FlowKey& key) {
   return rule(*id);
 }
 
+Result<std::unique_ptr<Queue>> XdpDevice::open_copies(PacketPool& pool) {
+  if (sharing_ == nullptr) return fail(ENOTSUP, "no other process shares the interface");
+  const auto copied = sharing_->copied();
+  if (!copied) return std::unexpected(copied.error());
+  auto ingress = (*copied)->attach(ifindex_);
+  if (!ingress) return std::unexpected(ingress.error());
+  auto queue = CopyQueue::open(pool, steering_, is_virtual_);
+  if (!queue) return std::unexpected(queue.error());
+  const std::lock_guard hold(lock_);
+  ingress_ = std::move(*ingress);
+  return queue;
+}
+
+/// A frame that comes between the share and the mark is heard twice.
 Result<FlowRule> XdpDevice::share(const FlowKey& key, Queue&) {
+  const std::lock_guard hold(lock_);
+  if (key.proto == IpProto::kUdp && !ingress_)
+    return fail(ENOTSUP, "sharing of UDP without copies");
   const auto id = steering_->share(key);
   if (!id) return std::unexpected(id.error());
+  if (key.proto == IpProto::kUdp) {
+    const uint32_t mark = STEER_COPIED_MARK(ifindex_.value(), steering_->shared_end(*id));
+    marks_.emplace(*id, mark);
+    (*sharing_->copied())->set_own(mark, true);
+  }
   return rule(*id);
 }
 
@@ -172,7 +195,14 @@ Result<void> XdpDevice::give_to_listener(std::span<Opening> openings) {
   return kernel_listener_.give(kernel_path_, openings);
 }
 
-void XdpDevice::unsteer(uint64_t rule_id) noexcept { steering_->remove(rule_id); }
+void XdpDevice::unsteer(uint64_t rule_id) noexcept {
+  steering_->remove(rule_id);
+  const std::lock_guard hold(lock_);
+  const auto mark = marks_.find(rule_id);
+  if (mark == marks_.end()) return;
+  (*sharing_->copied())->set_own(mark->second, false);
+  marks_.erase(mark);
+}
 
 }  // namespace xdp
 

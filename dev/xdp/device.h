@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "dev/device.h"
 #include "dev/xdp/ethtool.h"
@@ -27,6 +28,7 @@ class XdpDevice final : public Device {
   Result<std::unique_ptr<Queue>> open_queue(QueueId id, PacketPool& pool) override;
   Result<FlowRule> steer(const FlowKey& key, FlowTag tag, Queue& to) override;
   Result<FlowRule> spare(const FlowKey& key) override;
+  Result<std::unique_ptr<Queue>> open_copies(PacketPool& pool) override;
   Result<FlowRule> share(const FlowKey& key, Queue& to) override;
   std::atomic<uint64_t>* accepting() noexcept override { return &steering_->accepting(); }
   Result<void> give_to_kernel(std::span<const std::byte> frame) override {
@@ -58,7 +60,9 @@ class XdpDevice final : public Device {
   std::shared_ptr<Sharing> sharing_;  ///< null: no other process may use the interface
   KernelPath kernel_path_;
   KernelListener kernel_listener_;
-  std::mutex lock_;  ///< guards open_queue()
+  std::mutex lock_;                               ///< guards open_queue() and what follows
+  UniqueFd ingress_;                              ///< CopiedFrames::attach()
+  std::unordered_map<uint64_t, uint32_t> marks_;  ///< of shared ends of UDP, by their rules
 };
 
 }  // namespace vireo::xdp

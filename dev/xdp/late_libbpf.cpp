@@ -13,6 +13,7 @@
   X(bpf_link_create)              \
   X(bpf_map__fd)                  \
   X(bpf_map__set_max_entries)     \
+  X(bpf_map_create)               \
   X(bpf_map_delete_elem)          \
   X(bpf_map_get_next_key)         \
   X(bpf_map_lookup_elem)          \
@@ -72,6 +73,10 @@ int bpf_link_create(int prog, int target, bpf_attach_type type, const bpf_link_c
 int bpf_map__fd(const bpf_map* map) { return g_libbpf.bpf_map__fd(map); }
 int bpf_map__set_max_entries(bpf_map* map, __u32 entries) {
   return g_libbpf.bpf_map__set_max_entries(map, entries);
+}
+int bpf_map_create(bpf_map_type type, const char* name, __u32 key_bytes, __u32 value_bytes,
+                   __u32 entries, const bpf_map_create_opts* o) {
+  return g_libbpf.bpf_map_create(type, name, key_bytes, value_bytes, entries, o);
 }
 int bpf_map_delete_elem(int fd, const void* key) { return g_libbpf.bpf_map_delete_elem(fd, key); }
 int bpf_map_get_next_key(int fd, const void* key, void* next) {

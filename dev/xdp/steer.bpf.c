@@ -3,7 +3,8 @@
 // matches the exact 5-tuple first, then local address and port, then port alone; the last only for
 // the host's own addresses. Frames to be forwarded, for another MAC address or with an unknown VLAN
 // tag go to the kernel. The SYNs of a local end that several members share are spread among them,
-// all else of it goes to the first of them, unless an exact rule matches. An ICMP error follows the
+// all else of it goes to the first of them, unless an exact rule matches; of a shared end of UDP
+// each member gets a copy, and the kernel the frame. An ICMP error follows the
 // flow that it quotes. Fragments follow the first one to arrive; if that had no ports, they go to
 // the kernel. Other IPv6 extension headers and malformed frames go to the kernel, and so do UDP GSO
 // datagrams from a kernel on this host, if the driver does not segment them. It runs in the driver
@@ -26,6 +27,10 @@ static __always_inline int is_unfinished(const struct frame* f, __u32 at, const 
   sum = (sum & 0xffff) + (sum >> 16);
   sum = (sum & 0xffff) + (sum >> 16);
   return udp->check == sum;
+}
+
+static __always_inline int not_to_one(struct xdp_md* ctx, __s64 rule) {
+  return STEER_IS_SHARED(rule) ? steer_copies(ctx, rule) : XDP_PASS;
 }
 
 SEC("xdp.frags")
@@ -80,7 +85,7 @@ int vireo_steer(struct xdp_md* ctx) {
       if (brings_joined && ip->protocol == IPPROTO_UDP &&
           is_unfinished(&f, behind, (const __be16*)&ip->saddr, 4))
         return XDP_PASS;
-      return found >= 0 ? to_socket(ctx, found) : XDP_PASS;
+      return found >= 0 ? to_socket(ctx, found) : not_to_one(ctx, found);
     }
     return ip->protocol == IPPROTO_ICMP ? quoted4(&f, ip, behind) : XDP_PASS;
   }
@@ -96,7 +101,7 @@ int vireo_steer(struct xdp_md* ctx) {
       if (brings_joined && ip->nexthdr == IPPROTO_UDP &&
           is_unfinished(&f, l3 + sizeof *ip, (const __be16*)&ip->saddr, 16))
         return XDP_PASS;
-      return found >= 0 ? to_socket(ctx, found) : XDP_PASS;
+      return found >= 0 ? to_socket(ctx, found) : not_to_one(ctx, found);
     }
     if (ip->nexthdr == IPPROTO_ICMPV6) return quoted6(&f, ip, end);
   }

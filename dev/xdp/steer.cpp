@@ -89,6 +89,31 @@ void Steering::clear_socket(QueueId queue) noexcept {
   bpf_map_delete_elem(fd(kSteerSockets), &key);
 }
 
+Result<void> Steering::set_ring(int ring) {
+  const uint32_t key = slot();
+  steer_reader& r = ports_.arrays().readers[slot()];
+  std::atomic_ref(r.lost).store(0, std::memory_order_relaxed);
+  reader_sleeps().store(0, std::memory_order_relaxed);
+  if (bpf_map_update_elem(fd(kSteerRings), &key, &ring, BPF_ANY) != 0)
+    return fail_errno("entry of the ring in the steering program");
+  return {};
+}
+
+void Steering::clear_ring() noexcept {
+  if (sys(SYS_getpid) != owner_) return;  // in a forked child it is the parent's
+  const uint32_t key = slot();
+  bpf_map_delete_elem(fd(kSteerRings), &key);
+}
+
+std::atomic<uint64_t>& Steering::reader_sleeps() const noexcept {
+  void* const word = &ports_.arrays().readers[slot()].sleeps;
+  return *static_cast<std::atomic<uint64_t>*>(word);
+}
+
+uint64_t Steering::reader_lost() const noexcept {
+  return std::atomic_ref(ports_.arrays().readers[slot()].lost).load(std::memory_order_relaxed);
+}
+
 Result<uint64_t> Steering::add(const FlowKey& key, FlowTag tag) {
   return add_rule(key, STEER_VALUE(slot(), tag.value()));
 }
@@ -125,12 +150,19 @@ Result<uint64_t> Steering::share(const FlowKey& key) {
   const auto rule = rule_of(key);
   if (!rule) return std::unexpected(rule.error());
   if (rule->is_exact()) return fail(EINVAL, "sharing of a single flow");
-  if (key.proto != IpProto::kTcp) return fail(ENOTSUP, "sharing of this protocol");
   const Hold hold(*this);
   if (!hold.is_complete()) return fail(ETIMEDOUT, "a stopped process holds the steering tables");
-  if (auto ok = shares().add(*rule, slot()); !ok) return std::unexpected(ok.error());
+  const auto how = key.proto == IpProto::kUdp ? SteerShares::kCopies : SteerShares::kSpread;
+  if (auto ok = shares().add(*rule, slot(), how); !ok) return std::unexpected(ok.error());
   rules_.emplace(++last_id_, Own{*rule, 0});
   return last_id_;
+}
+
+unsigned Steering::shared_end(uint64_t id) noexcept {
+  const std::lock_guard guard(lock_);
+  const auto it = rules_.find(id);
+  const auto value = it == rules_.end() ? std::nullopt : tables().find(it->second.rule);
+  return value && STEER_IS_SHARED(*value) ? static_cast<uint32_t>(*value) : 0;
 }
 
 bool Steering::brings_connections(uint64_t id) noexcept {
@@ -192,6 +224,8 @@ void Steering::remove_all_of(unsigned slot) {
     const uint32_t key = STEER_SOCKET(slot, queue);
     bpf_map_delete_elem(fd(kSteerSockets), &key);
   }
+  const uint32_t ring = slot;
+  bpf_map_delete_elem(fd(kSteerRings), &ring);
   set_fragments(slot, false);
   std::vector<SteerRule> left;
   const auto collect = [&](const SteerRule& rule, uint64_t value) {

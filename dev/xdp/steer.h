@@ -56,6 +56,7 @@ enum SteeringFd : uint8_t {
   kSteerLocal4,
   kSteerLocal6,
   kSteerSockets,
+  kSteerRings,   ///< of copies
   kSteerArrays,  ///< the program's variables
   kSteerCounts,  ///< SteerCounts
   kSteeringFds
@@ -95,14 +96,25 @@ class Steering {
   Result<void> set_socket(QueueId queue, int xsk);
   void clear_socket(QueueId queue) noexcept;
 
+  /// From now on copies of frames for UDP ends that this process shares go to `ring`, a
+  /// BPF_MAP_TYPE_RINGBUF.
+  Result<void> set_ring(int ring);
+  void clear_ring() noexcept;
+  /// Whether its reader is to be woken. Valid while this object lives.
+  std::atomic<uint64_t>& reader_sleeps() const noexcept;
+  /// Frames of which the ring had no room for a copy.
+  uint64_t reader_lost() const noexcept;
+
   /// Takes the place of any member's spare(). @return an id for remove(). Errors: EEXIST (see
   /// holder_of()), ENOSPC, ENOTSUP (protocol), EINVAL (invalid key), ETIMEDOUT (a stopped process
   /// holds the tables).
   Result<uint64_t> add(const FlowKey& key, FlowTag tag);
   /// As Device::spare(). Errors: as add().
   Result<uint64_t> spare(const FlowKey& key);
-  /// As Device::share(). Errors: as add(); ENOTSUP not TCP; EINVAL an exact key.
+  /// As Device::share(). Errors: as add(); EINVAL an exact key.
   Result<uint64_t> share(const FlowKey& key);
+  /// The number of the end that share() made or joined.
+  unsigned shared_end(uint64_t id) noexcept;
   /// As FlowRule::brings_connections(). A system call if it does not.
   bool brings_connections(uint64_t id) noexcept;
   /// As Device::accepting(). Valid while this object lives.

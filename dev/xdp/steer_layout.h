@@ -14,8 +14,8 @@
 #define STEER_VALUE(slot, tag) ((__u64)(slot) << 32 | (tag))
 /* an exact key whose frames go to the kernel in spite of rules for its local end; */
 #define STEER_SPARED (3ULL << 62)
-/* a local end of TCP that several members share. The slot is the first sharer's, the tag the number
-   of the shared end. */
+/* a local end that several members share: of TCP each SYN goes to one, of UDP a copy of each frame
+   to all. The slot is the first sharer's, the tag the number of the shared end. */
 #define STEER_SHARED (1ULL << 63)
 #define STEER_MARKS (3ULL << 62)
 #define STEER_IS_SHARED(value) (((__u64)(value) & STEER_MARKS) == STEER_SHARED)
@@ -78,6 +78,39 @@ struct steer_host {
 /* Who gets the SYNs of a shared end: each bucket has a sharer's slot + 1, or 0. */
 #define STEER_SHARED_ENDS 256U
 #define STEER_BUCKETS 64U
+
+/* A shared end of UDP: who gets copies, and who wants the kernel to get the frame, too; a bit for
+   each member. */
+struct steer_copies {
+  __u64 members, with_kernel;
+};
+
+/* A frame in the ring of who gets copies, which has room for frames of three lengths. */
+struct steer_copy {
+  __u64 length; /* host order: bytes behind this */
+};
+#define STEER_COPY_SMALL 256U /* with struct steer_copy */
+#define STEER_COPY_MEDIUM 512U
+#define STEER_COPY_MOST 2048U
+
+/* A member as reader of its ring. A cache line each: the program writes one, the member the other.
+ */
+struct steer_reader {
+  __u64 lost; /* frames for which the ring had no room */
+  __u64 pad[7];
+  __u64 sleeps; /* it is to be woken */
+  __u64 pad2[7];
+};
+
+/* The kernel gets a frame that was copied with this before it, and then as skb->tc_index: the
+   number of the shared end and a part of the interface's, so that the sockets of who got it do not
+   hear it twice. */
+struct steer_copied {
+  __u32 magic; /* host order: STEER_COPIED_MAGIC */
+  __u32 mark;  /* STEER_COPIED_MARK */
+};
+#define STEER_COPIED_MAGIC 0x56636f70U
+#define STEER_COPIED_MARK(ifindex, end) (0x8000U | ((ifindex) & 0x7fU) << 8 | ((end) & 0xffU))
 
 /* The time (ns of CLOCK_MONOTONIC) until which a member accepts connections. A cache line each: the
    members write them often. */

@@ -78,6 +78,7 @@ Result<std::shared_ptr<Steering>> Steering::load(const Interface& interface,
       {kSteerLocal4, bpf_map__fd(maps.local4)},
       {kSteerLocal6, bpf_map__fd(maps.local6)},
       {kSteerSockets, bpf_map__fd(maps.sockets)},
+      {kSteerRings, bpf_map__fd(maps.rings)},
       {kSteerArrays, bpf_map__fd(maps.bss)}};
   for (const auto& [which, fd] : kept) {
     made->fds_[which] = copy_of(fd);

@@ -66,6 +66,18 @@ struct {
   __type(value, __u32);
 } sockets SEC(".maps");
 
+/* The members' rings of copies (BPF_MAP_TYPE_RINGBUF), by slot. */
+struct steer_ring {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, 4096);
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+  __uint(max_entries, STEER_MEMBERS);
+  __type(key, __u32);
+  __array(values, struct steer_ring);
+} rings SEC(".maps");
+
 __u16 port_kinds[STEER_PORTS];         /* enum steer_kind bits */
 struct steer_lone4 lone4[STEER_PORTS]; /* by the same slot */
 __u8 brings_joined;                    /* UDP GSO frames may arrive unsegmented */
@@ -73,6 +85,8 @@ struct steer_link vlans[STEER_VLANS];  /* the VLANs on the interface */
 struct steer_link untagged;            /* the interface itself */
 struct steer_host host;
 __u8 sharers[STEER_SHARED_ENDS][STEER_BUCKETS];
+struct steer_copies copies[STEER_SHARED_ENDS];
 struct steer_accepting accepting[STEER_MEMBERS] __attribute__((aligned(64)));
+struct steer_reader readers[STEER_MEMBERS] __attribute__((aligned(64)));
 const volatile __u8 write_tags;
 const volatile __u64 hash_secret; /* so that no peer chooses who gets its SYNs */

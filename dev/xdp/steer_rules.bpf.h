@@ -2,6 +2,7 @@
 // whether the kernel has its own connection there.
 #pragma once
 
+#include "steer_copies.bpf.h"
 #include "steer_frame.bpf.h"
 #include "steer_maps.bpf.h"
 #include "steer_shared.bpf.h"
@@ -56,8 +57,10 @@ static __always_inline int is_own6(const struct frame* f, const struct in6_addr*
   return bpf_map_lookup_elem(&local6, k) != 0;
 }
 
-/* The value for a frame that hit a shared rule. */
-static __always_inline __s64 by_shared(const struct frame* f, __s64 rule) {
+/* The value for a frame that hit a shared rule; of UDP the rule itself, for steer_copies(). Not so
+   of what is no whole datagram: the kernel gives that to all. */
+static __always_inline __s64 by_shared(const struct frame* f, const __u8* proto, __s64 rule) {
+  if (*proto == IPPROTO_UDP) return f->to_first ? NO_RULE : rule;
   return f->to_first ? first_of(rule) : steer_shared(f->ctx, rule);
 }
 
@@ -138,7 +141,7 @@ static __always_inline __s64 find4(const struct frame* f, const __u8* proto, __b
     k[1] = ports_of(remote_port, local_port);
     if (kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv4))) return NO_RULE;
   }
-  return found < 0 ? by_shared(f, found) : found;
+  return found < 0 ? by_shared(f, proto, found) : found;
 }
 
 static __always_inline __s64 find6(const struct frame* f, const __u8* proto,
@@ -172,5 +175,5 @@ static __always_inline __s64 find6(const struct frame* f, const __u8* proto,
     k[4] = ports_of(remote_port, local_port);
     if (kernel_has(f, sizeof(((struct bpf_sock_tuple*)0)->ipv6))) return NO_RULE;
   }
-  return found < 0 ? by_shared(f, found) : found;
+  return found < 0 ? by_shared(f, proto, found) : found;
 }

@@ -83,6 +83,14 @@ void SteerShares::spread(unsigned end, uint64_t members) noexcept {
   buckets.keep_only(members);
   if (members != 0) buckets.deal(members);
   buckets.write();
+  steer_copies& copies = ports_.arrays().copies[end];
+  std::atomic_ref(copies.members).store(members, std::memory_order_release);
+  std::atomic_ref(copies.with_kernel).fetch_and(members, std::memory_order_release);
+}
+
+void SteerShares::want_kernel(unsigned end, unsigned slot) noexcept {
+  std::atomic_ref(ports_.arrays().copies[end].with_kernel)
+      .fetch_or(member_bit(slot), std::memory_order_release);
 }
 
 /// Makes a sharer the first, if the one named in the rule has left.
@@ -97,12 +105,18 @@ bool SteerShares::has(uint64_t value, unsigned slot) const noexcept {
   return (members_of(end_of(value)).load(std::memory_order_relaxed) & member_bit(slot)) != 0;
 }
 
-Result<void> SteerShares::add(const SteerRule& rule, unsigned slot) {
+Result<void> SteerShares::add(const SteerRule& rule, unsigned slot, How how) {
   const auto value = tables_.find(rule);
-  if (!value) return start(rule, slot);
-  if (!STEER_IS_SHARED(*value))
-    return fail(slot_of(*value) == slot ? EEXIST : EBUSY, "flow is steered already");
+  if (!value) return start(rule, slot, how);
+  if (!STEER_IS_SHARED(*value)) {
+    const bool is_ours = slot_of(*value) == slot;
+    if (is_ours || how == kSpread || !tables_.erase(rule))
+      return fail(is_ours ? EEXIST : EBUSY, "flow is steered already");
+    ports_.removed(rule);
+    return start(rule, slot, how);
+  }
   if (has(*value, slot)) return fail(EEXIST, "flow is shared already");
+  if (how == kCopies) want_kernel(end_of(*value), slot);
   const uint64_t others =
       members_of(end_of(*value)).fetch_or(member_bit(slot), std::memory_order_relaxed);
   spread(end_of(*value), others | member_bit(slot));
@@ -111,7 +125,7 @@ Result<void> SteerShares::add(const SteerRule& rule, unsigned slot) {
 
 /// The members' bits are the first to be written, and in forget() the last: while there is a rule,
 /// its number is not free.
-Result<void> SteerShares::start(const SteerRule& rule, unsigned slot) {
+Result<void> SteerShares::start(const SteerRule& rule, unsigned slot, How how) {
   unsigned end = 0;
   while (end < STEER_SHARED_ENDS && members_of(end).load(std::memory_order_relaxed) != 0) ++end;
   if (end == STEER_SHARED_ENDS || ports_.is_full(rule))
@@ -119,6 +133,7 @@ Result<void> SteerShares::start(const SteerRule& rule, unsigned slot) {
   const uint64_t value = value_of(slot, end);
   members_of(end).store(member_bit(slot), std::memory_order_relaxed);
   spread(end, member_bit(slot));
+  if (how == kCopies) want_kernel(end, slot);
   if (auto ok = tables_.insert(rule, value); !ok) {
     forget(value);
     return ok;

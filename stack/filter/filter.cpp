@@ -15,7 +15,7 @@
 #include "stack/filter/traffic_control.h"
 
 namespace vireo::filter {
-Filter::Filter() {
+Filter::Filter(IsOwnProgram is_own) : is_own_(std::move(is_own)) {
   epoll_.reset(to_high_number(static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC))));
   if (auto e = EventFd::create()) legacy_changed_ = std::move(*e);
   follow(legacy_changed_.fd());
@@ -69,7 +69,7 @@ void Filter::read() {
     };
     ask(nft_, read_nft);
     ask(ipsec_, read_ipsec);
-    ask(control_, read_traffic_control);
+    ask(control_, [&](Session& s, Ruleset& to) { return read_traffic_control(s, to, is_own_); });
   }
   if (r.unreadable == 0 || rules() == nullptr)
     read_ = std::move(r);

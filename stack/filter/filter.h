@@ -17,13 +17,15 @@
 #include "stack/filter/judge.h"
 #include "stack/filter/legacy.h"
 #include "stack/filter/sessions.h"
+#include "stack/filter/traffic_control.h"
 
 namespace vireo::filter {
 
 class Filter {
  public:
-  /// Reads the rules. rules()->unreadable has the errno of what could not be read.
-  Filter();
+  /// Reads the rules. rules()->unreadable has the errno of what could not be read. `is_own`: any
+  /// thread.
+  explicit Filter(IsOwnProgram is_own);
   Filter(const Filter&) = delete;
   Filter& operator=(const Filter&) = delete;
 
@@ -51,6 +53,7 @@ class Filter {
   void read();
   void publish();
 
+  const IsOwnProgram is_own_;
   std::optional<Session> nft_, ipsec_, control_;
   int unopened_ = 0;  ///< errno of a session that could not be opened
   UniqueFd epoll_;

@@ -43,7 +43,7 @@ struct TcxQuery {
   uint64_t link_flags = 0, revision = 0;
 };
 
-std::vector<Attached> tcx_programs(IfIndex ifindex, bool inbound) {
+std::vector<Attached> tcx_programs(IfIndex ifindex, bool inbound, const IsOwnProgram& is_own) {
   constexpr uint32_t kTcxIngress = 46, kTcxEgress = 47, kMost = 64;
   uint32_t programs[kMost] = {}, links[kMost] = {};
   TcxQuery q{.ifindex = ifindex.value(),
@@ -53,25 +53,26 @@ std::vector<Attached> tcx_programs(IfIndex ifindex, bool inbound) {
              .links = reinterpret_cast<uintptr_t>(links)};
   std::vector<Attached> all;
   if (::syscall(SYS_bpf, BPF_PROG_QUERY, &q, sizeof q) == 0)
-    for (uint32_t i = 0; i < std::min(q.count, kMost); ++i) all.emplace_back(programs[i], links[i]);
+    for (uint32_t i = 0; i < std::min(q.count, kMost); ++i)
+      if (!is_own || !is_own(programs[i])) all.emplace_back(programs[i], links[i]);
   return all;
 }
 
 /// Programs that are there to stay: a process under Vireo has one there for some milliseconds
 /// (dev/xdp/kernel_listener.h).
-bool has_tcx(IfIndex ifindex, bool inbound) {
-  const auto before = tcx_programs(ifindex, inbound);
+bool has_tcx(IfIndex ifindex, bool inbound, const IsOwnProgram& is_own) {
+  const auto before = tcx_programs(ifindex, inbound, is_own);
   if (before.empty()) return false;
   constexpr timespec kLonger{0, 100'000'000};
   ::syscall(SYS_nanosleep, &kLonger, nullptr);
-  return std::ranges::any_of(tcx_programs(ifindex, inbound), [&](const Attached& a) {
+  return std::ranges::any_of(tcx_programs(ifindex, inbound, is_own), [&](const Attached& a) {
     return std::ranges::find(before, a) != before.end();
   });
 }
 
 }  // namespace
 
-Result<void> read_traffic_control(Session& s, Ruleset& to) {
+Result<void> read_traffic_control(Session& s, Ruleset& to, const IsOwnProgram& is_own) {
   std::set<IfIndex> seen;
   std::vector<IfIndex> hooked;
   uint32_t seq = 0;
@@ -103,7 +104,7 @@ Result<void> read_traffic_control(Session& s, Ruleset& to) {
   }
   for (const IfIndex ifindex : seen)
     for (const bool inbound : {true, false})
-      if (has_tcx(ifindex, inbound)) to.traffic_control.push_back({ifindex, inbound});
+      if (has_tcx(ifindex, inbound, is_own)) to.traffic_control.push_back({ifindex, inbound});
   return {};
 }
 

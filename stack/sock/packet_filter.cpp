@@ -155,8 +155,10 @@ void look_at_filter(Stack& stack) {
 HostFilter::HostFilter() noexcept = default;
 HostFilter::~HostFilter() = default;
 
-void HostFilter::open() {
-  filter_ = std::make_unique<filter::Filter>();
+void HostFilter::open(std::shared_ptr<DeviceGroup> group) {
+  filter_ = std::make_unique<filter::Filter>([of = std::move(group)](uint32_t program) {
+    return of != nullptr && of->has_program(program);
+  });
   is_unread_ = filter_->rules()->unreadable != 0;
 }
 

@@ -14,6 +14,7 @@
 #include "core/address.h"
 #include "core/carriage.h"
 #include "core/lock.h"
+#include "dev/device_group.h"
 
 namespace vireo {
 
@@ -27,8 +28,8 @@ class HostFilter {
  public:
   HostFilter() noexcept;
   ~HostFilter();
-  /// Reads them, before there is an engine.
-  void open();
+  /// Reads them, before there is an engine. `group`: of the process, if it has one.
+  void open(std::shared_ptr<DeviceGroup> group);
   void close() noexcept;
   /// Null: no rules apply. Constant once there is an engine.
   filter::Filter* get() const noexcept { return filter_.get(); }

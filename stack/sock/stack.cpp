@@ -143,6 +143,7 @@ void Stack::enter_group() {
   auto group = parts_.group();
   if (group) {
     group_.group = std::move(*group);
+    host_sockets_.group = group_.group.get();
     return;
   }
   group_.refusal = group.error().where;
@@ -195,10 +196,11 @@ Carried<Engine*> Stack::make_engine() {
   if (!mirror) return refuse(mirror.error());
   mirror_ = std::move(*mirror);
   if (parts_.want_mourner) mourner_ = Mourner::create();
-  if (parts_.want_filter) host_filter_.open();
   enter_group();
+  if (parts_.want_filter) host_filter_.open(group_.group);
   auto engine = create_engine(0);
   if (!engine) {
+    host_sockets_.group = nullptr;
     group_.group.reset();
     host_filter_.close();
     mirror_.reset();

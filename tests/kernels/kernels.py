@@ -64,7 +64,7 @@ MACHINES = [
     Machine("device", modules=("veth",), steps=[
         program("AF_XDP", "device/xdp/xdp_steering", "Native/*"),
         program("AF_XDP", "device/xdp/xdp_fragments", "Native/*"),
-        program("AF_XDP", "device/xdp/xdp_steering_group", "SteeringGroup.*:SteeringShared.*:SteeringDeaths.*"),
+        program("AF_XDP", "device/xdp/xdp_steering_group", "SteeringGroup.*:SteeringShared.*:SteeringDeaths.*:Ends/Copies.*"),
         program("AF_XDP", "device/xdp/xdp_sharing"),
         # Packets of several frames are Linux 6.6's, UDP_SEGMENT by a packet socket 6.2's.
         program("AF_XDP", "device/xdp/xdp_traffic", "-*PacketsOfSeveralFrames*:*ChainedFrames*"),

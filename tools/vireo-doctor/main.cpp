@@ -122,7 +122,7 @@ Report examine(const Options& o) {
     return r;
   }
   net::SnapshotStore::Reader reader((*mirror)->store());
-  const filter::Filter packet_filter;
+  const filter::Filter packet_filter(is_own_program);
   const auto filter_rules = packet_filter.rules();
   r.checks.push_back(check_packet_filter(s, *filter_rules));
   RdmaFindings rdma = check_rdma(s, reader.snapshot());

@@ -1,10 +1,15 @@
 #include "tools/vireo-doctor/packet_filter.h"
 
 #include <fmt/format.h>
+#include <linux/bpf.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
+#include "core/fd.h"
 #include "stack/filter/judge.h"
 
 namespace vireo::doctor {
@@ -33,6 +38,21 @@ std::string text_of(const filter::Ruleset& rules) {
 }
 
 }  // namespace
+
+bool is_own_program(uint32_t program) {
+  bpf_attr by{};
+  by.prog_id = program;
+  const auto fd =
+      UniqueFd(static_cast<int>(::syscall(SYS_bpf, BPF_PROG_GET_FD_BY_ID, &by, sizeof by)));
+  if (!fd) return false;
+  bpf_prog_info info{};
+  bpf_attr ask{};
+  ask.info.bpf_fd = static_cast<uint32_t>(fd.get());
+  ask.info.info_len = sizeof info;
+  ask.info.info = reinterpret_cast<uintptr_t>(&info);
+  if (::syscall(SYS_bpf, BPF_OBJ_GET_INFO_BY_FD, &ask, sizeof ask) != 0) return false;
+  return std::string_view(info.name, strnlen(info.name, sizeof info.name)) == "vireo_marks";
+}
 
 Check check_packet_filter(const Settings& s, const filter::Ruleset& rules) {
   if (rules.unreadable != 0)

@@ -12,6 +12,8 @@
 
 namespace vireo::doctor {
 
+/// As filter::IsOwnProgram, by the program's name. Needs CAP_SYS_ADMIN.
+bool is_own_program(uint32_t program);
 Check check_packet_filter(const Settings& s, const filter::Ruleset& rules);
 /// Adds to carried interfaces which traffic the rules block.
 void note_packet_filter(const Settings& s, const filter::Ruleset& rules, const net::Snapshot& net,

@@ -26,11 +26,12 @@ struct SharedHead {
   static constexpr uint32_t kMaxInterfaces = 16;
   static constexpr uint32_t kMaxQueues = 128;  ///< FrameOwners::of_queue() has no more
   /// Changes with every change of what members share.
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
 
   uint64_t packet_bytes = 0;
   uint32_t frame_bytes = 0;
   uint32_t frames = 0;
+  std::atomic<uint32_t> ingress[kGroupSlots];  ///< CopiedFrames::number() by slot; 0: none
   SharedInterface interfaces[kMaxInterfaces];
   SharedQueue queues[kMaxQueues];
 };

@@ -145,8 +145,28 @@ std::shared_ptr<Sharing> Sharing::of(const Arena& arena) {
   return arena.bytes().data() == r.base ? r.ours.lock() : nullptr;
 }
 
+Result<const CopiedFrames*> Sharing::copied() noexcept {
+  const std::lock_guard hold(copied_lock_);
+  if (!copied_) {
+    copied_ = CopiedFrames::load();
+    if (*copied_) memory_.head().ingress[slot()].store((*copied_)->number());
+  }
+  if (!*copied_) return std::unexpected(copied_->error());
+  return &**copied_;
+}
+
+int Sharing::filter_of_copied() noexcept {
+  const auto c = copied();
+  return c ? (*c)->filter() : -1;
+}
+
+bool Sharing::has_program(uint32_t number) const noexcept {
+  return std::ranges::any_of(memory_.head().ingress, [&](const auto& n) { return n == number; });
+}
+
 Sharing::~Sharing() {
   const auto control = this->control();
+  memory_.head().ingress[slot()].store(0);
   if (control)
     memory_.take_back(slot());
   else
@@ -374,6 +394,7 @@ bool Sharing::bury(const Control& control, unsigned slot) noexcept {
           is_done = false;
       });
   if (!all_interfaces || !is_done) return false;
+  memory_.head().ingress[slot].store(0);
   wait_for_softirqs();
   std::vector<DeadRings> rings;
   const auto all_queues = group_->for_each_deposit(

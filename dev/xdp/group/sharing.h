@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/arena.h"
@@ -20,6 +22,7 @@
 #include "core/result.h"
 #include "core/types.h"
 #include "dev/device_group.h"
+#include "dev/xdp/copied.h"
 #include "dev/xdp/group/group.h"
 #include "dev/xdp/group/shared_memory.h"
 #include "dev/xdp/group/shared_rings.h"
@@ -49,6 +52,8 @@ class Sharing final : public DeviceGroup {
   void end_solitude() noexcept override { is_alone_ = false; }
   bool serve() noexcept override { return group_->serve(); }
   Duration tend(Instant now) noexcept override;
+  int filter_of_copied() noexcept override;
+  bool has_program(uint32_t number) const noexcept override;
   void write_stats(GroupStats& to) const noexcept override;
   void retire() noexcept override;
 
@@ -56,6 +61,8 @@ class Sharing final : public DeviceGroup {
   bool is_alive(unsigned slot) const noexcept { return group_->is_alive(slot); }
 
   // ---- for devices
+  /// Loaded at the first call. Errors: those of CopiedFrames::load().
+  Result<const CopiedFrames*> copied() noexcept;
   using Control = Group::Control;
   Result<Control> control();
   /// An interface as its first member opened it.
@@ -130,6 +137,8 @@ class Sharing final : public DeviceGroup {
   std::atomic<bool> is_short_{false};  ///< few frames are left that nobody has
   Instant tended_{};
   std::vector<Open> open_;  ///< interfaces
+  std::mutex copied_lock_;
+  std::optional<Result<CopiedFrames>> copied_;  ///< nothing: not tried yet
 };
 
 }  // namespace vireo::xdp
