@@ -47,6 +47,14 @@ struct SocketCounters {
       os_tx_bytes;  ///< calls served by the kernel's socket
 };
 
+/// Whether other sockets of the host get datagrams of a carried UDP socket, too.
+enum class SharedPort : uint8_t {
+  kNo,
+  kKernel,  ///< the kernel delivers to all
+  kCopies,  ///< each process gets copies by its device
+  kBoth,    ///< copies of groups; what is for one of them alone the kernel delivers
+};
+
 struct SocketStats : SocketCounters {
   std::atomic<uint32_t> generation{0};  ///< 0 never used; odd while the descriptive fields change
   int32_t fd = -1;                      ///< a descriptor of the socket, -1 after close
@@ -55,11 +63,10 @@ struct SocketStats : SocketCounters {
   uint8_t listening = 0;
   uint8_t tcp_state = 0;  ///< tcp::State
   Carriage carriage = Carriage::kUndecided;
-  uint8_t closed = 0;              ///< the program closed it; the slot may be taken again
-  uint8_t ring = 0;                ///< if carried: index of its engine in StatsLayout::engines
-  std::atomic<uint8_t> shared{0};  ///< carried UDP: others of the host have its port, too, and the
-                                   ///< kernel delivers to all
-  uint8_t local_addr[16] = {};     ///< IpAddr bytes
+  uint8_t closed = 0;  ///< the program closed it; the slot may be taken again
+  uint8_t ring = 0;    ///< if carried: index of its engine in StatsLayout::engines
+  std::atomic<SharedPort> shared{SharedPort::kNo};  ///< carried UDP
+  uint8_t local_addr[16] = {};                      ///< IpAddr bytes
   uint8_t remote_addr[16] = {};
   uint16_t local_port = 0;
   uint16_t remote_port = 0;

@@ -83,7 +83,7 @@ std::optional<SocketReading> read_socket(const SocketStats& s) {
     r.v6 = raw.family == AF_INET6;
     r.listening = raw.listening != 0;
     r.closed = raw.closed != 0;
-    r.shared = s.shared.load(std::memory_order_relaxed) != 0;
+    r.shared = s.shared.load(std::memory_order_relaxed);
     r.tcp_state = raw.tcp_state;
     if (raw.ring < kStatsEngines) r.ring = raw.ring;
     if (raw.carriage < static_cast<uint8_t>(Carriage::kCount))
@@ -110,7 +110,9 @@ std::string_view tcp_state_name(uint8_t state) {
 std::string_view SocketReading::state() const {
   if (closed) return "closed";
   if (listening) return "listen";
-  if (shared) return "shared-port:kernel";
+  if (shared == SharedPort::kKernel) return "shared-port:kernel";
+  if (shared == SharedPort::kCopies) return "shared-port:copies";
+  if (shared == SharedPort::kBoth) return "shared-port:copies,kernel";
   return tcp && is_carried() ? tcp_state_name(tcp_state) : "";
 }
 

@@ -111,7 +111,7 @@ struct SocketReading {
   bool v6 = false;
   bool listening = false;
   bool closed = false;
-  bool shared = false;  ///< the kernel delivers, to others of the host, too
+  SharedPort shared = SharedPort::kNo;
   uint8_t tcp_state = 0;
   uint8_t ring = 0;  ///< if carried: index in ProcessReading::rings
   Carriage carriage = Carriage::kUndecided;
@@ -122,7 +122,8 @@ struct SocketReading {
   SocketCounts counts{};
 
   bool is_carried() const { return carriage == Carriage::kCarried; }
-  /// "established", "listen", "shared-port:kernel" ...; empty where there is none.
+  /// "established", "listen", "shared-port:kernel", "shared-port:copies" ...; empty where there is
+  /// none.
   std::string_view state() const;
 };
 

@@ -228,7 +228,8 @@ struct UdpFlow : Flow {
 struct BoundRule {
   IfIndex carrier;  ///< of its port
   FlowKey key;
-  FlowRule rule;  ///< empty: the device has that of another process
+  FlowRule rule;           ///< empty: the device has that of another process
+  bool is_copied = false;  ///< brings copies: others of the host get the frames, too
 };
 
 /// The UDP flows of one demux key: several with SO_REUSEPORT, or those that may hear the same
@@ -241,6 +242,8 @@ struct UdpBinding {
   bool notes_port = false;  ///< a group that several ports receive: each datagram records its port
   bool asks_each = false;   ///< a group: who hears a datagram depends on its source or interface
   bool is_kernels = false;  ///< the kernel delivers, to other sockets of the host, too: no rules
+  bool is_copied = false;   ///< other sockets of the host get what its rules bring, too
+  bool lingers = false;     ///< is_copied, until Steering::retry(): no other has the port any more
   IfIndex link, carrier;  ///< a group: the first interface by which it is received, and its port's
   std::vector<BoundRule> rules;
 };

@@ -23,6 +23,7 @@ struct Port {
                               ///< carries it
   bool corks = false;         ///< a doorbell is a system call: doorbell_policy.h
   bool dead = false;
+  bool has_copies = false;  ///< the last queue is that of Device::open_copies()
 
   Queue& queue() { return *queues.front(); }
 };

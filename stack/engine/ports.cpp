@@ -64,6 +64,19 @@ void Ports::take_up(Port& p) {
   publish(hub().config.port_stats, p);
 }
 
+Result<bool> Ports::open_copies(Port& p) {
+  if (p.has_copies) return true;
+  auto queue = p.device->open_copies(hub().pool);
+  if (!queue) return std::unexpected(queue.error());
+  p.queues.push_back(std::move(*queue));
+  p.has_copies = true;
+  polled_.push_back({&p, p.queues.back().get()});
+  only_ = {};
+  wait_fds_.push_back(p.queues.back()->wait_fd());
+  publish(hub().config.port_stats, p);
+  return false;
+}
+
 Carried<Port*> Ports::open(IfIndex carrier) {
   for (Port* p : all_) {
     if (p->link.index != carrier) continue;

@@ -48,6 +48,9 @@ class Ports : Part {
   Carried<Port*> of_address(const IpAddr& local);
   /// The same for the interface given to SO_BINDTODEVICE.
   Carried<Port*> of_device(IfIndex device);
+  /// The port's queue for copies of frames (Device::share() of UDP), if it is not open yet. Threads
+  /// asleep do not wait for it: tell them. @return whether it was. Errors: the device's.
+  Result<bool> open_copies(Port& p);
   /// Whether a socket may receive by the port's interface only, or by one VLAN on it. Not where the
   /// device hides VLAN tags: all frames then seem to come by the interface itself.
   Carried<void> may_name(const Port& port) const noexcept;

@@ -130,6 +130,18 @@ Carried<void> Steering::open_ports(const UdpFlow& u) {
   return need(u, u.device, needs);
 }
 
+/// Whoever sleeps looks again, at the new queue too.
+Carried<FlowRule> Steering::make_copied_rule(const UdpBinding& b, const Need& n) {
+  const auto was_open = hub().ports.open_copies(*n.port);
+  if (!was_open)
+    return std::unexpected(
+        Refusal{Carriage::kSteering, was_open.error().code, was_open.error().where});
+  if (!*was_open)
+    for (UdpFlow* const u : b.flows)
+      if (u->owner != nullptr) hub().events.udp(*u);
+  return made(n.port->device->share(n.key, n.port->queue()));
+}
+
 Carried<void> Steering::renew(UdpBinding& b) {
   std::vector<Need> needs;
   if (!b.is_kernels) {
@@ -146,8 +158,8 @@ Carried<void> Steering::renew(UdpBinding& b) {
   };
   std::erase_if(needs, [&](const Need& n) { return !is_of_this(n.key) || n.port->dead; });
   for (Need& n : needs) n.key = key_on(*n.port, n.key);
-  const auto is_met = [](const BoundRule& r, const Need& n) {
-    return r.carrier == n.port->link.index && r.key == n.key;
+  const auto is_met = [&](const BoundRule& r, const Need& n) {
+    return r.carrier == n.port->link.index && r.key == n.key && r.is_copied == b.is_copied;
   };
   std::erase_if(b.rules, [&](const BoundRule& r) {
     return std::ranges::none_of(needs, [&](const Need& n) { return is_met(r, n); });
@@ -156,13 +168,15 @@ Carried<void> Steering::renew(UdpBinding& b) {
     const auto have =
         std::ranges::find_if(b.rules, [&](const BoundRule& r) { return is_met(r, n); });
     if (have != b.rules.end() && have->rule) continue;
-    auto rule = make_rule(*n.port, n.key, b.flows.front()->tag);
+    auto rule =
+        b.is_copied ? make_copied_rule(b, n) : make_rule(*n.port, n.key, b.flows.front()->tag);
+    // Another one's: it may have ended, and be buried soon.
+    is_refused_ |= rule ? !*rule : rule.error().err == EBUSY;
     if (!rule) return std::unexpected(rule.error());
-    is_refused_ |= !*rule;
     if (have != b.rules.end())
       have->rule = std::move(*rule);
     else
-      b.rules.push_back({n.port->link.index, n.key, std::move(*rule)});
+      b.rules.push_back({n.port->link.index, n.key, std::move(*rule), b.is_copied});
   }
   return {};
 }

@@ -28,10 +28,13 @@ class Steering : Part {
   Carried<void> add_bound_rules(const Listener& l, IfIndex device, std::vector<FlowRule>& rules);
   /// Whether a UDP flow could be received: opens the ports.
   Carried<void> open_ports(const UdpFlow& u);
-  /// Makes the binding's rules those that its flows need; none if it is the kernel's.
+  /// Makes the binding's rules those that its flows need; none if it is the kernel's. Refused: it
+  /// is to be copied, and the device cannot.
   Carried<void> renew(UdpBinding& b);
   /// Tries again to get the rules that other processes had. Once a second.
   void retry() noexcept;
+  /// Makes retry() look at UDP's rules.
+  void try_again() noexcept { is_refused_ = true; }
   /// A port was opened: sockets bound to the wildcard address receive by it too.
   void add_wildcards(Port& port);
   /// The port has a new device in place of `from`: requests all rules from it. A connection whose
@@ -86,6 +89,7 @@ class Steering : Part {
                std::vector<Need>& needs) const;
   Carried<void> need(const Flow& f, IfIndex device, std::vector<Need>& needs);
   void need_group(const UdpBinding& b, std::vector<Need>& needs) const;
+  Carried<FlowRule> make_copied_rule(const UdpBinding& b, const Need& n);
 
   struct Left {
     FlowKey key;

@@ -126,24 +126,40 @@ Carried<void> BoundKeys::settle(UdpBinding& b) {
         u->expected.set({u->key.local, u->key.remote});
     }
   const bool was_kernels = b.is_kernels;
-  b.is_kernels =
-      b.key.remote_port == 0 && (hub().udp.is_shared(b) || (is_group && is_host_asked(b)));
+  const bool is_shared = b.key.remote_port == 0 && hub().udp.is_shared(b);
+  b.is_kernels = b.key.remote_port == 0 && is_group && is_host_asked(b);
+  // The other's share lasts until it is buried, if it was killed: till then no rule can be ours.
+  b.lingers = b.is_copied && !is_shared && !b.lingers;
+  if (b.lingers) hub().steering.try_again();
+  b.is_copied = (is_shared || b.lingers) && is_group && !b.is_kernels;
+  b.is_kernels |= is_shared && !is_group;
+  auto ok = hub().steering.renew(b);
+  if (!ok && b.is_copied) {
+    b.is_copied = false;
+    b.is_kernels = true;
+    ok = hub().steering.renew(b);
+  }
   if (b.is_kernels && !was_kernels) hub().stats.ports_shared.add();
   for (const UdpFlow* u : b.flows) show(*u);
-  return hub().steering.renew(b);
+  return ok;
 }
 
-/// Tells the tools whether the kernel delivers what the flow's keys bring.
+/// Tells the tools who else gets what the flow's keys bring.
 void BoundKeys::show(const UdpFlow& u) noexcept {
-  bool is_kernels = false;
+  bool is_kernels = false, is_copied = false;
   const auto look = [&](const DemuxKey& key) {
     const Demux::Ref r = hub().demux.find_own(key);
-    is_kernels |= kind_of(r) == FlowKind::kUdp && at<UdpBinding>(r).is_kernels;
+    if (kind_of(r) != FlowKind::kUdp) return;
+    is_kernels |= at<UdpBinding>(r).is_kernels;
+    is_copied |= at<UdpBinding>(r).is_copied;
   };
   for_each_key(u.key, u.v6only, look);
   for (const UdpGroup& g : u.groups) look(group_key(g.group, u.key.local.port));
   if (u.key.local.addr.is_multicast()) look(group_key(u.key.local.addr, u.key.local.port));
-  u.stats->shared.store(is_kernels ? 1 : 0, std::memory_order_relaxed);
+  const auto shared = is_copied    ? is_kernels ? SharedPort::kBoth : SharedPort::kCopies
+                      : is_kernels ? SharedPort::kKernel
+                                   : SharedPort::kNo;
+  u.stats->shared.store(shared, std::memory_order_relaxed);
 }
 
 void BoundKeys::end(UdpBinding& b) noexcept {

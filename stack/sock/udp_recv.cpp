@@ -239,7 +239,8 @@ struct RecvCall {
 
 /// The kernel delivers, as other sockets of the host have the port, too.
 bool is_shared(const File& f) noexcept {
-  return f.stats->shared.load(std::memory_order_relaxed) != 0;
+  const SharedPort shared = f.stats->shared.load(std::memory_order_relaxed);
+  return shared == SharedPort::kKernel || shared == SharedPort::kBoth;
 }
 
 /// Receives from the kernel's queue. nullopt: it is empty.

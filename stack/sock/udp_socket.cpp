@@ -41,19 +41,22 @@ void change(const File& f, F&& edit) {
   edit();
 }
 
+/// A descriptor of the socket; -1: there is none any more.
+int descriptor_of(const File& f) {
+  for (int fd = 0; fd < fd_table().end(); ++fd)
+    if (fd_table().find(fd).file == &f) return fd;
+  return -1;
+}
+
 /// Room in the kernel's socket for what our queue has. The kernel charges a page for a frame that
 /// it is given. It keeps the room: else nothing more would come in before the program has read.
-void make_room(const File& f, uint32_t datagrams) {
+void make_room(int fd, uint32_t datagrams) {
   constexpr int kCharge = 4608;
-  for (int fd = 0; fd < fd_table().end(); ++fd) {
-    if (fd_table().find(fd).file != &f) continue;
-    int bytes = 0;  // twice what was set, as SO_RCVBUF says
-    socklen_t n = sizeof bytes;
-    if (libc().getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &n) != 0) return;
-    bytes = bytes / 2 + static_cast<int>(datagrams) * kCharge / 2;
-    (void)libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
-    return;
-  }
+  int bytes = 0;  // twice what was set, as SO_RCVBUF says
+  socklen_t n = sizeof bytes;
+  if (libc().getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &n) != 0) return;
+  bytes = bytes / 2 + static_cast<int>(datagrams) * kCharge / 2;
+  (void)libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
 }
 
 /// `then`: kKernel, or no socket of either.
@@ -64,13 +67,16 @@ void close_flow(File& f, Mode then) {
   const Instant now = Clock::now();
   const bool is_kernels = f.flow != nullptr && then == Mode::kKernel;
   if (is_kernels) {
-    if (const uint32_t n = f.udp_flow().queue.buffers(); n != 0) make_room(f, n);
+    const uint32_t waiting = f.udp_flow().queue.buffers();
+    const int fd = waiting != 0 || f.udp->hears_once ? descriptor_of(f) : -1;
+    if (waiting != 0 && fd >= 0) make_room(fd, waiting);
+    if (fd >= 0) hear_unfiltered(f, fd);  // what the flow has, and what still comes
     e->udp().leave_to_kernel(f.udp_flow(), now);
   } else if (f.flow != nullptr) {
     e->udp().close(f.udp_flow());
   }
   f.flow = nullptr;
-  f.stats->shared.store(0, std::memory_order_relaxed);
+  f.stats->shared.store(SharedPort::kNo, std::memory_order_relaxed);
   f.mode.store(then, std::memory_order_release);
   if (is_kernels) e->steering().give_strays(now);
 }
@@ -90,14 +96,23 @@ bool learn_cookie(UdpSocket& s, int fd) {
   return s.cookie != 0;
 }
 
+/// The kernel's socket does not hear what the process gets a copy of, as soon as there may be
+/// copies.
+void hear_once(File& f, int fd) {
+  const int filter = f.stack->host_sockets().filter_of_copied();
+  f.udp->hears_once =
+      filter >= 0 && libc().setsockopt(fd, SOL_SOCKET, SO_ATTACH_BPF, &filter, sizeof filter) == 0;
+}
+
 /// After its flow was opened for these ends.
-void begin_watch(File& f, const Endpoint& local, const Endpoint& remote) {
+void begin_watch(File& f, int fd, const Endpoint& local, const Endpoint& remote) {
   UdpSocket& s = *f.udp;
   const uint16_t port = s.cookie != 0 && may_share(local, remote) ? local.port : uint16_t{0};
   if (s.watched_port == port) return;
   end_watch(f);
   if (port == 0) return;
   s.watched_port = port;
+  if (!s.hears_once) hear_once(f, fd);
   if (f.stack->host_sockets().ports.begin(port, s.cookie)) f.stack->wake_helper();
 }
 
@@ -192,7 +207,7 @@ void bound(File& f, int fd) {
   if (f.stack->family().heirs.has_udp_port(name->port)) carried = std::unexpected(kChildsPort);
   if (carried) carried = open_flow(f, fd, *name, {}, false);
   if (carried) {
-    begin_watch(f, *name, {});
+    begin_watch(f, fd, *name, {});
     record_carried(f, *name, {});
   } else {
     f.mode.store(Mode::kKernel, std::memory_order_release);
@@ -248,7 +263,7 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len) {
   }
   if (carried) carried = open_flow(f, h.fd, s.local, s.remote, !had_port);
   if (carried) {
-    begin_watch(f, s.local, s.remote);
+    begin_watch(f, h.fd, s.local, s.remote);
     record_carried(f, s.local, s.remote);
   } else {
     close_flow(f, Mode::kKernel);
@@ -285,9 +300,17 @@ void end_watch(File& f) {
   });
 }
 
+bool hear_unfiltered(File& f, int fd) {
+  if (!std::exchange(f.udp->hears_once, false)) return false;
+  const int unused = 0;
+  (void)libc().setsockopt(fd, SOL_SOCKET, SO_DETACH_BPF, &unused, sizeof unused);
+  return true;
+}
+
 void apply_options(File& f, int fd) {
   if (!f.is_carried()) return;
   UdpSocket& s = *f.udp;
+  if (s.watched_port != 0 && !s.hears_once) hear_once(f, fd);
   Engine& e = *f.engine.load(std::memory_order_relaxed);
   const bool has_company = s.cookie == 0 && learn_cookie(s, fd) && may_share(s.local, s.remote);
   std::vector<net::DiagSocket> sharers;
@@ -308,7 +331,7 @@ void apply_options(File& f, int fd) {
       heard = std::unexpected(kNoClock);
   }
   if (heard) {
-    if (has_company) begin_watch(f, s.local, s.remote);
+    if (has_company) begin_watch(f, fd, s.local, s.remote);
     return;
   }
   const Refusal why = heard.error();

@@ -40,6 +40,7 @@ struct UdpSocket {
   std::vector<Membership> groups;
   uint64_t cookie = 0;        ///< as UdpFlow::cookie
   uint16_t watched_port = 0;  ///< that SharerWatch watches for it; 0: none
+  bool hears_once = false;    ///< the kernel's socket has HostSockets::filter_of_copied()
   // ---- guarded by the engine's lock
   uint8_t shut = 0;
   uint32_t cut_at = 0;         ///< the kernel must cut the current datagram to this size; 0 = none
@@ -83,6 +84,9 @@ void end_watch(File& f);
 int take_error(File& f) noexcept;
 /// Up-call of the engine.
 void on_datagram(UdpFlow& flow);
+/// Takes Vireo's filter from the kernel's socket: the program sets one, or the kernel delivers.
+/// @return whether there was one.
+bool hear_unfiltered(File& f, int fd);
 ReadyBits readiness(const File& f) noexcept;
 }  // namespace udp_socket
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """A UDP port that several processes of the host have: what Linux would give to each of them, each gets, whether Vireo carries it or
-the kernel. Others come and go under a feed of numbered datagrams."""
+the kernel. Others come and go under a feed of numbered datagrams. Of a group each carried process gets copies by its device; what is
+for one of them alone the kernel delivers."""
 import signal
 import sys
 import time
@@ -51,6 +52,44 @@ while True:
         got.append(int(data))
         if who[1] == port + 1: s.sendto(data, who)
         if how != "edge": break
+"""
+
+# Two members of a group on one port, of which the second takes an option on SIGUSR1 that only the kernel has.
+TWO = """
+import os, select, signal, socket, struct, sys
+port, group, device = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+def member():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    s.bind(("", port))
+    s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group) + bytes(4) + struct.pack("i", socket.if_nametoindex(device)))
+    return s
+import ctypes
+take_all = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffffffff), 8)
+ACCEPT = ctypes.addressof(take_all)
+both = {s.fileno(): (s, []) for s in (member(), member())}
+last = list(both.values())[1][0]
+leaves = ends = False
+def leave(*_):
+    global leaves
+    leaves = True
+def end(*_):
+    global ends
+    ends = True
+signal.signal(signal.SIGUSR1, leave)
+signal.signal(signal.SIGTERM, end)
+p = select.poll()
+for fd in both: p.register(fd, select.POLLIN)
+print("ready", flush=True)
+while not ends:
+    for fd, _ in p.poll(100): both[fd][1].append(int(both[fd][0].recv(100)))
+    if leaves:
+        leaves = False
+        last.setsockopt(socket.SOL_SOCKET, 26, struct.pack("HxxxxxxP", 1, ACCEPT))  # SO_ATTACH_FILTER: it takes all
+        print("left", flush=True)
+for _, got in both.values(): print("got", *got, flush=True)
+os._exit(0)
 """
 
 # Sends numbers to the group, so many a second, until it is told to end; then says how many.
@@ -130,8 +169,24 @@ def socket_of(t: Test, p) -> dict:
     return rows[0]
 
 
-def is_shared(t: Test, p) -> bool:
-    return socket_of(t, p)["state"] == "shared-port:kernel"
+COPIES, KERNEL = "shared-port:copies,kernel", "shared-port:kernel"  # a wildcard hears more than the group
+
+
+def await_state(t: Test, p, state: str) -> None:
+    t.expect(wait_until(lambda: socket_of(t, p)["state"] == state, 5), f"not {state or 'alone'} after 5 s: {socket_of(t, p)['state']}")
+
+
+def expect_move(t: Test, p, counter: str) -> None:
+    before = socket_of(t, p)[counter]
+    t.expect(wait_until(lambda: socket_of(t, p)[counter] > before, 5), f"{p.shown}: {counter} stands still")
+
+
+def expect_by_device(t: Test, row: dict, sent: int) -> None:
+    """The kernel brings what comes while its share begins or ends."""
+    brought = row["rx_packets"] + row["os_rx_packets"]
+    t.expect(brought == sent, f"device {row['rx_packets']}, kernel {row['os_rx_packets']}, of {sent}")
+    t.expect(row["os_rx_packets"] < sent / 10, f"the kernel brought {row['os_rx_packets']} of {sent}")
+    t.note(f"{sent} sent, {row['rx_packets']} by the device, {row['os_rx_packets']} by the kernel")
 
 
 def expect_all(t: Test, who: str, got: list[int], wanted: range) -> None:
@@ -154,25 +209,19 @@ def _(t):
     family = 6 if "IPv6" in t.case.name else 4
     ours = receiver(t, "vireo", "ours", family=family)
     sender = feed(t, GROUP[family])
-    time.sleep(SETTLED)
     for turn in range(2 if t.options.quick else 4):
-        t.expect(not is_shared(t, ours), "no other has the port")
-        by_device = socket_of(t, ours)["rx_packets"]
-        t.expect(wait_until(lambda: socket_of(t, ours)["rx_packets"] > by_device, 5), "it is alone, and the device brings nothing")
+        await_state(t, ours, "")
+        expect_move(t, ours, "rx_packets")
         other = receiver(t, "kernel", f"kernel{turn}", family=family)
-        t.expect(wait_until(lambda: is_shared(t, ours), 5), "the other was not noticed")
-        by_kernel = socket_of(t, ours)["os_rx_packets"]
-        t.expect(wait_until(lambda: socket_of(t, ours)["os_rx_packets"] > by_kernel, 5), "the kernel brings nothing")
+        await_state(t, ours, COPIES)
+        expect_move(t, ours, "rx_packets")
         time.sleep(SETTLED)
         expect_run(t, f"the kernel's, turn {turn}", numbers(t, other), 100)
-        t.expect(wait_until(lambda: not is_shared(t, ours), 5), "the other's end was not noticed")
+    await_state(t, ours, "")
     sent = end_feed(t, sender)
     row = socket_of(t, ours)
-    got = numbers(t, ours)
-    expect_all(t, "the carried one", got, range(sent))
-    t.expect(row["rx_packets"] > 0 < row["os_rx_packets"] and row["rx_packets"] + row["os_rx_packets"] == sent,
-             f"device {row['rx_packets']}, kernel {row['os_rx_packets']}, of {sent}")
-    t.note(f"{sent} sent, {row['rx_packets']} by the device, {row['os_rx_packets']} by the kernel")
+    expect_all(t, "the carried one", numbers(t, ours), range(sent))
+    expect_by_device(t, row, sent)
 
 
 @suite.case("two carried subscribers", ("kernel", "vireo"))
@@ -182,25 +231,64 @@ def _(t):
     time.sleep(SETTLED)
     for turn in range(2):
         second = receiver(t, "vireo", f"second{turn}", how="epoll")
-        t.expect(wait_until(lambda: is_shared(t, first) and is_shared(t, second), 5), "they do not know of each other")
+        await_state(t, first, COPIES)
+        await_state(t, second, COPIES)
+        expect_move(t, first, "rx_packets")
+        expect_move(t, second, "rx_packets")
         time.sleep(SETTLED)
         if turn == 0:
             second_got = numbers(t, second)
         else:
             second.kill()
-        t.expect(wait_until(lambda: not is_shared(t, first), 5), "the other's end was not noticed")
-    by_device = socket_of(t, first)["rx_packets"]
-    t.expect(wait_until(lambda: socket_of(t, first)["rx_packets"] > by_device, 5), "it is alone again, and the device brings nothing")
+        await_state(t, first, "")
+    expect_move(t, first, "rx_packets")
     sent = end_feed(t, sender)
+    row = socket_of(t, first)
     expect_run(t, "the second", second_got, 100)
     expect_all(t, "the first", numbers(t, first), range(sent))
+    expect_by_device(t, row, sent)
+
+
+@suite.case("who is killed leaves the feed to the others", ("kernel", "vireo"))
+def _(t):
+    """The one that has founded the group of processes, and whose rule was the first."""
+    first, second, third = (receiver(t, "vireo", name) for name in ("first", "second", "third"))
+    other = receiver(t, "kernel", "other")
+    await_state(t, second, COPIES)
+    await_state(t, third, COPIES)
+    sender = feed(t, GROUP[4])
+    time.sleep(SETTLED)
+    first.kill()
+    time.sleep(2 * SETTLED)
+    sent = end_feed(t, sender)
+    for who, p in (("the second", second), ("the third", third), ("the kernel's", other)):
+        expect_all(t, who, numbers(t, p), range(sent))
+
+
+@suite.case("a socket that becomes the kernel's hears all, and one beside it too", ("kernel", "vireo"))
+def _(t):
+    """Both of one process, which gets copies: what is the kernel's must not be kept from it."""
+    two = t.start("B", PYTHON, "-u", "-c", TWO, str(PORT), GROUP[4], t.lab.device, name="two")
+    two.await_output("ready", 20)
+    other = receiver(t, "kernel", "other")
+    sender = feed(t, GROUP[4])
+    time.sleep(2 * SETTLED)
+    two.signal(signal.SIGUSR1)
+    two.await_output("left", 5)
+    time.sleep(2 * SETTLED)
+    sent = end_feed(t, sender)
+    two.stop(signal.SIGTERM)
+    kept, left = (list(map(int, line.split()[1:])) for line in two.stdout.splitlines() if line.startswith("got"))
+    expect_all(t, "the carried one", kept, range(sent))
+    expect_all(t, "the one that left", left, range(sent))
+    expect_all(t, "the kernel's", numbers(t, other), range(sent))
 
 
 @suite.case("a member's port on which another process has joined nothing", ("kernel", "vireo"))
 def _(t):
     ours = receiver(t, "vireo", "ours")
     other = receiver(t, "kernel", "guest", group=False)
-    t.expect(wait_until(lambda: is_shared(t, ours), 5), "the other was not noticed")
+    await_state(t, ours, COPIES)
     sender = feed(t, GROUP[4])
     time.sleep(SETTLED)
     sent = end_feed(t, sender)
@@ -212,7 +300,7 @@ def _(t):
 def _(t):
     ours = receiver(t, "vireo", "ours", group=False, option="SO_REUSEPORT")
     other = receiver(t, "kernel", "other", group=False, option="SO_REUSEPORT")
-    t.expect(wait_until(lambda: is_shared(t, ours), 5), "the other was not noticed")
+    await_state(t, ours, KERNEL)
     feeds = [feed(t, t.lab.address("B"), 100) for _ in range(12)]  # each from a port of its own
     time.sleep(SETTLED)
     sent = [end_feed(t, f) for f in feeds]
@@ -226,32 +314,35 @@ def _(t):
 def _(t):
     ours = receiver(t, "vireo", "ours", group=False)
     other = receiver(t, "kernel", "other", group=False, bound=t.lab.address("B"))
-    t.expect(wait_until(lambda: is_shared(t, ours), 5), "the other was not noticed")
+    await_state(t, ours, KERNEL)
     sender = feed(t, t.lab.address("B"))
     time.sleep(SETTLED)
     sent = end_feed(t, sender)
     expect_all(t, "who is bound to the address", numbers(t, other), range(sent))
     sender = feed(t, t.lab.address("B"))
-    t.expect(wait_until(lambda: not is_shared(t, ours), 5), "the other's end was not noticed")
-    by_device = socket_of(t, ours)["rx_packets"]
-    t.expect(wait_until(lambda: socket_of(t, ours)["rx_packets"] > by_device, 5), "it is alone, and the device brings nothing")
+    await_state(t, ours, "")
+    expect_move(t, ours, "rx_packets")
     end_feed(t, sender)
     t.expect(len(numbers(t, ours)) > 0, "who is left gets nothing")
 
 
-def wake_up(how: str, spec: str) -> None:
-    @suite.case(f"woken by what the kernel delivers: {how}, {spec or 'no profile'}", ("kernel", "vireo"))
+def wake_up(how: str, spec: str, by: str) -> None:
+    @suite.case(f"woken by {by}: {how}, {spec or 'no profile'}", ("kernel", "vireo"))
     def _(t):
-        ours = receiver(t, "vireo", "ours", how=how, env={"VMA_SPEC": spec} if spec else None)
-        other = receiver(t, "kernel", "other")
-        t.expect(wait_until(lambda: is_shared(t, ours), 5), "the other was not noticed")
-        before = socket_of(t, ours)["os_rx_packets"]
+        copies = by == "copies"
+        other = receiver(t, "kernel", "other", group=copies)
+        # The last one to be bound gets what is not for a group.
+        ours = receiver(t, "vireo", "ours", how=how, group=copies, env={"VMA_SPEC": spec} if spec else None)
+        await_state(t, ours, COPIES if copies else KERNEL)
+        counter = "rx_packets" if copies else "os_rx_packets"
+        before = socket_of(t, ours)[counter]
         rounds = 10 if t.options.quick else 50
-        asker = t.start("A", PYTHON, "-c", ASKER, GROUP[4], str(PORT), t.lab.device, str(rounds), "2", name="asker")
+        to, answers = (GROUP[4], 2) if copies else (t.lab.address("B"), 1)
+        asker = t.start("A", PYTHON, "-c", ASKER, to, str(PORT), t.lab.device, str(rounds), str(answers), name="asker")
         asker.wait(40)
         t.expect(asker.stdout.startswith("slowest"), f"asker: {asker.tail()}")
-        brought = socket_of(t, ours)["os_rx_packets"] - before
-        t.expect(brought == rounds, f"the kernel brought {brought} of {rounds}")
+        brought = socket_of(t, ours)[counter] - before
+        t.expect(brought == rounds, f"{brought} of {rounds} were brought")
         t.note(asker.stdout.strip() + " ms")
         numbers(t, other)
         numbers(t, ours)
@@ -259,7 +350,8 @@ def wake_up(how: str, spec: str) -> None:
 
 for _how in ("recv", "poll", "select", "epoll", "edge"):
     for _spec in ("", "latency", "ultra-latency"):
-        wake_up(_how, _spec)
+        for _by in ("copies", "the kernel"):
+            wake_up(_how, _spec, _by)
 
 if __name__ == "__main__":
     suite.main()

@@ -211,6 +211,16 @@ void keep_timestamp_ns(const SetCall& c, SocketOptions& o) {
     o.socket.timestamp = 0;
 }
 
+/// The kernel's socket may have a filter of Vireo's, of which the program knows nothing.
+std::optional<Result<void>> make_way_for_filter(const SetCall& c) {
+  if (c.file().is_udp()) udp_socket::hear_unfiltered(c.file(), c.h.fd);
+  return std::nullopt;
+}
+std::optional<Result<void>> refuse_detach_of_ours(const SetCall& c) {
+  if (c.file().is_udp() && c.file().udp->hears_once) return fail(ENOENT, "setsockopt");
+  return std::nullopt;
+}
+
 /// linux/net_tstamp.h so_timestamping, which some headers lack.
 struct StampFlags {
   int flags;
@@ -313,8 +323,8 @@ constexpr SocketOption kRows[] = {
     kernels(SOCKET(SO_SECURITY_ENCRYPTION_NETWORK)),
     ours(SOCKET(SO_BINDTODEVICE),
          {.keep = keep_device, .apply = apply_device, .read = read_device, .give = give_device}),
-    leaves(SOCKET(SO_ATTACH_FILTER), kSet),
-    kernels(SOCKET(SO_DETACH_FILTER)),
+    {SOCKET(SO_ATTACH_FILTER), kLeaves, kLeaves, kSet, 0, {.set = make_way_for_filter}},
+    kernels(SOCKET(SO_DETACH_FILTER), {.set = refuse_detach_of_ours}),
     ours(SOCKET(SO_PEERNAME), {.tell = of_flow<tell_peer>}),
     ours(SOCKET(SO_TIMESTAMP_OLD),
          {.kept = kept<&SocketLevelOptions::timestamp>, .keep = keep_timestamp}),
@@ -353,7 +363,7 @@ constexpr SocketOption kRows[] = {
      {.set = set_pacing, .apply = apply_pacing, .read = read_pacing, .give = give_pacing}},
     kernels(SOCKET(SO_BPF_EXTENSIONS)),
     kernels(SOCKET(SO_INCOMING_CPU), {.kept = kept<&SocketLevelOptions::incoming_cpu>}),  // a hint
-    leaves(SOCKET(SO_ATTACH_BPF), kSet),
+    {SOCKET(SO_ATTACH_BPF), kLeaves, kLeaves, kSet, 0, {.set = make_way_for_filter}},
     leaves(SOCKET(SO_ATTACH_REUSEPORT_CBPF), kSet),
     leaves(SOCKET(SO_ATTACH_REUSEPORT_EBPF), kSet),
     kernels(SOCKET(SO_CNX_ADVICE)),  // a hint
