@@ -10,6 +10,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 from labkit import counters  # noqa: E402
+from labkit.build import program  # noqa: E402
 from labkit.process import wait_until  # noqa: E402
 from labkit.runner import PYTHON, Suite, Test  # noqa: E402
 
@@ -282,6 +283,40 @@ def _(t):
     expect_all(t, "the carried one", kept, range(sent))
     expect_all(t, "the one that left", left, range(sent))
     expect_all(t, "the kernel's", numbers(t, other), range(sent))
+
+
+def subscribers(t: Test, rate: int, seconds: float):
+    """Two in a carried process, one in another, one on the kernel."""
+    tool = str(program("tests/interop/feed.cpp"))
+    where = [GROUP[4], str(PORT), t.lab.device]
+    all = []
+    for stack, name, sockets in (("vireo", "two", 2), ("vireo", "one", 1), ("kernel", "kernel", 1)):
+        all.append(t.start("B", tool, "receive", *where, str(sockets), stack=stack, name=name))
+        all[-1].await_output("ready", 20)
+    for p in all[:2]:
+        rows = lambda: [s["state"] for process in counters.live(p.pid) for s in process["sockets"]]  # noqa: B023, E731
+        t.expect(wait_until(lambda: set(rows()) == {"shared-port:copies"}, 5), f"not by copies: {rows()}")
+    sender = t.start("A", tool, "send", *where, str(rate), str(seconds), "200", name="feed")
+    sender.wait(seconds + 20)
+    _, sent, took = sender.stdout.split()
+    for p in all:
+        t.expect(wait_until(lambda: "got" in p.stdout, 10), f"{p.shown} has not heard the end: {p.tail()}")  # noqa: B023
+    results = [(p.shown, line) for p in all for line in p.stdout.splitlines() if line.startswith("got")]
+    for p in all[:2]:
+        rows = [s for process in counters.live(p.pid) for s in process["sockets"]]
+        t.expect(all_by_device(rows, int(sent)), f"{p.shown}: by the device {[r['rx_packets'] for r in rows]}, by the kernel {[r['os_rx_packets'] for r in rows]}")
+    bad = [f"{who}: {line}" for who, line in results if line != f"got {sent} lost 0 doubled 0 disordered 0"]
+    t.expect(len(results) == 4 and not bad, f"{sent} sent; " + "; ".join(bad))
+    t.note(f"{sent} datagrams in {took} s: {int(sent) / float(took):.0f} a second, to four subscribers")
+
+
+def all_by_device(rows: list[dict], sent: int) -> bool:
+    return all(r["rx_packets"] >= sent and r["os_rx_packets"] == 0 for r in rows)
+
+
+@suite.case("one feed, two subscribers in a process, one in another, one on the kernel", ("kernel", "vireo"))
+def _(t):
+    subscribers(t, *((20000, 1) if t.options.quick else (200000, 5) if t.options.full else (50000, 2)))
 
 
 @suite.case("a member's port on which another process has joined nothing", ("kernel", "vireo"))
