@@ -133,6 +133,9 @@ void TcpFlows::settle_will() noexcept {
 }
 
 Result<void> TcpFlows::hand_over(TcpFlow& f, Instant now) {
+  // The other TCP takes an ACK of what was sent since its state was read for a bad one, for ever.
+  f.pending_hook.unlink();
+  hub().timers.cancel(f);
   hub().steering.expect_strays(f.key, now);
   if (takes_ahead(f)) {
     // What is in the ring goes first: behind frames that come to the kernel directly, it would look
@@ -143,7 +146,10 @@ Result<void> TcpFlows::hand_over(TcpFlow& f, Instant now) {
     }
     hub().demux.insert(demux_key(f.key), ref(f));
   }
-  if (auto ok = hub().steering.leave_to_kernel(f); !ok) return ok;
+  if (auto ok = hub().steering.leave_to_kernel(f); !ok) {
+    progress(f, now);
+    return ok;
+  }
   part_with(f, now);
   return {};
 }

@@ -9,6 +9,12 @@ namespace {
 
 class Strays : public testing::Test {
  protected:
+  explicit Strays(bool tags = true)
+      : h{{.to_host = {.mtu = 9000},
+           .device = {.promiscuous = true,
+                      .tags = tags,
+                      .mtu = 9000,
+                      .checksums = Checksum::kNotNeeded}}} {}
   /// The next frame that the kernel was given.
   Bytes given() {
     auto& frames = h.link().kernel_frames(MemEnd::kA);
@@ -44,9 +50,7 @@ class Strays : public testing::Test {
     h.inject(build_frame(spec, std::as_bytes(std::span(text))), poll_now);
   }
 
-  // Every frame comes to us: as if its rule had been read just before it went.
-  Host h{{.to_host = {.mtu = 9000},
-          .device = {.promiscuous = true, .mtu = 9000, .checksums = Checksum::kNotNeeded}}};
+  Host h;  ///< every frame comes to us: as if its rule had been read just before it went
 };
 
 TEST_F(Strays, SegmentsInTheRingAreTheKernels) {
@@ -151,6 +155,27 @@ TEST_F(Strays, ALongDatagramIsGivenInFragments) {
     EXPECT_EQ(got, payload);
     kernel.engine().udp().close(**k);
   }
+}
+
+/// Of a device without tags what is in the ring is handled while the rules are changed.
+class StraysAhead : public Strays {
+ protected:
+  StraysAhead() : Strays(false) {}
+};
+
+/// Else the peer's ACK might be one for data that the kernel has not sent, which it ignores.
+TEST_F(StraysAhead, NothingIsSentOnceAConnectionsStateWasRead) {
+  Peer p(h, "11.0.0.7", 4000, 80);
+  Conn* const c = connection(p);
+  EXPECT_EQ(h.write(*c, "text"), 4U);
+  EXPECT_EQ(p.hear_all().size(), 1U);
+  p.say(kAck, p.nxt, p.ack, {.data = "one", .poll_now = false});
+  h.engine().acquire();
+  EXPECT_TRUE(h.engine().tcp().hand_over(*c->flow, h.now() + Duration::s(2)));  // its timer is due
+  h.engine().steering().give_strays(h.now());
+  h.engine().unlock();
+  EXPECT_EQ(p.hear_all().size(), 0U);
+  EXPECT_EQ(payload_of(given()), "one");
 }
 
 }  // namespace
