@@ -27,13 +27,14 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 print("listens", flush=True)
 signal.sigwait([signal.SIGUSR1])
 if os.fork() == 0:
+    all = []  # not in the order of the client's calls: a handshake may be complete before an earlier one's last ACK has come
     for _ in range(connections):
-        c = l.accept()[0]
+        all.append(l.accept()[0])
         data = b""
         while not data.endswith(b"."):
-            data += c.recv(65536) or sys.exit("end of stream")
-        c.sendall(data)
-        assert c.recv(1) == b""
+            data += all[-1].recv(65536) or sys.exit("end of stream")
+        all[-1].sendall(data)
+    for c in all: assert c.recv(1) == b""
     print("served", flush=True)
     os._exit(0)
 os.wait()
@@ -53,8 +54,8 @@ for n in range(connections):
     all.append((s, data))
 print("connected", flush=True)
 signal.sigwait([signal.SIGUSR1])
+for s, _ in all: s.sendall(b".")
 for n, (s, data) in enumerate(all):
-    s.sendall(b".")
     got = b""
     while len(got) <= len(data):
         got += s.recv(65536) or sys.exit(f"connection {n}: end of stream")
