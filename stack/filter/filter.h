@@ -25,7 +25,7 @@ class Filter {
  public:
   /// Reads the rules. rules()->unreadable has the errno of what could not be read. `is_own`: any
   /// thread.
-  explicit Filter(IsOwnProgram is_own);
+  explicit Filter(IsOwnProgram is_own = {});
   Filter(const Filter&) = delete;
   Filter& operator=(const Filter&) = delete;
 

@@ -137,10 +137,10 @@ TEST_F(Groups, AGuestBesideNamedSourcesIsTheKernels) {
   const size_t before = rules();
   join(member, {.includes = true, .sources = {kA}});
   EXPECT_EQ(rules(), before);
-  EXPECT_EQ(stats.shared.load(), 1);
+  EXPECT_EQ(stats.shared.load(), SharedPort::kKernel);
   h.engine().udp().hear_all(guest, false, false);
   EXPECT_EQ(rules(), before + 1);
-  EXPECT_EQ(stats.shared.load(), 0);
+  EXPECT_EQ(stats.shared.load(), SharedPort::kNo);
   EXPECT_EQ(heard(kA, {&member, &guest}), "10");
   h.engine().udp().close(guest);
   h.engine().udp().close(member);

@@ -123,12 +123,12 @@ TEST_F(SharedPort, HasNoRulesAsLongAsAnotherHasIt) {
   EXPECT_EQ(rules(), all) << "its own socket beneath";
   h.engine().udp().heed_sharers(kPort, {ours(), other("239.1.2.3")});
   EXPECT_EQ(rules(), 1U) << "the group's alone has gone";
-  EXPECT_EQ(stats.shared.load(), 1);
+  EXPECT_EQ(stats.shared.load(), vireo::SharedPort::kKernel);
   h.engine().udp().heed_sharers(kPort, {ours(), other("0.0.0.0")});
   EXPECT_EQ(rules(), 0U);
   h.engine().udp().heed_sharers(kPort, {ours()});
   EXPECT_EQ(rules(), all);
-  EXPECT_EQ(stats.shared.load(), 0);
+  EXPECT_EQ(stats.shared.load(), vireo::SharedPort::kNo);
   EXPECT_EQ(h.stats().ports_shared.get(), 2U);
   h.engine().udp().close(u);
   EXPECT_EQ(rules(), 0U);
