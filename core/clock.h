@@ -69,6 +69,12 @@ class Clock {
     const auto scaled = static_cast<unsigned __int128>(t - base_ticks_) * mult_ >> 32;
     return Instant::from_ns(base_ns_ + static_cast<int64_t>(scaled));
   }
+  /// Nanoseconds of CLOCK_REALTIME, for the program's eyes only.
+  static int64_t wall_ns() {
+    timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return ts.tv_sec * 1'000'000'000 + ts.tv_nsec;
+  }
   static Instant now_from_kernel() {
     timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);

@@ -32,13 +32,28 @@ struct alignas(64) PacketBuf {
                                ///< another process's frame
   StreamOffset offset = 0;     ///< TCP: stream position of the first valid byte
   uint32_t index = 0;          ///< constant: frame number in the pool
-  uint32_t sum = 0;            ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded
-  uint16_t data_at = 0;        ///< first valid byte
-  uint16_t length = 0;         ///< valid bytes
-  uint16_t refs = 0;           ///< 0 = in the pool
-  uint16_t device_refs = 0;    ///< of refs, those held by a device that still reads the frame
-  int64_t hw_time = 0;         ///< RX timestamp by the device (Queue::stamp()), ns, 0 = none
-  uint32_t cookie = 0;         ///< for use by the current owner
+  uint32_t sum = 0;          ///< TCP send: 16-bit ones' complement sum of the valid bytes, folded;
+                             ///< received: high half of arrival()
+  uint16_t data_at = 0;      ///< first valid byte
+  uint16_t length = 0;       ///< valid bytes
+  uint16_t refs = 0;         ///< 0 = in the pool
+  uint16_t device_refs = 0;  ///< of refs, those held by a device that still reads the frame
+  int64_t hw_time = 0;       ///< RX timestamp by the device (Queue::stamp()), ns, 0 = none
+  uint32_t cookie = 0;       ///< for use by the current owner
+  uint32_t arrival_low = 0;
+
+  /// When it was taken from the ring, ns of CLOCK_REALTIME, if the engine noted that. If not, a
+  /// time before the engine began to: see Receive::arrival_of().
+  int64_t arrival() const { return static_cast<int64_t>(uint64_t{sum} << 32 | arrival_low); }
+  void set_arrival(int64_t ns) {
+    sum = static_cast<uint32_t>(static_cast<uint64_t>(ns) >> 32);
+    arrival_low = static_cast<uint32_t>(ns);
+  }
+  /// The times at which `p` was received.
+  void take_times(const PacketBuf& p) {
+    hw_time = p.hw_time;
+    set_arrival(p.arrival());
+  }
 
   std::byte* data() { return frame + data_at; }
   const std::byte* data() const { return frame + data_at; }

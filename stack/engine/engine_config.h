@@ -15,6 +15,7 @@
 namespace vireo {
 
 struct LastWill;
+struct LeftFrame;  // stack/engine/left_frame.h
 struct Listener;
 struct TcpFlow;
 struct UdpFlow;
@@ -25,6 +26,10 @@ struct EngineEvents {
   void (*tcp)(TcpFlow&, tcp::Effects) = nullptr;  ///< owner is set
   void (*accept)(Listener&) = nullptr;            ///< `ready` grew
   void (*udp)(UdpFlow&) = nullptr;                ///< `queue` grew or soft_error was set
+  // ---- of watched flows; not limited to once
+  void (*tcp_left)(TcpFlow&, const LeftFrame&) = nullptr;
+  void (*tcp_acked)(TcpFlow&) = nullptr;  ///< a segment came: perhaps it acknowledged data
+  void (*udp_left)(UdpFlow&, const LeftFrame&) = nullptr;  ///< within the call that sends it
 };
 
 struct EngineConfig {

@@ -38,7 +38,8 @@ constexpr uint16_t kNoListener = UINT16_MAX;
 /// Common part. `owner` is the socket layer's object, null once the program has closed it.
 struct Flow {
   FlowKind kind{};  ///< none: not in use
-  bool v6only = false;
+  bool v6only : 1 = false;
+  bool asks_arrivals : 1 = false;  ///< Receive::ask_arrivals()
   /// Index in PassiveOpen::all(): a listener's own; of a connection that is not yet accepted,
   /// the index of its listener, whose `ready` holds it.
   uint16_t listener = kNoListener;
@@ -81,6 +82,7 @@ struct TcpFlow : Flow, WheelNode {
   uint16_t next_ip_id = 0;          ///< of packets that may be fragmented (RFC 6864 §4.2)
   uint16_t mss_limit = 65'535;      ///< TCP_MAXSEG and other limits, whatever the path MTU
   bool is_stalled : 1 = false;      ///< waits for a neighbour
+  bool is_watched : 1 = false;      ///< its frames and ACKs are told: EngineEvents; watch()
   bool is_ack_delayed : 1 = false;  ///< if `pending_hook` is linked: for an ACK only
   PortOrigin port_origin : 2 = PortOrigin::kProgram;
   bool reuse_addr : 1 = false;  ///< SO_REUSEADDR: sockets with it may bind the port too
@@ -189,11 +191,12 @@ struct UdpFlow : Flow {
   bool reuse_port = false;  ///< SO_REUSEPORT: one socket of the port gets a unicast datagram
   /// IP_MULTICAST_ALL, IPV6_MULTICAST_ALL: hears groups that it has not joined, too.
   bool hears_all4 = true, hears_all6 = true;
-  ListHook notify_hook;  ///< of Notifications
-  CachedRoute egress;    ///< of the connected peer, or of the last destination
-  Endpoint egress_to;    ///< destination of `egress`, see go_to()
+  bool is_watched = false;  ///< its frames are told: EngineEvents; set before go_to()
+  ListHook notify_hook;     ///< of Notifications
+  CachedRoute egress;       ///< of the connected peer, or of the last destination
+  Endpoint egress_to;       ///< destination of `egress`, see go_to()
   /// The same as the first 8 bytes of a sockaddr_in (family, port, address) if that is a unicast
-  /// IPv4 address; else 0.
+  /// IPv4 address, and the flow is not watched; else 0.
   uint64_t egress_name = 0;
   bool goes_to_peer = false;  ///< egress_to is the connected peer, over IPv4
   Endpoint egress_from;
@@ -216,7 +219,8 @@ struct UdpFlow : Flow {
 
   void go_to(const Endpoint& e) noexcept {
     egress_to = e;
-    const bool is_host = e.addr.is_v4() && !e.addr.is_multicast() && !e.addr.is_limited_broadcast();
+    const bool is_host =
+        !is_watched && e.addr.is_v4() && !e.addr.is_multicast() && !e.addr.is_limited_broadcast();
     egress_name = is_host ? uint64_t{AF_INET} | uint64_t{be16(e.port).raw()} << 16 |
                                 uint64_t{e.addr.as_v4().raw()} << 32
                           : 0;

@@ -58,10 +58,15 @@ Carried<void> Ports::open_device(Port& port) {
 /// From now on its queues are polled, and tools see it.
 void Ports::take_up(Port& p) {
   for (auto& q : p.queues) polled_.push_back({&p, q.get()});
-  only_ = polled_.size() == 1 ? polled_.front() : Polled{};
+  choose_only();
   for (auto& q : p.queues)
     if (q->wait_fd() >= 0) wait_fds_.push_back(q->wait_fd());
   publish(hub().config.port_stats, p);
+}
+
+void Ports::choose_only() noexcept {
+  const bool is_one = polled_.size() == 1 && !hub().receive.notes_arrivals();
+  only_ = is_one ? polled_.front() : Polled{};
 }
 
 Result<bool> Ports::open_copies(Port& p) {
@@ -71,7 +76,7 @@ Result<bool> Ports::open_copies(Port& p) {
   p.queues.push_back(std::move(*queue));
   p.has_copies = true;
   polled_.push_back({&p, p.queues.back().get()});
-  only_ = {};
+  choose_only();
   wait_fds_.push_back(p.queues.back()->wait_fd());
   publish(hub().config.port_stats, p);
   return false;

@@ -38,6 +38,8 @@ class Ports : Part {
   /// All their queues; and the only queue, null if there are several or none.
   const std::vector<Polled>& polled() const noexcept { return polled_; }
   const Polled& only() const noexcept { return only_; }
+  /// Other facts that only() depends on have changed.
+  void choose_only() noexcept;
   /// The port of the interface `carrier`; opens it if needed (milliseconds).
   Carried<Port*> open(IfIndex carrier);
   /// Opens every interface that may be carried (for wildcard binds). @return the number of open
@@ -102,7 +104,7 @@ class Ports : Part {
 
   Hub& hub() const noexcept;
   DeviceOpener opener_;
-  Polled only_{};               ///< the only one of `polled_`; null: several or none
+  Polled only_{};  ///< the only one of `polled_`; null: several or none, or arrivals are noted
   std::vector<Polled> polled_;  ///< all queues
   std::vector<Port*> all_;
   std::vector<std::unique_ptr<Port>> owned_;

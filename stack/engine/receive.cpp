@@ -56,7 +56,7 @@ void Receive::clear() noexcept {
 unsigned Receive::take_many(Port& port, Queue& queue, unsigned n, Instant now) noexcept {
   unsigned frames = 0;
   hub().doorbells.begin_batch();  // for replies to frames of unknown flows
-  for (;; n = queue.rx_burst(burst_)) {
+  for (;; n = take_burst(queue)) {
     frames += n;
     for (unsigned i = 0; i < n; ++i) take_buffer(port, burst_[i], n == 1, now);
     if (n == kBurst && frames == kBurst) [[unlikely]]
@@ -136,6 +136,7 @@ void Receive::take_frame(Port& port, RxDesc& d, PacketChain rest, Instant now) n
 /// incomplete or malformed; else `first`, `rest` and `f` are the whole packet.
 [[gnu::noinline]] bool Receive::make_whole(const Port& port, ParsedFrame& f, PacketRef& first,
                                            PacketChain& rest, Instant now) noexcept {
+  const int64_t last_arrival = first->arrival();
   PacketChain fragment(std::move(first));
   fragment.append(std::move(rest));
   PacketChain whole;
@@ -149,6 +150,7 @@ void Receive::take_frame(Port& port, RxDesc& d, PacketChain rest, Instant now) n
   if (whole.empty()) return false;
   hub().stats.reassembled.add();
   first = whole.pop_front();
+  first->set_arrival(last_arrival);
   rest = std::move(whole);
   f = wire::parse_frame(first->bytes(), rest.bytes());
   if (f) return true;
@@ -189,6 +191,8 @@ void Receive::take_tcp(Port& port, const ParsedFrame& f, const std::byte* eth, P
       s.flags &= ~(tcp::SegFlags::kFin | tcp::SegFlags::kPsh);
     }
     hub().notifications.note(t, tcp::input(t.tcb, std::move(s), now));
+    if (t.is_watched && t.owner != nullptr) [[unlikely]]
+      hub().events.tcp_acked(t);
     if (t.owner == nullptr) [[unlikely]]
       hub().output.want(t);  // an orphan may be done: checked after the burst
     else if (!t.pending_hook.is_linked() || t.is_stalled || t.is_ack_delayed)

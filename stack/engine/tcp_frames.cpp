@@ -3,6 +3,7 @@
 
 #include "core/checksum.h"
 #include "stack/engine/hub.h"
+#include "stack/engine/left_frame.h"
 #include "stack/wire/tcp_options.h"
 
 namespace vireo {
@@ -165,6 +166,26 @@ unsigned TcpOutput::send_jumbo(TcpFlow& f, const tcp::Plan& plan, const tcp::Bur
   count_sent(f, 1, n, burst.bytes);
   tcp::sent_jumbo(f.tcb, plan, burst, now);
   return 1;
+}
+
+/// `bytes` of a plan, or of its burst, have left. A burst is told as the one long segment that
+/// Linux would have sent.
+void TcpOutput::tell_left(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst* burst,
+                          uint32_t bytes, int64_t queued_at) noexcept {
+  const int64_t left_at = Clock::wall_ns();
+  alignas(16) Room head;
+  wire::HeaderTemplate::TcpFields what = fields(f, plan);
+  what.payload_bytes = bytes;
+  const PacketSlice one{plan.packet, plan.at, plan.length};
+  std::span<const PacketSlice> text{&one, 1};
+  if (burst != nullptr) {
+    what.flags = static_cast<uint8_t>(burst->flags(plan));
+    text = {burst->slices, burst->slice_count};
+  }
+  const size_t n = f.egress.header.emit_tcp(head, what, wire::L4Sum::kPseudo);
+  const bool is_syn = has(plan.flags, tcp::SegFlags::kSyn);
+  const StreamOffset offset = f.tcb.snd_offset(plan.seq) + (is_syn ? 1 : 0);
+  hub().events.tcp_left(f, {{head, n}, text, bytes, offset, f.egress.ifindex, queued_at, left_at});
 }
 
 /// Segment by segment; updates the Tcb. @return segments that left.

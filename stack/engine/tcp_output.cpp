@@ -66,8 +66,18 @@ void TcpOutput::want(TcpFlow& f) noexcept {
 }
 
 bool TcpOutput::transmit(TcpFlow& f, SendBy by, Instant now) noexcept {
-  if (f.is_stalled) [[unlikely]]
-    return true;
+  if (f.is_stalled | f.is_watched) [[unlikely]]
+    return f.is_stalled || transmit_watched(f, by, now);
+  return transmit_as<false>(f, by, now);
+}
+
+[[gnu::noinline]] bool TcpOutput::transmit_watched(TcpFlow& f, SendBy by, Instant now) noexcept {
+  return transmit_as<true>(f, by, now);
+}
+
+template <bool kWatched>
+[[gnu::always_inline]] inline bool TcpOutput::transmit_as(TcpFlow& f, SendBy by,
+                                                          Instant now) noexcept {
   f.pending_hook.unlink();
   f.is_ack_delayed = false;
   tcp::Plan plan;
@@ -99,9 +109,16 @@ bool TcpOutput::transmit(TcpFlow& f, SendBy by, Instant now) noexcept {
     if (is_last && may_share) [[unlikely]]
       last_bell = hub().doorbells.bell_of_call(f, by, n + all, now);
     const Doorbell bell = is_last ? last_bell : Doorbell::kLater;
+    [[maybe_unused]] const int64_t queued_at = kWatched ? Clock::wall_ns() : 0;
     const unsigned left = is_jumbo   ? send_jumbo(f, plan, burst, bell, now)
                           : is_burst ? send_burst(f, plan, burst, bell, now)
                                      : static_cast<unsigned>(emit(f, plan, bell));
+    if constexpr (kWatched) {
+      const uint32_t bytes =
+          is_burst ? (left == all ? burst.bytes : left * plan.length) : left * plan.length;
+      if (bytes != 0 && f.owner != nullptr)
+        tell_left(f, plan, is_burst ? &burst : nullptr, bytes, queued_at);
+    }
     n += left;
     frames = n;
     if (left != all) [[unlikely]] {

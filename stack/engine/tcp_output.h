@@ -47,6 +47,9 @@ class TcpOutput : Part {
   using Waiting = FlowList<TcpFlow, &TcpFlow::pending_hook>;
 
   // tcp_output.cpp
+  template <bool kWatched>
+  bool transmit_as(TcpFlow& f, SendBy by, Instant now) noexcept;
+  bool transmit_watched(TcpFlow& f, SendBy by, Instant now) noexcept;
   void transmit_all(Waiting& flows, Instant now) noexcept;
   void stall(TcpFlow& f, const tcp::Plan& plan, const Err& why, Instant now) noexcept;
 
@@ -57,6 +60,8 @@ class TcpOutput : Part {
                       Instant now) noexcept;
   bool emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
                   Doorbell bell) noexcept;
+  void tell_left(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst* burst, uint32_t bytes,
+                 int64_t queued_at) noexcept;
   unsigned emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
                     Instant now) noexcept;
 

@@ -22,8 +22,8 @@ inline bool Turn::is_quiet(Instant now) const noexcept {
   unsigned frames = 0;
   for (size_t i = first; i < hub().ports.polled().size(); ++i) {  // a frame may open another port
     const Ports::Polled from = hub().ports.polled()[i];
-    frames += hub().receive.take(*from.port, *from.queue,
-                                 from.queue->rx_burst(hub().receive.burst()), now);
+    frames +=
+        hub().receive.take(*from.port, *from.queue, hub().receive.take_burst(*from.queue), now);
   }
   return frames;
 }

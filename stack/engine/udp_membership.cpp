@@ -77,7 +77,7 @@ void UdpFlows::deliver_copy(UdpFlow& u, const PacketChain& packet) noexcept {
     c->data_at = p->data_at;
     c->length = p->length;
     c->cookie = p->cookie;
-    c->hw_time = p->hw_time;
+    c->take_times(*p);
     copy.push_back(PacketRef(c));
   }
   deliver(u, std::move(copy));

@@ -4,6 +4,7 @@
 #include "core/checksum.h"
 #include "core/user_memory.h"
 #include "stack/engine/hub.h"
+#include "stack/engine/left_frame.h"
 
 namespace vireo {
 namespace {
@@ -99,6 +100,7 @@ Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexce
     slices[count++] = {p, p->data_at, p->length};
   const TxFrame frame{{head, h}, {slices, count}, 0};
   hub().turn.end_idling();
+  const int64_t queued_at = u.is_watched ? Clock::wall_ns() : 0;
   Queue& q = u.egress.port->queue();
   if (!q.tx(frame, bell)) {
     q.tx_flush();
@@ -109,6 +111,9 @@ Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexce
     }
   }
   count_sent(u, h, d.body.bytes());
+  if (u.is_watched) [[unlikely]]
+    hub().events.udp_left(u, {frame.head, frame.body, d.body.bytes(), 0, u.egress.ifindex,
+                              queued_at, Clock::wall_ns()});
   return {};
 }
 

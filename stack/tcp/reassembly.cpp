@@ -39,7 +39,10 @@ void append_chain(PacketChain& to, PacketChain&& from, bool compact) {
   }
   while (!from.empty()) {
     PacketRef p = from.pop_front();
-    if (!to.extend_back(p->bytes())) to.push_back(std::move(p));
+    if (to.extend_back(p->bytes()))
+      to.back()->take_times(*p);  // those of the last byte
+    else
+      to.push_back(std::move(p));
   }
 }
 

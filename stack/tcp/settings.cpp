@@ -150,4 +150,9 @@ Effects set_notsent_lowat(Tcb& t, uint32_t bytes) {
   return !was && is_writable(t) ? Effects::kWritable : Effects::kNone;
 }
 
+void set_watched(Tcb& t, bool on) {
+  t.watched = on;
+  refresh_prediction(t);
+}
+
 }  // namespace vireo::tcp

@@ -78,6 +78,7 @@ struct Tcb {
   /// Scoreboard::answer.
   bool single_out : 1 = false;
   bool partial_acked : 1 = false;  ///< RFC 6582: the first partial ACK restarted the timer
+  bool watched : 1 = false;        ///< set_watched()
   uint8_t snd_wscale = 0;          ///< shift of windows we receive
   uint8_t rcv_wscale = 0;          ///< shift of windows we send
   uint8_t acks_due = 0;            ///< bare ACKs to send now; more than one only for duplicates

@@ -331,6 +331,8 @@ void set_window_clamp(Tcb& t, uint32_t bytes);
 /// @return kWritable if this made the socket writable.
 Effects set_notsent_lowat(Tcb& t, uint32_t bytes);
 void set_oob_inline(Tcb& t, bool on);
+/// `on`: every segment takes the general path in both directions, where it can be told.
+void set_watched(Tcb& t, bool on);
 /// TCP_QUICKACK reads as 1: the connection is not considered interactive.
 bool is_quick(const Tcb& t);
 

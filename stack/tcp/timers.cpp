@@ -139,7 +139,8 @@ Effects on_keepalive_timer(Tcb& t, Instant now) {
 
 void refresh_prediction(Tcb& t) {
   t.predictable = t.state == State::kEstablished && !t.orphan && t.reassembly == nullptr &&
-                  t.is_orderly() && !t.fin_seen && !t.reset_due && t.urgent == Urgent::kNone;
+                  t.is_orderly() && !t.fin_seen && !t.reset_due && t.urgent == Urgent::kNone &&
+                  !t.watched;
   t.terse = t.predictable && t.sack_on && t.config->tlp && t.config->notsent_lowat != 0 &&
             !t.fin_queued && !t.paced && !t.cork && !t.ecn_on && !t.ecn_ect_all && !t.urgent_mode;
   forget_single(t);
