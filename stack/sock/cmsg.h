@@ -12,7 +12,6 @@
 #include <linux/errqueue.h>  // behind <ctime>, whose timespec it needs
 
 #include "core/user_memory.h"
-#include "stack/sock/options/options.h"
 
 namespace vireo {
 
@@ -48,25 +47,5 @@ class CmsgWriter {
   size_t left_;
   size_t used_ = 0;
 };
-
-/// As net/socket.c __sock_recv_timestamp: of SO_TIMESTAMPING's times, those that are available.
-/// `hw_time`: PacketBuf's.
-inline void put_times(const SocketOptions& o, int64_t hw_time, CmsgWriter& out) {
-  // The time is read here, because the engine records no arrival time.
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  if (o.socket.timestamp_ns != 0)
-    out.put(SOL_SOCKET, SO_TIMESTAMPNS, now);
-  else if (o.socket.timestamp != 0)
-    out.put(SOL_SOCKET, SO_TIMESTAMP, timeval{now.tv_sec, now.tv_nsec / 1000});
-  constexpr int kBySystem = SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RX_SOFTWARE;
-  constexpr int64_t kSecond = 1'000'000'000;
-  scm_timestamping times{};
-  const bool by_system = (o.socket.timestamping & kBySystem) == kBySystem;
-  const bool by_device = wants_device_time(o) && hw_time != 0;
-  if (by_system) times.ts[0] = now;
-  if (by_device) times.ts[2] = {hw_time / kSecond, hw_time % kSecond};
-  if (by_system || by_device) out.put(SOL_SOCKET, SCM_TIMESTAMPING, times);
-}
 
 }  // namespace vireo

@@ -6,8 +6,10 @@
 #include "stack/sock/cmsg.h"
 #include "stack/sock/fast_open.h"
 #include "stack/sock/options/values.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/served_by.h"
 #include "stack/sock/shadow.h"
+#include "stack/sock/stamps.h"
 #include "stack/sock/tcp_socket.h"
 #include "stack/sock/udp_socket.h"
 
@@ -79,8 +81,8 @@ inline int message_error(const msghdr& m) noexcept {
   return unusual_error(m);
 }
 
-/// Writes the ancillary data of wants_stream_control().
-[[gnu::cold]] void put_control(Handle h, msghdr& msg) {
+/// Writes the ancillary data of wants_stream_control(). `times`: of the last byte received.
+[[gnu::cold]] void put_control(Handle h, FrameTimes times, msghdr& msg) {
   CmsgWriter out(msg);
   SocketOptions o;
   int left = 0;
@@ -94,22 +96,37 @@ inline int message_error(const msghdr& m) noexcept {
       if (left == 0 && tcp::peer_closed(t)) left = 1;  // the end of the stream is yet to be read
     }
   }
-  put_times(o, 0, out);
+  // As net/ipv4/tcp.c tcp_recv_timestamp(): nothing of data that came before the option was set.
+  if (o.socket.stamp != 0 && times.arrival != 0) put_stamp(o, times.arrival, out);
+  put_timestamping(o, reported(o, times), out);
   if (o.tcp.inq != 0) out.put(IPPROTO_TCP, TCP_CM_INQ, left);
 }
 }  // namespace
 
 namespace {
+/// On a stream with wants_stream_control().
+[[gnu::cold, gnu::noinline]] Result<ssize_t> recvmsg_with_control(Handle h, msghdr& msg,
+                                                                  int flags) {
+  FrameTimes times;
+  auto n = tcp_socket::recv_timed(h, {msg.msg_iov, msg.msg_iovlen}, flags, times);
+  if (n) {
+    msg.msg_namelen = 0;
+    msg.msg_flags = 0;
+    put_control(h, times, msg);
+    if ((flags & MSG_OOB) != 0 && *n == 1) msg.msg_flags |= MSG_OOB;
+  }
+  return n;
+}
+
 // A separate function, so that the datagram path does not pay for its frame.
 [[gnu::noinline]] Result<ssize_t> recvmsg_bytes(Handle h, msghdr& msg, int flags) {
+  if (h->tcp.wants_control.load(std::memory_order_relaxed))
+    return recvmsg_with_control(h, msg, flags);
   auto n = tcp_socket::recv(h, {msg.msg_iov, msg.msg_iovlen}, flags);
   if (n) {
     msg.msg_namelen = 0;  // tcp(7): no address
     msg.msg_flags = 0;
-    if (h->tcp.wants_control.load(std::memory_order_relaxed))
-      put_control(h, msg);
-    else
-      msg.msg_controllen = 0;
+    msg.msg_controllen = 0;
     if ((flags & MSG_OOB) != 0 && *n == 1) msg.msg_flags = MSG_OOB;
   }
   return n;
@@ -121,7 +138,9 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
     return fail(error, "recvmsg");
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::recv(h, msg, flags);
-  if (is_tcp_carried(h)) return recvmsg_bytes(h, msg, flags);
+  if (is_tcp_carried(h))
+    return (flags & MSG_ERRQUEUE) == 0 ? recvmsg_bytes(h, msg, flags)
+                                       : send_reports::receive(h, msg, flags);
   if (auto ok = use(h, "recv"); !ok) return std::unexpected(ok.error());
   if (is_udp_ours(h)) return udp_socket::recv(h, msg, flags);
   return kernel_recvmsg(h, msg, flags);
@@ -179,7 +198,8 @@ Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
   if (const int error = message_error(msg); error != 0) [[unlikely]]
     return fail(error, "sendmsg");
   if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0)
-    return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
+    return msg.msg_controllen == 0 ? tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags)
+                                   : tcp_socket::send_with_control(h, msg, flags);
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::send(h, msg, flags, Doorbell::kNow);
   if (auto ok = use(h, "send"); !ok) return std::unexpected(ok.error());

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <new>
 
+#include "stack/sock/send_reports.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/udp_socket.h"
@@ -36,8 +37,11 @@ Result<void> FdTable::init() {
       static_cast<uint32_t>(std::clamp<rlim_t>(limit.rlim_max, 1024, rlim_t{kMaxFiles}));
   void* slots = reserve(count * sizeof(std::atomic<uint64_t>));
   void* files = reserve((size_t{count} + 1) * sizeof(File));
-  if (slots == nullptr || files == nullptr) return fail(ENOMEM, "address space for descriptors");
+  void* reports = reserve((size_t{count} + 1) * sizeof(LastingPtr<SendReports>));
+  if (slots == nullptr || files == nullptr || reports == nullptr)
+    return fail(ENOMEM, "address space for descriptors");
   files_ = static_cast<File*>(files);
+  reports_ = static_cast<LastingPtr<SendReports>*>(reports);  // as below
   // Zeroed pages are atomics of value 0: none is constructed, so no page is touched.
   slots_ = static_cast<std::atomic<uint64_t>*>(slots);
   slots_count_ = count;
@@ -110,6 +114,8 @@ void FdTable::reclaim() {
     if (f.kind.load(std::memory_order_relaxed) != FileKind::kNone) continue;
     delete static_cast<UdpSocket*>(f.udp);
     f.udp = nullptr;
+    delete reports_of(f);
+    keep_reports(f, nullptr);
   }
 }
 

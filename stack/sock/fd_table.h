@@ -16,6 +16,8 @@
 
 namespace vireo {
 
+struct SendReports;  // stack/sock/send_reports.h
+
 class FdTable {
  public:
   static constexpr uint32_t kMaxFiles = 1U << 20;
@@ -70,6 +72,14 @@ class FdTable {
   void reclaim();
   /// Its constant index in the array.
   uint32_t index_of(const File& f) const noexcept { return static_cast<uint32_t>(&f - files_); }
+  /// What is reported of its sends; null: nothing so far. Kept when the File is closed, for the
+  /// next, and so outside of it: few have any.
+  SendReports* reports_of(const File& f) const noexcept {
+    return reports_ == nullptr ? nullptr : static_cast<SendReports*>(reports_[index_of(f)]);
+  }
+  void keep_reports(const File& f, SendReports* reports) noexcept {
+    if (reports_ != nullptr) reports_[index_of(f)] = reports;
+  }
   /// One past the highest index. The table's lock held, or no other thread opens one.
   uint32_t files_end() const noexcept VIREO_NO_THREAD_ANALYSIS { return files_used_; }
   /// The open File of that index and generation, by one of its numbers; or empty.
@@ -92,7 +102,8 @@ class FdTable {
   uint32_t slots_count_ = 0;
   std::atomic<int> end_{0};
   Lock lock_;
-  File* files_ = nullptr;  ///< index 0 is never used
+  File* files_ = nullptr;                       ///< index 0 is never used
+  LastingPtr<SendReports>* reports_ = nullptr;  ///< by the same index
   uint32_t files_used_ VIREO_GUARDED_BY(lock_) = 1;
   uint32_t free_ VIREO_GUARDED_BY(lock_) = 0;
 };

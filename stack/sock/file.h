@@ -69,6 +69,8 @@ enum class Link : uint8_t { kUnconnected, kConnecting, kConnected };
 
 inline constexpr uint8_t kShutRead = 1;
 inline constexpr uint8_t kShutWrite = 2;
+/// Beside them, of a UDP socket: its error queue is not empty.
+inline constexpr uint8_t kHasReports = 4;
 
 /// The state of a TCP socket beyond its File and its flow.
 struct TcpSocket {
@@ -81,6 +83,9 @@ struct TcpSocket {
   /// State after Linux's tcp_disconnect(): a new socket, perhaps with a pending error. The old flow
   /// is closed but still attached.
   bool undone : 1 = false;
+  bool has_reports : 1 = false;  ///< its error queue is not empty
+  /// A send is more than the bytes: it is reported, or polls (VMA_RX_POLL_ON_TX_TCP).
+  bool sends_apart : 1 = false;
   // ---- guarded by the control lock; in a separate byte from the bits above
   uint8_t : 0;
   PortOrigin port : 2 = PortOrigin::kProgram;  ///< of an active open
@@ -96,6 +101,7 @@ struct TcpSocket {
     link = Link::kUnconnected;
     shut = 0;
     error_taken = has_accepted = undone = has_drawn_source = is_workers = false;
+    has_reports = sends_apart = false;
     port = PortOrigin::kProgram;
     wants_control.store(false, std::memory_order_relaxed);
   }

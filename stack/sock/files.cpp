@@ -8,6 +8,7 @@
 #include "stack/sock/epoll.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/options/options.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/served_by.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
@@ -87,6 +88,7 @@ void free_sockets(File& f) {
     *f.udp = UdpSocket{};
   }
   if (f.is_tcp()) f.tcp.reset();
+  if (SendReports* const r = fd_table().reports_of(f); r != nullptr) r->reset();
   // The pointer stays valid: a call that slept in the kernel counts itself when it wakes.
   if (f.stats != nullptr) f.stack->counters().put(*f.stats);
   if (f.epoll != nullptr) free_epoll(f);

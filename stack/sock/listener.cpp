@@ -16,6 +16,7 @@
 #include "stack/sock/files.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/packet_filter.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/tcp_socket.h"
@@ -75,6 +76,7 @@ Carried<Endpoint> carry(File& f, int fd, uint32_t backlog, bool joins = false) {
                                 f.tcp.options.config(), &f, *f.stats, options);
   if (!l) return std::unexpected(l.error());
   f.flow = *l;
+  send_reports::follow(f, &e);
   f.engine.store(&e, std::memory_order_release);
   f.mode.store(Mode::kListening, std::memory_order_release);
   return *name;
@@ -257,6 +259,7 @@ SharedOptions inherited(const File& listener) {
 void begin_accepted(File& f, const File& listener, int flags) {
   f.tcp.options = inherited(listener);
   f.tcp.wants_control.store(wants_stream_control(*f.tcp.options), std::memory_order_relaxed);
+  send_reports::follow(f, nullptr);
   f.tcp.link = Link::kConnected;
   f.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   f.rcv_timeout_ns.store(listener.rcv_timeout_ns.load(std::memory_order_relaxed),
@@ -405,6 +408,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   c.mode.store(Mode::kCarried, std::memory_order_release);
   flow.owner = &c;
   flow.stats = c.stats;
+  send_reports::follow(c, &e);
   c.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
   record_carried(c, flow.key.local, flow.key.remote);
   (void)fd_table().install(*fd, c);  // cannot fail: has_place()

@@ -23,6 +23,7 @@
 #include "stack/sock/packet_filter.h"
 #include "stack/sock/protected_fds.h"
 #include "stack/sock/repair.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/tcp_socket.h"
@@ -233,6 +234,7 @@ Carried<void> Promotion::move_here(File& f, int fd, const Endpoint& local, const
   const Old noted{now, &e, flows.slab().handle(**flow)};
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.flow = *flow;
+  send_reports::follow(f, &e);
   f.engine.store(&e, std::memory_order_release);
   f.mode.store(Mode::kCarried, std::memory_order_release);
   guard.unlock();

@@ -15,6 +15,7 @@
 #include "stack/sock/listener.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/options/options.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/tcp_socket.h"
 #include "stack/sock/udp_socket.h"
 
@@ -24,8 +25,12 @@ namespace {
 constinit std::atomic<Stack*> g_stack{nullptr};
 
 EngineEvents socket_events() {
-  return {
-      .tcp = tcp_socket::on_effects, .accept = listener::on_accept, .udp = udp_socket::on_datagram};
+  return {.tcp = tcp_socket::on_effects,
+          .accept = listener::on_accept,
+          .udp = udp_socket::on_datagram,
+          .tcp_left = send_reports::on_tcp_left,
+          .tcp_acked = send_reports::on_tcp_acked,
+          .udp_left = send_reports::on_udp_left};
 }
 
 /// Each kept port holds a descriptor: at most a sixteenth of RLIMIT_NOFILE.

@@ -8,6 +8,8 @@
 #include "stack/sock/blocking.h"
 #include "stack/sock/iov.h"
 #include "stack/sock/options/values.h"
+#include "stack/sock/send_reports.h"
+#include "stack/sock/stamps.h"
 #include "stack/sock/tcp_kernel.h"
 #include "stack/sock/tcp_socket.h"
 #include "stack/sock/urgent.h"
@@ -138,12 +140,25 @@ struct RecvCall {
   IovCursor to;
   size_t done = 0;
   std::optional<Deadline> deadline;
+  FrameTimes* times = nullptr;  ///< not null: those of the last byte are asked for
 
   /// The bytes received, if any, else `otherwise`.
   Result<ssize_t> end(Result<ssize_t> otherwise) const {
     return done != 0 ? static_cast<ssize_t>(done) : otherwise;
   }
 };
+
+/// Notes the times of the last byte of `q` that the call will get, `most` at most after `skip`.
+[[gnu::cold, gnu::noinline]] void note_times(const RecvCall& c, const PacketChain& q, uint32_t skip,
+                                             size_t most) VIREO_NO_THREAD_ANALYSIS {
+  const PacketBuf* last = nullptr;
+  size_t left = skip + most;
+  for (const PacketBuf* p = q.front(); p != nullptr && left != 0; p = p->next) {
+    last = p;
+    left -= std::min<size_t>(left, p->length);
+  }
+  if (last != nullptr && most != 0) *c.times = {c.e.receive().arrival_of(*last), last->hw_time};
+}
 
 /// Copies queued data to the call. nullopt: it needs more, which may still come.
 std::optional<Result<ssize_t>> take_queued(RecvCall& c) noexcept VIREO_NO_THREAD_ANALYSIS {
@@ -153,7 +168,8 @@ std::optional<Result<ssize_t>> take_queued(RecvCall& c) noexcept VIREO_NO_THREAD
   }
   PacketChain& queue = tcp::recv_queue(c.flow.tcb);
   MarkStop mark;
-  if (c.is_plain && c.done == 0 && tcp::urgent(c.flow.tcb) == tcp::Urgent::kNone) [[likely]] {
+  if (c.is_plain && c.done == 0 && c.times == nullptr &&
+      tcp::urgent(c.flow.tcb) == tcp::Urgent::kNone) [[likely]] {
     if (const size_t n = take_whole(queue, c.iov, c.least); n != 0) {
       c.e.tcp().received(c.flow, static_cast<uint32_t>(n), Clock::now());
       return static_cast<ssize_t>(n);
@@ -168,6 +184,8 @@ std::optional<Result<ssize_t>> take_queued(RecvCall& c) noexcept VIREO_NO_THREAD
     }
   }
   const auto most = static_cast<size_t>(std::min<uint64_t>(c.want - c.done, mark.most));
+  if (c.times != nullptr) [[unlikely]]
+    note_times(c, queue, c.peeks ? mark.skip : 0, most);
   bool memory_ends = false;
   const size_t n = c.peeks ? peek(queue, c.to, mark.skip, most, c.flags, memory_ends)
                            : take(queue, c.to, most, c.flags, memory_ends);
@@ -195,8 +213,8 @@ std::optional<Result<ssize_t>> wait_for_more(RecvCall& c, const SignalMark& sign
   const uint32_t had = c.peeks ? queued : 0;
   DirectRead direct{flow, c.iov.empty() ? iovec{} : c.iov[0]};
   WaitFor what{c.h, *c.deadline};
-  if (c.is_plain && c.done == 0 && c.iov.size() == 1 && (c.flags & MSG_WAITALL) == 0 &&
-      queued == 0 && may_read_directly(f))
+  if (c.is_plain && c.times == nullptr && c.done == 0 && c.iov.size() == 1 &&
+      (c.flags & MSG_WAITALL) == 0 && queued == 0 && may_read_directly(f))
     what.direct = &direct;
   const auto woken = wait_until(c.e, what, signals, [&] {
     const tcp::Tcb& t = flow.tcb;
@@ -213,10 +231,17 @@ std::optional<Result<ssize_t>> wait_for_more(RecvCall& c, const SignalMark& sign
   return std::nullopt;
 }
 
+Result<ssize_t> recv_report(Handle h, std::span<const iovec> iov, int flags) {
+  msghdr m{};
+  m.msg_iov = const_cast<iovec*>(iov.data());
+  m.msg_iovlen = iov.size();
+  return send_reports::receive(h, m, flags);
+}
+
 /// The general recv(): called with the engine's lock held, releases it.
 [[gnu::noinline]] Result<ssize_t> recv_any(Handle h, Engine& e, bool polled,
-                                           std::span<const iovec> iov,
-                                           int flags) VIREO_NO_THREAD_ANALYSIS {
+                                           std::span<const iovec> iov, int flags,
+                                           FrameTimes* times = nullptr) VIREO_NO_THREAD_ANALYSIS {
   const SignalMark signals;
   File& f = *h.file;
   FilePin pin;
@@ -228,9 +253,13 @@ std::optional<Result<ssize_t>> wait_for_more(RecvCall& c, const SignalMark& sign
     guard.unlock();
     return recv_from_kernel(h, IovCursor(iov), 0, flags);
   }
-  if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) [[unlikely]]
-    return (flags & MSG_OOB) != 0 ? recv_urgent(f, iov, flags) : fail(EAGAIN, "recv");
+  if ((flags & (MSG_OOB | MSG_ERRQUEUE)) != 0) [[unlikely]] {
+    if ((flags & MSG_ERRQUEUE) == 0) return recv_urgent(f, iov, flags);
+    guard.unlock();
+    return recv_report(h, iov, flags);
+  }
   RecvCall call(h, e, iov, flags);
+  call.times = times;
   for (;;) {
     if (const auto end = take_queued(call)) return *end;
     if (!polled) {
@@ -262,6 +291,15 @@ std::optional<Result<ssize_t>> wait_for_more(RecvCall& c, const SignalMark& sign
     }
   }
   return recv_any(h, e, polled, iov, flags);
+}
+
+Result<ssize_t> recv_timed(Handle h, std::span<const iovec> iov, int flags,
+                           FrameTimes& times) VIREO_NO_THREAD_ANALYSIS {
+  Engine* const e = h->engine.load(std::memory_order_acquire);
+  if (e == nullptr) [[unlikely]]
+    return fail(EBADF, "recv");  // closed by another thread
+  e->acquire();
+  return recv_any(h, *e, false, iov, flags, &times);
 }
 
 }  // namespace vireo::tcp_socket

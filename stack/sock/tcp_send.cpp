@@ -8,8 +8,10 @@
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/fast_open.h"
+#include "stack/sock/fd_table.h"
 #include "stack/sock/iov.h"
 #include "stack/sock/options/values.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/tcp_kernel.h"
 #include "stack/sock/tcp_socket.h"
@@ -164,20 +166,10 @@ std::optional<Result<ssize_t>> wait_for_room(SendCall& c, EngineGuard& guard,
   return std::nullopt;
 }
 
-/// The general send(), after `done` bytes were queued. Releases the engine's lock, held on entry.
-[[gnu::noinline]] Result<ssize_t> send_any(Handle h, Engine& e, std::span<const iovec> iov,
-                                           int flags, size_t done) VIREO_NO_THREAD_ANALYSIS {
-  File& f = *h.file;
-  FilePin pin;
-  EngineGuard guard(e, std::adopt_lock);
-  if (!h.is_alive() || f.flow == nullptr) [[unlikely]] {
-    if (!h.is_alive()) return fail(EBADF, "send");
-    if (!is_kernels(f)) return broken(f, flags);
-    pin.pin(f);
-    guard.unlock();
-    return send_to_kernel(h, IovCursor(iov), 0, flags);
-  }
-  SendCall call(h, e, iov, flags, done);
+/// Sends until all is queued, or as long as the call may wait.
+[[gnu::always_inline]] inline Result<ssize_t> send_all(SendCall& call, EngineGuard& guard,
+                                                       FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  File& f = call.f;
   const tcp::Tcb& t = call.flow.tcb;
   for (;;) {
     if (call.done != 0 && call.is_complete()) return call.end();
@@ -191,18 +183,51 @@ std::optional<Result<ssize_t>> wait_for_room(SendCall& c, EngineGuard& guard,
       if (n == 0 && call.polled && !call.nonblock && tcp::send_room(t) != 0) [[unlikely]]
         if (const auto end = yield_for_frame(call, guard, pin)) return *end;
     } else if (!in_handshake(tcp::state(t))) {
-      return call.done != 0 ? call.end() : broken(f, flags);
+      return call.done != 0 ? call.end() : broken(f, call.flags);
     } else if (tcp::is_syn_deferred(t)) {
       if (const auto end = send_with_syn(call, pin)) return *end;
       continue;
     }
     if (!call.polled) {
       call.polled = true;
-      if (e.poll(Clock::now())) continue;
+      if (call.e.poll(Clock::now())) continue;
     }
     if (call.nonblock) return call.done != 0 ? call.end() : fail(EAGAIN, "send");
     if (const auto end = wait_for_room(call, guard, pin)) return *end;
   }
+}
+
+/// The same with what the program wants to know of it.
+[[gnu::cold, gnu::noinline]] Result<ssize_t> send_reported(SendCall& call, const SendAsks& asks,
+                                                           EngineGuard& guard,
+                                                           FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  send_reports::begin_stream(call.f, asks, call.want);
+  auto n = send_all(call, guard, pin);
+  if (call.f.flow == &call.flow) send_reports::end_stream(call.f, asks, call.want, call.done);
+  return n;
+}
+
+/// The general send(), after `done` bytes were queued. Releases the engine's lock, held on entry.
+/// `control`: what ancillary data asks for; null: there is none.
+[[gnu::noinline]] Result<ssize_t> send_any(
+    Handle h, Engine& e, std::span<const iovec> iov, int flags, size_t done,
+    const SendAsks* control = nullptr) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  FilePin pin;
+  EngineGuard guard(e, std::adopt_lock);
+  if (!h.is_alive() || f.flow == nullptr) [[unlikely]] {
+    if (!h.is_alive()) return fail(EBADF, "send");
+    if (!is_kernels(f)) return broken(f, flags);
+    pin.pin(f);
+    guard.unlock();
+    return send_to_kernel(h, IovCursor(iov), 0, flags);
+  }
+  SendCall call(h, e, iov, flags, done);
+  if (f.tcp.sends_apart && fd_table().reports_of(f) != nullptr) [[unlikely]]
+    return send_reported(
+        call, control != nullptr ? *control : send_reports::asks_of(*f.tcp.options, flags), guard,
+        pin);
+  return send_all(call, guard, pin);
 }
 
 }  // namespace
@@ -228,7 +253,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
   size_t done = 0;
   e.take_lock();  // not acquire(), whose deferred work can wait until the reply is sent
   if (iov.size() == 1 && (flags & ~kPlainFlags) == 0 && h.is_alive() && f.flow != nullptr &&
-      !f.stack->settings().rx_poll_on_tx_tcp) [[likely]] {
+      !f.tcp.sends_apart) [[likely]] {
     // The states that permit a lone segment, or growth of a held one, permit data: tcp::can_send().
     TcpFlow& flow = f.tcp_flow();
     if (tcp::unsent_bytes(flow.tcb) != 0 && e.tcp().append_nagled(flow, iov[0])) {
@@ -254,6 +279,23 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) VIREO_NO_T
     e.finish_deferred();
   }
   return send_any(h, e, iov, flags, done);
+}
+
+Result<ssize_t> send_with_control(Handle h, const msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  Engine* const e = f.engine.load(std::memory_order_acquire);
+  if (e == nullptr) [[unlikely]]
+    return fail(EBADF, "send");  // closed by another thread
+  e->acquire();
+  SocketOptions o;
+  if (h.is_alive()) o = *f.tcp.options;
+  const auto asks = send_reports::asks_of_stream(o, msg, flags);
+  if (!asks) {
+    e->unlock();
+    return std::unexpected(asks.error());
+  }
+  if (asks->stamps != 0 && h.is_alive() && send_reports::of(f) != nullptr) f.tcp.sends_apart = true;
+  return send_any(h, *e, {msg.msg_iov, msg.msg_iovlen}, flags, 0, &*asks);
 }
 
 }  // namespace vireo::tcp_socket

@@ -12,6 +12,7 @@
 #include "stack/sock/listener.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/packet_filter.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/urgent.h"
@@ -60,11 +61,15 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
   const State state = tcp::state(t);
   const bool dead = state == State::kClosed;
-  if (s.undone) [[unlikely]]
-    return EPOLLHUP | kReadyOut | (!s.error_taken && tcp::error(t) != 0 ? EPOLLERR : ReadyBits{0});
+  ReadyBits bits = 0;
+  if (s.undone | s.has_reports) [[unlikely]] {
+    if (s.has_reports) bits |= EPOLLERR;
+    if (s.undone)
+      return bits | EPOLLHUP | kReadyOut |
+             (!s.error_taken && tcp::error(t) != 0 ? EPOLLERR : ReadyBits{0});
+  }
   const bool read_shut = dead || (s.shut & kShutRead) != 0 || tcp::peer_closed(t);
   const bool write_shut = dead || (s.shut & kShutWrite) != 0;
-  ReadyBits bits = 0;
   if (dead || (read_shut && write_shut)) bits |= EPOLLHUP;
   if (read_shut) bits |= kReadyIn | EPOLLRDHUP;
   if (!tcp::is_opening(t)) {
@@ -194,6 +199,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   (*flow)->reuse_port = s.options->socket.reuse_port != 0;
   if (s.options->tcp.quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
   f.flow = *flow;
+  send_reports::follow(f, &e);
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.engine.store(&e, std::memory_order_release);
   s.link = Link::kConnecting;

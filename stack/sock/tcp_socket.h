@@ -15,6 +15,8 @@
 
 namespace vireo {
 
+struct FrameTimes;  // stack/sock/stamps.h
+
 namespace tcp_socket {
 /// Flags that need no special path.
 inline constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
@@ -39,7 +41,11 @@ Result<void> disconnect(Handle h, const sockaddr* addr, socklen_t len);
 /// the engine's not.
 void renew(Handle h);
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
+/// The same; `times` are those of the last byte received.
+Result<ssize_t> recv_timed(Handle h, std::span<const iovec> iov, int flags, FrameTimes& times);
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
+/// With ancillary data.
+Result<ssize_t> send_with_control(Handle h, const msghdr& msg, int flags);
 Result<void> shutdown(Handle h, int how);
 /// Sends what MSG_MORE held back. No lock held.
 void push(Handle h);

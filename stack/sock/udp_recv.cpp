@@ -9,8 +9,10 @@
 #include "stack/sock/iov.h"
 #include "stack/sock/multiplex.h"
 #include "stack/sock/options/values.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
+#include "stack/sock/stamps.h"
 #include "stack/sock/udp_socket.h"
 #include "stack/wire/parse.h"
 #include "stack/wire/plain.h"
@@ -34,13 +36,31 @@ constexpr int kSharableRatio = 1000;
 /// Flags that need no special path.
 constexpr int kPlainFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
 
+/// As net/socket.c __sock_recv_timestamp().
+template <class By>
+void put_times(const File& f, const wire::ParsedFrame& p, By&& by, FrameTimes times,
+               CmsgWriter& out) {
+  const SocketOptions& o = f.udp->options;
+  // A datagram that came before the option was set gets the time of the call.
+  if (o.socket.stamp != 0 && times.arrival == 0) times.arrival = Clock::wall_ns();
+  if (o.socket.stamp != 0) put_stamp(o, times.arrival, out);
+  times = reported(o, times);
+  if (p && times.device != 0 && (stamp_flags(o) & SOF_TIMESTAMPING_OPT_PKTINFO) != 0)
+    out.put(SOL_SOCKET, SCM_TIMESTAMPING_PKTINFO,
+            scm_ts_pktinfo{.if_index = by().value(),
+                           .pkt_length = uint32_t{p.payload_at} + p.payload_bytes,
+                           .reserved = {}});
+  put_timestamping(o, times, out);
+}
+
 /// `by()`: the interface that received the datagram.
 template <class By>
-void put_control(const File& f, const wire::ParsedFrame& p, By&& by, int64_t hw_time, msghdr& msg) {
+void put_control(const File& f, const wire::ParsedFrame& p, By&& by, FrameTimes times,
+                 msghdr& msg) {
   const SocketOptions& o = f.udp->options;
   CmsgWriter out(msg);
-  if ((o.socket.timestamp | o.socket.timestamp_ns | o.socket.timestamping) != 0)
-    put_times(o, hw_time, out);
+  if ((o.socket.stamp | o.socket.timestamping) != 0) put_times(f, p, by, times, out);
+  if (o.socket.keeps_stamp != 0) f.udp->last_stamp = times.arrival;
   if (const auto lost = static_cast<uint32_t>(f.stats->rx_drops.get());
       lost != 0 && o.socket.rxq_ovfl != 0)
     out.put(SOL_SOCKET, SO_RXQ_OVFL, lost);
@@ -165,7 +185,7 @@ bool give_plain_source(const File& f, const std::byte* payload, msghdr& msg) {
 }
 
 /// Returns the first datagram of the queue to the caller. Holder of the engine's lock.
-Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) {
+Result<ssize_t> deliver(const File& f, Engine& e, msghdr& msg, int flags) VIREO_NO_THREAD_ANALYSIS {
   if (const ssize_t n = deliver_plain(f, msg, flags); n >= 0) [[likely]]
     return n;
   UdpFlow& u = f.udp_flow();
@@ -186,7 +206,7 @@ Result<ssize_t> deliver(const File& f, const Engine& e, msghdr& msg, int flags) 
     if (msg.msg_name != nullptr && parsed)
       is_named = give_source(f, parsed.src(), parsed.src_port, by, msg);
     if (control)
-      put_control(f, parsed, by, first.hw_time, msg);
+      put_control(f, parsed, by, {e.receive().arrival_of(first), first.hw_time}, msg);
     else
       msg.msg_controllen = 0;
   } else {
@@ -397,7 +417,7 @@ msghdr headed(std::span<const iovec> iov) {
       [[unlikely]]
     if (const auto n = recv_undecided(h, msg, flags)) return *n;
   if (!f.is_carried()) return kernel_recvmsg(h, msg, flags);
-  if ((flags & MSG_ERRQUEUE) != 0) return kernel_recvmsg(h, msg, flags);
+  if ((flags & MSG_ERRQUEUE) != 0) return send_reports::receive(h, msg, flags);
 
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) [[unlikely]]

@@ -7,9 +7,11 @@
 #include "stack/engine/fast_path/send_plain.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/carriage.h"
+#include "stack/sock/fd_table.h"
 #include "stack/sock/iov.h"
 #include "stack/sock/options/values.h"
 #include "stack/sock/packet_filter.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/udp_socket.h"
@@ -48,8 +50,8 @@ bool crosses_families(const File& f, const Endpoint& to) {
          (s.local.addr != IpAddr() && s.local.addr.is_v4() != v4);
 }
 
-bool is_for_kernel(const File& f, const msghdr& msg, int flags, const Endpoint& to) {
-  if (msg.msg_controllen != 0 || (flags & ~kPlainFlags) != 0) return true;
+bool is_for_kernel(const File& f, int flags, const Endpoint& to) {
+  if ((flags & ~(kPlainFlags | MSG_ZEROCOPY)) != 0) return true;
   if (to.addr.is_limited_broadcast() || crosses_families(f, to)) return true;
   // The kernel loops a copy to members on this host; Vireo only sends to the wire.
   const SocketOptions& o = f.udp->options;
@@ -225,9 +227,10 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
   return 0;
 }
 
-/// Sends on a carried socket: until the engine or the kernel's socket has taken the datagram.
-Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msghdr& msg, int flags,
-                             Doorbell bell) {
+/// Sends on a carried socket: until the engine has taken the datagram. nullopt: the kernel's socket
+/// must send it.
+std::optional<Result<ssize_t>> send_carried(Handle h, Engine& e, const Endpoint& to,
+                                            const msghdr& msg, int flags, Doorbell bell) {
   File& f = *h.file;
   const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
   const SignalMark signals;
@@ -237,10 +240,7 @@ Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msgh
   std::optional<Deadline> deadline;
   for (;;) {
     if (!h.is_alive()) return fail(EBADF, "send");
-    if (f.flow == nullptr) {
-      guard.unlock();
-      return kernel_sendmsg(h, msg, flags);
-    }
+    if (f.flow == nullptr) return std::nullopt;
     if ((f.udp->shut & kShutWrite) != 0) return fail(EPIPE, "send");  // no SIGPIPE, as in Linux
     if (const int error = take_error(f); error != 0) return fail(error, "send");
     const Attempt a = try_send(f, e, to, iov, bell);
@@ -251,8 +251,7 @@ Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msgh
     if (a.by_kernel) {
       if (f.udp->cut_at != 0) [[unlikely]]
         let_kernel_cut(h, to);
-      guard.unlock();
-      return kernel_sendmsg(h, msg, flags);
+      return std::nullopt;
     }
     if (a.sent) [[likely]]
       return static_cast<ssize_t>(iov_bytes(iov));
@@ -263,25 +262,62 @@ Result<ssize_t> send_carried(Handle h, Engine& e, const Endpoint& to, const msgh
   }
 }
 
-/// The general send().
-[[gnu::noinline]] Result<ssize_t> send_any(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+/// Sends by the engine, without ancillary data. nullopt: the kernel's socket must send.
+std::optional<Result<ssize_t>> send_here(Handle h, const msghdr& msg, int flags, Doorbell bell) {
   File& f = *h.file;
   const Mode mode = f.mode.load(std::memory_order_acquire);
-  if (mode != Mode::kCarried && mode != Mode::kUndecided) return kernel_sendmsg(h, msg, flags);
+  if (mode != Mode::kCarried && mode != Mode::kUndecided) return std::nullopt;
   if (msg.msg_name != nullptr)
     if (const int error = address_error(static_cast<const sockaddr*>(msg.msg_name),
                                         std::min<socklen_t>(msg.msg_namelen, kMaxName)))
       return fail(error, "send");
   const auto to = destination(f, msg);
-  if (!to || is_for_kernel(f, msg, flags, *to)) return kernel_sendmsg(h, msg, flags);
-  if (mode == Mode::kUndecided && !first_send(h, *to)) return kernel_sendmsg(h, msg, flags);
+  if (!to || is_for_kernel(f, flags, *to)) return std::nullopt;
+  if (mode == Mode::kUndecided && !first_send(h, *to)) return std::nullopt;
   const std::span<const iovec> iov(msg.msg_iov, msg.msg_iovlen);
-  if (iov_bytes(iov) > kMaxDatagram) return kernel_sendmsg(h, msg, flags);  // EMSGSIZE
+  if (iov_bytes(iov) > kMaxDatagram) return std::nullopt;  // EMSGSIZE
   if (!is_readable(iov)) return fail(EFAULT, "send");
   Engine* const engine = f.engine.load(std::memory_order_acquire);
   if (engine == nullptr) [[unlikely]]
     return fail(EBADF, "send");  // closed by another thread
   return send_carried(h, *engine, *to, msg, flags, bell);
+}
+
+/// A send with ancillary data, or of a socket with reports.
+[[gnu::cold, gnu::noinline]] Result<ssize_t> send_reported(Handle h, const msghdr& msg, int flags,
+                                                           Doorbell bell) {
+  File& f = *h.file;
+  const Mode mode = f.mode.load(std::memory_order_acquire);
+  auto [asks, is_kernels] = send_reports::asks_of_datagram(f.udp->options, msg, flags);
+  if (mode == Mode::kKernel || (asks.stamps != 0 && fd_table().reports_of(f) == nullptr))
+    return kernel_sendmsg(h, msg, flags);
+  send_reports::begin_datagram(f, asks);
+  std::optional<Result<ssize_t>> sent;
+  if (!is_kernels) {
+    send_reports::t_sending = &asks;
+    sent = send_here(h, msg, flags, bell);
+    send_reports::t_sending = nullptr;
+  }
+  // A copy is made in any case, and counted here.
+  const bool completes =
+      asks.is_zerocopy && f.is_carried() && iov_bytes({msg.msg_iov, msg.msg_iovlen}) != 0;
+  if (!sent) {
+    sent = kernel_sendmsg(h, msg, completes ? flags & ~MSG_ZEROCOPY : flags);
+    if (*sent) send_reports::kernel_sends(f, asks);
+  }
+  if (!*sent)
+    send_reports::undo_datagram(f, asks);
+  else if (completes)
+    send_reports::end_datagram(f, asks);
+  return *sent;
+}
+
+/// The general send().
+[[gnu::noinline]] Result<ssize_t> send_any(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+  if (h->udp->reports_sends || msg.msg_controllen != 0) [[unlikely]]
+    return send_reported(h, msg, flags, bell);
+  if (auto sent = send_here(h, msg, flags, bell)) return *sent;
+  return kernel_sendmsg(h, msg, flags);
 }
 
 // A separate function, so that the common case does not pay for the message header.

@@ -11,11 +11,13 @@
 #include "stack/sock/packet_filter.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
+#include "stack/sock/stamps.h"
 
 namespace vireo::udp_socket {
 namespace {
 
-void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
+void apply(UdpFlow& u, const UdpSocket& s, const Stack& stack, bool v6) {
+  const SocketOptions& o = s.options;
   const int rcvbuf = o.socket.rcvbuf_set ? o.socket.rcvbuf : stack.defaults().rmem_default;
   u.rcv_buf = std::max(static_cast<uint32_t>(std::max(rcvbuf, 0)),
                        static_cast<uint32_t>(stack.settings().rx_bytes_min.value()));
@@ -23,6 +25,7 @@ void apply(UdpFlow& u, const SocketOptions& o, const Stack& stack, bool v6) {
   u.ip = ip_settings(o, v6);
   u.fragment_bytes = static_cast<uint32_t>(o.ipv6.fragment);
   u.multicast_ttl = static_cast<uint8_t>(v6 ? o.ipv6.mc_hops : o.ip.mc_ttl);
+  u.is_watched = s.reports_sends;
   u.go_to({});  // the header template must be rebuilt
   u.egress.generation = 0;
 }
@@ -171,7 +174,8 @@ Carried<void> open_flow(File& f, int fd, const Endpoint& local, const Endpoint& 
     u.soft_error = old.soft_error;
     e.udp().close(old);
   }
-  apply(u, s.options, *f.stack, is_v6(f));
+  e.receive().ask_arrivals(u, asks_arrivals(s.options));
+  apply(u, s, *f.stack, is_v6(f));
   e.udp().hear_all(u, s.options.ip.mc_all != 0, s.options.ipv6.mc_all != 0);
   for (const Membership& m : s.groups) (void)e.udp().join(u, m.group, m.ifindex, m.sources);
   f.flow = &u;
@@ -325,7 +329,8 @@ void apply_options(File& f, int fd) {
     f.udp_flow().cookie = s.cookie;
     if (has_company) e.udp().heed_sharers(s.local.port, std::move(sharers));
     heard = e.udp().hear_by(f.udp_flow(), IfIndex(static_cast<uint32_t>(o.socket.bound_ifindex)));
-    apply(f.udp_flow(), o, *f.stack, is_v6(f));
+    e.receive().ask_arrivals(f.udp_flow(), asks_arrivals(o));
+    apply(f.udp_flow(), s, *f.stack, is_v6(f));
     e.udp().hear_all(f.udp_flow(), o.ip.mc_all != 0, o.ipv6.mc_all != 0);
     if (heard && wants_device_time(o) && !e.ports().stamp_frames())
       heard = std::unexpected(kNoClock);
@@ -353,8 +358,13 @@ ReadyBits readiness(const File& f) noexcept {
   ReadyBits bits = kReadyOut | EPOLLWRBAND;
   if (!u.queue.empty()) bits |= kReadyIn;
   if (u.soft_error != 0) bits |= EPOLLERR;
+  if (shut == 0) [[likely]]
+    return bits;
+  constexpr uint8_t kBoth = kShutRead | kShutWrite;
   if ((shut & kShutRead) != 0) bits |= kReadyIn | EPOLLRDHUP;
-  if (shut == (kShutRead | kShutWrite)) bits |= EPOLLHUP;
+  if ((shut & kBoth) == kBoth) bits |= EPOLLHUP;
+  if ((shut & kHasReports) != 0)
+    bits |= EPOLLERR | (f.udp->options.socket.select_err_queue != 0 ? EPOLLPRI : 0U);
   return bits;
 }
 

@@ -37,16 +37,18 @@ struct UdpSocket {
   Endpoint remote;  ///< valid if connected
   SocketOptions options;
   DatagramControl control = DatagramControl::kNever;  ///< derived from `options`
+  bool reports_sends = false;                         ///< the same: see SendReports
   std::vector<Membership> groups;
   uint64_t cookie = 0;        ///< as UdpFlow::cookie
   uint16_t watched_port = 0;  ///< that SharerWatch watches for it; 0: none
   bool hears_once = false;    ///< the kernel's socket has HostSockets::filter_of_copied()
   // ---- guarded by the engine's lock
-  uint8_t shut = 0;
-  uint32_t cut_at = 0;         ///< the kernel must cut the current datagram to this size; 0 = none
-  uint32_t kernel_look = 1;    ///< receives until the kernel's queue is checked, ...
-  Instant kernel_due;          ///< ... or at this time, if earlier
-  Endpoint kernel_dst;         ///< the last destination served by the kernel ...
+  uint8_t shut = 0;          ///< kShutRead, kShutWrite; kHasReports
+  int64_t last_stamp = -1;   ///< SIOCGSTAMP: of the last datagram; 0: not known; -1: there is none
+  uint32_t cut_at = 0;       ///< the kernel must cut the current datagram to this size; 0 = none
+  uint32_t kernel_look = 1;  ///< receives until the kernel's queue is checked, ...
+  Instant kernel_due;        ///< ... or at this time, if earlier
+  Endpoint kernel_dst;       ///< the last destination served by the kernel ...
   Instant kernel_dst_until{};  ///< ... and until when this result is valid
   Verdicts verdicts;           ///< packet filter verdicts by destination, while not connected
 };

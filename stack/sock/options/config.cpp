@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "stack/sock/options/options.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/udp_socket.h"
 
@@ -37,6 +38,7 @@ Result<void> replace_options(File& f, const SocketOptions& o) VIREO_NO_THREAD_AN
   if (f.is_udp()) {
     f.udp->options = o;
     f.udp->control = datagram_control(o);
+    send_reports::follow(f, nullptr);
     return {};
   }
   auto shared = SharedOptions::share(*f.stack, o);
@@ -45,6 +47,7 @@ Result<void> replace_options(File& f, const SocketOptions& o) VIREO_NO_THREAD_AN
   if (e != nullptr) e->acquire();
   std::swap(f.tcp.options, *shared);
   f.tcp.wants_control.store(wants_stream_control(o), std::memory_order_relaxed);
+  send_reports::follow(f, e);
   if (e != nullptr) e->unlock();
   return {};
 }
@@ -58,6 +61,7 @@ void leave_name(File& f) {
 void init_options(File& f) {
   if (f.is_tcp()) {
     f.tcp.options = f.stack->first_options();
+    send_reports::follow(f, nullptr);
     return;
   }
   const Settings& s = f.stack->settings();

@@ -1,16 +1,17 @@
 // Rows of socket(7).
-#include <linux/net_tstamp.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "core/fd.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/options/call.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/options/rows.h"
 #include "stack/sock/stack.h"
+#include "stack/sock/stamps.h"
 #include "stack/sock/tcp_socket.h"
 #include "stack/sock/udp_socket.h"
 
@@ -202,13 +203,27 @@ void give_device(const File& f, int fd) {
 
 // ---- times and losses of received data
 
-/// Setting one of these two clears the other.
-void keep_timestamp(const SetCall& c, SocketOptions& o) {
-  if (c.read_back(c.name, o.socket.timestamp) && o.socket.timestamp != 0) o.socket.timestamp_ns = 0;
+/// As net/core/sock.c __sock_set_timestamps(). The four options are one state, of which each reads
+/// its part.
+template <bool kNs, bool kNew>
+void keep_stamp(const SetCall& c, SocketOptions& o) {
+  const bool on = c.as_int() != 0;
+  o.socket.stamp = on;
+  o.socket.stamp_ns = on && kNs;
+  if (on) o.socket.stamp_new = kNew;
 }
-void keep_timestamp_ns(const SetCall& c, SocketOptions& o) {
-  if (c.read_back(c.name, o.socket.timestamp_ns) && o.socket.timestamp_ns != 0)
-    o.socket.timestamp = 0;
+template <bool kNs, bool kNew>
+std::optional<Result<void>> read_stamp(const GetCall& c) {
+  const SocketLevelOptions& o = c.file().tcp.options->socket;
+  return c.give(int{o.stamp != 0 && (o.stamp_ns != 0) == kNs && (o.stamp_new != 0) == kNew});
+}
+template <bool kNs, bool kNew>
+void give_stamp(const File& f, int fd) {
+  constexpr int kName = kNs ? (kNew ? SO_TIMESTAMPNS_NEW : SO_TIMESTAMPNS_OLD)
+                            : (kNew ? SO_TIMESTAMP_NEW : SO_TIMESTAMP_OLD);
+  const SocketLevelOptions& o = f.tcp.options->socket;
+  if (o.stamp != 0 && (o.stamp_ns != 0) == kNs && (o.stamp_new != 0) == kNew)
+    give_to(fd, SOL_SOCKET, kName, 1);
 }
 
 /// The kernel's socket may have a filter of Vireo's, of which the program knows nothing.
@@ -226,8 +241,57 @@ struct StampFlags {
   int flags;
   int bind_phc;
 };
+template <bool kNew>
+void keep_timestamping(const SetCall& c, SocketOptions& o) {
+  o.socket.timestamping = c.as_int();
+  o.socket.stamp_new = kNew;
+}
+/// The kernel socket beneath a connection is not connected, and would refuse to number: another
+/// judges, a datagram socket, which does not.
+template <bool kNew>
+std::optional<Result<void>> set_timestamping(const SetCall& c) {
+  File& f = c.file();
+  const bool is_connection = f.is_tcp() && f.mode.load(std::memory_order_relaxed) == Mode::kCarried;
+  if (!is_connection || (static_cast<uint32_t>(c.as_int()) & kStampsOfKernel) != 0)
+    return std::nullopt;
+  const UniqueFd judge(libc().socket(f.domain.load(std::memory_order_relaxed),
+                                     SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_UDP));
+  if (!judge) return fail_errno("setsockopt");
+  if (auto ok = c.by_kernel(judge.get()); !ok) return ok;
+  SocketOptions o = *f.tcp.options;
+  keep_timestamping<kNew>(c, o);
+  return replace_options(f, o);
+}
+template <bool kNew>
 std::optional<Result<void>> read_timestamping(const GetCall& c) {
-  return c.give(StampFlags{c.file().tcp.options->socket.timestamping, 0});
+  const SocketLevelOptions& o = c.file().tcp.options->socket;
+  // The older option tells the flags however they were set (net/core/sock.c).
+  return c.give(StampFlags{!kNew || o.stamp_new != 0 ? o.timestamping : 0, 0});
+}
+template <bool kNew>
+std::optional<Result<void>> tell_timestamping(const GetCall& c) {
+  if (!c.file().is_tcp() || !c.file().is_carried()) return std::nullopt;
+  const LockGuard control(c.file().control);
+  return read_timestamping<kNew>(c);
+}
+template <bool kNew>
+void give_timestamping(const File& f, int fd) {
+  const SocketLevelOptions& o = f.tcp.options->socket;
+  if (o.timestamping != 0 && (o.stamp_new != 0) == kNew)
+    give_to(fd, SOL_SOCKET, kNew ? SO_TIMESTAMPING_NEW : SO_TIMESTAMPING_OLD, o.timestamping);
+}
+template <bool kNew>
+constexpr OptionHandling timestamping() {
+  return {.set = set_timestamping<kNew>,
+          .keep = keep_timestamping<kNew>,
+          .tell = tell_timestamping<kNew>,
+          .read = read_timestamping<kNew>,
+          .give = give_timestamping<kNew>};
+}
+template <bool kNs, bool kNew>
+constexpr OptionHandling stamp() {
+  return {
+      .keep = keep_stamp<kNs, kNew>, .read = read_stamp<kNs, kNew>, .give = give_stamp<kNs, kNew>};
 }
 
 /// SO_RXQ_OVFL on a socket without loss counters of its own.
@@ -326,20 +390,13 @@ constexpr SocketOption kRows[] = {
     {SOCKET(SO_ATTACH_FILTER), kLeaves, kLeaves, kSet, 0, {.set = make_way_for_filter}},
     kernels(SOCKET(SO_DETACH_FILTER), {.set = refuse_detach_of_ours}),
     ours(SOCKET(SO_PEERNAME), {.tell = of_flow<tell_peer>}),
-    ours(SOCKET(SO_TIMESTAMP_OLD),
-         {.kept = kept<&SocketLevelOptions::timestamp>, .keep = keep_timestamp}),
+    ours(SOCKET(SO_TIMESTAMP_OLD), stamp<false, false>()),
     kernels(SOCKET(SO_ACCEPTCONN)),
     kernels(SOCKET(SO_PEERSEC)),
     leaves_udp(SOCKET(SO_PASSSEC)),
-    ours(SOCKET(SO_TIMESTAMPNS_OLD),
-         {.kept = kept<&SocketLevelOptions::timestamp_ns>, .keep = keep_timestamp_ns}),
+    ours(SOCKET(SO_TIMESTAMPNS_OLD), stamp<true, false>()),
     ours(SOCKET(SO_MARK), {.kept = kept<&SocketLevelOptions::mark>, .apply = apply_ip}),
-    {SOCKET(SO_TIMESTAMPING_OLD),
-     kLeaves,
-     kLeaves,
-     kUnknownStamps,
-     0,
-     {.kept = kept<&SocketLevelOptions::timestamping>, .read = read_timestamping}},
+    {SOCKET(SO_TIMESTAMPING_OLD), kLeaves, kLeaves, kUnknownStamps, 0, timestamping<false>()},
     kernels(SOCKET(SO_PROTOCOL)),
     kernels(SOCKET(SO_DOMAIN)),
     {SOCKET(SO_RXQ_OVFL),
@@ -352,7 +409,8 @@ constexpr SocketOption kRows[] = {
     leaves(SOCKET(SO_PEEK_OFF), kNotNegative),
     kernels(SOCKET(SO_NOFCS)),  // packet sockets only
     leaves(SOCKET(SO_LOCK_FILTER)),
-    kernels(SOCKET(SO_SELECT_ERR_QUEUE)),  // the queue is the kernel's, and polled there
+    // A stream's poll does not heed it (net/ipv4/tcp.c tcp_poll()).
+    kernels(SOCKET(SO_SELECT_ERR_QUEUE), {.kept = kept<&SocketLevelOptions::select_err_queue>}),
     // Vireo polls by VMA_RX_POLL and VMA_SELECT_POLL; the kernel polls for its own sockets.
     kernels(SOCKET(SO_BUSY_POLL), {.kept = kept<&SocketLevelOptions::busy_poll>}),
     {SOCKET(SO_MAX_PACING_RATE),
@@ -371,13 +429,13 @@ constexpr SocketOption kRows[] = {
     kernels(SOCKET(SO_INCOMING_NAPI_ID)),
     kernels(SOCKET(SO_COOKIE)),
     kernels(SOCKET(SO_PEERGROUPS)),
-    {SOCKET(SO_ZEROCOPY), kRefused, kLeaves, kOn, EOPNOTSUPP},
+    ours(SOCKET(SO_ZEROCOPY), {.kept = kept<&SocketLevelOptions::zerocopy>}),
     leaves(SOCKET(SO_TXTIME), kSet),
     ours(SOCKET(SO_BINDTOIFINDEX),
          {.keep = keep_device, .apply = apply_device, .read = read_ifindex}),
-    leaves(SOCKET(SO_TIMESTAMP_NEW)),
-    leaves(SOCKET(SO_TIMESTAMPNS_NEW)),
-    leaves(SOCKET(SO_TIMESTAMPING_NEW)),
+    ours(SOCKET(SO_TIMESTAMP_NEW), stamp<false, true>()),
+    ours(SOCKET(SO_TIMESTAMPNS_NEW), stamp<true, true>()),
+    {SOCKET(SO_TIMESTAMPING_NEW), kLeaves, kLeaves, kUnknownStamps, 0, timestamping<true>()},
     ours(SOCKET(SO_RCVTIMEO_NEW), {.keep = keep_timeout<&File::rcv_timeout_ns>,
                                    .read = read_timeout<&File::rcv_timeout_ns>}),
     ours(SOCKET(SO_SNDTIMEO_NEW), {.keep = keep_timeout<&File::snd_timeout_ns>,

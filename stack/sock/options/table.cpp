@@ -1,9 +1,8 @@
 // The table as a whole: a row by its level and name.
 #include "stack/sock/options/table.h"
 
-#include <linux/net_tstamp.h>
-
 #include "stack/sock/options/rows.h"
+#include "stack/sock/stamps.h"
 
 namespace vireo {
 namespace {
@@ -39,10 +38,6 @@ const SocketOption* option_of(OptionId id) {
 }
 
 bool SocketOption::leaves_with(int value, socklen_t len, bool is_udp) const {
-  // Received packets' times, and their format; times of sent packets come through the error queue.
-  constexpr unsigned kTold = SOF_TIMESTAMPING_RX_HARDWARE | SOF_TIMESTAMPING_RX_SOFTWARE |
-                             SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_SYS_HARDWARE |
-                             SOF_TIMESTAMPING_RAW_HARDWARE;
   const OptionClass its = of(is_udp);
   if (its == OptionClass::kOurs || its == OptionClass::kKernels) return false;
   switch (leaves) {
@@ -55,7 +50,7 @@ bool SocketOption::leaves_with(int value, socklen_t len, bool is_udp) const {
     case LeavesIf::kNotEmpty:
       return len != 0;
     case LeavesIf::kUnknownStamps:
-      return (static_cast<unsigned>(value) & ~(is_udp ? kTold : 0U)) != 0;
+      return (static_cast<unsigned>(value) & kStampsOfKernel) != 0;
   }
   __builtin_unreachable();
 }

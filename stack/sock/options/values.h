@@ -32,9 +32,13 @@ struct SocketLevelOptions {
   int oobinline = 0;
   int incoming_cpu = -1;
   int rxq_ovfl = 0;
-  int timestamp = 0;      ///< SO_TIMESTAMP
-  int timestamp_ns = 0;   ///< SO_TIMESTAMPNS
-  int timestamping = 0;   ///< SO_TIMESTAMPING: SOF_TIMESTAMPING_*
+  int stamp = 0;         ///< SO_TIMESTAMP or SO_TIMESTAMPNS, of either kind
+  int stamp_ns = 0;      ///< and it was SO_TIMESTAMPNS
+  int stamp_new = 0;     ///< the last such option, or SO_TIMESTAMPING, was that of 64-bit times
+  int timestamping = 0;  ///< SO_TIMESTAMPING: SOF_TIMESTAMPING_*
+  int keeps_stamp = 0;   ///< SIOCGSTAMP was called
+  int zerocopy = 0;
+  int select_err_queue = 0;
   int bound_ifindex = 0;  ///< SO_BINDTODEVICE
   int linger_on = 0;
   int linger_s = 0;
@@ -129,7 +133,7 @@ struct SocketOptions {
 
 /// TCP: recvmsg(2) returns the ancillary data of tcp(7) TCP_INQ or socket(7) SO_TIMESTAMP.
 inline bool wants_stream_control(const SocketOptions& o) {
-  return (o.tcp.inq | o.socket.timestamp | o.socket.timestamp_ns) != 0;
+  return (o.tcp.inq | o.socket.stamp | o.socket.timestamping) != 0;
 }
 
 /// UDP: whether recvmsg(2) returns ancillary data.
@@ -139,8 +143,8 @@ enum class DatagramControl : uint8_t {
   kAlways,
 };
 inline DatagramControl datagram_control(const SocketOptions& o) {
-  if ((o.socket.timestamp | o.socket.timestamp_ns | o.socket.timestamping | o.ip.pktinfo |
-       o.ip.recvttl | o.ip.recvtos | o.ipv6.pktinfo | o.ipv6.recvhops | o.ipv6.recvtclass) != 0)
+  if ((o.socket.stamp | o.socket.keeps_stamp | o.socket.timestamping | o.ip.pktinfo | o.ip.recvttl |
+       o.ip.recvtos | o.ipv6.pktinfo | o.ipv6.recvhops | o.ipv6.recvtclass) != 0)
     return DatagramControl::kAlways;
   return o.socket.rxq_ovfl != 0 ? DatagramControl::kOfLosses : DatagramControl::kNever;
 }
