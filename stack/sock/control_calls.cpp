@@ -3,14 +3,17 @@
 #include <linux/sockios.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "stack/sock/async_io.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
+#include "stack/sock/options/options.h"
 #include "stack/sock/options/values.h"
 #include "stack/sock/served_by.h"
 #include "stack/sock/tcp_socket.h"
+#include "stack/sock/udp_socket.h"
 #include "stack/sock/urgent.h"
 
 namespace vireo::sock {
@@ -59,6 +62,48 @@ Result<std::optional<uint64_t>> look_at_queue(Handle h, unsigned long request) {
   }
   if (bytes == 0) return std::nullopt;
   return bytes;
+}
+
+// ---- SIOCGSTAMP (socket(7)), whose newer forms are the same on 64-bit machines
+
+bool is_stamp_request(unsigned long request) {
+  return request == SIOCGSTAMP_OLD || request == SIOCGSTAMPNS_OLD || request == SIOCGSTAMP_NEW ||
+         request == SIOCGSTAMPNS_NEW;
+}
+bool is_in_micros(unsigned long request) {
+  return request == SIOCGSTAMP_OLD || request == SIOCGSTAMP_NEW;
+}
+
+/// When the last datagram came that the program has read, ns of CLOCK_REALTIME; it is kept from now
+/// on. nullopt: it has read none of Vireo's. As net/core/sock.c sock_gettstamp().
+Result<std::optional<int64_t>> last_stamp(Handle h) {
+  File& f = *h.file;
+  const LockGuard control(f.control);
+  if (!h.is_alive()) return fail(EBADF, "ioctl");
+  UdpSocket& s = *f.udp;
+  if (s.options.socket.keeps_stamp == 0) {
+    SocketOptions o = s.options;
+    o.socket.keeps_stamp = 1;
+    if (auto ok = replace_options(f, o); !ok) return std::unexpected(ok.error());
+  }
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const EngineGuard guard(e);
+  if (f.flow == nullptr) return std::nullopt;
+  UdpFlow& u = f.udp_flow();
+  e.receive().ask_arrivals(u, true);
+  uint64_t unread = 0;
+  for (const PacketBuf* p = u.queue.front(); p != nullptr; p = p->next) unread += p->offset == 0;
+  if (s.last_stamp < 0 && f.stats->rx_packets.get() > unread) s.last_stamp = 0;
+  if (s.last_stamp < 0) return std::nullopt;
+  if (s.last_stamp == 0) s.last_stamp = Clock::wall_ns();
+  return s.last_stamp;
+}
+
+Result<int> give_stamp(int64_t ns, bool micros, void* to) {
+  const int64_t pair[2] = {ns / 1'000'000'000, ns % 1'000'000'000 / (micros ? 1000 : 1)};
+  if (!is_writable(static_cast<std::byte*>(to), sizeof pair)) return fail(EFAULT, "ioctl");
+  std::memcpy(to, pair, sizeof pair);
+  return 0;
 }
 
 }  // namespace
@@ -148,6 +193,11 @@ Result<int> ioctl(Handle h, unsigned long request, void* argument) {
     const auto n = look_at_queue(h, request);
     if (!n) return std::unexpected(n.error());
     if (*n) return give(**n);
+  }
+  if (f.is_udp() && f.is_carried() && is_stamp_request(request)) {
+    const auto ns = last_stamp(h);
+    if (!ns) return std::unexpected(ns.error());
+    if (*ns) return give_stamp(**ns, is_in_micros(request), argument);
   }
   if (is_void(h) && asks_queue) return fail(ENOTCONN, "ioctl");
   f.touch();

@@ -46,8 +46,8 @@ Result<std::optional<Taken>> take(Handle h, Engine& e) noexcept {
     e.poll_to_return(Clock::now());
     report = r->queue.pop(more);
   }
-  if (!more && f.is_tcp()) f.tcp.has_reports = false;
-  if (!more && f.is_udp()) f.udp->shut &= static_cast<uint8_t>(~kHasReports);
+  uint8_t& shut = f.is_tcp() ? f.tcp.shut : f.udp->shut;
+  if (!more) shut &= static_cast<uint8_t>(~kHasReports);
   if (more) f.ready.notify(EPOLLERR);
   if (!report) return std::optional<Taken>();
   return Taken{std::move(*report), f.is_udp() ? f.udp->options : *f.tcp.options};

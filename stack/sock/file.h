@@ -69,7 +69,7 @@ enum class Link : uint8_t { kUnconnected, kConnecting, kConnected };
 
 inline constexpr uint8_t kShutRead = 1;
 inline constexpr uint8_t kShutWrite = 2;
-/// Beside them, of a UDP socket: its error queue is not empty.
+/// Beside them: the error queue is not empty.
 inline constexpr uint8_t kHasReports = 4;
 
 /// The state of a TCP socket beyond its File and its flow.
@@ -77,13 +77,12 @@ struct TcpSocket {
   SharedOptions options;
   // ---- guarded by the engine's lock while carried
   Link link = Link::kUnconnected;
-  uint8_t shut = 0;               ///< kShutRead, kShutWrite
+  uint8_t shut = 0;               ///< kShutRead, kShutWrite; kHasReports
   bool error_taken : 1 = false;   ///< SO_ERROR has been reported (once only)
   bool has_accepted : 1 = false;  ///< a listener's: the program has called accept
   /// State after Linux's tcp_disconnect(): a new socket, perhaps with a pending error. The old flow
   /// is closed but still attached.
   bool undone : 1 = false;
-  bool has_reports : 1 = false;  ///< its error queue is not empty
   /// A send is more than the bytes: it is reported, or polls (VMA_RX_POLL_ON_TX_TCP).
   bool sends_apart : 1 = false;
   // ---- guarded by the control lock; in a separate byte from the bits above
@@ -101,7 +100,7 @@ struct TcpSocket {
     link = Link::kUnconnected;
     shut = 0;
     error_taken = has_accepted = undone = has_drawn_source = is_workers = false;
-    has_reports = sends_apart = false;
+    sends_apart = false;
     port = PortOrigin::kProgram;
     wants_control.store(false, std::memory_order_relaxed);
   }

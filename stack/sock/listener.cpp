@@ -259,7 +259,7 @@ SharedOptions inherited(const File& listener) {
 void begin_accepted(File& f, const File& listener, int flags) {
   f.tcp.options = inherited(listener);
   f.tcp.wants_control.store(wants_stream_control(*f.tcp.options), std::memory_order_relaxed);
-  send_reports::follow(f, nullptr);
+  f.tcp.sends_apart = listener.tcp.sends_apart;
   f.tcp.link = Link::kConnected;
   f.nonblock.store((flags & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   f.rcv_timeout_ns.store(listener.rcv_timeout_ns.load(std::memory_order_relaxed),
@@ -408,7 +408,7 @@ Result<int> take_ready(File& f, Engine& e, int flags, Endpoint& peer) {
   c.mode.store(Mode::kCarried, std::memory_order_release);
   flow.owner = &c;
   flow.stats = c.stats;
-  send_reports::follow(c, &e);
+  send_reports::follow_new(c, e);
   c.stats->tcp_state = static_cast<uint8_t>(tcp::state(flow.tcb));
   record_carried(c, flow.key.local, flow.key.remote);
   (void)fd_table().install(*fd, c);  // cannot fail: has_place()

@@ -234,7 +234,7 @@ Carried<void> Promotion::move_here(File& f, int fd, const Endpoint& local, const
   const Old noted{now, &e, flows.slab().handle(**flow)};
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.flow = *flow;
-  send_reports::follow(f, &e);
+  send_reports::follow_new(f, e);
   f.engine.store(&e, std::memory_order_release);
   f.mode.store(Mode::kCarried, std::memory_order_release);
   guard.unlock();

@@ -52,7 +52,7 @@ uint64_t room_for_reports(const File& f, const SocketOptions& o) noexcept {
 /// The socket's error queue has grown. Holder of the engine's lock.
 void tell(File& f, const SocketOptions& o) noexcept {
   if (f.is_tcp()) {
-    f.tcp.has_reports = true;
+    f.tcp.shut |= kHasReports;
     f.ready.notify(EPOLLERR);
     return;
   }
@@ -175,6 +175,7 @@ void follow(File& f, Engine* e) noexcept VIREO_NO_THREAD_ANALYSIS {
       f.stack->settings().rx_poll_on_tx_tcp || (r != nullptr && (stamps || o.socket.zerocopy != 0));
   if (e == nullptr || f.flow == nullptr) return;
   e->receive().ask_arrivals(*f.flow, asks_arrivals(o));
+  if ((flags & SOF_TIMESTAMPING_RAW_HARDWARE) != 0) (void)e->ports().stamp_frames();
   if (f.flow->kind != FlowKind::kTcp) return;
   TcpFlow& flow = f.tcp_flow();
   set_watched(flow, r != nullptr && (stamps || !r->marks.empty()));

@@ -23,6 +23,7 @@
 #include "stack/engine/left_frame.h"
 #include "stack/sock/error_queue.h"
 #include "stack/sock/file.h"
+#include "stack/sock/options/values.h"
 
 namespace vireo {
 
@@ -82,6 +83,12 @@ SendReports* of(File& f) noexcept;
 /// The socket's options changed, or its flow is new. Control lock held, or the File is not in the
 /// table; the engine's lock held if there is a flow.
 void follow(File& f, Engine* e) noexcept;
+/// The same for a new flow of a connection.
+inline void follow_new(File& f, Engine& e) noexcept {
+  const SocketLevelOptions& o = f.tcp.options->socket;
+  if ((o.stamp | o.timestamping | o.zerocopy) != 0) [[unlikely]]
+    follow(f, &e);
+}
 
 /// What a send with these flags, without ancillary data, asks for.
 SendAsks asks_of(const SocketOptions& o, int flags) noexcept;

@@ -13,6 +13,8 @@
 
 namespace vireo {
 
+class Engine;
+
 // Newer than the headers of Debian 12.
 constexpr uint32_t kStampOptIdTcp = 1U << 16;      // SOF_TIMESTAMPING_OPT_ID_TCP
 constexpr uint32_t kStampOptRxFilter = 1U << 17;   // SOF_TIMESTAMPING_OPT_RX_FILTER
@@ -34,6 +36,11 @@ constexpr uint32_t kStampsOfKernel =
 inline uint32_t stamp_flags(const SocketOptions& o) {
   return static_cast<uint32_t>(o.socket.timestamping);
 }
+/// SO_TIMESTAMPING asks for times of the device's clock that the kernel's driver takes now
+/// (SIOCSHWTSTAMP), and no device of ours does. Readies those that do. Opens devices. Holder of the
+/// engine's lock.
+bool only_kernel_has_clock(Engine& e, uint32_t flags);
+
 /// Frames are to have their time when they come.
 inline bool asks_arrivals(const SocketOptions& o) {
   return (o.socket.stamp | o.socket.keeps_stamp) != 0 ||

@@ -61,17 +61,18 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
   const State state = tcp::state(t);
   const bool dead = state == State::kClosed;
+  if (s.undone) [[unlikely]]
+    return EPOLLHUP | kReadyOut | (!s.error_taken && tcp::error(t) != 0 ? EPOLLERR : ReadyBits{0});
+  constexpr uint8_t kBoth = kShutRead | kShutWrite;
+  const auto shut = static_cast<uint8_t>(dead                  ? s.shut | kBoth
+                                         : tcp::peer_closed(t) ? s.shut | kShutRead
+                                                               : s.shut);
   ReadyBits bits = 0;
-  if (s.undone | s.has_reports) [[unlikely]] {
-    if (s.has_reports) bits |= EPOLLERR;
-    if (s.undone)
-      return bits | EPOLLHUP | kReadyOut |
-             (!s.error_taken && tcp::error(t) != 0 ? EPOLLERR : ReadyBits{0});
+  if (shut != 0) [[unlikely]] {
+    if ((shut & kBoth) == kBoth) bits |= EPOLLHUP;
+    if ((shut & kShutRead) != 0) bits |= kReadyIn | EPOLLRDHUP;
+    if ((shut & kHasReports) != 0) bits |= EPOLLERR;
   }
-  const bool read_shut = dead || (s.shut & kShutRead) != 0 || tcp::peer_closed(t);
-  const bool write_shut = dead || (s.shut & kShutWrite) != 0;
-  if (dead || (read_shut && write_shut)) bits |= EPOLLHUP;
-  if (read_shut) bits |= kReadyIn | EPOLLRDHUP;
   if (!tcp::is_opening(t)) {
     auto least = static_cast<uint32_t>(std::max(s.options->socket.rcvlowat, 1));
     if (const tcp::Urgent u = tcp::urgent(t); u != tcp::Urgent::kNone) [[unlikely]] {
@@ -80,7 +81,8 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
       if (s.options->socket.oobinline == 0 && tcp::bytes_to_mark(t) == 0) ++least;
     }
     if (tcp::has_readable(t, least)) bits |= kReadyIn;
-    if ((asked & kReadyOut) != 0 && (write_shut || tcp::is_writable(t))) bits |= kReadyOut;
+    if ((asked & kReadyOut) != 0 && ((shut & kShutWrite) != 0 || tcp::is_writable(t)))
+      bits |= kReadyOut;
   } else if (tcp::is_syn_deferred(t)) {
     bits |= kReadyOut;  // the SYN waits for the first data (tcp(7) TCP_FASTOPEN_CONNECT)
   }
@@ -199,7 +201,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   (*flow)->reuse_port = s.options->socket.reuse_port != 0;
   if (s.options->tcp.quickack == 0) tcp::set_quickack((*flow)->tcb, false, now);
   f.flow = *flow;
-  send_reports::follow(f, &e);
+  send_reports::follow_new(f, e);
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state((*flow)->tcb));
   f.engine.store(&e, std::memory_order_release);
   s.link = Link::kConnecting;

@@ -33,7 +33,8 @@ void apply(UdpFlow& u, const UdpSocket& s, const Stack& stack, bool v6) {
 bool is_v6(const File& f) { return f.domain.load(std::memory_order_relaxed) == AF_INET6; }
 
 constexpr Refusal kChildsPort{Carriage::kInherited, 0, "a child's port"};
-constexpr Refusal kNoClock{Carriage::kOption, ENOTSUP, "SO_TIMESTAMPING: no device has a clock"};
+constexpr Refusal kKernelsClock{Carriage::kOption, ENOTSUP,
+                                "SO_TIMESTAMPING: the clock is the driver's"};
 
 /// Changes fields that are read under the engine's lock. Holder of the control lock.
 template <class F>
@@ -159,7 +160,7 @@ Carried<void> open_flow(File& f, int fd, const Endpoint& local, const Endpoint& 
   const EngineGuard guard(e);
   pass = may_still_pass(*f.stack, passage, rules);
   if (!pass) return pass;
-  if (wants_device_time(s.options) && !e.ports().stamp_frames()) return std::unexpected(kNoClock);
+  if (only_kernel_has_clock(e, stamp_flags(s.options))) return std::unexpected(kKernelsClock);
   if (f.flow != nullptr) catch_up(e);
   if (is_watched) e.udp().heed_sharers(local.port, std::move(sharers), s.cookie);
   auto made =
@@ -332,8 +333,7 @@ void apply_options(File& f, int fd) {
     e.receive().ask_arrivals(f.udp_flow(), asks_arrivals(o));
     apply(f.udp_flow(), s, *f.stack, is_v6(f));
     e.udp().hear_all(f.udp_flow(), o.ip.mc_all != 0, o.ipv6.mc_all != 0);
-    if (heard && wants_device_time(o) && !e.ports().stamp_frames())
-      heard = std::unexpected(kNoClock);
+    if (heard && only_kernel_has_clock(e, stamp_flags(o))) heard = std::unexpected(kKernelsClock);
   }
   if (heard) {
     if (has_company) begin_watch(f, fd, s.local, s.remote);

@@ -61,7 +61,7 @@ void leave_name(File& f) {
 void init_options(File& f) {
   if (f.is_tcp()) {
     f.tcp.options = f.stack->first_options();
-    send_reports::follow(f, nullptr);
+    f.tcp.sends_apart = f.stack->settings().rx_poll_on_tx_tcp;
     return;
   }
   const Settings& s = f.stack->settings();

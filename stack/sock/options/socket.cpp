@@ -25,10 +25,6 @@
 
 namespace vireo {
 
-bool wants_device_time(const SocketOptions& o) {
-  return (o.socket.timestamping & SOF_TIMESTAMPING_RAW_HARDWARE) != 0;
-}
-
 void apply_ip(LiveConnection& c) {
   c.flow.ip = ip_settings(c.o, c.flow.key.v6);
   c.flow.egress.generation = 0;
@@ -215,7 +211,9 @@ void keep_stamp(const SetCall& c, SocketOptions& o) {
 template <bool kNs, bool kNew>
 std::optional<Result<void>> read_stamp(const GetCall& c) {
   const SocketLevelOptions& o = c.file().tcp.options->socket;
-  return c.give(int{o.stamp != 0 && (o.stamp_ns != 0) == kNs && (o.stamp_new != 0) == kNew});
+  // Linux says SO_TIMESTAMP_NEW of SO_TIMESTAMPNS_NEW, too.
+  const bool is_kind = (o.stamp_ns != 0) == kNs || (kNew && !kNs);
+  return c.give(int{o.stamp != 0 && is_kind && (o.stamp_new != 0) == kNew});
 }
 template <bool kNs, bool kNew>
 void give_stamp(const File& f, int fd) {
@@ -236,6 +234,14 @@ std::optional<Result<void>> refuse_detach_of_ours(const SetCall& c) {
   return std::nullopt;
 }
 
+/// OptionHandling::leaves of SO_TIMESTAMPING.
+bool lacks_clock(const File& f, int value) {
+  Engine* const e = f.engine.load(std::memory_order_relaxed);
+  if (e == nullptr || !f.is_tcp()) return false;  // UDP: with the flow
+  const EngineGuard guard(*e);
+  return only_kernel_has_clock(*e, static_cast<uint32_t>(value));
+}
+
 /// linux/net_tstamp.h so_timestamping, which some headers lack.
 struct StampFlags {
   int flags;
@@ -254,12 +260,18 @@ std::optional<Result<void>> set_timestamping(const SetCall& c) {
   const bool is_connection = f.is_tcp() && f.mode.load(std::memory_order_relaxed) == Mode::kCarried;
   if (!is_connection || (static_cast<uint32_t>(c.as_int()) & kStampsOfKernel) != 0)
     return std::nullopt;
+  Engine* const e = f.engine.load(std::memory_order_relaxed);
+  if (e == nullptr || lacks_clock(f, c.as_int())) return std::nullopt;
   const UniqueFd judge(libc().socket(f.domain.load(std::memory_order_relaxed),
                                      SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_UDP));
   if (!judge) return fail_errno("setsockopt");
   if (auto ok = c.by_kernel(judge.get()); !ok) return ok;
   SocketOptions o = *f.tcp.options;
   keep_timestamping<kNew>(c, o);
+  {
+    const EngineGuard guard(*e);
+    e->poll_to_return(Clock::now());  // numbers begin behind what is acknowledged
+  }
   return replace_options(f, o);
 }
 template <bool kNew>
@@ -283,6 +295,7 @@ void give_timestamping(const File& f, int fd) {
 template <bool kNew>
 constexpr OptionHandling timestamping() {
   return {.set = set_timestamping<kNew>,
+          .leaves = lacks_clock,
           .keep = keep_timestamping<kNew>,
           .tell = tell_timestamping<kNew>,
           .read = read_timestamping<kNew>,

@@ -154,7 +154,4 @@ inline IfIndex bound_interface(const SocketOptions& o) {
   return IfIndex(static_cast<uint32_t>(o.socket.bound_ifindex));
 }
 
-/// SO_TIMESTAMPING asks for the device's receive time.
-bool wants_device_time(const SocketOptions& o);
-
 }  // namespace vireo
