@@ -43,7 +43,7 @@ struct alignas(64) PacketBuf {
   uint32_t arrival_low = 0;
 
   /// When it was taken from the ring, ns of CLOCK_REALTIME, if the engine noted that. If not, a
-  /// time before the engine began to: see Receive::arrival_of().
+  /// time before the engine began to: see Ports::arrival_of().
   int64_t arrival() const { return static_cast<int64_t>(uint64_t{sum} << 32 | arrival_low); }
   void set_arrival(int64_t ns) {
     sum = static_cast<uint32_t>(static_cast<uint64_t>(ns) >> 32);

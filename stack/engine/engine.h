@@ -93,7 +93,6 @@ class Engine {
   PassiveOpen& listeners() noexcept VIREO_REQUIRES(lock_) { return hub_.passive; }
   NextHops& next_hops() noexcept VIREO_REQUIRES(lock_) { return hub_.next_hops; }
   Ports& ports() noexcept { return hub_.ports; }
-  Receive& receive() noexcept VIREO_REQUIRES(lock_) { return hub_.receive; }
   OwnHost& host() noexcept { return hub_.host; }
   const OwnHost& host() const noexcept { return hub_.host; }
   Steering& steering() noexcept VIREO_REQUIRES(lock_) { return hub_.steering; }

@@ -39,7 +39,7 @@ constexpr uint16_t kNoListener = UINT16_MAX;
 struct Flow {
   FlowKind kind{};  ///< none: not in use
   bool v6only : 1 = false;
-  bool asks_arrivals : 1 = false;  ///< Receive::ask_arrivals()
+  bool asks_arrivals : 1 = false;  ///< Ports::ask_arrivals()
   /// Index in PassiveOpen::all(): a listener's own; of a connection that is not yet accepted,
   /// the index of its listener, whose `ready` holds it.
   uint16_t listener = kNoListener;
@@ -79,10 +79,10 @@ struct TcpFlow : Flow, WheelNode {
   ListHook pending_hook;  ///< of TcpOutput: has something to send, or is stalled, if is_stalled
   CachedRoute egress;
   tcp::Effects gathered = tcp::Effects::kNone;  ///< of the current burst
-  uint16_t next_ip_id = 0;          ///< of packets that may be fragmented (RFC 6864 §4.2)
-  uint16_t mss_limit = 65'535;      ///< TCP_MAXSEG and other limits, whatever the path MTU
-  bool is_stalled : 1 = false;      ///< waits for a neighbour
-  bool is_watched : 1 = false;      ///< its frames and ACKs are told: EngineEvents; watch()
+  uint16_t next_ip_id = 0;      ///< of packets that may be fragmented (RFC 6864 §4.2)
+  uint16_t mss_limit = 65'535;  ///< TCP_MAXSEG and other limits, whatever the path MTU
+  bool is_stalled : 1 = false;  ///< waits for a neighbour
+  bool is_watched : 1 = false;  ///< its frames and ACKs are told: EngineEvents; tcp::set_watched()
   bool is_ack_delayed : 1 = false;  ///< if `pending_hook` is linked: for an ACK only
   PortOrigin port_origin : 2 = PortOrigin::kProgram;
   bool reuse_addr : 1 = false;  ///< SO_REUSEADDR: sockets with it may bind the port too

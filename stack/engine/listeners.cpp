@@ -74,7 +74,7 @@ void PassiveOpen::end(Listener& l, Instant now) noexcept {
     syns_.erase(r);
   });
   reset_ready(l, now);
-  hub().receive.ask_arrivals(l, false);
+  hub().ports.ask_arrivals(l, false);
   listeners_[l.listener] = nullptr;
   hub().wakeups.uncount_flow();
   delete &l;

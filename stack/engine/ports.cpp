@@ -65,7 +65,7 @@ void Ports::take_up(Port& p) {
 }
 
 void Ports::choose_only() noexcept {
-  const bool is_one = polled_.size() == 1 && !hub().receive.notes_arrivals();
+  const bool is_one = polled_.size() == 1 && !notes_arrivals();
   only_ = is_one ? polled_.front() : Polled{};
 }
 

@@ -38,8 +38,6 @@ class Ports : Part {
   /// All their queues; and the only queue, null if there are several or none.
   const std::vector<Polled>& polled() const noexcept { return polled_; }
   const Polled& only() const noexcept { return only_; }
-  /// Other facts that only() depends on have changed.
-  void choose_only() noexcept;
   /// The port of the interface `carrier`; opens it if needed (milliseconds).
   Carried<Port*> open(IfIndex carrier);
   /// Opens every interface that may be carried (for wildcard binds). @return the number of open
@@ -75,6 +73,16 @@ class Ports : Part {
   /// @return false: none does.
   bool stamp_frames();
 
+  // ---- when frames arrived, by the system's clock (arrivals.cpp)
+  /// `f` begins or ends to ask for the time of each frame that it receives. While anyone does, all
+  /// frames have it, as on Linux: it is read before their flow is known, once for each burst.
+  void ask_arrivals(Flow& f, bool on) noexcept;
+  bool notes_arrivals() const noexcept { return askers_ != 0; }
+  /// ns of CLOCK_REALTIME; 0: it came before anyone asked.
+  int64_t arrival_of(const PacketBuf& p) const noexcept {
+    return p.arrival() >= asked_since_ ? p.arrival() : 0;
+  }
+
   /// From now on other processes may use the queues, too.
   void share() noexcept;
 
@@ -97,6 +105,7 @@ class Ports : Part {
   // ports.cpp
   Carried<void> open_device(Port& port);
   void take_up(Port& p);
+  void choose_only() noexcept;
 
   // lost_port.cpp, move_port.cpp
   void lose(Port& p) noexcept;
@@ -111,6 +120,8 @@ class Ports : Part {
   std::vector<int> wait_fds_;
   std::vector<FailedOpen> failed_;
   bool stamps_ = false;  ///< stamp_frames() was called
+  uint32_t askers_ = 0;  ///< ask_arrivals()
+  int64_t asked_since_ = INT64_MAX;
 };
 
 }  // namespace vireo

@@ -45,26 +45,9 @@ class Receive : Part {
     return 1;
   }
 
-  // ---- when frames arrived (arrivals.cpp)
-  /// `f` begins or ends to ask for the time of each frame that it receives. While anyone does, all
-  /// frames have it, as on Linux: it is read before their flow is known.
-  void ask_arrivals(Flow& f, bool on) noexcept {
-    if (f.asks_arrivals == on) return;
-    f.asks_arrivals = on;
-    count_askers(on ? 1 : -1);
-  }
-  bool notes_arrivals() const noexcept { return askers_ != 0; }
-  /// Frames from the ring into burst(), with their time if that is asked for. @return how many.
-  unsigned take_burst(Queue& queue) noexcept {
-    const unsigned n = queue.rx_burst(burst_);
-    if (notes_arrivals()) [[unlikely]]
-      note_arrivals(n);
-    return n;
-  }
-  /// ns of CLOCK_REALTIME; 0: it came before anyone asked.
-  int64_t arrival_of(const PacketBuf& p) const noexcept {
-    return p.arrival() >= asked_since_ ? p.arrival() : 0;
-  }
+  /// Frames from the ring into burst(), with the time of their arrival if anyone asks for it:
+  /// Ports::ask_arrivals(). @return how many.
+  unsigned take_burst(Queue& queue) noexcept;
 
   /// Drops cached look-ups: a key may have another flow now, or other interfaces.
   void forget_bindings() noexcept {
@@ -141,12 +124,7 @@ class Receive : Part {
   template <bool kV6>
   UdpBinding* find_binding(wire::PlainUdp<kV6> u, FlowTag tag) noexcept;
 
-  void count_askers(int change) noexcept;
-  void note_arrivals(unsigned n) noexcept;
-
   Hub& hub() const noexcept;
-  uint32_t askers_ = 0;
-  int64_t asked_since_ = INT64_MAX;
   Last<false> last4_;
   Last<true> last6_;
   RxDesc burst_[kBurst];

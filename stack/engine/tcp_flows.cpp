@@ -40,7 +40,7 @@ void TcpFlows::free(TcpFlow& f) noexcept {
 }
 
 void TcpFlows::end(TcpFlow& f) noexcept {
-  hub().receive.ask_arrivals(f, false);
+  hub().ports.ask_arrivals(f, false);
   hub().receive.forget(f);
   hub().doorbells.forget(f);
   hub().deferred.forget(f);

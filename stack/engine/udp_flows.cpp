@@ -42,7 +42,7 @@ Carried<void> UdpFlows::bind(UdpFlow& u) {
 }
 
 void UdpFlows::close(UdpFlow& u) {
-  hub().receive.ask_arrivals(u, false);
+  hub().ports.ask_arrivals(u, false);
   hub().keys.unbind(u);
   std::erase(bound_, &u);
   hub().wakeups.uncount_flow();

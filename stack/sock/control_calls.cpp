@@ -90,7 +90,7 @@ Result<std::optional<int64_t>> last_stamp(Handle h) {
   const EngineGuard guard(e);
   if (f.flow == nullptr) return std::nullopt;
   UdpFlow& u = f.udp_flow();
-  e.receive().ask_arrivals(u, true);
+  e.ports().ask_arrivals(u, true);
   uint64_t unread = 0;
   for (const PacketBuf* p = u.queue.front(); p != nullptr; p = p->next) unread += p->offset == 0;
   if (s.last_stamp < 0 && f.stats->rx_packets.get() > unread) s.last_stamp = 0;

@@ -7,6 +7,7 @@
 // __msg_zerocopy_callback().
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,10 +31,13 @@ struct ErrorReport {
   bool is_frame = false;   ///< `bytes` begin with an Ethernet header
   std::unique_ptr<std::byte[]> bytes;
 
-  /// Charge to the socket's receive buffer.
-  uint32_t truesize() const noexcept { return kOverhead + length; }
-  /// Linux's charge for one without payload.
-  static constexpr uint32_t kOverhead = 768;
+  /// Charge to the socket's receive buffer, as Linux's for a sk_buff (x86-64): its head, and a
+  /// block of a power of two for the bytes and what surrounds them; the smallest has a size of its
+  /// own.
+  uint32_t truesize() const noexcept {
+    return length <= 192 ? kLeast : 256 + std::bit_ceil(length + 384);
+  }
+  static constexpr uint32_t kLeast = 832;
 };
 
 class ErrorQueue {

@@ -33,6 +33,7 @@
 #include "stack/sock/epoll.h"
 #include "stack/sock/multiplex_wait.h"
 #include "stack/sock/options/options.h"
+#include "stack/sock/send_reports.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/udp_socket.h"
 #include "stack/tcp/shared_config.h"
@@ -145,6 +146,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     if (f.stack != this) return;
     f.control.reset_after_fork();
     f.ready.reset_after_fork();
+    if (SendReports* const r = fd_table().reports_of(f); r != nullptr) r->reset_after_fork();
     if (f.is_tcp() && f.is_carried() && f.has_own_name()) leave_name(f);
     f.flow = nullptr;
     f.engine.store(nullptr, std::memory_order_relaxed);

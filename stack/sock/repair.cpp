@@ -18,6 +18,7 @@
 #include "stack/sock/calls.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/shadow.h"
+#include "stack/sock/stamps.h"
 #include "stack/wire/ipv4.h"
 #include "stack/wire/ipv6.h"
 #include "stack/wire/tcp.h"
@@ -250,6 +251,10 @@ void end_repair(const File& f, int fd, const tcp::HandOver& c) {
   // Repair mode has cleared it, and without it no new listener could bind the port.
   if (o.socket.reuse_addr != 0)
     (void)set(fd, SOL_SOCKET, SO_REUSEADDR, &o.socket.reuse_addr, sizeof o.socket.reuse_addr);
+  // A socket that is not connected cannot number (net/core/sock.c sock_set_timestamping()).
+  if ((stamp_flags(o) & SOF_TIMESTAMPING_OPT_ID) != 0)
+    (void)set(fd, SOL_SOCKET, o.socket.stamp_new != 0 ? SO_TIMESTAMPING_NEW : SO_TIMESTAMPING_OLD,
+              &o.socket.timestamping, sizeof o.socket.timestamping);
   if ((f.tcp.shut & kShutRead) != 0) (void)libc().shutdown(fd, SHUT_RD);
   if (sock::is_async(f)) {
     const int flags = libc().fcntl(fd, F_GETFL);

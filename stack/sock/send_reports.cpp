@@ -145,8 +145,6 @@ void SendReports::reset() {
 
 namespace send_reports {
 
-constinit thread_local const SendAsks* t_sending = nullptr;
-
 SendReports* of(File& f) noexcept {
   SendReports* r = fd_table().reports_of(f);
   if (r != nullptr) return r;
@@ -174,7 +172,7 @@ void follow(File& f, Engine* e) noexcept VIREO_NO_THREAD_ANALYSIS {
   f.tcp.sends_apart =
       f.stack->settings().rx_poll_on_tx_tcp || (r != nullptr && (stamps || o.socket.zerocopy != 0));
   if (e == nullptr || f.flow == nullptr) return;
-  e->receive().ask_arrivals(*f.flow, asks_arrivals(o));
+  e->ports().ask_arrivals(*f.flow, asks_arrivals(o));
   if ((flags & SOF_TIMESTAMPING_RAW_HARDWARE) != 0) (void)e->ports().stamp_frames();
   if (f.flow->kind != FlowKind::kTcp) return;
   TcpFlow& flow = f.tcp_flow();

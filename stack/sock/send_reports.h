@@ -73,6 +73,10 @@ struct SendReports {
 
   /// Back to the state of a new socket.
   void reset();
+  void reset_after_fork() noexcept {
+    lock.reset_after_fork();
+    queue.reset_after_fork();
+  }
 };
 
 namespace send_reports {
@@ -116,7 +120,8 @@ void kernel_sends(File& f, const SendAsks& asks) noexcept;
 /// It was sent, by either. No lock held.
 void end_datagram(File& f, const SendAsks& asks) noexcept;
 /// What the calling thread sends; null: nothing that is reported.
-extern thread_local const SendAsks* t_sending;
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit const SendAsks* t_sending =
+    nullptr;
 
 // ---- up-calls of the engine
 void on_tcp_left(TcpFlow& flow, const LeftFrame& frame);

@@ -157,7 +157,7 @@ struct RecvCall {
     last = p;
     left -= std::min<size_t>(left, p->length);
   }
-  if (last != nullptr && most != 0) *c.times = {c.e.receive().arrival_of(*last), last->hw_time};
+  if (last != nullptr && most != 0) *c.times = {c.e.ports().arrival_of(*last), last->hw_time};
 }
 
 /// Copies queued data to the call. nullopt: it needs more, which may still come.

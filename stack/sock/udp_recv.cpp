@@ -206,7 +206,7 @@ Result<ssize_t> deliver(const File& f, Engine& e, msghdr& msg, int flags) VIREO_
     if (msg.msg_name != nullptr && parsed)
       is_named = give_source(f, parsed.src(), parsed.src_port, by, msg);
     if (control)
-      put_control(f, parsed, by, {e.receive().arrival_of(first), first.hw_time}, msg);
+      put_control(f, parsed, by, {e.ports().arrival_of(first), first.hw_time}, msg);
     else
       msg.msg_controllen = 0;
   } else {

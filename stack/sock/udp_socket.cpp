@@ -175,7 +175,7 @@ Carried<void> open_flow(File& f, int fd, const Endpoint& local, const Endpoint& 
     u.soft_error = old.soft_error;
     e.udp().close(old);
   }
-  e.receive().ask_arrivals(u, asks_arrivals(s.options));
+  e.ports().ask_arrivals(u, asks_arrivals(s.options));
   apply(u, s, *f.stack, is_v6(f));
   e.udp().hear_all(u, s.options.ip.mc_all != 0, s.options.ipv6.mc_all != 0);
   for (const Membership& m : s.groups) (void)e.udp().join(u, m.group, m.ifindex, m.sources);
@@ -330,7 +330,7 @@ void apply_options(File& f, int fd) {
     f.udp_flow().cookie = s.cookie;
     if (has_company) e.udp().heed_sharers(s.local.port, std::move(sharers));
     heard = e.udp().hear_by(f.udp_flow(), IfIndex(static_cast<uint32_t>(o.socket.bound_ifindex)));
-    e.receive().ask_arrivals(f.udp_flow(), asks_arrivals(o));
+    e.ports().ask_arrivals(f.udp_flow(), asks_arrivals(o));
     apply(f.udp_flow(), s, *f.stack, is_v6(f));
     e.udp().hear_all(f.udp_flow(), o.ip.mc_all != 0, o.ipv6.mc_all != 0);
     if (heard && only_kernel_has_clock(e, stamp_flags(o))) heard = std::unexpected(kKernelsClock);

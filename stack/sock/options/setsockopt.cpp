@@ -20,8 +20,11 @@ namespace {
 /// Whether the kernel accepts the option for a socket of this family. Not tried on a carried
 /// connection's kernel socket, which is not connected and may be shared.
 Result<void> kernel_judges(const SetCall& c) {
+  // A stream that is not connected refuses to number its bytes.
+  const bool numbers =
+      c.level == SOL_SOCKET && (c.name == SO_TIMESTAMPING_OLD || c.name == SO_TIMESTAMPING_NEW);
   const UniqueFd fd(libc().socket(c.file().domain.load(std::memory_order_relaxed),
-                                  SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP));
+                                  (numbers ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC, 0));
   if (!fd) return fail_errno("setsockopt");
   return c.by_kernel(fd.get());
 }

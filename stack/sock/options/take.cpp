@@ -54,7 +54,9 @@ void take_options(File& f, int fd) {
   };
   // These change the File's options themselves.
   for_each_set([&](const SocketOption& row, const SetCall& c) {
-    if (row.tcp == OptionClass::kLeaves || row.tcp == OptionClass::kRefused)
+    // The kernel has begun to number calls with MSG_ZEROCOPY.
+    const bool is_numbered = row.level == SOL_SOCKET && row.name == SO_ZEROCOPY;
+    if (row.tcp == OptionClass::kLeaves || row.tcp == OptionClass::kRefused || is_numbered)
       f.forced = {Carriage::kOption, id_of(&row)};
     else if (row.how.set != nullptr && row.how.kept == nullptr)
       (void)row.how.set(c);

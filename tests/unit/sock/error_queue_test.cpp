@@ -42,7 +42,7 @@ TEST(ErrorQueue, OldestFirst) {
 
 TEST(ErrorQueue, TheReceiveBufferIsTheLimit) {
   ErrorQueue q;
-  constexpr uint64_t kFour = 4 * ErrorReport::kOverhead + 1;
+  constexpr uint64_t kFour = 4 * ErrorReport::kLeast + 1;
   bool more = false;
   for (int round = 0; round < 2; ++round) {
     for (uint32_t i = 0; i < 4; ++i) EXPECT_TRUE(q.push(stamp(i), kFour));
@@ -52,9 +52,9 @@ TEST(ErrorQueue, TheReceiveBufferIsTheLimit) {
     for (const uint32_t id : {1U, 2U, 3U, 5U}) EXPECT_EQ(q.pop(more)->data, id);
   }
   EXPECT_FALSE(q.push(stamp(0, 5000), kFour)) << "payload is charged";
-  EXPECT_TRUE(q.push(stamp(0, 2000), kFour));
+  EXPECT_TRUE(q.push(stamp(0, 1000), kFour));
   q.clear();
-  EXPECT_TRUE(q.push(stamp(0, 2000), kFour));
+  EXPECT_TRUE(q.push(stamp(0, 1000), kFour));
 }
 
 TEST(ErrorQueue, CopiesInARowAreOneReport) {
