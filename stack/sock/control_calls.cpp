@@ -81,7 +81,8 @@ Result<std::optional<int64_t>> last_stamp(Handle h) {
   const LockGuard control(f.control);
   if (!h.is_alive()) return fail(EBADF, "ioctl");
   UdpSocket& s = *f.udp;
-  if (s.options.socket.keeps_stamp == 0) {
+  const bool is_first = s.options.socket.keeps_stamp == 0;
+  if (is_first) {
     SocketOptions o = s.options;
     o.socket.keeps_stamp = 1;
     if (auto ok = replace_options(f, o); !ok) return std::unexpected(ok.error());
@@ -93,7 +94,7 @@ Result<std::optional<int64_t>> last_stamp(Handle h) {
   e.ports().ask_arrivals(u, true);
   uint64_t unread = 0;
   for (const PacketBuf* p = u.queue.front(); p != nullptr; p = p->next) unread += p->offset == 0;
-  if (s.last_stamp < 0 && f.stats->rx_packets.get() > unread) s.last_stamp = 0;
+  if (is_first && s.last_stamp < 0 && f.stats->rx_packets.get() > unread) s.last_stamp = 0;
   if (s.last_stamp < 0) return std::nullopt;
   if (s.last_stamp == 0) s.last_stamp = Clock::wall_ns();
   return s.last_stamp;

@@ -60,7 +60,10 @@ void put_control(const File& f, const wire::ParsedFrame& p, By&& by, FrameTimes 
   const SocketOptions& o = f.udp->options;
   CmsgWriter out(msg);
   if ((o.socket.stamp | o.socket.timestamping) != 0) put_times(f, p, by, times, out);
-  if (o.socket.keeps_stamp != 0) f.udp->last_stamp = times.arrival;
+  // socket(7) SIOCGSTAMP: of what came while no other stamp was asked for.
+  constexpr uint32_t kTold = SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_RX_SOFTWARE;
+  if (o.socket.keeps_stamp != 0 && o.socket.stamp == 0 && (stamp_flags(o) & kTold) == 0)
+    f.udp->last_stamp = times.arrival;
   if (const auto lost = static_cast<uint32_t>(f.stats->rx_drops.get());
       lost != 0 && o.socket.rxq_ovfl != 0)
     out.put(SOL_SOCKET, SO_RXQ_OVFL, lost);

@@ -555,7 +555,6 @@ void ancillary() {
   nap(100);
   while (recv(s, b, sizeof b, MSG_DONTWAIT) >= 0) {
   }
-  close(s);
 
   const int t = asked("send 8\n");
   const auto receive_tcp = [&](const char* what, size_t room) {
@@ -585,6 +584,7 @@ void ancillary() {
         [&] { return setsockopt(t, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on); });
   (void)receive_tcp("both", sizeof control);
   close(t);
+  close(s);  // which has kept stamps on, or what came before the option would have none
 }
 
 void refused() {

@@ -244,6 +244,11 @@ class Case:
             holds("its arrival", begun - 1e-5 <= seconds(STAMPNS, bytes(room)) <= ended + 0.05, (begun, seconds(STAMPNS, bytes(room)), ended))
             expect("in microseconds", outcome(fcntl.ioctl, s, GSTAMP, room), 0)
             holds("the same", begun - 1e-5 <= seconds(STAMP, bytes(room)) <= ended + 0.05)
+        last = bytes(room)
+        s.setsockopt(SOL, STAMP, 1)
+        self.feed(s)
+        s.recv(10)
+        expect("it stays while another is asked for", (outcome(fcntl.ioctl, s, GSTAMP, room), bytes(room)), (0, last))
 
     # ---- received data of a stream
     def arrival_stream(self) -> None:

@@ -206,7 +206,9 @@ void keep_stamp(const SetCall& c, SocketOptions& o) {
   const bool on = c.as_int() != 0;
   o.socket.stamp = on;
   o.socket.stamp_ns = on && kNs;
-  if (on) o.socket.stamp_new = kNew;
+  if (!on) return;
+  o.socket.stamp_new = kNew;
+  o.socket.keeps_stamp = 1;  // to the socket's end: others may tell what it still has taken
 }
 template <bool kNs, bool kNew>
 std::optional<Result<void>> read_stamp(const GetCall& c) {
