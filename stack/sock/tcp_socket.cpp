@@ -9,6 +9,7 @@
 #include "stack/sock/cancel.h"
 #include "stack/sock/carriage.h"
 #include "stack/sock/fast_open.h"
+#include "stack/sock/fd_table.h"
 #include "stack/sock/listener.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/packet_filter.h"
@@ -61,8 +62,10 @@ ReadyBits readiness(const File& f, ReadyBits asked) noexcept {
   tcp::Tcb& t = f.tcp_flow().tcb;
   const State state = tcp::state(t);
   const bool dead = state == State::kClosed;
-  if (s.undone) [[unlikely]]
-    return EPOLLHUP | kReadyOut | (!s.error_taken && tcp::error(t) != 0 ? EPOLLERR : ReadyBits{0});
+  if (s.undone) [[unlikely]] {
+    const bool is_error = (!s.error_taken && tcp::error(t) != 0) || (s.shut & kHasReports) != 0;
+    return EPOLLHUP | kReadyOut | (is_error ? EPOLLERR : ReadyBits{0});
+  }
   constexpr uint8_t kBoth = kShutRead | kShutWrite;
   const auto shut = static_cast<uint8_t>(dead                  ? s.shut | kBoth
                                          : tcp::peer_closed(t) ? s.shut | kShutRead
@@ -276,7 +279,7 @@ void undo(File& f, Engine& e, Instant now) {
   e.tcp().progress(f.tcp_flow(), now);
   s.link = Link::kUnconnected;
   s.undone = true;
-  s.shut = 0;
+  s.shut &= kHasReports;
   f.stats->tcp_state = static_cast<uint8_t>(tcp::state(t));
 }
 
@@ -289,9 +292,11 @@ void drop_flow(Handle h, Engine& e, UniqueFd holder, bool reset) {
   (void)libc().setsockopt(h.fd, IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
   e.tcp().close(f.tcp_flow(), std::move(holder), reset, Clock::now());
   f.flow = nullptr;
+  // Reports stay to be read, and no more come.
+  if (SendReports* const r = fd_table().reports_of(f); r != nullptr) r->marks.clear();
   f.mode.store(Mode::kUndecided, std::memory_order_release);
   f.tcp.link = Link::kUnconnected;
-  f.tcp.shut = 0;
+  f.tcp.shut &= kHasReports;
   f.tcp.undone = false;
   if (f.tcp.port == PortOrigin::kLeased) f.tcp.has_drawn_source = false;  // it is unbound again
 }
