@@ -4,7 +4,10 @@
 
 #include <boost/intrusive/list.hpp>
 
+#include <sys/uio.h>
+
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/address.h"
@@ -61,6 +64,24 @@ struct IpSettings {
   uint8_t mtu_discover = 1;  ///< IP_PMTUDISC_*, the same numbers in IPv6
   uint8_t priority = 0;      ///< SO_PRIORITY, at most 255: mapped by a VLAN's egress-qos-map
   uint32_t mark = 0;         ///< SO_MARK: selects the route
+
+  bool operator==(const IpSettings&) const = default;
+};
+
+/// What a datagram's ancillary data asks for, in place of its socket's options.
+struct UdpAsked {
+  IpAddr source;  ///< unspecified: of the route
+  IfIndex by{};   ///< the interface; 0: of the route
+  IpSettings ip;
+
+  bool operator==(const UdpAsked&) const = default;
+};
+
+/// A message to send as a datagram, or as several.
+struct UdpMessage {
+  std::span<const iovec> data;
+  uint16_t segment = 0;             ///< UDP_SEGMENT: bytes of each datagram; 0: one datagram
+  const UdpAsked* asked = nullptr;  ///< null: as the socket's options say
 };
 
 /// Where a connection's local port comes from.
@@ -196,10 +217,15 @@ struct UdpFlow : Flow {
   CachedRoute egress;       ///< of the connected peer, or of the last destination
   Endpoint egress_to;       ///< destination of `egress`, see go_to()
   /// The same as the first 8 bytes of a sockaddr_in (family, port, address) if that is a unicast
-  /// IPv4 address, and the flow is not watched; else 0.
+  /// IPv4 address, the flow is not watched, and `segment` is 0; else 0.
   uint64_t egress_name = 0;
-  bool goes_to_peer = false;  ///< egress_to is the connected peer, over IPv4
+  bool goes_to_peer = false;  ///< egress_to is the connected peer, over IPv4, and `segment` 0
   Endpoint egress_from;
+  /// Destination of `egress`, and what was asked for, if that was asked for by ancillary data:
+  /// `egress_to` has no port then. Without a port: it was not.
+  Endpoint asked_to;
+  UdpAsked asked;
+  uint16_t segment = 0;         ///< UDP_SEGMENT; 0: off
   UdpBinding* exact = nullptr;  ///< binding of its exact key; null: not connected
   wire::ExpectedUdp expected;   ///< what its peer's frames look like; set if connected over IPv4
   std::vector<UdpGroup> groups;
@@ -219,13 +245,23 @@ struct UdpFlow : Flow {
 
   void go_to(const Endpoint& e) noexcept {
     egress_to = e;
-    const bool is_host =
-        !is_watched && e.addr.is_v4() && !e.addr.is_multicast() && !e.addr.is_limited_broadcast();
+    asked_to = {};
+    // What is to be cut or told takes the long way.
+    const bool is_host = !is_watched && segment == 0 && e.addr.is_v4() && !e.addr.is_multicast() &&
+                         !e.addr.is_limited_broadcast();
     egress_name = is_host ? uint64_t{AF_INET} | uint64_t{be16(e.port).raw()} << 16 |
                                 uint64_t{e.addr.as_v4().raw()} << 32
                           : 0;
     goes_to_peer = is_host && key.is_exact() && e == key.remote;
   }
+  /// The same, with what is asked for by ancillary data.
+  void go_to(const Endpoint& e, const UdpAsked& a) noexcept {
+    go_to({});
+    asked_to = e;
+    asked = a;
+  }
+  /// Whose `egress` is.
+  const Endpoint& goes_to() const noexcept { return asked_to.port != 0 ? asked_to : egress_to; }
 };
 
 /// A rule that brings the frames of a binding.

@@ -41,6 +41,13 @@ void OwnHost::tell(Port& port) {
   port.device->set_host({links, addresses, takes_fragments_});
 }
 
+bool OwnHost::may_send_from(const IpAddr& src, IfIndex by) const noexcept {
+  const bool of_link = !src.is_v4() && src.is_link_local();
+  if (src.is_loopback() || (of_link && by == IfIndex())) return false;
+  const net::Addr* const a = hub().reader.snapshot().addrs->find(src, of_link ? by : IfIndex());
+  return a != nullptr && !is_unproved(*a);
+}
+
 void OwnHost::take_fragments(bool on) {
   if (takes_fragments_ == on) return;
   takes_fragments_ = on;

@@ -51,6 +51,9 @@ class OwnHost : Part {
   /// to or from a group, a broadcast, the unspecified address or an own address (RFC 1122 §3.2.1.3,
   /// §4.2.3.10).
   const net::Link* link_to_answer(const Incoming& in) noexcept;
+  /// Whether a program may choose it as the source of a datagram: an own address, a link-local one
+  /// on `by` only. Not a loopback address, from which nothing may leave the host.
+  bool may_send_from(const IpAddr& src, IfIndex by) const noexcept;
   /// The port by which a datagram came, with the same arguments; null: its interface does not exist
   /// any more.
   Port* port_of(const UdpFlow& u, const PacketBuf& first,

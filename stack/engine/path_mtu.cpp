@@ -36,7 +36,8 @@ void NextHops::path_mtu_reported(const ip::IcmpError& e, Instant now) noexcept {
   if (r == 0) r = hub().keys.find(e.proto, e.local.addr, e.local.port);
   if (kind_of(r) != FlowKind::kUdp) return;
   for (UdpFlow* u : at<UdpBinding>(r).flows) {
-    if (u->egress_to.addr != e.remote.addr || u->egress_to.port != e.remote.port) continue;
+    const Endpoint& to = u->goes_to();
+    if (to.addr != e.remote.addr || to.port != e.remote.port) continue;
     if (!hears_reports(u->ip) || u->egress.link_mtu == 0) continue;
     pmtu_.report(e.remote.addr, e.mtu, u->egress.link_mtu, now);
     u->egress.generation = 0;

@@ -51,16 +51,17 @@ class UdpFlows : Part {
   void leave(UdpFlow& f, const IpAddr& group, IfIndex ifindex);
 
   // ---- send (udp_send.cpp; with plain headers: fast_path/send_plain.h)
-  /// Sends one datagram from `src` by `route`. Errors: EMSGSIZE above the path MTU, EAGAIN ring
-  /// full, ENOBUFS pool empty, EHOSTUNREACH no carried route, or the neighbour is not resolved: the
-  /// caller then sends by the kernel's socket. The kernel queues datagrams until the neighbour
-  /// answers (arp(7)), up to unres_qlen_bytes per neighbour, even if their socket is closed.
+  /// Sends one message from `src` by `route`: all of its datagrams, or none. Errors: EMSGSIZE above
+  /// the path MTU, EAGAIN ring full, ENOBUFS pool empty, EHOSTUNREACH no carried route, or the
+  /// neighbour is not resolved: the caller then sends by the kernel's socket. The kernel queues
+  /// datagrams until the neighbour answers (arp(7)), up to unres_qlen_bytes per neighbour, even if
+  /// their socket is closed.
   Result<void> send(UdpFlow& f, const Route& route, const Endpoint& src, const Endpoint& dst,
-                    std::span<const iovec> data, Doorbell bell, Instant now) noexcept;
-  /// send() by the egress kept in the flow, if `dst` is the same; ENOENT: call NextHops::route()
-  /// first.
-  Result<void> send_cached(UdpFlow& f, const Endpoint& dst, std::span<const iovec> data,
-                           Doorbell bell, Instant now) noexcept;
+                    const UdpMessage& m, Doorbell bell, Instant now) noexcept;
+  /// send() by the egress kept in the flow, if `dst` and what is asked for are the same; ENOENT:
+  /// call NextHops::route() first.
+  Result<void> send_cached(UdpFlow& f, const Endpoint& dst, const UdpMessage& m, Doorbell bell,
+                           Instant now) noexcept;
   /// One piece that fits a frame, to f.egress_to. @return false: nothing was done, call
   /// send_cached().
   bool send_datagram(UdpFlow& f, const iovec& data, Doorbell bell) noexcept;
@@ -99,6 +100,7 @@ class UdpFlows : Part {
 
  private:
   struct Datagram;
+  class Payload;
 
   Carried<void> bind(UdpFlow& u);
   bool has_room(const UdpFlow& u, uint32_t cost) const noexcept;
@@ -106,6 +108,8 @@ class UdpFlows : Part {
   void deliver_copy(UdpFlow& u, const PacketChain& packet) noexcept;
   Result<void> refresh_egress(UdpFlow& u, Instant now) noexcept;
   Result<void> make_datagram(std::span<const iovec> data, Datagram& d) noexcept;
+  Result<void> fill(Payload& from, size_t bytes, Datagram& d) noexcept;
+  Result<void> send_segments(UdpFlow& u, Payload from, size_t segment, Doorbell bell) noexcept;
   Result<void> emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept;
   void count_sent(UdpFlow& u, size_t head, size_t payload) noexcept;
 

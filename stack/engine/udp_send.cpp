@@ -19,15 +19,19 @@ IpSettings ip_to(const UdpFlow& u, const Endpoint& dst) {
 
 }  // namespace
 
-/// Resolves the egress to egress_to again.
+/// Resolves the egress again.
 Result<void> UdpFlows::refresh_egress(UdpFlow& u, Instant now) noexcept {
-  Endpoint to = u.egress_to;
-  if (u.device != IfIndex()) to.scope = u.device.value();
+  const bool is_asked = u.asked_to.port != 0;
+  Endpoint to = u.goes_to();
+  if (is_asked && u.asked.by != IfIndex())
+    to.scope = u.asked.by.value();
+  else if (u.device != IfIndex())
+    to.scope = u.device.value();
   const auto way = hub().next_hops.resolve(u.egress, IpProto::kUdp, u.egress_from, to,
-                                           ip_to(u, u.egress_to), now);
+                                           is_asked ? u.asked.ip : ip_to(u, to), now);
   if (way) {
     u.path_mtu = u.egress.mtu;
-    if (u.fragment_bytes != 0 && !u.egress_to.addr.is_v4())
+    if (u.fragment_bytes != 0 && !to.addr.is_v4())
       u.egress.mtu = std::min(u.egress.mtu, u.fragment_bytes);
   }
   const bool is_plain = way.has_value() && u.egress.header.is_plain_udp() && u.egress.mtu > 28;
@@ -43,6 +47,61 @@ struct UdpFlows::Datagram {
   checksum::Sum sum = 0;
 };
 
+/// What of a message is still to be copied.
+class UdpFlows::Payload {
+ public:
+  explicit Payload(std::span<const iovec> data) noexcept : pieces_(data) {
+    for (const iovec& v : data) left_ += v.iov_len;
+  }
+  size_t left() const noexcept { return left_; }
+  /// Up to `most` bytes, all of one piece; not called once nothing is left.
+  std::span<const std::byte> take(size_t most) noexcept {
+    while (offset_ == pieces_.front().iov_len) {
+      pieces_ = pieces_.subspan(1);
+      offset_ = 0;
+    }
+    const iovec& v = pieces_.front();
+    const size_t n = std::min(most, v.iov_len - offset_);
+    const auto* const at = static_cast<const std::byte*>(v.iov_base) + offset_;
+    offset_ += n;
+    left_ -= n;
+    return {at, n};
+  }
+
+ private:
+  std::span<const iovec> pieces_;
+  size_t offset_ = 0;  ///< in the first
+  size_t left_ = 0;
+};
+
+/// Copies the next `bytes` of a payload, which are readable.
+Result<void> UdpFlows::fill(Payload& from, size_t bytes, Datagram& d) noexcept {
+  const uint32_t room = hub().pool.frame_bytes() - PacketPool::kHeadroom;
+  PacketRef p;
+  for (size_t done = 0; done < bytes;) {
+    if (!p || p->length == room) {
+      if (p) d.body.push_back(std::move(p));
+      p.reset(hub().pool.take());
+      if (!p) {
+        hub().ports.reap();
+        p.reset(hub().pool.take());
+      }
+      if (!p || d.body.buffers() == kMaxFrames) {
+        hub().stats.pool_empty.add();
+        return fail(ENOBUFS, "packet pool");
+      }
+    }
+    const auto piece = from.take(std::min<size_t>(bytes - done, room - p->length));
+    const checksum::Sum s =
+        checksum::copy_and_sum(p->data() + p->length, piece.data(), piece.size());
+    d.sum = checksum::combine(d.sum, s, done % 2 != 0);
+    p->length = static_cast<uint16_t>(p->length + piece.size());
+    done += piece.size();
+  }
+  if (p) d.body.push_back(std::move(p));
+  return {};
+}
+
 Result<void> UdpFlows::make_datagram(std::span<const iovec> data, Datagram& d) noexcept {
   const uint32_t room = hub().pool.frame_bytes() - PacketPool::kHeadroom;
   for (const iovec& v : data)
@@ -57,33 +116,8 @@ Result<void> UdpFlows::make_datagram(std::span<const iovec> data, Datagram& d) n
       return {};
     }
   }
-  PacketRef p;
-  uint32_t total = 0;
-  for (const iovec& v : data) {
-    for (size_t at = 0; at < v.iov_len;) {
-      if (!p || p->length == room) {
-        if (p) d.body.push_back(std::move(p));
-        p.reset(hub().pool.take());
-        if (!p) {
-          hub().ports.reap();
-          p.reset(hub().pool.take());
-        }
-        if (!p || d.body.buffers() == kMaxFrames) {
-          hub().stats.pool_empty.add();
-          return fail(ENOBUFS, "packet pool");
-        }
-      }
-      const size_t n = std::min<size_t>(v.iov_len - at, room - p->length);
-      const checksum::Sum s = checksum::copy_and_sum(
-          p->data() + p->length, static_cast<const std::byte*>(v.iov_base) + at, n);
-      d.sum = checksum::combine(d.sum, s, total % 2 != 0);
-      p->length = static_cast<uint16_t>(p->length + n);
-      total += static_cast<uint32_t>(n);
-      at += n;
-    }
-  }
-  if (p) d.body.push_back(std::move(p));
-  return {};
+  Payload all(data);
+  return fill(all, all.left(), d);
 }
 
 Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept {
@@ -117,24 +151,60 @@ Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexce
   return {};
 }
 
-Result<void> UdpFlows::send(UdpFlow& u, const Route&, const Endpoint& src, const Endpoint& dst,
-                            std::span<const iovec> data, Doorbell bell, Instant now) noexcept {
-  u.go_to(dst);
-  u.egress_from = src;
-  u.egress.generation = 0;
-  return send_cached(u, dst, data, bell, now);
+/// UDP_SEGMENT: datagrams of `segment` bytes, the last of what is left. Once the first has left,
+/// the others follow; if the ring stays full they are lost, as in a full queue of the kernel's.
+Result<void> UdpFlows::send_segments(UdpFlow& u, Payload from, size_t segment,
+                                     Doorbell bell) noexcept {
+  constexpr int kTries = 1000;
+  const uint32_t room = hub().pool.frame_bytes() - PacketPool::kHeadroom;
+  const size_t frames = (from.left() / segment + 1) * ((segment + room - 1) / room);
+  if (hub().pool.ready_count() < frames) {
+    hub().ports.reap();
+    if (hub().pool.ready_count() < frames) {
+      hub().stats.pool_empty.add();
+      return fail(ENOBUFS, "packet pool");
+    }
+  }
+  for (bool is_first = true; from.left() != 0; is_first = false) {
+    Datagram d;
+    if (auto ok = fill(from, std::min(segment, from.left()), d); !ok) return ok;
+    const Doorbell now = from.left() != 0 ? Doorbell::kLater : bell;
+    auto sent = emit(u, d, now);
+    for (int i = 0; !sent && !is_first && i < kTries; ++i) sent = emit(u, d, now);
+    if (!sent && is_first) return sent;
+    if (!sent) break;
+  }
+  return {};
 }
 
-Result<void> UdpFlows::send_cached(UdpFlow& u, const Endpoint& dst, std::span<const iovec> data,
+Result<void> UdpFlows::send(UdpFlow& u, const Route&, const Endpoint& src, const Endpoint& dst,
+                            const UdpMessage& m, Doorbell bell, Instant now) noexcept {
+  if (m.asked != nullptr)
+    u.go_to(dst, *m.asked);
+  else
+    u.go_to(dst);
+  u.egress_from = src;
+  u.egress.generation = 0;
+  return send_cached(u, dst, m, bell, now);
+}
+
+Result<void> UdpFlows::send_cached(UdpFlow& u, const Endpoint& dst, const UdpMessage& m,
                                    Doorbell bell, Instant now) noexcept {
-  if (u.egress_to != dst || u.egress_to.port == 0) return fail(ENOENT, "egress");
+  const bool is_same = m.asked == nullptr ? u.egress_to == dst && u.egress_to.port != 0
+                                          : u.asked_to == dst && u.asked == *m.asked;
+  if (!is_same) return fail(ENOENT, "egress");
   if (!hub().is_current(u.egress)) [[unlikely]]
     if (const auto way = refresh_egress(u, now); !way) return fail(EHOSTUNREACH, way.error().where);
   size_t n = 0;
-  for (const iovec& v : data) n += v.iov_len;
-  if (n + (dst.addr.is_v4() ? 28 : 48) > u.egress.mtu) return fail(EMSGSIZE, "path MTU");
+  for (const iovec& v : m.data) n += v.iov_len;
+  const size_t most = m.segment != 0 ? std::min<size_t>(n, m.segment) : n;
+  const size_t head = dst.addr.is_v4() ? 28 : 48;
+  // Kernels differ in whether a segment may be longer than a packet if the message is not.
+  if (most + head > u.egress.mtu || (most < m.segment && m.segment + head > u.egress.link_mtu))
+    return fail(EMSGSIZE, "path MTU");
+  if (most < n) return send_segments(u, Payload(m.data), most, bell);
   Datagram d;
-  if (auto ok = make_datagram(data, d); !ok) return ok;
+  if (auto ok = make_datagram(m.data, d); !ok) return ok;
   return emit(u, d, bell);
 }
 

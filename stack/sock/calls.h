@@ -70,11 +70,21 @@ inline int vector_error(std::span<const iovec> v) noexcept {
     if (static_cast<ssize_t>(one.iov_len) < 0) return EINVAL;
   return 0;
 }
+/// For a header whose vector is not the usual one.
+int unusual_error(const msghdr& m) noexcept;
+/// Checks a message as the kernel does before it moves data (net/socket.c). @return errno, or 0.
+inline int message_error(const msghdr& m) noexcept {
+  if (m.msg_iovlen == 1 && is_readable(m.msg_iov) &&
+      (static_cast<ssize_t>(m.msg_iov->iov_len) | static_cast<int>(m.msg_namelen)) >= 0) [[likely]]
+    return 0;
+  return unusual_error(m);
+}
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
 Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockaddr* addr,
                          socklen_t* len);
 Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags);
-Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const timespec* timeout);
+/// `timeout`: what is left of it is written there.
+Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, timespec* timeout);
 /// Fast path of send() for small segments that Nagle's algorithm coalesces: appends to unsent data.
 /// Call it if may_append_nagled_here(): the thread's latest send() was such a one on this socket.
 /// @return false: nothing was done, call send().

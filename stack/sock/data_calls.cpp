@@ -5,7 +5,9 @@
 #include "stack/sock/calls.h"
 #include "stack/sock/cmsg.h"
 #include "stack/sock/fast_open.h"
+#include "stack/sock/iov.h"
 #include "stack/sock/options/values.h"
+#include "stack/sock/send_control.h"
 #include "stack/sock/send_reports.h"
 #include "stack/sock/served_by.h"
 #include "stack/sock/shadow.h"
@@ -68,19 +70,12 @@ Result<ssize_t> recvfrom(Handle h, std::span<const iovec> iov, int flags, sockad
   return n;
 }
 
-namespace {
-/// Checks a message as the kernel does before it moves data (net/socket.c). @return errno, or 0.
 [[gnu::cold, gnu::noinline]] int unusual_error(const msghdr& m) noexcept {
   if (m.msg_name != nullptr && static_cast<int>(m.msg_namelen) < 0) return EINVAL;
   return m.msg_iovlen > UIO_MAXIOV ? EMSGSIZE : vector_error({m.msg_iov, m.msg_iovlen});
 }
-inline int message_error(const msghdr& m) noexcept {
-  if (m.msg_iovlen == 1 && is_readable(m.msg_iov) &&
-      (static_cast<ssize_t>(m.msg_iov->iov_len) | static_cast<int>(m.msg_namelen)) >= 0) [[likely]]
-    return 0;
-  return unusual_error(m);
-}
 
+namespace {
 /// Writes the ancillary data of wants_stream_control(). `times`: of the last byte received.
 [[gnu::cold]] void put_control(Handle h, FrameTimes times, msghdr& msg) {
   CmsgWriter out(msg);
@@ -146,29 +141,78 @@ Result<ssize_t> recvmsg(Handle h, msghdr& msg, int flags) {
   return kernel_recvmsg(h, msg, flags);
 }
 
-Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, const timespec* timeout) {
+namespace {
+
+/// As Linux: the error of a later message is that of the next call, and SO_ERROR's.
+[[gnu::cold]] void keep_error(Handle h, int error) {
+  Engine* const e = h->engine.load(std::memory_order_acquire);
+  // Linux keeps a restart of its own, too, which no program can name.
+  const bool is_restart = error == EINTR && h->rcv_timeout_ns.load(std::memory_order_relaxed) == 0;
+  if (error == EAGAIN || is_restart || e == nullptr) return;
+  const EngineGuard guard(*e);
+  if (!h.is_alive() || h->flow == nullptr) return;
+  if (h->is_udp())
+    h->udp_flow().soft_error = error;
+  else if (h->is_tcp() && mode(h) == Mode::kCarried && tcp::error(h->tcp_flow().tcb) == error)
+    h->tcp.error_taken = false;
+}
+
+/// One message of recvmmsg().
+Result<int> recv_one(Handle h, mmsghdr& m, int flags) {
+  if (!is_writable(&m)) return fail(EFAULT, "recvmmsg");
+  const auto n = recvmsg(h, m.msg_hdr, flags);
+  if (!n) return std::unexpected(n.error());
+  m.msg_len = static_cast<unsigned>(*n);
+  return 1;
+}
+
+/// What is left until `end`.
+timespec time_left(Instant end) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t ns = std::max<int64_t>((end - Clock::now()).ns(), 0);
+  return {ns / kSecond, ns % kSecond};
+}
+
+}  // namespace
+
+Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, timespec* timeout) {
   if (timeout != nullptr && !is_readable(timeout)) return fail(EFAULT, "recvmmsg");
   if (timeout != nullptr &&
       (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1'000'000'000))
     return fail(EINVAL, "recvmmsg");
-  // As in Linux, the timeout is checked between datagrams only (recvmmsg(2), BUGS).
-  const auto end =
+  if (auto ok = use(h, "recv"); !ok) return std::unexpected(ok.error());
+  const std::span all(vec, count);
+  if (mode(h) == Mode::kKernel) return kernel_recvmmsg(h, all, flags, timeout);
+  // As in Linux, the timeout is checked between messages only (recvmmsg(2), BUGS).
+  constexpr int64_t kMostSeconds = 9'000'000'000;
+  const Instant end =
       timeout == nullptr
           ? Instant::never()
-          : Clock::now() + Duration::ns(timeout->tv_sec * 1'000'000'000 + timeout->tv_nsec);
+          : Clock::now() +
+                Duration::ns(std::min<int64_t>(timeout->tv_sec, kMostSeconds) * 1'000'000'000 +
+                             timeout->tv_nsec);
   int each = flags & ~MSG_WAITFORONE;
-  unsigned done = 0;
+  size_t done = 0;
   while (done < count) {
-    const auto n = is_writable(&vec[done]) ? recvmsg(h, vec[done].msg_hdr, each)
-                                           : Result<ssize_t>(fail(EFAULT, "recvmmsg"));
+    bool is_all = false;
+    const auto n = is_udp_carried(h) && (flags & MSG_ERRQUEUE) == 0
+                       ? udp_socket::recv_many(h, all.subspan(done), each, end, is_all)
+                       : recv_one(h, vec[done], each);
     if (!n) {
       if (done == 0) return std::unexpected(n.error());
-      break;  // Linux reports the error at the next call; Vireo's stays pending where possible
+      keep_error(h, n.error().code);
+      break;
     }
-    vec[done].msg_len = static_cast<unsigned>(*n);
-    ++done;
+    done += static_cast<size_t>(*n);
     if ((flags & MSG_WAITFORONE) != 0) each |= MSG_DONTWAIT;
-    if (Clock::now() >= end) break;
+    const bool may_wait =
+        (each & MSG_DONTWAIT) == 0 && !h->nonblock.load(std::memory_order_relaxed);
+    if ((is_all && !may_wait) || (timeout != nullptr && Clock::now() >= end)) break;
+    if ((vec[done - 1].msg_hdr.msg_flags & MSG_OOB) != 0) break;
+  }
+  if (timeout != nullptr && done != 0) {
+    if (!is_writable(timeout)) return fail(EFAULT, "recvmmsg");
+    *timeout = time_left(end);
   }
   return static_cast<int>(done);
 }
@@ -197,9 +241,12 @@ Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const so
 Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
   if (const int error = message_error(msg); error != 0) [[unlikely]]
     return fail(error, "sendmsg");
-  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0)
-    return msg.msg_controllen == 0 ? tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags)
-                                   : tcp_socket::send_with_control(h, msg, flags);
+  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) {
+    if (msg.msg_controllen == 0) [[likely]]
+      return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
+    if (const int error = stream_control_error(msg); error != 0) return fail(error, "sendmsg");
+    return tcp_socket::send_with_control(h, msg, flags);
+  }
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::send(h, msg, flags, Doorbell::kNow);
   if (auto ok = use(h, "send"); !ok) return std::unexpected(ok.error());
@@ -211,30 +258,21 @@ Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
 
 Result<int> sendmmsg(Handle h, mmsghdr* vec, unsigned count, int flags) {
   if (auto ok = use(h, "send"); !ok) return std::unexpected(ok.error());
-  const bool udp = is_udp_ours(h);
-  unsigned done = 0;
-  for (; done < count; ++done) {
-    // No doorbell for any but the last.
-    const auto send_one = [&]() -> Result<ssize_t> {
-      if (!is_writable(&vec[done])) [[unlikely]]
-        return fail(EFAULT, "sendmmsg");
-      const msghdr& m = vec[done].msg_hdr;
-      if (!udp) return sendmsg(h, m, flags);
-      if (const int error = message_error(m); error != 0) [[unlikely]]
-        return fail(error, "sendmmsg");
-      return udp_socket::send(h, m, flags, done + 1 < count ? Doorbell::kLater : Doorbell::kNow);
-    };
-    const auto n = send_one();
-    if (!n) {
-      if (udp && done != 0) udp_socket::flush(h);
-      if (done == 0) return std::unexpected(n.error());
-      break;
-    }
-    vec[done].msg_len = static_cast<unsigned>(*n);
+  const std::span all(vec, std::min<unsigned>(count, UIO_MAXIOV));
+  if (mode(h) == Mode::kKernel && (flags & MSG_FASTOPEN) == 0)
+    return kernel_sendmmsg(h, all, flags);
+  if (is_udp_ours(h)) return udp_socket::send_many(h, all, flags);
+  int done = 0;
+  for (mmsghdr& m : all) {
+    const auto n =
+        is_writable(&m) ? sendmsg(h, m.msg_hdr, flags) : Result<ssize_t>(fail(EFAULT, "sendmmsg"));
+    if (!n && done == 0) return std::unexpected(n.error());
+    if (!n) break;
+    m.msg_len = static_cast<unsigned>(*n);
+    ++done;
+    if (m.msg_len < iov_bytes({m.msg_hdr.msg_iov, m.msg_hdr.msg_iovlen})) break;  // as in Linux
   }
-  // The last may have been sent by the kernel, without a doorbell for those before.
-  if (udp && done > 1) udp_socket::flush(h);
-  return static_cast<int>(done);
+  return done;
 }
 
 Result<ssize_t> sendfile(Handle out, int in_fd, off_t* offset, size_t count) {

@@ -60,6 +60,12 @@ inline ssize_t recvmsg(int fd, msghdr* m, int flags) noexcept {
 inline ssize_t sendmsg(int fd, const msghdr* m, int flags) noexcept {
   return ::syscall(SYS_sendmsg, fd, m, flags);
 }
+inline int recvmmsg(int fd, mmsghdr* all, unsigned n, int flags, timespec* timeout) noexcept {
+  return static_cast<int>(::syscall(SYS_recvmmsg, fd, all, n, flags, timeout));
+}
+inline int sendmmsg(int fd, mmsghdr* all, unsigned n, int flags) noexcept {
+  return static_cast<int>(::syscall(SYS_sendmmsg, fd, all, n, flags));
+}
 inline ssize_t recv(int fd, void* to, size_t n, int flags) noexcept {
   return ::syscall(SYS_recvfrom, fd, to, n, flags, nullptr, nullptr);
 }

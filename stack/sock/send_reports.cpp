@@ -18,7 +18,6 @@
 namespace vireo {
 namespace {
 
-constexpr int kScmTsOptId = 81;  // SCM_TS_OPT_ID, newer than the headers of Debian 12
 /// Numbers that are remembered: as many datagrams as may wait for a neighbour, and then some.
 constexpr size_t kMaxPairs = 1024;
 
@@ -213,21 +212,16 @@ DatagramAsks asks_of_datagram(const SocketOptions& o, const msghdr& msg, int fla
     return d;
   }
   const bool ok = for_each_cmsg(msg, [&](const cmsghdr& c) {
-    if (c.cmsg_level != SOL_SOCKET) {
-      d.is_kernels = true;
-      return true;
-    }
+    if (c.cmsg_level != SOL_SOCKET) return true;
     if (c.cmsg_type == SO_TIMESTAMPING_OLD || c.cmsg_type == SO_TIMESTAMPING_NEW) {
       const auto stamps = stamps_in(c);
       d.asks.stamps = stamps.value_or(0);
       return stamps.has_value();
     }
+    if (c.cmsg_type != kScmTsOptId) return true;
     uint32_t id = 0;
-    if (c.cmsg_type != kScmTsOptId || c.cmsg_len != CMSG_LEN(sizeof id) ||
-        (stamp_flags(o) & SOF_TIMESTAMPING_OPT_ID) == 0) {
-      d.is_kernels = true;  // which says what is wrong with it, if anything
-      return true;
-    }
+    if (c.cmsg_len != CMSG_LEN(sizeof id) || (stamp_flags(o) & SOF_TIMESTAMPING_OPT_ID) == 0)
+      return false;  // the kernel says what is wrong with it
     std::memcpy(&id, CMSG_DATA(&c), sizeof id);
     d.asks.id = id;
     return true;

@@ -27,6 +27,8 @@
 
 namespace vireo {
 
+inline constexpr int kScmTsOptId = 81;  ///< SCM_TS_OPT_ID, newer than the headers of Debian 12
+
 /// What one send asks for.
 struct SendAsks {
   uint32_t stamps = 0;         ///< SOF_TIMESTAMPING_TX_*
@@ -100,7 +102,7 @@ SendAsks asks_of(const SocketOptions& o, int flags) noexcept;
 Result<SendAsks> asks_of_stream(const SocketOptions& o, const msghdr& msg, int flags) noexcept;
 struct DatagramAsks {
   SendAsks asks;
-  bool is_kernels = false;  ///< there is other data, or it is malformed
+  bool is_kernels = false;  ///< it is malformed
 };
 DatagramAsks asks_of_datagram(const SocketOptions& o, const msghdr& msg, int flags) noexcept;
 

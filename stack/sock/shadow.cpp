@@ -129,6 +129,28 @@ Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags) {
   return n;
 }
 
+Result<int> kernel_recvmmsg(Handle h, std::span<mmsghdr> all, int flags, timespec* timeout) {
+  const auto count = static_cast<unsigned>(all.size());
+  const ssize_t n = by_kernel(
+      h, flags, [&] { return kernel::recvmmsg(h.fd, all.data(), count, flags, timeout); },
+      [&] { return libc().recvmmsg(h.fd, all.data(), count, flags, timeout); });
+  if (n < 0) return fail_errno("recvmmsg");
+  for (const mmsghdr& m : all.first(static_cast<size_t>(n)))
+    count_received(h, static_cast<ssize_t>(m.msg_len));
+  return static_cast<int>(n);
+}
+
+Result<int> kernel_sendmmsg(Handle h, std::span<mmsghdr> all, int flags) {
+  const auto count = static_cast<unsigned>(all.size());
+  const ssize_t n = by_kernel(
+      h, flags, [&] { return kernel::sendmmsg(h.fd, all.data(), count, flags); },
+      [&] { return libc().sendmmsg(h.fd, all.data(), count, flags); });
+  if (n < 0) return fail_errno("sendmmsg");
+  for (const mmsghdr& m : all.first(static_cast<size_t>(n)))
+    count_sent(h, static_cast<ssize_t>(m.msg_len));
+  return static_cast<int>(n);
+}
+
 Result<ssize_t> kernel_send(Handle h, const iovec& from, int flags) {
   const ssize_t n = by_kernel(
       h, flags, [&] { return kernel::send(h.fd, from.iov_base, from.iov_len, flags); },

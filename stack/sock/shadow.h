@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <span>
 
 #include "core/address.h"
 #include "core/fd.h"
@@ -40,6 +41,9 @@ void replace_shadows(const File& f, int by) noexcept;
 /// recvmsg(2) and sendmsg(2) on the shadow, counted.
 Result<ssize_t> kernel_recvmsg(Handle h, msghdr& msg, int flags);
 Result<ssize_t> kernel_sendmsg(Handle h, const msghdr& msg, int flags);
+/// recvmmsg(2) and sendmmsg(2) likewise.
+Result<int> kernel_recvmmsg(Handle h, std::span<mmsghdr> all, int flags, timespec* timeout);
+Result<int> kernel_sendmmsg(Handle h, std::span<mmsghdr> all, int flags);
 /// recv(2) and send(2) likewise, which cost less.
 Result<ssize_t> kernel_recv(Handle h, const iovec& to, int flags);
 Result<ssize_t> kernel_send(Handle h, const iovec& from, int flags);

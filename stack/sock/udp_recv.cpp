@@ -2,6 +2,8 @@
 // when a multiplexer saw it readable, and before sleeping. Semantics as net/ipv4/udp.c udp_recvmsg.
 #include <netinet/in.h>
 
+#include <linux/udp.h>  // behind <netinet/in.h>
+
 #include "stack/engine/fast_path/receive_awaited.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
@@ -13,6 +15,7 @@
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/stamps.h"
+#include "stack/sock/udp_joined.h"
 #include "stack/sock/udp_socket.h"
 #include "stack/wire/parse.h"
 #include "stack/wire/plain.h"
@@ -54,9 +57,10 @@ void put_times(const File& f, const wire::ParsedFrame& p, By&& by, FrameTimes ti
 }
 
 /// `by()`: the interface that received the datagram.
+/// `joined`: what UDP_GRO makes of it.
 template <class By>
 void put_control(const File& f, const wire::ParsedFrame& p, By&& by, FrameTimes times,
-                 msghdr& msg) {
+                 const Joined& joined, msghdr& msg) {
   const SocketOptions& o = f.udp->options;
   CmsgWriter out(msg);
   if ((o.socket.stamp | o.socket.timestamping) != 0) put_times(f, p, by, times, out);
@@ -67,6 +71,7 @@ void put_control(const File& f, const wire::ParsedFrame& p, By&& by, FrameTimes 
   if (const auto lost = static_cast<uint32_t>(f.stats->rx_drops.get());
       lost != 0 && o.socket.rxq_ovfl != 0)
     out.put(SOL_SOCKET, SO_RXQ_OVFL, lost);
+  if (joined.datagrams > 1) out.put(IPPROTO_UDP, UDP_GRO, static_cast<int>(joined.segment));
   if (!p) return;
   if (!p.is_v6) {
     if (o.ip.pktinfo != 0) {
@@ -102,8 +107,9 @@ bool give_source(const File& f, const IpAddr& src, uint16_t port, By&& by, msghd
                       static_cast<sockaddr*>(msg.msg_name), &msg.msg_namelen) == 0;
 }
 
-/// Copies the first datagram, of `total` bytes; if that fails it is lost. @return recvmsg's result.
-Result<ssize_t> hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
+/// Copies the first datagrams, of `total` bytes; if that fails they are lost. @return recvmsg's
+/// result.
+Result<ssize_t> hand_over(UdpFlow& u, msghdr& msg, unsigned datagrams, size_t total, int flags) {
   IovCursor to({msg.msg_iov, msg.msg_iovlen});
   size_t copied = 0;
   bool is_lost = false;  // as in the kernel, which dequeues a datagram before it copies it
@@ -118,10 +124,10 @@ Result<ssize_t> hand_over(UdpFlow& u, msghdr& msg, size_t total, int flags) {
       if (p->offset == 0) break;
     }
   } else {
-    for (bool last = false; !last;) {
+    while (datagrams != 0) {
       PacketRef p = u.queue.pop_front();
       copy(*p);
-      last = p->offset == 0;
+      if (p->offset == 0) --datagrams;
       UdpFlows::received(u, *p);
     }
   }
@@ -193,12 +199,10 @@ Result<ssize_t> deliver(const File& f, Engine& e, msghdr& msg, int flags) VIREO_
     return n;
   UdpFlow& u = f.udp_flow();
   msg.msg_flags = 0;
-  size_t total = 0;
-  for (const PacketBuf* p = u.queue.front();; p = p->next) {
-    total += p->length;
-    if (p->offset == 0) break;  // 1: the datagram continues in the next buffer
-  }
+  Joined joined = first_alone(u);
   const bool control = has_control(f);
+  if (control && f.udp->options.udp.gro != 0 && (flags & MSG_PEEK) == 0) [[unlikely]]
+    joined = join_alike(u, msg);
   bool is_named = true;
   if (msg.msg_name != nullptr || control) {
     const PacketBuf& first = *u.queue.front();
@@ -209,13 +213,10 @@ Result<ssize_t> deliver(const File& f, Engine& e, msghdr& msg, int flags) VIREO_
     if (msg.msg_name != nullptr && parsed)
       is_named = give_source(f, parsed.src(), parsed.src_port, by, msg);
     if (control)
-      put_control(f, parsed, by, {e.ports().arrival_of(first), first.hw_time}, msg);
-    else
-      msg.msg_controllen = 0;
-  } else {
-    msg.msg_controllen = 0;
+      put_control(f, parsed, by, {e.ports().arrival_of(first), first.hw_time}, joined, msg);
   }
-  const auto n = hand_over(u, msg, total, flags);
+  if (!control) msg.msg_controllen = 0;
+  const auto n = hand_over(u, msg, joined.datagrams, joined.bytes, flags);
   if (n && !is_named) return fail(EFAULT, "recv");
   return n;
 }
@@ -442,6 +443,56 @@ msghdr headed(std::span<const iovec> iov) {
     }
   }
   return recv_any(h, *e, so_far, msg, flags);
+}
+
+[[gnu::hot]] Result<int> recv_many(Handle h, std::span<mmsghdr> all, int flags, Instant end,
+                                   bool& is_all) VIREO_NO_THREAD_ANALYSIS {
+  File& f = *h.file;
+  Engine* const e = f.engine.load(std::memory_order_acquire);
+  if (e == nullptr) [[unlikely]]
+    return fail(EBADF, "recvmmsg");  // closed by another thread
+  const auto error_of = [](mmsghdr& m) {
+    return !is_writable(&m) ? EFAULT : sock::message_error(m.msg_hdr);
+  };
+  if (const int error = error_of(all[0]); error != 0) [[unlikely]]
+    return fail(error, "recvmmsg");
+  e->acquire();
+  auto so_far = Progress::kNone;
+  const Instant now = Clock::now();
+  int done = 0;
+  if (is_flows_turn(h, now, so_far)) [[likely]] {
+    UdpFlow& u = f.udp_flow();
+    for (mmsghdr& m : all) {
+      if (u.queue.empty() && so_far != Progress::kPolled) {
+        e->poll(now);
+        so_far = Progress::kPolled;
+      }
+      is_all = u.queue.empty();
+      if (is_all || u.soft_error != 0) break;
+      if (done != 0 && (error_of(m) != 0 || (end != Instant::never() && Clock::now() >= end)))
+        break;
+      const auto n = deliver(f, *e, m.msg_hdr, flags);
+      if (!n) [[unlikely]] {
+        if (done != 0) {
+          u.soft_error = n.error().code;
+          break;
+        }
+        e->unlock();
+        return std::unexpected(n.error());
+      }
+      m.msg_len = static_cast<unsigned>(*n);
+      ++done;
+    }
+  }
+  if (done != 0) [[likely]] {
+    e->unlock();
+    return done;
+  }
+  is_all = false;
+  const auto n = recv_any(h, *e, so_far, all[0].msg_hdr, flags);
+  if (!n) return std::unexpected(n.error());
+  all[0].msg_len = static_cast<unsigned>(*n);
+  return 1;
 }
 
 [[gnu::hot]] Result<ssize_t> recv(Handle h, std::span<const iovec> iov,

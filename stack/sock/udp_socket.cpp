@@ -26,6 +26,7 @@ void apply(UdpFlow& u, const UdpSocket& s, const Stack& stack, bool v6) {
   u.fragment_bytes = static_cast<uint32_t>(o.ipv6.fragment);
   u.multicast_ttl = static_cast<uint8_t>(v6 ? o.ipv6.mc_hops : o.ip.mc_ttl);
   u.is_watched = s.reports_sends;
+  u.segment = static_cast<uint16_t>(o.udp.segment);
   u.go_to({});  // the header template must be rebuilt
   u.egress.generation = 0;
 }

@@ -43,7 +43,10 @@ struct UdpSocket {
   uint16_t watched_port = 0;  ///< that SharerWatch watches for it; 0: none
   bool hears_once = false;    ///< the kernel's socket has HostSockets::filter_of_copied()
   // ---- guarded by the engine's lock
-  uint8_t shut = 0;          ///< kShutRead, kShutWrite; kHasReports
+  uint8_t shut = 0;  ///< kShutRead, kShutWrite; kHasReports
+  /// The kernel's socket holds the beginning of a datagram (MSG_MORE): it gets the rest, too. Read
+  /// without the lock by a send, before which another's MSG_MORE ended.
+  bool is_corked = false;
   int64_t last_stamp = -1;   ///< SIOCGSTAMP: of the last datagram; 0: not known; -1: there is none
   uint32_t cut_at = 0;       ///< the kernel must cut the current datagram to this size; 0 = none
   uint32_t kernel_look = 1;  ///< receives until the kernel's queue is checked, ...
@@ -64,13 +67,18 @@ Result<void> connect(Handle h, const sockaddr* addr, socklen_t len);
 Result<ssize_t> recv(Handle h, msghdr& msg, int flags);
 /// As above without ancillary data, for a carried socket.
 Result<ssize_t> recv(Handle h, std::span<const iovec> iov, int flags);
+/// Messages that lie in the queue after one poll, at least one, which may be waited for. Those
+/// behind the first are taken until `end`. `is_all`: no more lies there. Errors: of the first
+/// message; that of a later one stays with the socket.
+/// Carried sockets only, without MSG_ERRQUEUE.
+Result<int> recv_many(Handle h, std::span<mmsghdr> all, int flags, Instant end, bool& is_all);
 /// `to` is null for the connected peer.
 Result<ssize_t> send(Handle h, const msghdr& msg, int flags, Doorbell bell);
 /// To the connected peer; a carried socket only.
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags);
 Result<void> shutdown(Handle h, int how);
-/// Rings the doorbell for frames sent with Doorbell::kLater. No lock held.
-void flush(Handle h);
+/// sendmmsg(2): one doorbell for all messages that leave in one go. Errors: of the first message.
+Result<int> send_many(Handle h, std::span<mmsghdr> all, int flags);
 /// Moves the socket to the kernel for good. Control lock held.
 void give_up(File& f, const Refusal& why, Forced forced);
 /// An option changed. Control lock held.

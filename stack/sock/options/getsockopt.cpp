@@ -13,7 +13,8 @@ std::optional<Result<void>> read_kept(const GetCall& c) {
   if (how.read != nullptr)
     if (auto r = how.read(c)) return r;
   const bool is_v6 = c.file().domain.load(std::memory_order_relaxed) == AF_INET6;
-  if (how.kept == nullptr || (c.row.level == IPPROTO_IPV6 && !is_v6)) return std::nullopt;
+  const bool is_kept = how.kept != nullptr && c.row.tcp != OptionClass::kKernels;
+  if (!is_kept || (c.row.level == IPPROTO_IPV6 && !is_v6)) return std::nullopt;
   SocketOptions o = *c.file().tcp.options;
   return c.give(how.kept(o));
 }

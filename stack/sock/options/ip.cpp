@@ -27,6 +27,11 @@
 
 namespace vireo {
 
+int priority_of_tos(int tos) {
+  constexpr int kPriorities[] = {0, 2, 6, 4};  // TC_PRIO_*
+  return kPriorities[tos >> 3 & 3];
+}
+
 std::optional<Result<void>> tell_mtu(const GetCall& c, Engine& e) {
   File& f = c.file();
   const EngineGuard guard(e);
@@ -43,15 +48,10 @@ int& kept(SocketOptions& o) {
   return o.ip.*kMember;
 }
 
-/// SO_PRIORITY, as IP_TOS sets it (Linux rt_tos2priority).
-int priority_of(int tos) {
-  constexpr int kPriorities[] = {0, 2, 6, 4};  // TC_PRIO_*
-  return kPriorities[tos >> 3 & 3];
-}
 void keep_tos(const SetCall& c, SocketOptions& o) {
   const int before = o.ip.tos;
   if (c.read_back(IP_TOS, o.ip.tos) && o.ip.tos != before)
-    o.socket.priority = priority_of(o.ip.tos);
+    o.socket.priority = priority_of_tos(o.ip.tos);
 }
 /// Not `kept`: a stream's answer is the kernel socket's, which depends on the family.
 void keep_multicast_all(const SetCall& c, SocketOptions& o) {

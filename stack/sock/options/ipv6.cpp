@@ -135,7 +135,8 @@ constexpr SocketOption kRows[] = {
     leaves(IPV6(IPV6_DSTOPTS), kSet),
     leaves(IPV6(IPV6_RECVPATHMTU)),
     ours(IPV6(IPV6_PATHMTU), {.tell = of_flow<tell_path_mtu>}),
-    kernels(IPV6(IPV6_DONTFRAG)),  // whether to fragment large datagrams
+    // Whether to fragment large datagrams.
+    {IPV6(IPV6_DONTFRAG), kKernels, kOurs, kOn, 0, {.kept = kept<&Ipv6Options::dontfrag>}},
     kernels(IPV6(IPV6_USE_MIN_MTU)),
     ours(IPV6(IPV6_RECVTCLASS), {.kept = kept<&Ipv6Options::recvtclass>}),
     ours(IPV6(IPV6_TCLASS), {.kept = kept<&Ipv6Options::tclass>, .apply = apply_ip}),

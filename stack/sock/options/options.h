@@ -31,6 +31,8 @@ struct OptionsWithConfig : SocketOptions {
 
 /// Congestion control of a socket that has chosen none.
 tcp::CcKind default_congestion(const Stack& stack);
+/// SO_PRIORITY, as IP_TOS sets it (Linux rt_tos2priority).
+int priority_of_tos(int tos);
 /// The IP settings of a socket's flow.
 IpSettings ip_settings(const SocketOptions& o, bool v6);
 

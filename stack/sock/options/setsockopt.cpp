@@ -34,11 +34,21 @@ Refusal why_left(const SetCall& c) {
 }
 Forced forced_by(const SetCall& c) { return {Carriage::kOption, id_of(c.row)}; }
 
-/// leave_to_kernel() for a carried connection. Errors: EOPNOTSUPP if it cannot continue on the
-/// kernel; the kernel's.
+/// The kernel socket that judged was not connected, which the option asks for, but this one is.
+bool is_misjudged(const SetCall& c, const Result<void>& judged) {
+  if (judged || judged.error().code != ENOTCONN) return false;
+  const File& f = c.file();
+  const EngineGuard guard(*f.engine.load(std::memory_order_relaxed));
+  return f.flow != nullptr && tcp::state(f.tcp_flow().tcb) == tcp::State::kEstablished;
+}
+
+/// leave_to_kernel() for a carried connection. Errors: the row's or EOPNOTSUPP if it cannot
+/// continue on the kernel; the kernel's.
 Result<void> leave_connected(const SetCall& c) {
   File& f = c.file();
-  if (auto ok = hand_over_connection(f, why_left(c)); !ok) return fail(EOPNOTSUPP, "setsockopt");
+  const bool has_error = c.row != nullptr && c.row->error != 0;
+  if (auto ok = hand_over_connection(f, why_left(c)); !ok)
+    return fail(has_error ? c.row->error : EOPNOTSUPP, "setsockopt");
   f.forced = forced_by(c);
   f.ready.notify(kModeChanged | kReadyIn | kReadyOut);
   return c.by_kernel();
@@ -124,7 +134,7 @@ Result<void> sock::setsockopt(Handle h, int level, int name, const void* value, 
   if (is_connection && (kind == OptionClass::kLeaves || kind == OptionClass::kRefused)) {
     const auto judged = kernel_judges(call);
     if (kind == OptionClass::kRefused && (!judged || leaves)) return fail(row->error, "setsockopt");
-    if (!judged) return judged;
+    if (!judged && !is_misjudged(call, judged)) return judged;
     if (leaves) return leave_connected(call);
   }
   SocketOptions o = f.is_tcp() ? *f.tcp.options : f.udp->options;

@@ -257,7 +257,8 @@ constexpr SocketOption kRows[] = {
     ours(TCP(TCP_FASTOPEN_CONNECT), {.kept = kept<&TcpOptions::fastopen_connect>,
                                      .is_fixed = is_always_fixed,
                                      .give = give_nothing}),
-    {TCP(TCP_ULP), kRefused, kKernels, kSet, ENOENT},
+    // TLS by the kernel. A connection that cannot become the kernel's: as if it had none.
+    {TCP(TCP_ULP), kLeaves, kKernels, kSet, ENOENT},
     leaves(TCP(TCP_MD5SIG_EXT), kSet),
     ours(TCP(TCP_FASTOPEN_KEY)),
     ours(TCP(TCP_FASTOPEN_NO_COOKIE), {.kept = kept<&TcpOptions::fastopen_no_cookie>,

@@ -1,8 +1,9 @@
-// Rows of udp(7). The options that Vireo implements are those of socket(7), ip(7) and ipv6(7).
+// Rows of udp(7).
 #include <linux/udp.h>
 #include <netinet/in.h>
 
 #include "stack/sock/options/rows.h"
+#include "stack/sock/options/values.h"
 
 #ifndef UDPLITE_SEND_CSCOV
 #define UDPLITE_SEND_CSCOV 10
@@ -11,6 +12,11 @@
 
 namespace vireo {
 namespace {
+
+template <int UdpOptions::* kMember>
+int& kept(SocketOptions& o) {
+  return o.udp.*kMember;
+}
 
 using namespace rows;
 #define UDP(name) IPPROTO_UDP, name, #name
@@ -22,8 +28,8 @@ constexpr SocketOption kRows[] = {
     leaves(UDP(UDP_ENCAP)),
     leaves(UDP(UDP_NO_CHECK6_TX)),
     leaves(UDP(UDP_NO_CHECK6_RX)),
-    leaves(UDP(UDP_SEGMENT)),
-    leaves(UDP(UDP_GRO)),
+    {UDP(UDP_SEGMENT), kKernels, kOurs, kOn, 0, {.kept = kept<&UdpOptions::segment>}},
+    {UDP(UDP_GRO), kKernels, kOurs, kOn, 0, {.kept = kept<&UdpOptions::gro>}},
 };
 
 #undef UDP

@@ -80,8 +80,17 @@ struct Ipv6Options {
   int mc_loop = 1;
   int mc_all = 1;
   int mc_ifindex = 0;
+  int dontfrag = 0;
 
   bool operator==(const Ipv6Options&) const = default;
+};
+
+/// IPPROTO_UDP.
+struct UdpOptions {
+  int segment = 0;
+  int gro = 0;
+
+  bool operator==(const UdpOptions&) const = default;
 };
 
 /// IPPROTO_TCP.
@@ -123,6 +132,7 @@ struct SocketOptions {
   SocketLevelOptions socket;
   IpOptions ip;
   Ipv6Options ipv6;
+  UdpOptions udp;
   TcpOptions tcp;
   SignalOwner owner;
   Endpoint void_name;  ///< not an option: the local address of a connection without a flow, for
@@ -144,7 +154,7 @@ enum class DatagramControl : uint8_t {
 };
 inline DatagramControl datagram_control(const SocketOptions& o) {
   if ((o.socket.stamp | o.socket.keeps_stamp | o.socket.timestamping | o.ip.pktinfo | o.ip.recvttl |
-       o.ip.recvtos | o.ipv6.pktinfo | o.ipv6.recvhops | o.ipv6.recvtclass) != 0)
+       o.ip.recvtos | o.ipv6.pktinfo | o.ipv6.recvhops | o.ipv6.recvtclass | o.udp.gro) != 0)
     return DatagramControl::kAlways;
   return o.socket.rxq_ovfl != 0 ? DatagramControl::kOfLosses : DatagramControl::kNever;
 }
