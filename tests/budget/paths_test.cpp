@@ -307,6 +307,52 @@ TEST_F(Paths, AnsweredDatagram) {
   EXPECT_EQ(b.close(theirs), 0);
 }
 
+/// Thirty-two by one call, to the peer; then the way of those that come.
+TEST_F(Paths, DatagramsByTheDozen) {
+  constexpr unsigned kBatch = 32;
+  const int ours = a.socket(AF_INET, SOCK_DGRAM), theirs = b.socket(AF_INET, SOCK_DGRAM);
+  ASSERT_EQ(a.bind(ours, 5009), 0);
+  ASSERT_EQ(b.bind(theirs, 5009), 0);
+  const auto to_a = address(a.host(), 5009), to_b = address(b.host(), 5009);
+  ASSERT_EQ(a.connect(ours, sockaddr_of(to_b), length(to_b)), 0);
+  ASSERT_EQ(b.connect(theirs, sockaddr_of(to_a), length(to_a)), 0);
+  iovec pieces[kBatch];
+  mmsghdr batch[kBatch];
+  const auto prepare = [&] {
+    for (unsigned i = 0; i < kBatch; ++i) {
+      pieces[i] = {bytes_ + 64 * i, 64};
+      batch[i] = {};
+      batch[i].msg_hdr.msg_iov = &pieces[i];
+      batch[i].msg_hdr.msg_iovlen = 1;
+    }
+  };
+  for (const bool sends : {true, false}) {
+    const int from = sends ? ours : theirs, to = sends ? theirs : ours;
+    Api& sender = sends ? a : b;
+    Api& receiver = sends ? b : a;
+    count(
+        sends ? "UDP, 32 datagrams of 64 bytes by sendmmsg()"
+              : "UDP, 32 datagrams of 64 bytes by recvmmsg()",
+        sends ? Frames{kBatch, 0} : Frames{0, kBatch},
+        [&] {
+          prepare();
+          sender.host().enter();
+          const Handle out = fd_table().find(from), in = fd_table().find(to);
+          {
+            const std::optional<Counted> counted = counted_if(sends);
+            ASSERT_EQ(sock::sendmmsg(out, batch, kBatch, 0), int{kBatch});
+          }
+          pass(kHop);
+          receiver.host().enter();
+          const std::optional<Counted> counted = counted_if(!sends);
+          ASSERT_EQ(sock::recvmmsg(in, batch, kBatch, 0, nullptr), int{kBatch});
+        },
+        Books::kLeftOut);
+  }
+  EXPECT_EQ(a.close(ours), 0);
+  EXPECT_EQ(b.close(theirs), 0);
+}
+
 TEST_F(Paths, EpollWait) {
   const auto [ours, theirs] = connection(5005);
   Mux mux(a);

@@ -2,9 +2,6 @@
 """Multicast memberships: each row of memberships_table.py, with the receiver on the kernel and under Vireo. Both runs are held against
 the expectations that are written there. The processes (member.py) stay from case to case and are told what to do."""
 import itertools
-import json
-import os
-import select
 import signal
 import subprocess
 import sys
@@ -14,10 +11,11 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from agent import Agent  # noqa: E402
 from labkit import counters  # noqa: E402
 from labkit.lab import DEVICE, Lab  # noqa: E402
 from labkit.process import Failed  # noqa: E402
-from labkit.runner import OURS, PYTHON, Suite, Test  # noqa: E402
+from labkit.runner import Suite, Test  # noqa: E402
 from memberships_table import BOTH, BY_ADDRESS, CARRIED, QUICK, RFC6, ROWS, SOURCES, Row  # noqa: E402
 
 SECOND = "vr1"
@@ -32,57 +30,6 @@ LOOK = 0.15     # s: the library looks each 20 ms who else has its ports; more, 
 GRACE = 0.01    # s: for those that must not, once what was sent before has arrived
 suite = Suite("memberships", keep_lab=True)
 ports = itertools.count(20000, 2)  # what is late reaches no later case
-
-
-class Agent:
-    """A member.py."""
-
-    def __init__(self, t: Test, host: str, stack: str, name: str):
-        log = t.options.logs / f"{stack}-{name}"
-        env = t.environment(stack, log.with_suffix(".stats"))
-        moved = [f"{k}={env.pop(k)}" for k in list(env) if k.startswith(OURS)]  # the library is for the program alone
-        program = str(Path(__file__).resolve().parent / "member.py")
-        with open(log.with_suffix(".err"), "ab") as err:
-            self._child = subprocess.Popen(t.lab.wrap(host, ["env", *moved, PYTHON, "-u", program]), env=env, stdin=subprocess.PIPE,
-                                           stdout=subprocess.PIPE, stderr=err, start_new_session=True)
-        self.name, self.pid, self._rest = name, self._child.pid, b""
-        self._listen()
-
-    def tell(self, **request) -> None:
-        try:
-            self._child.stdin.write(json.dumps(request).encode() + b"\n")
-            self._child.stdin.flush()
-        except BrokenPipeError:
-            raise Failed(f"process {self.name} has ended: status {self._child.wait()}") from None
-
-    def _listen(self, seconds: float = 10):
-        until = time.monotonic() + seconds
-        while b"\n" not in self._rest:
-            if not select.select([self._child.stdout], [], [], max(0, until - time.monotonic()))[0]:
-                raise Failed(f"process {self.name} does not answer")
-            data = os.read(self._child.stdout.fileno(), 1 << 16)
-            if not data:
-                raise Failed(f"process {self.name} has ended: status {self._child.wait()}")
-            self._rest += data
-        line, self._rest = self._rest.split(b"\n", 1)
-        return json.loads(line)
-
-    answer = _listen
-
-    def ask(self, **request):
-        self.tell(**request)
-        return self._listen()
-
-    def end(self, number: int = signal.SIGKILL) -> None:
-        if number == signal.SIGKILL:
-            self._child.kill()
-        self._child.stdin.close()
-        try:
-            self._child.wait(5)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
-        self._child.stdout.close()
 
 
 class Agents:
@@ -110,7 +57,7 @@ class Agents:
 
     def __getitem__(self, name: str) -> Agent:
         if name not in self._running:
-            agent = Agent(self._test, "A" if name == "a" else "B", "kernel" if name in "ak" else self._stack, name)
+            agent = Agent(self._test, "A" if name == "a" else "B", "kernel" if name in "ak" else self._stack, name, "member.py")
             self._running[name] = agent
             agent.ask(begin=self._begun(name))
         return self._running[name]

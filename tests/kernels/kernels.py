@@ -71,7 +71,7 @@ MACHINES = [
         program("AF_XDP", "device/xdp/xdp_unfinished", "-*JoinedDatagrams*"),
         program("AF_XDP", "device/contract_xdp", "*/auto_mode"),
     ]),
-    Machine("veth", modules=("veth", "8021q"), steps=[
+    Machine("veth", modules=("veth", "8021q", "tls"), steps=[
         wires("veth"),
         # This machine's own kernel may have no VLANs.
         suite("veth", "interop/own_traffic.py", "VLAN"),
@@ -81,6 +81,8 @@ MACHINES = [
         suite("veth", "interop/rights.py", "without CAP|an ordinary user|all rights"),
         suite("veth", "interop/kill.py", "client again and again, vireo to vireo|waiting server, kernel to vireo"),
         suite("veth", "interop/stat.py"),
+        # This machine's own kernel may have no TLS.
+        suite("veth", "interop/batch.py", "TLS|UDP_SEGMENT: (three|one)|UDP_GRO: equal|recvmmsg: (waits|an error)|sendmmsg: an"),
     ]),
     Machine("nics", modules=("virtio_net", "e1000e", "8021q"), hubs={"virtio-net-pci": ["va", "vb"], "e1000e": ["ea", "eb"]},
             taps=["qa", "qb"], steps=[

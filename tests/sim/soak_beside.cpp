@@ -130,7 +130,7 @@ void World::speak() {
       e.next_hops().route({.dst = to.addr, .src = from.addr, .proto = IpProto::kUdp});
   VIREO_ASSERT(route.has_value());
   const bool is_sent =
-      e.udp().send(*m.flow, *route, from, to, v, Doorbell::kNow, now()).has_value();
+      e.udp().send(*m.flow, *route, from, to, {v}, Doorbell::kNow, now()).has_value();
   ++counts_[is_sent ? "datagrams sent" : "datagrams refused"];
 }
 

@@ -265,7 +265,8 @@ TEST(TagPriority, IsTheSocketsByTheMapOfTheVlan) {
     const iovec v{text, sizeof text};
     h.forget_heard();
     ASSERT_TRUE(h.engine().udp().send(**u, *route, {ip("10.0.0.1"), 7000, 0},
-                                      {ip("11.0.0.7"), 5000, 0}, {&v, 1}, Doorbell::kNow, h.now()));
+                                      {ip("11.0.0.7"), 5000, 0}, {{&v, 1}}, Doorbell::kNow,
+                                      h.now()));
     h.settle();
     const auto& frames = h.link().kernel_frames(MemEnd::kB);
     ASSERT_EQ(frames.size(), 1U);

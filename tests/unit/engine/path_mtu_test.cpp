@@ -194,16 +194,16 @@ TEST(PathMtu, DatagramsTooAndOnlyWhereOneWasSent) {
   std::string data(1400, 'u');
   const iovec v{data.data(), data.size()};
   const iovec less{data.data(), 972};
-  ASSERT_TRUE(e.udp().send(**u, *route, here, there, {&v, 1}, Doorbell::kNow, h.now()));
+  ASSERT_TRUE(e.udp().send(**u, *route, here, there, {{&v, 1}}, Doorbell::kNow, h.now()));
   h.inject(too_big(here, {ip("11.0.0.10"), 7, 0}, IpProto::kUdp, Seq32(), 1000));  // never sent to
-  EXPECT_TRUE(e.udp().send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now()));
+  EXPECT_TRUE(e.udp().send_cached(**u, there, {{&v, 1}}, Doorbell::kNow, h.now()));
   h.inject(too_big(here, there, IpProto::kUdp, Seq32(), 1000));
-  const auto refused = e.udp().send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now());
+  const auto refused = e.udp().send_cached(**u, there, {{&v, 1}}, Doorbell::kNow, h.now());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, EMSGSIZE);
-  EXPECT_TRUE(e.udp().send_cached(**u, there, {&less, 1}, Doorbell::kNow, h.now()));
+  EXPECT_TRUE(e.udp().send_cached(**u, there, {{&less, 1}}, Doorbell::kNow, h.now()));
   h.pass(Duration::s(601));
-  EXPECT_TRUE(e.udp().send_cached(**u, there, {&v, 1}, Doorbell::kNow, h.now()));
+  EXPECT_TRUE(e.udp().send_cached(**u, there, {{&v, 1}}, Doorbell::kNow, h.now()));
 }
 
 }  // namespace
