@@ -375,6 +375,22 @@ Rules Rules::load(const std::string& path, bool must_exist, Diagnostics& out) {
   return {};
 }
 
+std::optional<Rules> Rules::with_first(std::string_view line, Diagnostics& out) const {
+  const size_t before = out.size();
+  const Rules added = parse(line, "added rule", out);
+  if (out.size() != before || added.blocks_.size() != 1 || added.blocks_[0].uses.size() != 1)
+    return std::nullopt;
+  Rules all = *this;
+  // Only one block applies to a process; one for all programs is for those that have none.
+  const Block& last = added.blocks_[0];
+  if (std::ranges::none_of(all.blocks_, [&](const Block& b) {
+        return b.program == last.program && b.id == last.id;
+      }))
+    all.blocks_.push_back({last.program, last.id, {}, false});
+  for (Block& b : all.blocks_) b.uses.insert(b.uses.begin(), last.uses[0]);
+  return all;
+}
+
 Transport Rules::lookup(std::string_view program, std::string_view app_id, Role role,
                         const Endpoint& local, const Endpoint& remote) const {
   const std::string_view name = program.substr(program.rfind('/') + 1);

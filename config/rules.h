@@ -15,7 +15,8 @@
 // program and id are combined wherever they are; lines before any application-id apply to every
 // program. A line with an error is reported and the others apply, except that `use` lines under an
 // invalid application-id apply to no program, as they were not meant for another. Owner: process,
-// parsed once at load, immutable after. Thread: any.
+// parsed once at load, immutable after.
+// Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +62,10 @@ class Rules {
   /// `must_exist` (it was named explicitly). A file that cannot be read, or is longer than 1 MiB,
   /// gives one diagnostic and no rules.
   static Rules load(const std::string& path, bool must_exist, Diagnostics& out);
+
+  /// A copy with the `use` line `line` before all others, for every program. nullopt: the line has
+  /// an error, which is in `out`, or is no such line.
+  std::optional<Rules> with_first(std::string_view line, Diagnostics& out) const;
 
   /// @param program  name of the process (program_invocation_short_name); of a path, only the last
   /// part is used

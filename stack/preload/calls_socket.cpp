@@ -1,7 +1,10 @@
 // Creating, addressing and shutting down sockets, and their options.
 #include <sys/socket.h>
 
+#include "stack/extra/extra_options.h"
+#include "stack/extra/socket_rings.h"
 #include "stack/preload/call.h"
+#include "stack/preload/extra_api.h"
 #include "stack/preload/process_stack.h"
 #include "stack/sock/inherited_listener.h"
 
@@ -22,7 +25,11 @@ extern "C" {
 VIREO_EXPORT int socket(int domain, int type, int protocol) noexcept {
   Stack* s = may_be_carried(domain, type) ? get_stack() : nullptr;
   if (s == nullptr) return preload::libc().socket(domain, type, protocol);
-  return call(Restart::kNever, {}, [&] { return sock::socket(*s, domain, type, protocol); });
+  const int fd =
+      call(Restart::kNever, {}, [&] { return sock::socket(*s, domain, type, protocol); });
+  if (fd >= 0 && s->settings().socketxtreme) [[unlikely]]
+    extra::note_socket(fd);
+  return fd;
 }
 
 VIREO_EXPORT int bind(int fd, const sockaddr* addr, socklen_t len) noexcept {
@@ -90,12 +97,18 @@ VIREO_EXPORT int setsockopt(int fd, int level, int name, const void* value,
                             socklen_t len) noexcept {
   const Handle h = find_socket(fd);
   if (!h) return preload::libc().setsockopt(fd, level, name, value, len);
+  if (extra::is_option(level, name, len)) [[unlikely]]
+    return call(Restart::kNever, h, [&] { return extra::set_option(h, name, value, len); });
   return call(Restart::kNever, h, [&] { return sock::setsockopt(h, level, name, value, len); });
 }
 
 VIREO_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* len) noexcept {
+  if (level == SOL_SOCKET && name == SO_VMA_GET_API) [[unlikely]]
+    if (give_extra_api(value, len)) return 0;
   const Handle h = find_socket(fd);
   if (!h) return preload::libc().getsockopt(fd, level, name, value, len);
+  if (level == SOL_SOCKET && is_readable(len) && extra::is_option(level, name, *len)) [[unlikely]]
+    return call(Restart::kNever, h, [&] { return extra::get_option(h, name, value, len); });
   return call(Restart::kNever, h, [&] { return sock::getsockopt(h, level, name, value, len); });
 }
 

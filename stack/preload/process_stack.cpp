@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/own_thread.h"
 #include "dev/registry.h"
+#include "stack/extra/socket_rings.h"
 #include "stack/preload/faults.h"
 #include "stack/preload/real.h"
 #include "stack/preload/signals.h"
@@ -70,11 +71,13 @@ Stack* make_stack() {
 
 void before_fork() noexcept {
   go_in();
+  extra::fork_prepare();
   process_stack()->fork_prepare();
 }
 
 void after_fork_in_parent() noexcept {
   process_stack()->fork_parent();
+  extra::fork_parent();
   go_out();
 }
 
@@ -82,6 +85,7 @@ void after_fork_in_child() noexcept {
   g_lock.reset_after_fork();
   reset_signals_after_fork();
   process_stack()->fork_child();
+  extra::fork_child();
   go_out();
 }
 

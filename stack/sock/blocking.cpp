@@ -8,6 +8,7 @@
 
 #include "core/sleep.h"
 #include "stack/sock/cancel.h"
+#include "stack/sock/inspection.h"
 
 namespace vireo {
 namespace {
@@ -162,6 +163,12 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
         return finish(Woken::kKernel);
       return finish(fail(EAGAIN, "timeout"));
     }
+    if (inspection::is_due()) [[unlikely]] {
+      e.unlock();
+      const bool is_shown = inspection::show_all();
+      e.acquire();
+      if (is_shown) continue;
+    }
     ++polls;
     const bool tried = polls > SpinPlaces::kMinPolls;
     const bool shared = tried && places.is_shared(now);
@@ -189,7 +196,7 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
           sleep_once(e, what, signals, *waiter, ready, argument);
         else
           follow_once(e, what, signals, *waiter, ready, argument);
-        if (t_cancelled) return finish(fail(EINTR, "cancelled"));  // input stays queued
+        if (t_interrupts.is_cancelled) return finish(fail(EINTR, "cancelled"));  // input stays queued
         continue;
       }
     }

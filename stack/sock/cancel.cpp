@@ -16,7 +16,7 @@ long run_cancelable(long (*wait)(void*), void* argument) noexcept {
   __pthread_unwind_buf_t back;
   if (__sigsetjmp_cancel(back.__cancel_jmp_buf, 0) != 0) [[unlikely]] {
     __pthread_unregister_cancel(&back);
-    t_cancelled = true;
+    t_interrupts.is_cancelled = true;
     t_signals.count = t_signals.count + 1;
     errno = EINTR;
     return -1;
@@ -35,7 +35,7 @@ void look_for_cancel() noexcept {
 }
 
 void end_cancelled() noexcept {
-  t_cancelled = false;  // the program's cleanup handlers may make calls
+  t_interrupts.is_cancelled = false;  // the program's cleanup handlers may make calls
   pthread_exit(PTHREAD_CANCELED);
 }
 

@@ -6,12 +6,21 @@
 // Owner: none. Thread: each its own.
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <type_traits>
 
 namespace vireo {
 
-/// This thread was cancelled in a wait: the call's result is ignored, and the thread ends.
-[[gnu::tls_model("initial-exec")]] inline thread_local constinit bool t_cancelled = false;
+/// Why this thread's wait is to stop, or to do something else first.
+struct Interrupts {
+  bool is_cancelled = false;  ///< the call's result is ignored, and the thread ends
+  /// It saw a socket with datagrams that a callback is to see first (inspection.h).
+  bool has_unshown = false;
+
+  bool any() const noexcept { return std::bit_cast<uint16_t>(*this) != 0; }
+};
+[[gnu::tls_model("initial-exec")]] inline thread_local constinit Interrupts t_interrupts;
 
 /// Runs `wait`, which may block in a cancellation point of libc. No lock may be held.
 /// @return its result; -1 and EINTR if the thread was cancelled, which sets every SignalMark, too.
@@ -32,7 +41,7 @@ void look_for_cancel() noexcept;
 [[noreturn, gnu::cold]] void end_cancelled() noexcept;
 /// Ends the thread if it was cancelled. The caller holds no lock, place or reference.
 inline void finish_cancel() noexcept {
-  if (t_cancelled) [[unlikely]]
+  if (t_interrupts.is_cancelled) [[unlikely]]
     end_cancelled();
 }
 

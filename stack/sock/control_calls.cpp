@@ -9,6 +9,7 @@
 #include "stack/sock/async_io.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
+#include "stack/sock/inspection.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/options/values.h"
 #include "stack/sock/served_by.h"
@@ -56,7 +57,7 @@ Result<std::optional<uint64_t>> look_at_queue(Handle h, unsigned long request) {
   if (u.queue.empty()) e.poll_to_return(Clock::now());
   // The first datagram only (udp(7)).
   uint64_t bytes = 0;
-  for (const PacketBuf* p = u.queue.front(); p != nullptr; p = p->next) {
+  for (const PacketBuf* p = inspection::receivable(f).front(); p != nullptr; p = p->next) {
     bytes += p->length;
     if (p->offset == 0) break;
   }

@@ -4,6 +4,7 @@
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/cmsg.h"
+#include "stack/sock/dummy_send.h"
 #include "stack/sock/fast_open.h"
 #include "stack/sock/iov.h"
 #include "stack/sock/options/values.h"
@@ -39,7 +40,7 @@ msghdr message(std::span<const iovec> iov, void* name = nullptr, socklen_t name_
 /// A piece of a stream that is the kernel's for good.
 bool is_kernels_piece(Handle h, std::span<const iovec> iov, int flags) {
   return mode(h) == Mode::kKernel && kind(h) == FileKind::kTcp && iov.size() == 1 &&
-         (flags & MSG_FASTOPEN) == 0;
+         (flags & (MSG_FASTOPEN | kDummySend)) == 0;
 }
 
 }  // namespace
@@ -218,7 +219,7 @@ Result<int> recvmmsg(Handle h, mmsghdr* vec, unsigned count, int flags, timespec
 }
 
 Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
-  if (mode(h) == Mode::kCarried && (flags & MSG_FASTOPEN) == 0) [[likely]]
+  if (mode(h) == Mode::kCarried && (flags & (MSG_FASTOPEN | kDummySend)) == 0) [[likely]]
     return kind(h) == FileKind::kTcp ? tcp_socket::send(h, iov, flags)
                                      : udp_socket::send(h, iov, flags);
   if (is_kernels_piece(h, iov, flags)) return kernel_send(h, iov[0], flags);
@@ -228,7 +229,7 @@ Result<ssize_t> send(Handle h, std::span<const iovec> iov, int flags) {
 Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const sockaddr* addr,
                        socklen_t len) {
   // A connected stream ignores a valid address (net/ipv4/tcp.c).
-  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) {
+  if (is_tcp_carried(h) && (flags & (MSG_FASTOPEN | kDummySend)) == 0) {
     const int error = addr != nullptr ? address_error(addr, len) : 0;
     return error == 0 ? tcp_socket::send(h, iov, flags) : fail(error, "sendto");
   }
@@ -241,7 +242,7 @@ Result<ssize_t> sendto(Handle h, std::span<const iovec> iov, int flags, const so
 Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
   if (const int error = message_error(msg); error != 0) [[unlikely]]
     return fail(error, "sendmsg");
-  if (is_tcp_carried(h) && (flags & MSG_FASTOPEN) == 0) {
+  if (is_tcp_carried(h) && (flags & (MSG_FASTOPEN | kDummySend)) == 0) {
     if (msg.msg_controllen == 0) [[likely]]
       return tcp_socket::send(h, {msg.msg_iov, msg.msg_iovlen}, flags);
     if (const int error = stream_control_error(msg); error != 0) return fail(error, "sendmsg");
@@ -249,6 +250,8 @@ Result<ssize_t> sendmsg(Handle h, const msghdr& msg, int flags) {
   }
   if (is_udp_carried(h)) [[likely]]
     return udp_socket::send(h, msg, flags, Doorbell::kNow);
+  if ((flags & kDummySend) != 0) [[unlikely]]
+    return send_dummy(h, msg);
   if (auto ok = use(h, "send"); !ok) return std::unexpected(ok.error());
   if ((flags & MSG_FASTOPEN) != 0 && kind(h) == FileKind::kTcp && h->stack->is_owner())
     return tcp_socket::send_fast_open(h, msg, flags);

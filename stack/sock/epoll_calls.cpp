@@ -8,6 +8,7 @@
 #include "stack/sock/blocking.h"
 #include "stack/sock/epoll.h"
 #include "stack/sock/inherited_listener.h"
+#include "stack/sock/inspection.h"
 #include "stack/sock/multiplex.h"
 #include "stack/sock/multiplex_wait.h"
 
@@ -72,7 +73,8 @@ class EpollCall {
   }
   bool listens() const noexcept { return h_->epoll->listens(); }
   bool pending() const noexcept { return is_doubtful_ || h_->epoll->pending(); }
-  int at_end() const noexcept { return 0; }
+  /// A callback may let some datagram be received. Else the next turn of the wait shows it.
+  int at_end() noexcept { return t_interrupts.has_unshown ? show_and_harvest() : 0; }
   Result<int> harvest(Look look, Instant now) noexcept {
     const LockGuard guard(h_->control);
     auto n = h_->epoll->harvest(fd_, out_, look, now);
@@ -90,7 +92,9 @@ class EpollCall {
     fds_[list_.n++] = {fd_, POLLIN, 0};  // ignored if negative
     return list_;
   }
-  bool arm(EventFd& event) noexcept { return !is_doubtful_ && h_->epoll->arm(sleeper_, event); }
+  bool arm(EventFd& event) noexcept {
+    return !is_doubtful_ && !t_interrupts.has_unshown && h_->epoll->arm(sleeper_, event);
+  }
   void disarm() noexcept { h_->epoll->disarm(sleeper_); }
   bool woken_by_kernel() const noexcept {
     for (nfds_t i = 0; i < list_.n; ++i)
@@ -100,6 +104,11 @@ class EpollCall {
   void end() noexcept { h_->epoll->pass_on(); }
 
  private:
+  [[gnu::cold, gnu::noinline]] int show_and_harvest() noexcept {
+    if (!inspection::show_all()) return 0;
+    const LockGuard guard(h_->control);
+    return h_->epoll->harvest(fd_, out_, Look::kBoth, Clock::now()).value_or(0);
+  }
   /// The program's event array is not writable. As in Linux this matters once there is an event,
   /// except that the kernel rejects an address outside user space at once.
   Result<int> judge_place() noexcept {

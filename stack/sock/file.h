@@ -27,7 +27,8 @@ namespace vireo {
 
 class Stack;
 struct UdpSocket;
-class Epoll;  // stack/sock/epoll.h
+class Epoll;        // stack/sock/epoll.h
+struct ExtraState;  // stack/sock/extra_state.h
 
 enum class FileKind : uint8_t { kNone, kTcp, kUdp, kEpoll };
 
@@ -106,10 +107,13 @@ struct TcpSocket {
   }
 };
 
-/// Why a socket must stay on the kernel in any case. kUndecided: it need not.
+/// Why a socket must stay on the kernel in any case. kUndecided: it need not; kCarried: nor does it
+/// because of VMA_OFFLOADED_SOCKETS=0.
 struct Forced {
   Carriage why = Carriage::kUndecided;
   OptionId option = kNoOption;  ///< if `why` is kOption
+
+  bool to_kernel() const { return why != Carriage::kUndecided && why != Carriage::kCarried; }
 };
 
 /// Two cache lines: first what a call on a carried connection reads, then waiters and the rest.
@@ -147,8 +151,12 @@ struct alignas(64) File {
   /// kernel keeps.
   std::atomic<uint8_t> made_in{0};
   static constexpr uint8_t kNoDelay = 0x80;
-  LastingPtr<UdpSocket> udp;               ///< kind kUdp; made once, kept for reuse
-  Epoll* epoll = nullptr;                  ///< kind kEpoll; constant while open
+  LastingPtr<UdpSocket> udp;  ///< kind kUdp; made once, kept for reuse
+  union {
+    Epoll* epoll = nullptr;  ///< kind kEpoll; constant while open
+    /// Sockets: what only the extra API sets. Null: nothing. Written under both locks.
+    ExtraState* extra;
+  };
   std::atomic<int64_t> rcv_timeout_ns{0};  ///< SO_RCVTIMEO, 0 = none
   std::atomic<int64_t> snd_timeout_ns{0};  ///< SO_SNDTIMEO
   [[no_unique_address]] ReadySource ready;
@@ -177,6 +185,9 @@ struct alignas(64) File {
     return m != Mode::kCarried && m != Mode::kVoid;
   }
   bool is_tcp() const noexcept { return kind.load(std::memory_order_relaxed) == FileKind::kTcp; }
+  bool is_epoll() const noexcept {
+    return kind.load(std::memory_order_relaxed) == FileKind::kEpoll;
+  }
   bool is_udp() const noexcept { return kind.load(std::memory_order_relaxed) == FileKind::kUdp; }
   TcpFlow& tcp_flow() const { return *static_cast<TcpFlow*>(flow); }
   UdpFlow& udp_flow() const { return *static_cast<UdpFlow*>(flow); }

@@ -6,6 +6,7 @@
 #include "core/yield_point.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/epoll.h"
+#include "stack/sock/extra_state.h"
 #include "stack/sock/net_namespace.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/send_reports.h"
@@ -13,6 +14,7 @@
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/tcp_socket.h"
+#include "stack/sock/thread_choice.h"
 #include "stack/sock/udp_socket.h"
 #include "stack/sock/unless_busy.h"
 #include "stack/sock/uring.h"
@@ -39,6 +41,8 @@ void close_file(File& f, uint32_t generation, UniqueFd port_holder) VIREO_NO_THR
         f.stack->family().inherited.drop(f);
       if (f.holders.load(std::memory_order_relaxed) == Holders::kChild)
         f.stack->family().heirs.closed(f);
+      if (e != nullptr && f.extra != nullptr) [[unlikely]]
+        drop_extra(f);
       // Pairs with the acquire in Handle::is_alive().
       f.generation.fetch_add(1, std::memory_order_release);
       if (f.flow != nullptr) {
@@ -91,7 +95,10 @@ void free_sockets(File& f) {
   if (SendReports* const r = fd_table().reports_of(f); r != nullptr) r->reset();
   // The pointer stays valid: a call that slept in the kernel counts itself when it wakes.
   if (f.stats != nullptr) f.stack->counters().put(*f.stats);
-  if (f.epoll != nullptr) free_epoll(f);
+  if (f.is_epoll())
+    free_epoll(f);
+  else
+    free_extra(f);
   f.engine.store(nullptr, std::memory_order_relaxed);
 }
 
@@ -161,6 +168,8 @@ Result<int> socket(Stack& stack, int domain, int type, int protocol) {
   init_options(**f);
   if (net_namespace::has_anyone_left() && !net_namespace::is_of_home(fd)) [[unlikely]]
     (*f)->forced.why = Carriage::kNamespace;
+  else if (thread_choice::has_any()) [[unlikely]]
+    (*f)->forced.why = thread_choice::of_caller();
   (*f)->nonblock.store((type & SOCK_NONBLOCK) != 0, std::memory_order_relaxed);
   if (age != 0) reserve.set_pristine(**f, age, loan);
   forget(fd);  // the number was closed by a call that Vireo did not see

@@ -31,10 +31,12 @@
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/epoll.h"
+#include "stack/sock/extra_state.h"
 #include "stack/sock/multiplex_wait.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/send_reports.h"
 #include "stack/sock/stack.h"
+#include "stack/sock/thread_choice.h"
 #include "stack/sock/udp_socket.h"
 #include "stack/tcp/shared_config.h"
 
@@ -60,6 +62,8 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
   if (g_forking++ == 0) {
     fd_table().lock().lock();
     tcp::SharedConfig::lock().lock();
+    thread_choice::fork_prepare();
+    extra_fork_prepare();
     fd_table().show_to_child(true);
   }
   fd_table().for_each_file([](File& f) { f.touch(); });
@@ -86,6 +90,8 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   rules_.fork_parent();
   if (--g_forking == 0) {
     fd_table().show_to_child(false);
+    extra_fork_parent();
+    thread_choice::fork_parent();
     tcp::SharedConfig::lock().unlock();
     fd_table().lock().unlock();
   }
@@ -116,6 +122,8 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   if (--g_forking == 0) {
     fd_table().show_to_child(false);
     tcp::SharedConfig::lock().reset_after_fork();
+    thread_choice::fork_child();
+    extra_fork_child();
     fd_table().lock().reset_after_fork();
   }
 
@@ -148,6 +156,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     f.ready.reset_after_fork();
     if (SendReports* const r = fd_table().reports_of(f); r != nullptr) r->reset_after_fork();
     if (f.is_tcp() && f.is_carried() && f.has_own_name()) leave_name(f);
+    if (!f.is_epoll() && f.extra != nullptr) forget_extra(f);
     f.flow = nullptr;
     f.engine.store(nullptr, std::memory_order_relaxed);
     if (f.is_udp()) {
@@ -176,7 +185,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
   sock::reset_async_after_fork();
   // Last, because their items watch Files, which are all reset by now.
   fd_table().for_each_file([&](File& f) {
-    if (f.stack == this && f.epoll != nullptr) f.epoll->reset_after_fork();
+    if (f.stack == this && f.is_epoll()) f.epoll->reset_after_fork();
   });
   errno = saved;
 }

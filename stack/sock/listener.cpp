@@ -177,7 +177,7 @@ Result<void> listen(Handle h, int backlog) {
       f.stack->watch_over_tcp();
     } else {
       f.mode.store(Mode::kKernel, std::memory_order_release);
-      if (f.forced.why == Carriage::kUndecided) f.forced = {carried.error().why};
+      if (!f.forced.to_kernel()) f.forced = {carried.error().why};
       record_kernel(f, carried.error());
       record_address(*f.stats, kernel_name(h.fd).value_or(Endpoint{}), {});
     }
@@ -274,11 +274,9 @@ Refusal why_kernels(const File& listener, bool is_loopback) {
   // In the child of a fork the listener is still the parent's. One that joined the kernel's still
   // has the reason why it is the kernel's.
   const Forced forced = listener.forced;
-  if (listener.mode.load(std::memory_order_relaxed) == Mode::kListening &&
-      forced.why == Carriage::kUndecided)
+  if (listener.mode.load(std::memory_order_relaxed) == Mode::kListening && !forced.to_kernel())
     return {Carriage::kInterface, 0, "accept"};  // by an interface that is not carried
-  return refusal_of(forced.why == Carriage::kUndecided ? Forced{Carriage::kInherited} : forced,
-                    "its listener");
+  return refusal_of(!forced.to_kernel() ? Forced{Carriage::kInherited} : forced, "its listener");
 }
 
 /// Whether the engine that is to carry is there, and it pays. `local`: an address that it will

@@ -15,6 +15,7 @@
 #include "core/result.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/cancel.h"
+#include "stack/sock/inspection.h"
 #include "stack/sock/stack.h"
 
 namespace vireo::sock {
@@ -190,8 +191,10 @@ Result<int> wait_multiplexed(Stack& stack, Call& call, const timespec* timeout,
   };
   for (uint32_t polls = 1;; ++polls, now = Clock::now()) {
     idle.begin(now);
-    if (t_cancelled) [[unlikely]]
-      return fail(EINTR, "cancelled");  // ready events stay pending
+    if (t_interrupts.any()) [[unlikely]] {
+      if (t_interrupts.is_cancelled) return fail(EINTR, "cancelled");  // ready events stay pending
+      inspection::show_all();
+    }
     size_t taken = 0;
     idle.end(call.poll(now, taken), now);
     if (taken != 0) [[unlikely]]

@@ -81,7 +81,7 @@ bool may_leave_kernel(Handle h) noexcept {
       f.tcp.link != Link::kConnected || fd_table().find(h.fd).file != &f ||
       f.refs.load(std::memory_order_relaxed) != 1 || !is_ours_alone(f))
     return false;
-  if (f.forced.why != Carriage::kUndecided && f.forced.why != Carriage::kInherited) return false;
+  if (f.forced.to_kernel() && f.forced.why != Carriage::kInherited) return false;
   const int flags = libc().fcntl(h.fd, F_GETFL);
   if (flags < 0 || (flags & O_ASYNC) != 0 || sock::is_async(f) || sock::has_ring()) return false;
   f.nonblock.store((flags & O_NONBLOCK) != 0, std::memory_order_relaxed);

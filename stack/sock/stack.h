@@ -65,6 +65,7 @@ class Stack {
   const Settings& settings() const { return parts_.settings; }
   /// The parsed rules file; reads it at the first call.
   const Rules& rules() { return rules_.rules(parts_.settings); }
+  bool add_rule(std::string_view line) { return rules_.add_first(parts_.settings, line); }
   const KernelDefaults& defaults() const { return defaults_; }
   const std::string& program() const { return program_; }
 

@@ -8,6 +8,7 @@
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/cmsg.h"
+#include "stack/sock/inspection.h"
 #include "stack/sock/iov.h"
 #include "stack/sock/multiplex.h"
 #include "stack/sock/options/values.h"
@@ -299,13 +300,34 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
     what.kernel_ratio = kSharableRatio;
   if (c.of_bytes) what.direct = &direct;
   const auto woken = wait_until(c.e, what, signals, [&] {
-    return f.flow == nullptr || !f.udp_flow().queue.empty() || f.udp_flow().soft_error != 0 ||
-           (f.udp->shut & kShutRead) != 0;
+    if (f.flow == nullptr || (f.udp->shut & kShutRead) != 0) return true;
+    const UdpFlow& u = f.udp_flow();
+    if (u.soft_error != inspection::kInspected) [[likely]]
+      return !u.queue.empty() || u.soft_error != 0;
+    return inspection::has_news(f);
   });
   if (direct.taken != 0) return static_cast<ssize_t>(direct.taken);
   if (!woken) return std::unexpected(woken.error());
   is_kernels = *woken == Woken::kKernel;
   return std::nullopt;
+}
+
+/// Of a socket with a receive callback: first that is shown what has come. nullopt: nothing is
+/// left.
+[[gnu::cold]] std::optional<Result<ssize_t>> recv_inspected(RecvCall& c, EngineGuard& guard,
+                                                            FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
+  File& f = c.f;
+  pin.pin(f);
+  guard.unlock();
+  inspection::show(c.h);
+  guard.lock();
+  if (!c.h.is_alive() || f.flow == nullptr || inspection::receivable(f).empty())
+    return std::nullopt;
+  if (!inspection::has_inspector(f)) return deliver(f, c.e, c.msg, c.flags);
+  inspection::begin_receive(f);
+  auto n = deliver(f, c.e, c.msg, c.flags);
+  inspection::end_receive(f, (c.flags & MSG_PEEK) == 0);
+  return n;
 }
 
 /// The general recv() of a carried socket: called with the engine's lock held, releases it.
@@ -333,8 +355,15 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
     }
     const UdpFlow& u = f.udp_flow();
     if (u.queue.empty() && !std::exchange(polled, false)) e.poll_to_return(Clock::now());
-    if (const int error = take_error(f); error != 0) return fail(error, "recv");
-    if (!u.queue.empty()) return deliver(f, e, msg, flags);
+    if (u.soft_error != 0) [[unlikely]] {
+      if (const int error = take_error(f); error != 0) return fail(error, "recv");
+      if (inspection::has_inspector(f)) {
+        if (auto got = recv_inspected(call, guard, pin)) return *got;
+        if (f.flow == nullptr || !h.is_alive()) continue;
+      }
+    } else if (!u.queue.empty()) {
+      return deliver(f, e, msg, flags);
+    }
     if (nonblock) return fail(EAGAIN, "recv");
     if ((f.udp->shut & kShutRead) != 0) return 0;
     if (auto end = wait_for_datagram(call, signals, pin, look)) return *end;

@@ -10,6 +10,7 @@
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/carriage.h"
+#include "stack/sock/dummy_send.h"
 #include "stack/sock/fd_table.h"
 #include "stack/sock/iov.h"
 #include "stack/sock/options/values.h"
@@ -424,6 +425,8 @@ std::optional<Result<ssize_t>> send_here(Handle h, const msghdr& msg, int flags,
 
 /// The general send().
 [[gnu::noinline]] Result<ssize_t> send_any(Handle h, const msghdr& msg, int flags, Doorbell bell) {
+  if ((flags & kDummySend) != 0) [[unlikely]]
+    return send_dummy(h, msg);
   if (h->udp->reports_sends || msg.msg_controllen != 0) [[unlikely]]
     return send_reported(h, msg, flags, bell);
   bool asks_segments = false;

@@ -7,6 +7,7 @@
 
 #include "stack/sock/blocking.h"
 #include "stack/sock/carriage.h"
+#include "stack/sock/inspection.h"
 #include "stack/sock/options/options.h"
 #include "stack/sock/packet_filter.h"
 #include "stack/sock/shadow.h"
@@ -71,6 +72,7 @@ void close_flow(File& f, Mode then) {
   const EngineGuard guard(*e);
   const Instant now = Clock::now();
   const bool is_kernels = f.flow != nullptr && then == Mode::kKernel;
+  inspection::give_queue_back(f);
   if (is_kernels) {
     const uint32_t waiting = f.udp_flow().queue.buffers();
     const int fd = waiting != 0 || f.udp->hears_once ? descriptor_of(f) : -1;
@@ -180,6 +182,7 @@ Carried<void> open_flow(File& f, int fd, const Endpoint& local, const Endpoint& 
   apply(u, s, *f.stack, is_v6(f));
   e.udp().hear_all(u, s.options.ip.mc_all != 0, s.options.ipv6.mc_all != 0);
   for (const Membership& m : s.groups) (void)e.udp().join(u, m.group, m.ifindex, m.sources);
+  if (u.soft_error == 0 && inspection::has_inspector(f)) u.soft_error = inspection::kInspected;
   f.flow = &u;
   f.engine.store(&e, std::memory_order_release);
   s.kernel_dst_until = {};
@@ -345,20 +348,32 @@ void apply_options(File& f, int fd) {
 }
 
 void on_datagram(UdpFlow& flow) {
-  static_cast<File*>(flow.owner)
-      ->ready.notify(kReadyIn | (flow.soft_error != 0 ? EPOLLERR : ReadyBits{0}));
+  File& f = *static_cast<File*>(flow.owner);
+  ReadyBits happened = kReadyIn;
+  if (flow.soft_error != 0) [[unlikely]] {
+    inspection::note(f);
+    if (flow.soft_error != inspection::kInspected) happened |= EPOLLERR;
+  }
+  f.ready.notify(happened);
 }
 
 int take_error(File& f) noexcept {
-  return f.flow == nullptr ? 0 : std::exchange(f.udp_flow().soft_error, 0);
+  if (f.flow == nullptr || f.udp_flow().soft_error == 0) [[likely]]
+    return 0;
+  const int rest = inspection::has_inspector(f) ? inspection::kInspected : 0;
+  return std::max(std::exchange(f.udp_flow().soft_error, rest), 0);
 }
 
 ReadyBits readiness(const File& f) noexcept {
   const UdpFlow& u = f.udp_flow();
   const uint8_t shut = f.udp->shut;
   ReadyBits bits = kReadyOut | EPOLLWRBAND;
-  if (!u.queue.empty()) bits |= kReadyIn;
-  if (u.soft_error != 0) bits |= EPOLLERR;
+  if (u.soft_error == 0) [[likely]] {
+    if (!u.queue.empty()) bits |= kReadyIn;
+  } else {
+    if (inspection::is_readable_now(f)) bits |= kReadyIn;
+    if (u.soft_error != inspection::kInspected) bits |= EPOLLERR;
+  }
   if (shut == 0) [[likely]]
     return bits;
   constexpr uint8_t kBoth = kShutRead | kShutWrite;

@@ -1,0 +1,2 @@
+/* For programs that include <mellanox/vma_extra.h>. */
+#include "../vireo_extra.h"

@@ -1,0 +1,66 @@
+// Shows a datagram as libvma's callback expects it (stack/sock/inspection.h).
+#include "stack/extra/receive_callback.h"
+
+#include <algorithm>
+
+#include "core/clock.h"
+#include "stack/sock/inspection.h"
+#include "stack/sock/lent_buffers.h"
+
+namespace vireo::extra {
+namespace {
+
+/// A datagram of 64 KiB in frames of 2 KiB has 33 pieces.
+constexpr size_t kMaxPieces = 64;
+
+timespec time_of(int64_t ns) { return {ns / 1'000'000'000, ns % 1'000'000'000}; }
+
+/// IPv6 has no place in the structure: its address is then any.
+sockaddr_in address_of(const Endpoint& e) {
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_port = be16(e.port).raw();
+  if (e.addr.is_v4()) a.sin_addr.s_addr = e.addr.as_v4().raw();
+  return a;
+}
+
+Verdict show(const Arrival& a, const Callback& callback) noexcept {
+  iovec pieces[kMaxPieces];
+  size_t n = 0;
+  for (const LentBuffer* b = a.first; b != nullptr && n < kMaxPieces; b = b->next)
+    pieces[n++] = {b->data, b->length};
+  sockaddr_in source = address_of(a.source);
+  sockaddr_in destination = address_of(a.destination);
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  vma_info_t info{};
+  info.struct_sz = sizeof info;
+  info.packet_id = lending::name_of(*a.first);
+  info.src = &source;
+  info.dst = &destination;
+  info.payload_sz = a.bytes;
+  info.socket_ready_queue_pkt_count = a.ready_packets;
+  info.socket_ready_queue_byte_count = a.ready_bytes;
+  info.hw_timestamp = time_of(a.hw_time);
+  info.sw_timestamp = now;
+  const auto function = reinterpret_cast<vma_recv_callback_t>(callback.function);
+  switch (function(a.fd, n, pieces, &info, callback.context)) {
+    case VMA_PACKET_DROP:
+      return Verdict::kDrop;
+    case VMA_PACKET_HOLD:
+      return Verdict::kKeep;
+    case VMA_PACKET_RECV:
+      break;
+  }
+  return Verdict::kQueue;
+}
+
+}  // namespace
+
+Result<void> set_receive_callback(Handle h, vma_recv_callback_t callback, void* context) {
+  if (callback == nullptr) return inspection::set(h, {});
+  return inspection::set(
+      h, {.show = show, .function = reinterpret_cast<void (*)()>(callback), .context = context});
+}
+
+}  // namespace vireo::extra
