@@ -284,6 +284,24 @@ TEST(Rules, TheSampleFileIsWhatAMissingOneStandsFor) {
   EXPECT_TRUE(d.empty());
 }
 
+TEST(Rules, AnAddedLineComesFirstForEveryProgram) {
+  const Parsed p = good(
+      "application-id prog id\nuse vma tcp_server *:80\napplication-id other id\nuse vma "
+      "tcp_server "
+      "*:80\n");
+  Diagnostics d;
+  const auto more = p.rules.with_first("use os tcp_server *:80", d);
+  ASSERT_TRUE(more && d.empty());
+  for (const char* program : {"prog", "other", "third"}) {
+    EXPECT_EQ(more->lookup(program, "id", Role::kTcpServer, at("10.0.0.1", 80), {}), kKernel);
+    EXPECT_EQ(more->lookup(program, "id", Role::kTcpServer, at("10.0.0.1", 81), {}), kVireo);
+  }
+  EXPECT_EQ(p.server(at("10.0.0.1", 80)), kVireo);
+  EXPECT_FALSE(more->with_first("use os nobody *:80", d));
+  EXPECT_EQ(d.size(), 1U);
+  EXPECT_FALSE(more->with_first("# nothing", d));
+}
+
 TEST(Rules, AFileThatCannotBeReadIsOneLine) {
   Diagnostics d;
   Rules::load("/nonexistent/my.conf", true, d);
