@@ -11,6 +11,7 @@
 #include "core/high_fd.h"
 #include "dev/xdp/late_libbpf.h"
 #include "dev/xdp/quiet_libbpf.h"
+#include "dev/xdp/steer_layout.h"
 #include "dev/xdp/uapi.h"
 
 namespace vireo::xdp {
@@ -46,7 +47,10 @@ Result<CopiedFrames> CopiedFrames::load() {
   return made;
 }
 
-Result<UniqueFd> CopiedFrames::attach(IfIndex ifindex) const {
+Result<UniqueFd> CopiedFrames::attach(IfIndex ifindex) noexcept {
+  if (attached_.try_emplace(STEER_COPIED_MARK(ifindex.value(), 0), ifindex).first->second !=
+      ifindex)
+    return fail(ENOTSUP, "interfaces whose copied frames would have the same marks");
   const int link =
       bpf_link_create(marks_.get(), static_cast<int>(ifindex.value()), kTcxIngress, nullptr);
   if (link >= 0) return UniqueFd(to_high_number(link));

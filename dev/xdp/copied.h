@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 #include "core/fd.h"
 #include "core/result.h"
@@ -21,14 +22,15 @@ class CopiedFrames {
   /// For SO_ATTACH_BPF.
   int filter() const { return filter_.get(); }
   /// Frames that come in by the interface have their mark. @return what keeps it so. Errors:
-  /// ENOTSUP, EPERM, EMFILE.
-  Result<UniqueFd> attach(IfIndex ifindex) const;
+  /// ENOTSUP (also where another interface has the same marks), EPERM, EMFILE.
+  Result<UniqueFd> attach(IfIndex ifindex) noexcept;
   /// STEER_COPIED_MARK of a shared end of which this process gets copies from now on, or no more.
   void set_own(uint32_t mark, bool on) const noexcept;
 
  private:
   UniqueFd filter_, marks_, own_;
   uint32_t number_ = 0;
+  std::map<uint32_t, IfIndex> attached_;  ///< by their part of a mark
 };
 
 }  // namespace vireo::xdp

@@ -13,6 +13,7 @@
 #include "stack/sock/listener.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/stack.h"
+#include "stack/sock/udp_socket.h"
 
 namespace vireo {
 namespace {
@@ -86,6 +87,8 @@ Result<void> Inherited::take(Handle h, const char* call) noexcept {
     // Any other is this process's too, once its owner does not receive for it.
     if (is_connection && (answer.error != 0 || !answer.fd)) return fail(ENOTCONN, call);
     if (answer.fd) replace_shadows(f, answer.fd.get());
+    // Its owner takes it away, unless that was killed.
+    if (f.is_udp() && answer.error != 0) udp_socket::hear_unfiltered(f, h.fd);
     if (is_connection)
       f.tcp.link = Link::kConnected;
     else if (f.is_tcp() && (answer.error == 0 || answer.error == EBADF))

@@ -77,8 +77,8 @@ void close_flow(File& f, Mode then) {
     const uint32_t waiting = f.udp_flow().queue.buffers();
     const int fd = waiting != 0 || f.udp->hears_once ? descriptor_of(f) : -1;
     if (waiting != 0 && fd >= 0) make_room(fd, waiting);
-    if (fd >= 0) hear_unfiltered(f, fd);  // what the flow has, and what still comes
     e->udp().leave_to_kernel(f.udp_flow(), now);
+    if (fd >= 0) hear_unfiltered(f, fd);  // no copies come any more
   } else if (f.flow != nullptr) {
     e->udp().close(f.udp_flow());
   }
@@ -160,6 +160,7 @@ Carried<void> open_flow(File& f, int fd, const Endpoint& local, const Endpoint& 
   std::vector<net::DiagSocket> sharers;
   const bool is_watched = learn_cookie(s, fd) && may_share(local, remote);
   if (is_watched) sharers = f.stack->host_sockets().ports.look(local.port);
+  if (is_watched && !s.hears_once) hear_once(f, fd);
   const EngineGuard guard(e);
   pass = may_still_pass(*f.stack, passage, rules);
   if (!pass) return pass;

@@ -145,7 +145,7 @@ std::shared_ptr<Sharing> Sharing::of(const Arena& arena) {
   return arena.bytes().data() == r.base ? r.ours.lock() : nullptr;
 }
 
-Result<const CopiedFrames*> Sharing::copied() noexcept {
+Result<CopiedFrames*> Sharing::copied() noexcept {
   const std::lock_guard hold(copied_lock_);
   if (!copied_) {
     copied_ = CopiedFrames::load();

@@ -62,7 +62,7 @@ class Sharing final : public DeviceGroup {
 
   // ---- for devices
   /// Loaded at the first call. Errors: those of CopiedFrames::load().
-  Result<const CopiedFrames*> copied() noexcept;
+  Result<CopiedFrames*> copied() noexcept;
   using Control = Group::Control;
   Result<Control> control();
   /// An interface as its first member opened it.

@@ -226,8 +226,12 @@ void give_stamp(const File& f, int fd) {
     give_to(fd, SOL_SOCKET, kName, 1);
 }
 
-/// The kernel's socket may have a filter of Vireo's, of which the program knows nothing.
-std::optional<Result<void>> make_way_for_filter(const SetCall& c) {
+/// The kernel's socket may have a filter of Vireo's, of which the program knows nothing. Its own
+/// has taken the place of that.
+void keep_filter(const SetCall& c, SocketOptions&) {
+  if (c.file().is_udp()) c.file().udp->hears_once = false;
+}
+std::optional<Result<void>> make_way_for_lock(const SetCall& c) {
   if (c.file().is_udp()) udp_socket::hear_unfiltered(c.file(), c.h.fd);
   return std::nullopt;
 }
@@ -402,7 +406,7 @@ constexpr SocketOption kRows[] = {
     kernels(SOCKET(SO_SECURITY_ENCRYPTION_NETWORK)),
     ours(SOCKET(SO_BINDTODEVICE),
          {.keep = keep_device, .apply = apply_device, .read = read_device, .give = give_device}),
-    {SOCKET(SO_ATTACH_FILTER), kLeaves, kLeaves, kSet, 0, {.set = make_way_for_filter}},
+    {SOCKET(SO_ATTACH_FILTER), kLeaves, kLeaves, kSet, 0, {.keep = keep_filter}},
     kernels(SOCKET(SO_DETACH_FILTER), {.set = refuse_detach_of_ours}),
     ours(SOCKET(SO_PEERNAME), {.tell = of_flow<tell_peer>}),
     ours(SOCKET(SO_TIMESTAMP_OLD), stamp<false, false>()),
@@ -423,7 +427,7 @@ constexpr SocketOption kRows[] = {
     leaves_udp(SOCKET(SO_WIFI_STATUS)),
     leaves(SOCKET(SO_PEEK_OFF), kNotNegative),
     kernels(SOCKET(SO_NOFCS)),  // packet sockets only
-    leaves(SOCKET(SO_LOCK_FILTER)),
+    {SOCKET(SO_LOCK_FILTER), kLeaves, kLeaves, kOn, 0, {.set = make_way_for_lock}},
     // A stream's poll does not heed it (net/ipv4/tcp.c tcp_poll()).
     kernels(SOCKET(SO_SELECT_ERR_QUEUE), {.kept = kept<&SocketLevelOptions::select_err_queue>}),
     // Vireo polls by VMA_RX_POLL and VMA_SELECT_POLL; the kernel polls for its own sockets.
@@ -436,7 +440,7 @@ constexpr SocketOption kRows[] = {
      {.set = set_pacing, .apply = apply_pacing, .read = read_pacing, .give = give_pacing}},
     kernels(SOCKET(SO_BPF_EXTENSIONS)),
     kernels(SOCKET(SO_INCOMING_CPU), {.kept = kept<&SocketLevelOptions::incoming_cpu>}),  // a hint
-    {SOCKET(SO_ATTACH_BPF), kLeaves, kLeaves, kSet, 0, {.set = make_way_for_filter}},
+    {SOCKET(SO_ATTACH_BPF), kLeaves, kLeaves, kSet, 0, {.keep = keep_filter}},
     leaves(SOCKET(SO_ATTACH_REUSEPORT_CBPF), kSet),
     leaves(SOCKET(SO_ATTACH_REUSEPORT_EBPF), kSet),
     kernels(SOCKET(SO_CNX_ADVICE)),  // a hint
