@@ -40,7 +40,7 @@ struct Poller {
   std::vector<Open> more;
   Instant next_look;
 };
-std::array<Poller, Rings::kMax> g_pollers;
+std::array<Poller, Rings::kMax> g_pollers;  // of a process
 
 /// One packet a completion: of a stream one buffer, as programs expect that.
 constexpr size_t kPieces = 1;
@@ -102,12 +102,14 @@ bool complete(Open& o, const Ring& ring, vma_completion_t& c, bool& has_more) {
     // It has lent as much as it may, and gets no more before some is given back.
     has_more = found.what != Look::kNothing;
     if (found.what == Look::kMustCopy) return false;
+    if (found.what == Look::kUrgent) has_more = false;  // EPOLLIN: only recv(2) goes on
   }
   if (found.what == Look::kLent) {
     // The end comes after the data, once.
     events = VMA_SOCKETXTREME_PACKET | (o.events & EPOLLOUT);
     o.events &= ~static_cast<uint32_t>(EPOLLOUT);
-  } else if ((o.events & kEnds) == 0 && mode == Mode::kCarried && !kernel_has_datagram(h)) {
+  } else if (found.what != Look::kUrgent && (o.events & kEnds) == 0 && mode == Mode::kCarried &&
+             !kernel_has_datagram(h)) {
     events &= ~static_cast<uint64_t>(EPOLLIN);  // all was taken
   }
   if (events == 0) return false;
@@ -169,6 +171,10 @@ Result<int> with_buffer(Stack& stack, vma_buff_t* buffer, F&& f) VIREO_NO_THREAD
 }
 
 }  // namespace
+
+void forget_completions() noexcept {
+  for (Poller& p : g_pollers) std::construct_at(&p);  // another thread may have held it
+}
 
 Result<int> poll_completions(int ring_fd, std::span<vma_completion_t> out) {
   const Ring ring = find_ring(ring_fd);

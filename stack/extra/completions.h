@@ -22,4 +22,7 @@ Result<int> free_completed(Stack& stack, std::span<const vma_packet_desc_t> pack
 Result<int> hold_buffer(Stack& stack, vma_buff_t* buffer);
 Result<int> free_buffer(Stack& stack, vma_buff_t* buffer);
 
+/// In the child of a fork: the sockets are the parent's.
+void forget_completions() noexcept;
+
 }  // namespace vireo::extra

@@ -58,7 +58,7 @@ Look take_stream(Handle h, Engine& e, size_t most) VIREO_NO_THREAD_ANALYSIS {
   TcpFlow& flow = h->tcp_flow();
   PacketChain& queue = tcp::recv_queue(flow.tcb);
   // A read stops at the mark.
-  if (tcp::urgent(flow.tcb) != tcp::Urgent::kNone) return {Look::kMustCopy};
+  if (tcp::urgent(flow.tcb) != tcp::Urgent::kNone) return {Look::kUrgent};
   PacketChain some;
   uint32_t cost = 0;
   while (some.buffers() < most && !queue.empty()) {

@@ -17,6 +17,7 @@ struct Look {
     kNothing,   ///< of Vireo's, after a poll
     kLent,      ///< a packet
     kMustCopy,  ///< data that may not be lent, or not now
+    kUrgent,    ///< the same, as long as the program does not read by recv(2)
   } what = kNothing;
   Lent packet = {};
   Endpoint source = {};

@@ -10,6 +10,7 @@
 
 #include "stack/preload/call.h"
 #include "stack/preload/process_stack.h"
+#include "stack/sock/dummy_send.h"
 
 using namespace vireo;           // NOLINT: the C names below live in no namespace
 using namespace vireo::preload;  // NOLINT
@@ -63,6 +64,15 @@ bool is_nowhere(T* message) {
   if (is_writable(message)) [[likely]]
     return false;
   errno = EFAULT;
+  return true;
+}
+
+/// Whether a send is to warm a path that the descriptor does not have, with EINVAL: the kernel
+/// would send it.
+bool is_dummy(int flags) {
+  if ((flags & kDummySend) == 0 || process_stack() == nullptr) [[likely]]
+    return false;
+  errno = EINVAL;
   return true;
 }
 
@@ -220,14 +230,14 @@ VIREO_EXPORT ssize_t pwritev64v2(int fd, const iovec* v, int count, off64_t offs
 
 VIREO_EXPORT ssize_t send(int fd, const void* buf, size_t n, int flags) {
   const Handle h = find_socket(fd);
-  if (!h) return preload::libc().send(fd, buf, n, flags);
+  if (!h) return is_dummy(flags) ? -1 : preload::libc().send(fd, buf, n, flags);
   return do_send(h, buf, n, flags);
 }
 
 VIREO_EXPORT ssize_t sendto(int fd, const void* buf, size_t n, int flags, const sockaddr* addr,
                             socklen_t len) {
   const Handle h = find_socket(fd);
-  if (!h) return preload::libc().sendto(fd, buf, n, flags, addr, len);
+  if (!h) return is_dummy(flags) ? -1 : preload::libc().sendto(fd, buf, n, flags, addr, len);
   const iovec v{const_cast<void*>(buf), n};
   return call(Restart::kSending, h, [&] { return sock::sendto(h, {&v, 1}, flags, addr, len); });
 }
@@ -237,7 +247,7 @@ VIREO_EXPORT ssize_t sendmsg(int fd, const msghdr* msg, int flags) {
   if (!h) {
     if (process_stack() != nullptr && is_readable(msg) && msg->msg_controllen != 0) [[unlikely]]
       give_away(*msg);
-    return preload::libc().sendmsg(fd, msg, flags);
+    return is_dummy(flags) ? -1 : preload::libc().sendmsg(fd, msg, flags);
   }
   if (is_nowhere(msg)) return -1;
   return call(Restart::kSending, h, [&] { return sock::sendmsg(h, *msg, flags); });
@@ -248,7 +258,7 @@ VIREO_EXPORT int sendmmsg(int fd, mmsghdr* vec, unsigned count, int flags) {
   if (!h) {
     for (unsigned i = 0; process_stack() != nullptr && i < count && is_readable(&vec[i]); ++i)
       if (vec[i].msg_hdr.msg_controllen != 0) give_away(vec[i].msg_hdr);
-    return preload::libc().sendmmsg(fd, vec, count, flags);
+    return is_dummy(flags) ? -1 : preload::libc().sendmmsg(fd, vec, count, flags);
   }
   if (count != 0 && is_nowhere(vec)) return -1;
   return call(Restart::kSending, h, [&] { return sock::sendmmsg(h, vec, count, flags); });

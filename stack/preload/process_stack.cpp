@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/own_thread.h"
 #include "dev/registry.h"
+#include "stack/extra/completions.h"
 #include "stack/extra/socket_rings.h"
 #include "stack/preload/faults.h"
 #include "stack/preload/real.h"
@@ -86,6 +87,7 @@ void after_fork_in_child() noexcept {
   reset_signals_after_fork();
   process_stack()->fork_child();
   extra::fork_child();
+  extra::forget_completions();
   go_out();
 }
 

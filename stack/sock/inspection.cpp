@@ -97,6 +97,7 @@ bool show_one(Handle h, Engine& e, PacketChain& waiting,
   t_is_inside = false;
   guard.lock();
   i = inspector_of(f);
+  if (i == nullptr) return false;  // a child that was forked in the callback: all is the parent's
   const bool goes_on = f.flow != nullptr && f.is_carried() && i->callback.show != nullptr &&
                        (fd_table().find(a.fd).file == &f || fd_table().count_names(f) != 0);
   switch (verdict) {
@@ -109,6 +110,7 @@ bool show_one(Handle h, Engine& e, PacketChain& waiting,
       PacketChain packet = unlend(*lent.first);
       if (!goes_on) {
         if (f.flow != nullptr && f.is_udp()) f.udp_flow().queue.append(std::move(packet));
+        f.ready.notify(kReadyIn);
         break;
       }
       i->ready.append(std::move(packet));
@@ -140,6 +142,7 @@ Result<void> set(Handle h, const Callback& callback) VIREO_NO_THREAD_ANALYSIS {
   if (its != nullptr && made != nullptr) {
     its->callback = callback;
     its->socket = h;
+    if (f.flow != nullptr && f.udp_flow().soft_error == 0) f.udp_flow().soft_error = kInspected;
     return {};
   }
   if (made != nullptr) {
@@ -235,12 +238,14 @@ void show(Handle h) noexcept VIREO_NO_THREAD_ANALYSIS {
     if (!goes_on) break;
   }
   i = inspector_of(f);  // pinned, and whoever removes the callback leaves it to us
+  if (i == nullptr) return waiting.clear();  // a child that was forked in the callback
   i->is_busy = false;
   if (i->callback.show == nullptr) f.extra->inspector.reset();
   if (waiting.empty()) return;
   if (f.flow == nullptr) return waiting.clear();
   waiting.append(std::move(f.udp_flow().queue));
   f.udp_flow().queue = std::move(waiting);
+  f.ready.notify(kReadyIn);
 }
 
 bool show_all() noexcept {
