@@ -110,7 +110,8 @@ class UdpFlows : Part {
   Result<void> make_datagram(std::span<const iovec> data, Datagram& d) noexcept;
   Result<void> fill(Payload& from, size_t bytes, Datagram& d) noexcept;
   Result<void> send_segments(UdpFlow& u, Payload from, size_t segment, Doorbell bell) noexcept;
-  Result<void> emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept;
+  /// `is_told`: if the flow is watched.
+  Result<void> emit(UdpFlow& u, const Datagram& d, Doorbell bell, bool is_told = true) noexcept;
   void count_sent(UdpFlow& u, size_t head, size_t payload) noexcept;
 
   Hub& hub() const noexcept;

@@ -120,7 +120,7 @@ Result<void> UdpFlows::make_datagram(std::span<const iovec> data, Datagram& d) n
   return fill(all, all.left(), d);
 }
 
-Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexcept {
+Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell, bool is_told) noexcept {
   alignas(16) std::byte room[wire::HeaderTemplate::kMaxBytes];
   std::byte* head = room;
   // Right in front of the payload, where the device may leave it.
@@ -145,7 +145,7 @@ Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell) noexce
     }
   }
   count_sent(u, h, d.body.bytes());
-  if (u.is_watched) [[unlikely]]
+  if (u.is_watched && is_told) [[unlikely]]
     hub().events.udp_left(u, {frame.head, frame.body, d.body.bytes(), 0, u.egress.ifindex,
                               queued_at, Clock::wall_ns()});
   return {};
@@ -169,8 +169,9 @@ Result<void> UdpFlows::send_segments(UdpFlow& u, Payload from, size_t segment,
     Datagram d;
     if (auto ok = fill(from, std::min(segment, from.left()), d); !ok) return ok;
     const Doorbell now = from.left() != 0 ? Doorbell::kLater : bell;
-    auto sent = emit(u, d, now);
-    for (int i = 0; !sent && !is_first && i < kTries; ++i) sent = emit(u, d, now);
+    // The first tells of all (net/ipv4/udp_offload.c __udp_gso_segment()).
+    auto sent = emit(u, d, now, is_first);
+    for (int i = 0; !sent && !is_first && i < kTries; ++i) sent = emit(u, d, now, false);
     if (!sent && is_first) return sent;
     if (!sent) break;
   }

@@ -95,6 +95,12 @@ void set_watched(TcpFlow& flow, bool on) noexcept {
   tcp::set_watched(flow.tcb, on);
 }
 
+/// In their order: two threads may send on a stream.
+void insert(std::deque<SendReports::Mark>& marks, SendReports::Mark mark) {
+  const auto at = std::ranges::upper_bound(marks, mark.at, {}, &SendReports::Mark::at);
+  marks.insert(at, std::move(mark));
+}
+
 /// The value of SO_TIMESTAMPING as ancillary data. nullopt: malformed.
 std::optional<uint32_t> stamps_in(const cmsghdr& c) noexcept {
   uint32_t v = 0;
@@ -235,7 +241,7 @@ void begin_stream(File& f, const SendAsks& asks, uint64_t bytes) noexcept {
   SendReports& r = *fd_table().reports_of(f);
   TcpFlow& flow = f.tcp_flow();
   set_watched(flow, true);
-  r.marks.push_back({flow.tcb.snd_end + bytes - 1, asks.stamps});
+  insert(r.marks, {flow.tcb.snd_end + bytes - 1, asks.stamps});
 }
 
 void end_stream(File& f, const SendAsks& asks, uint64_t want, uint64_t done) noexcept {
@@ -243,9 +249,13 @@ void end_stream(File& f, const SendAsks& asks, uint64_t want, uint64_t done) noe
   if (asks.is_zerocopy && done != 0 && r.queue.complete_copy(r.zerocopy_next++))
     tell(f, *f.tcp.options);
   if (asks.stamps == 0 || done == want || r.marks.empty()) return;
-  // Less was taken than expected: the mark was set on a byte that is still to come.
-  const SendReports::Mark mark{r.marks.back().at - (want - done), r.marks.back().stamps};
-  r.marks.pop_back();
+  // Less was taken than expected: the mark was set on a byte that is still to come. Another thread
+  // may have set one meanwhile.
+  const StreamOffset last = f.tcp_flow().tcb.snd_end - 1;
+  const auto own = std::ranges::find(r.marks, last + (want - done), &SendReports::Mark::at);
+  if (own == r.marks.end()) return;
+  const SendReports::Mark mark{last, own->stamps};
+  r.marks.erase(own);
   if (done == 0) return;
   const tcp::Tcb& t = f.tcp_flow().tcb;
   if (t.snd_nxt > mark.at) {  // it has left already
@@ -254,7 +264,7 @@ void end_stream(File& f, const SendAsks& asks, uint64_t want, uint64_t done) noe
     report_left(f, r, *f.tcp.options, mark.stamps, static_cast<uint32_t>(mark.at - r.numbered_from),
                 frame);
   }
-  if (t.snd_una <= mark.at) r.marks.push_back({mark.at, mark.stamps});
+  if (t.snd_una <= mark.at) insert(r.marks, {mark.at, mark.stamps});
 }
 
 void on_tcp_left(TcpFlow& flow, const LeftFrame& frame) {
@@ -299,7 +309,8 @@ void on_tcp_acked(TcpFlow& flow) {
   r->marks.erase(r->marks.begin(), at);
 }
 
-void begin_datagram(File& f, SendAsks& asks) noexcept VIREO_NO_THREAD_ANALYSIS {
+void begin_datagram(File& f, SendAsks& asks) noexcept {
+  asks.from = &f;
   if (asks.stamps == 0) return;
   const bool is_numbered = (stamp_flags(f.udp->options) & SOF_TIMESTAMPING_OPT_ID) != 0;
   if (is_numbered && !asks.id && (asks.stamps & kStampsOfDatagram) != 0) {
@@ -308,12 +319,12 @@ void begin_datagram(File& f, SendAsks& asks) noexcept VIREO_NO_THREAD_ANALYSIS {
     asks.id = r.ids.next++;
     asks.is_counted = true;
   }
-  Engine* const e = f.engine.load(std::memory_order_acquire);
-  if (e == nullptr) return;
-  const EngineGuard guard(*e);
-  if (f.flow == nullptr || !f.is_udp() || f.udp_flow().is_watched) return;
-  f.udp_flow().is_watched = true;  // by ancillary data alone
-  f.udp_flow().go_to(f.udp_flow().egress_to);
+}
+
+void watch_datagram(UdpFlow& u) noexcept {
+  if (t_sending->stamps == 0 || u.is_watched) return;
+  u.is_watched = true;  // by ancillary data alone
+  u.go_to(u.egress_to);
 }
 
 void undo_datagram(File& f, const SendAsks& asks) noexcept {
@@ -330,6 +341,10 @@ void kernel_sends(File& f, const SendAsks& asks) noexcept {
   r.ids.note_kernels(*asks.id);
 }
 
+void kernel_completes(File& f) noexcept {
+  if (SendReports* const r = fd_table().reports_of(f); r != nullptr) ++r->zerocopy_next;
+}
+
 void end_datagram(File& f, const SendAsks& asks) noexcept VIREO_NO_THREAD_ANALYSIS {
   if (!asks.is_zerocopy) return;
   Engine* const e = f.engine.load(std::memory_order_acquire);
@@ -341,7 +356,7 @@ void end_datagram(File& f, const SendAsks& asks) noexcept VIREO_NO_THREAD_ANALYS
 
 void on_udp_left(UdpFlow& flow, const LeftFrame& frame) {
   File& f = *static_cast<File*>(flow.owner);
-  if (t_sending == nullptr || fd_table().reports_of(f) == nullptr) return;
+  if (t_sending == nullptr || t_sending->from != &f || fd_table().reports_of(f) == nullptr) return;
   report_left(f, *fd_table().reports_of(f), f.udp->options, t_sending->stamps,
               t_sending->id.value_or(0), frame);
 }

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -35,6 +36,7 @@ struct SendAsks {
   std::optional<uint32_t> id;  ///< of a datagram: its number
   bool is_counted = false;     ///< by DatagramIds
   bool is_zerocopy = false;    ///< and the socket has SO_ZEROCOPY
+  const File* from = nullptr;  ///< of a datagram: its socket
 };
 
 /// The numbers of datagrams with OPT_ID: ours, and those that the kernel's socket counted for what
@@ -64,7 +66,7 @@ struct SendReports {
 
   ErrorQueue queue;
   // ---- a stream: engine's lock
-  std::vector<Mark> marks;  ///< by place
+  std::deque<Mark> marks;  ///< by place
   StreamOffset numbered_from = 0;
   // ---- control lock
   bool is_numbered = false;  ///< SOF_TIMESTAMPING_OPT_ID was set when last looked at
@@ -115,6 +117,10 @@ void end_stream(File& f, const SendAsks& asks, uint64_t want, uint64_t done) noe
 // ---- a datagram
 /// Numbers it. No lock held.
 void begin_datagram(File& f, SendAsks& asks) noexcept;
+/// Before a flow sends what t_sending asks for. Holder of the engine's lock.
+void watch_datagram(UdpFlow& u) noexcept;
+/// The kernel's socket, which counts for itself, was given one with MSG_ZEROCOPY. No lock held.
+void kernel_completes(File& f) noexcept;
 /// It was not sent.
 void undo_datagram(File& f, const SendAsks& asks) noexcept;
 /// The kernel's socket is to send it. No lock held.

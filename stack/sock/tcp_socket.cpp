@@ -210,7 +210,7 @@ Carried<Endpoint> carry(File& f, int fd, const Endpoint& local, const Endpoint& 
   s.link = Link::kConnecting;
   s.error_taken = false;
   s.undone = false;
-  s.shut = 0;
+  s.shut &= kHasReports;
   // Pairs with the acquire in is_carried(): the flow is in place.
   f.mode.store(Mode::kCarried, std::memory_order_release);
   return *from;
@@ -252,7 +252,7 @@ Result<void> finish_connect(Handle h, Engine& e, const SignalMark& signals, bool
     const int error = take_error(f);
     s.link = Link::kUnconnected;
     s.undone = true;
-    s.shut = 0;
+    s.shut &= kHasReports;
     return fail(error != 0 ? error : ECONNABORTED, "connect");
   }
   s.link = Link::kConnected;

@@ -337,7 +337,9 @@ msghdr headed(std::span<const iovec> iov) {
   const File& f = *h.file;
   if (so_far != Progress::kKernelsTurn && h.is_alive() && f.flow != nullptr) [[likely]] {
     const UdpFlow& u = f.udp_flow();
-    if (!u.queue.empty() && u.soft_error == 0) [[likely]] {
+    // Also where nothing is returned: socket(7) SIOCGSTAMP.
+    const bool is_plain = f.udp->control != DatagramControl::kAlways;
+    if (!u.queue.empty() && u.soft_error == 0 && is_plain) [[likely]] {
       if (const ssize_t n = deliver_bytes(f, to); n >= 0) [[likely]] {
         e.unlock();
         return n;

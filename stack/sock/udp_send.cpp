@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <utility>
 
 #include "core/sleep.h"
 #include "stack/engine/fast_path/send_plain.h"
@@ -117,7 +118,8 @@ bool is_to_peer(const File& f) { return f.udp_flow().goes_to_peer; }
   uint64_t name;  // family, port, address
   static_assert(offsetof(sockaddr_in, sin_zero) == sizeof name);
   std::memcpy(&name, msg.msg_name, sizeof name);
-  return name == f.udp_flow().egress_name;
+  const uint64_t there = f.udp_flow().egress_name;
+  return there != 0 && name == there;
 }
 
 /// Sends by a new route. `m.asked` is of `control`.
@@ -169,6 +171,8 @@ Attempt try_send(File& f, Engine& e, const Endpoint& to, std::span<const iovec> 
                  const SendControl* control, Doorbell bell) VIREO_REQUIRES(e.lock()) {
   UdpFlow& u = f.udp_flow();
   const Instant now = Clock::now();
+  if (send_reports::t_sending != nullptr) [[unlikely]]
+    send_reports::watch_datagram(u);
   UdpMessage m{.data = iov, .segment = u.segment};
   UdpAsked asked;
   if (control != nullptr) [[unlikely]] {
@@ -325,22 +329,25 @@ std::optional<Result<ssize_t>> send_here(Handle h, const msghdr& msg, int flags,
   File& f = *h.file;
   const Mode mode = f.mode.load(std::memory_order_acquire);
   auto [asks, is_kernels] = send_reports::asks_of_datagram(f.udp->options, msg, flags);
-  if (mode == Mode::kKernel || (asks.stamps != 0 && fd_table().reports_of(f) == nullptr))
-    return kernel_sendmsg(h, msg, flags);
+  if (mode == Mode::kKernel) return kernel_sendmsg(h, msg, flags);
+  if (asks.stamps != 0 && fd_table().reports_of(f) == nullptr)
+    return send_by_kernel(h, msg, flags, false);
   send_reports::begin_datagram(f, asks);
   std::optional<Result<ssize_t>> sent;
   bool asks_segments = false;
   if (!is_kernels) {
-    send_reports::t_sending = &asks;
+    // A signal handler that sends meanwhile puts it back.
+    const SendAsks* const outer = std::exchange(send_reports::t_sending, &asks);
     sent = send_here(h, msg, flags, bell, asks_segments);
-    send_reports::t_sending = nullptr;
+    send_reports::t_sending = outer;
   }
   // A copy is made in any case, and counted here.
-  const bool completes =
-      asks.is_zerocopy && f.is_carried() && iov_bytes({msg.msg_iov, msg.msg_iovlen}) != 0;
+  const bool is_zerocopy = asks.is_zerocopy && iov_bytes({msg.msg_iov, msg.msg_iovlen}) != 0;
+  const bool completes = is_zerocopy && f.is_carried();
   if (!sent) {
     sent = send_by_kernel(h, msg, completes ? flags & ~MSG_ZEROCOPY : flags, asks_segments);
     if (*sent) send_reports::kernel_sends(f, asks);
+    if (*sent && is_zerocopy && !completes) send_reports::kernel_completes(f);
   }
   if (!*sent)
     send_reports::undo_datagram(f, asks);

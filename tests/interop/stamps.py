@@ -16,7 +16,8 @@ PORT = 6100
 # Those that run under --quick over IPv6, too: what its error queue has is different.
 BOTH = ("arrival_flags", "departure", "departure_names", "stream")
 CASES = ("arrival_options", "arrival_flags", "arrival_not_reading", "last_stamp", "arrival_stream", "arrival_accepted", "departure",
-         "departure_numbers", "departure_calls", "departure_names", "flags", "waiting", "stream", "stream_calls", "stream_statistics",
+         "departure_numbers", "departure_calls", "departure_others",
+         "departure_names", "flags", "waiting", "stream", "stream_calls", "stream_statistics",
          "zerocopy")
 KERNELS = ("stream_statistics",)  # the connection is the kernel's then
 IN, OUT = 3, 5  # packets at least, two more than a case begins with; the first may be the kernel's, until it knows the neighbour
