@@ -123,7 +123,8 @@ def same_port_again(t: Test) -> None:
     t.expect(len(client.stdout.split()) == 2, f"client: {client.tail()}")
     slow, ports = map(int, client.stdout.split())
     t.note(f"{slow} SYNs lost, {ports} ports")
-    t.expect(ports < AGAINS // 2, "the client takes other ports: nothing is shown")
+    # A port is free again when the peer's FIN has come; until then the client takes another.
+    t.expect(ports <= AGAINS * 3 // 4, f"the client takes other ports, {ports} for {AGAINS}: nothing is shown")
     t.expect(slow <= AGAINS // 10, f"{slow} of {AGAINS} SYNs were lost")
     for pid in workers:
         os.kill(pid, signal.SIGTERM)
