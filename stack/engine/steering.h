@@ -52,7 +52,9 @@ class Steering : Part {
 
   // ---- frames of a flow that is the kernel's now, under way when its rules went (strays.cpp)
   /// For a moment frames of `key` for which there is no flow are given to the kernel.
-  void expect_strays(const FlowKey& key, Instant now);
+  /// Groups::kNone: but for those of groups, which the kernel has anyway.
+  enum class Groups : uint8_t { kNone, kToo };
+  void expect_strays(const FlowKey& key, Instant now, Groups groups = Groups::kToo);
   /// Gives the kernel those that are in the rings, or are just coming there. Once the rules have
   /// gone. Some 100 us, and a call of the kernel for each frame.
   void give_strays(Instant now) noexcept;
@@ -99,6 +101,7 @@ class Steering : Part {
   struct Stray {
     FlowKey key;
     Instant until;
+    Groups groups;
   };
   Hub& hub() const noexcept;
   std::vector<Left> left_;  ///< rules of connections that the kernel has or had

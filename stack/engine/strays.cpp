@@ -70,14 +70,17 @@ bool give(Device& device, const ParsedFrame& f) {
 
 }  // namespace
 
-void Steering::expect_strays(const FlowKey& key, Instant now) {
-  strays_.push_back({key, now + kStrayTime});
+void Steering::expect_strays(const FlowKey& key, Instant now, Groups groups) {
+  strays_.push_back({key, now + kStrayTime, groups});
   hub().wakeups.count_flow();  // the helper looks
 }
 
 bool Steering::take_stray(Port& port, const ParsedFrame& f, const PacketChain& payload,
                           Instant now) noexcept {
-  const auto is_its = [&](const Stray& s) { return s.until > now && covers(s.key, f); };
+  const auto is_its = [&](const Stray& s) {
+    const bool is_taken = s.groups == Groups::kToo || !f.dst().is_multicast();
+    return is_taken && s.until > now && covers(s.key, f);
+  };
   if (std::ranges::none_of(strays_, is_its)) return false;
   (void)give_to_kernel(port, f, payload);
   return true;

@@ -49,25 +49,34 @@ void UdpFlows::close(UdpFlow& u) {
   flows_.free(u);
 }
 
-void UdpFlows::leave_to_kernel(UdpFlow& u, Instant now) {
+void UdpFlows::leave_to_kernel(UdpFlow& u, Instant now, const std::function<void()>& hear_copied) {
   (void)hub().turn.run(now);  // for the order: then little comes here behind what the kernel gets
-  while (!u.queue.empty()) {
+  // What is copied from here on the kernel's socket hears, too.
+  PacketChain queue = std::move(u.queue);
+  if (hear_copied) hear_copied();
+  while (!queue.empty()) {
     PacketChain packet;
-    do packet.push_back(u.queue.pop_front());
+    do packet.push_back(queue.pop_front());
     while (packet.back()->offset != 0);  // it continues in the next buffer
     PacketBuf& first = *packet.front();
     const unsigned header = header_bytes(first);
     const wire::ParsedFrame f = wire::parse_frame({first.data() - header, header + first.length},
                                                   packet.bytes() - first.length);
     Port* const port = f ? hub().host.port_of(u, first, f) : nullptr;
-    // A socket of the same key would get a second copy.
+    // Others that have had it would get a second copy.
     const Demux::Ref r =
         hub().demux.find_own(DemuxKey::bound(IpProto::kUdp, f.dst(), f.dst_port, f.is_v6));
-    const bool is_shared = kind_of(r) == FlowKind::kUdp && at<UdpBinding>(r).flows.size() > 1;
-    if (port != nullptr && !(is_shared && f.dst().is_multicast()))
+    const bool have_others = kind_of(r) == FlowKind::kUdp &&
+                             (at<UdpBinding>(r).flows.size() > 1 || at<UdpBinding>(r).is_copied);
+    if (port != nullptr && !(have_others && f.dst().is_multicast()))
       (void)hub().steering.give_to_kernel(*port, f, packet);
   }
-  hub().steering.expect_strays(u.key, now);
+  const bool is_copied = std::ranges::any_of(u.groups, [&](const UdpGroup& g) {
+    const Demux::Ref r = hub().demux.find_own(group_key(g.group, u.key.local.port));
+    return kind_of(r) == FlowKind::kUdp && at<UdpBinding>(r).is_copied;
+  });
+  hub().steering.expect_strays(u.key, now,
+                               is_copied ? Steering::Groups::kNone : Steering::Groups::kToo);
   close(u);
 }
 

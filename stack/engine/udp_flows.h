@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -28,7 +29,8 @@ class UdpFlows : Part {
   void close(UdpFlow& f);
   /// The kernel's socket beneath gets what it has received, and what is still to come. Follow it by
   /// Steering::give_strays().
-  void leave_to_kernel(UdpFlow& f, Instant now);
+  /// `hear_copied()`: from then on the kernel's socket hears what the process gets a copy of, too.
+  void leave_to_kernel(UdpFlow& f, Instant now, const std::function<void()>& hear_copied = {});
   void close_all() {
     flows_.for_each([&](UdpFlow& u) { close(u); });
   }

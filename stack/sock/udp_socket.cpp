@@ -77,8 +77,9 @@ void close_flow(File& f, Mode then) {
     const uint32_t waiting = f.udp_flow().queue.buffers();
     const int fd = waiting != 0 || f.udp->hears_once ? descriptor_of(f) : -1;
     if (waiting != 0 && fd >= 0) make_room(fd, waiting);
-    e->udp().leave_to_kernel(f.udp_flow(), now);
-    if (fd >= 0) hear_unfiltered(f, fd);  // no copies come any more
+    e->udp().leave_to_kernel(f.udp_flow(), now, [&] {
+      if (fd >= 0) hear_unfiltered(f, fd);
+    });
   } else if (f.flow != nullptr) {
     e->udp().close(f.udp_flow());
   }
