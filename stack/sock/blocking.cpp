@@ -196,7 +196,8 @@ Result<Woken> wait_until(Engine& e, const WaitFor& what, const SignalMark& signa
           sleep_once(e, what, signals, *waiter, ready, argument);
         else
           follow_once(e, what, signals, *waiter, ready, argument);
-        if (t_interrupts.is_cancelled) return finish(fail(EINTR, "cancelled"));  // input stays queued
+        if (t_interrupts.is_cancelled)
+          return finish(fail(EINTR, "cancelled"));  // input stays queued
         continue;
       }
     }
