@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/user_memory.h"
+#include "stack/extra/layout.h"
 #include "stack/extra/socket_rings.h"
 #include "stack/extra/zero_copy.h"
 #include "stack/sock/blocking.h"
@@ -46,14 +47,6 @@ std::array<Poller, Rings::kMax> g_pollers;  // of a process
 constexpr size_t kPieces = 1;
 constexpr size_t kMaxEvents = 64;
 constexpr uint32_t kEnds = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
-
-sockaddr_in address_of(const Endpoint& e) {
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_port = be16(e.port).raw();
-  if (e.addr.is_v4()) a.sin_addr.s_addr = e.addr.as_v4().raw();
-  return a;
-}
 
 /// SO_VMA_USER_DATA.
 uint64_t user_data(Handle h) {
@@ -121,7 +114,7 @@ bool complete(Open& o, const Ring& ring, vma_completion_t& c, bool& has_more) {
   c.packet.num_bufs = found.packet.buffers;
   c.packet.total_len = static_cast<uint16_t>(found.packet.bytes);
   c.packet.buff_lst = shown(found.packet.first);
-  c.packet.hw_timestamp = {found.hw_time / 1'000'000'000, found.hw_time % 1'000'000'000};
+  c.packet.hw_timestamp = time_of(found.hw_time);
   c.src = address_of(found.source);
   return true;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/clock.h"
+#include "stack/extra/layout.h"
 #include "stack/sock/inspection.h"
 #include "stack/sock/lent_buffers.h"
 
@@ -12,17 +13,6 @@ namespace {
 
 /// A datagram of 64 KiB in frames of 2 KiB has 33 pieces.
 constexpr size_t kMaxPieces = 64;
-
-timespec time_of(int64_t ns) { return {ns / 1'000'000'000, ns % 1'000'000'000}; }
-
-/// IPv6 has no place in the structure: its address is then any.
-sockaddr_in address_of(const Endpoint& e) {
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_port = be16(e.port).raw();
-  if (e.addr.is_v4()) a.sin_addr.s_addr = e.addr.as_v4().raw();
-  return a;
-}
 
 Verdict show(const Arrival& a, const Callback& callback) noexcept {
   iovec pieces[kMaxPieces];

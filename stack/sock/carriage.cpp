@@ -30,8 +30,7 @@ Carried<void> may_carry(Stack& stack, Role role, Forced forced, const Endpoint& 
   const bool is_wanted = s.offloaded_sockets || forced.why == Carriage::kCarried;
   if (!is_wanted || s.device == DeviceChoice::kOff)
     return std::unexpected(Refusal{Carriage::kDisabled, 0, "switched off"});
-  if (forced.why != Carriage::kUndecided && forced.why != Carriage::kCarried)
-    return std::unexpected(refusal_of(forced, "socket"));
+  if (forced.to_kernel()) return std::unexpected(refusal_of(forced, "socket"));
   if (sock::has_ring()) return std::unexpected(Refusal{Carriage::kOption, 0, "io_uring"});
   if (stack.rules().lookup(stack.program(), s.application_id, role, local, remote) ==
       Transport::kKernel)
