@@ -14,6 +14,7 @@
 #include "core/user_memory.h"
 #include "stack/sock/libc.h"
 #include "stack/sock/options/options.h"
+#include "stack/sock/send_cmsg.h"
 #include "stack/sock/send_reports.h"
 
 namespace vireo {
@@ -22,44 +23,12 @@ namespace {
 /// Of a datagram. More is the kernel's, which limits it by net.core.optmem_max.
 constexpr size_t kMaxControl = 4096;
 
-/// One of the messages, copied: the program's memory need not be aligned.
-struct Control {
-  int level, type;
-  size_t bytes;  ///< of `data`
-  const std::byte* data;
-
-  template <class T>
-  bool holds() const {
-    return bytes == sizeof(T);
-  }
-  template <class T>
-  T as() const {
-    T v;
-    std::memcpy(&v, data, sizeof v);
-    return v;
-  }
-};
-
-/// Calls `take` for each, as far as it returns true. @return false: it did not, or they are
-/// malformed or not readable.
+/// As for_each_control; false also if they are not readable.
 template <std::predicate<const Control&> Take>
-bool for_each(const msghdr& msg, Take&& take) {
-  const size_t room = msg.msg_controllen;
-  if (room < sizeof(cmsghdr)) return true;  // as in Linux: there is none
-  if (!is_readable(msg.msg_control, room)) return false;
+bool for_each_readable(const msghdr& msg, Take&& take) {
   const auto* const all = static_cast<const std::byte*>(msg.msg_control);
-  for (size_t at = 0; room - at >= sizeof(cmsghdr);) {
-    cmsghdr head;
-    std::memcpy(&head, all + at, sizeof head);
-    if (head.cmsg_len < sizeof head || head.cmsg_len > room - at) return false;
-    const size_t bytes = head.cmsg_len - CMSG_LEN(0);
-    if (!take(Control{head.cmsg_level, head.cmsg_type, bytes, all + at + CMSG_LEN(0)}))
-      return false;
-    const size_t step = CMSG_ALIGN(head.cmsg_len);
-    if (step > room - at) break;
-    at += step;
-  }
-  return true;
+  if (msg.msg_controllen >= sizeof(cmsghdr) && !is_readable(all, msg.msg_controllen)) return false;
+  return for_each_control(msg, take);
 }
 
 /// Of the calling thread, which may have dropped it meanwhile.
@@ -196,7 +165,7 @@ std::optional<SendControl> read_send_control(const msghdr& msg, int domain, cons
   if (msg.msg_controllen > kMaxControl) return std::nullopt;
   SendControl all;
   const bool over_v4 = to.addr.is_v4();
-  const bool is_good = for_each(msg, [&](const Control& c) {
+  const bool is_good = for_each_readable(msg, [&](const Control& c) {
     switch (c.level) {
       case IPPROTO_UDP:
         return take_udp(c, all);
@@ -219,7 +188,7 @@ std::optional<SendControl> read_send_control(const msghdr& msg, int domain, cons
 
 int stream_control_error(const msghdr& msg) {
   if (msg.msg_controllen != 0 && !is_readable(msg.msg_control, msg.msg_controllen)) return EFAULT;
-  const bool is_good = for_each(msg, [](const Control& c) {
+  const bool is_good = for_each_readable(msg, [](const Control& c) {
     if (c.level != SOL_SOCKET) return true;
     switch (c.type) {
       case SCM_RIGHTS:

@@ -11,6 +11,7 @@
 
 #include "stack/sock/blocking.h"
 #include "stack/sock/fd_table.h"
+#include "stack/sock/send_cmsg.h"
 #include "stack/sock/stack.h"
 #include "stack/sock/stamps.h"
 #include "stack/sock/udp_socket.h"
@@ -102,27 +103,11 @@ void insert(std::deque<SendReports::Mark>& marks, SendReports::Mark mark) {
 }
 
 /// The value of SO_TIMESTAMPING as ancillary data. nullopt: malformed.
-std::optional<uint32_t> stamps_in(const cmsghdr& c) noexcept {
-  uint32_t v = 0;
-  if (c.cmsg_len != CMSG_LEN(sizeof v)) return std::nullopt;
-  std::memcpy(&v, CMSG_DATA(&c), sizeof v);
+std::optional<uint32_t> stamps_in(const Control& c) noexcept {
+  if (!c.holds<uint32_t>()) return std::nullopt;
+  const auto v = c.as<uint32_t>();
   if ((v & ~kStampsOfSend) != 0) return std::nullopt;
   return v;
-}
-
-/// Calls fn(const cmsghdr&) until it returns false. @return false: it did, or the data is malformed
-/// (linux/socket.h CMSG_OK).
-template <class F>
-bool for_each_cmsg(const msghdr& msg, F&& fn) noexcept {
-  const auto* const begin = static_cast<const std::byte*>(msg.msg_control);
-  for (size_t at = 0; msg.msg_controllen - at >= sizeof(cmsghdr);) {
-    const auto& c = *reinterpret_cast<const cmsghdr*>(begin + at);
-    if (c.cmsg_len < sizeof(cmsghdr) || c.cmsg_len > msg.msg_controllen - at || !fn(c))
-      return false;
-    if (CMSG_ALIGN(c.cmsg_len) >= msg.msg_controllen - at) break;
-    at += CMSG_ALIGN(c.cmsg_len);
-  }
-  return true;
 }
 
 }  // namespace
@@ -197,14 +182,14 @@ Result<SendAsks> asks_of_stream(const SocketOptions& o, const msghdr& msg, int f
   SendAsks asks = asks_of(o, flags);
   if (!is_readable(static_cast<const std::byte*>(msg.msg_control), msg.msg_controllen))
     return fail(EFAULT, "sendmsg");
-  const bool ok = for_each_cmsg(msg, [&](const cmsghdr& c) {
-    if (c.cmsg_level != SOL_SOCKET) return true;
-    if (c.cmsg_type == SO_TIMESTAMPING_OLD || c.cmsg_type == SO_TIMESTAMPING_NEW) {
+  const bool ok = for_each_control(msg, [&](const Control& c) {
+    if (c.level != SOL_SOCKET) return true;
+    if (c.type == SO_TIMESTAMPING_OLD || c.type == SO_TIMESTAMPING_NEW) {
       const auto stamps = stamps_in(c);
       asks.stamps = stamps.value_or(0);
       return stamps.has_value();
     }
-    return c.cmsg_type != kScmTsOptId;
+    return c.type != kScmTsOptId;
   });
   if (!ok) return fail(EINVAL, "sendmsg");
   return asks;
@@ -217,19 +202,17 @@ DatagramAsks asks_of_datagram(const SocketOptions& o, const msghdr& msg, int fla
     d.is_kernels = true;
     return d;
   }
-  const bool ok = for_each_cmsg(msg, [&](const cmsghdr& c) {
-    if (c.cmsg_level != SOL_SOCKET) return true;
-    if (c.cmsg_type == SO_TIMESTAMPING_OLD || c.cmsg_type == SO_TIMESTAMPING_NEW) {
+  const bool ok = for_each_control(msg, [&](const Control& c) {
+    if (c.level != SOL_SOCKET) return true;
+    if (c.type == SO_TIMESTAMPING_OLD || c.type == SO_TIMESTAMPING_NEW) {
       const auto stamps = stamps_in(c);
       d.asks.stamps = stamps.value_or(0);
       return stamps.has_value();
     }
-    if (c.cmsg_type != kScmTsOptId) return true;
-    uint32_t id = 0;
-    if (c.cmsg_len != CMSG_LEN(sizeof id) || (stamp_flags(o) & SOF_TIMESTAMPING_OPT_ID) == 0)
+    if (c.type != kScmTsOptId) return true;
+    if (!c.holds<uint32_t>() || (stamp_flags(o) & SOF_TIMESTAMPING_OPT_ID) == 0)
       return false;  // the kernel says what is wrong with it
-    std::memcpy(&id, CMSG_DATA(&c), sizeof id);
-    d.asks.id = id;
+    d.asks.id = c.as<uint32_t>();
     return true;
   });
   d.is_kernels |= !ok;
