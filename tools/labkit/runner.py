@@ -133,8 +133,8 @@ class Test:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def proof(self, protocol: str = "tcp", least: int = 1, allow: int = 0, hosts: str = "AB") -> "Proof":
-        return Proof(self, protocol, least, allow, hosts)
+    def proof(self, protocol: str = "tcp", least: int = 1, allow: int = 0, hosts: str = "AB", least_back: int | None = None) -> "Proof":
+        return Proof(self, protocol, least, allow, hosts, least_back)
 
     def vireo_processes(self, host: str) -> list[dict]:
         """Counters of the host's Vireo processes: final where written, else the last seen alive."""
@@ -157,13 +157,14 @@ class Proof:
     least: packets that must have passed each way. allow: segments the kernel may have seen all the same: those that
     reach the host when the process that owned the connection has ended, which the kernel drops or answers with RST.
     The answer to a needless retransmission may be one, as on the kernel: one more for each, four at most. No connection
-    of the kernel's own is ever allowed. hosts: those on which a process takes part.
+    of the kernel's own is ever allowed. hosts: those on which a process takes part. least_back: of what B sends, where that is less.
     """
 
     _CARRIED_BY_KERNEL = ("tcp_active_opens", "tcp_passive_opens", "tcp_data_out")
 
-    def __init__(self, test: Test, protocol: str, least: int, allow: int, hosts: str):
+    def __init__(self, test: Test, protocol: str, least: int, allow: int, hosts: str, least_back: int | None):
         self._test, self._least, self._allow, self._hosts = test, least, allow, hosts
+        self._least_back = least if least_back is None else least_back
         self._names = {"tcp": ("tcp_in", "tcp_out"), "udp": ("udp_in", "udp_out", "udp6_in", "udp6_out"),
                        "both": ("tcp_in", "tcp_out", "udp_in", "udp_out", "udp6_in", "udp6_out")}[protocol]
 
@@ -195,8 +196,9 @@ class Proof:
             refused = counters.not_carried(processes)
             why = ("; not carried: " + "; ".join(refused[:5])) if refused else ""
             test.expect(bool(processes), f"host {host}: no counters of Vireo (neither vireo-stat --json nor VMA_STATS_FILE)")
-            test.expect(min(rx, tx) >= self._least,
-                        f"host {host}: Vireo carried rx {rx} tx {tx} packets, expected {self._least} each way{why}")
+            sent, came = (tx, rx) if host == "A" else (rx, tx)
+            test.expect(sent >= self._least and came >= self._least_back, f"host {host}: Vireo carried rx {rx} tx {tx} packets, expected "
+                        f"{self._least} from A to B and {self._least_back} back{why}")
             own = {n: moved[n] for n in self._CARRIED_BY_KERNEL if moved[n]}
             test.expect(not own, f"host {host}: the kernel had TCP connections of its own: {own}{why}")
             allow = self._allow + min(counters.retransmits(processes), 4)
