@@ -18,8 +18,8 @@ struct LeftFrame {
   uint32_t bytes;                     ///< of payload
   StreamOffset offset;                ///< TCP: of the first of them
   IfIndex interface;
-  int64_t queued_at;  ///< when it became due for sending, ns of CLOCK_REALTIME
-  int64_t left_at;    ///< when the device had it
+  /// Right before the device got it, ns of CLOCK_REALTIME. Not after: by then the peer may have it.
+  int64_t time;
 };
 
 }  // namespace vireo

@@ -171,8 +171,7 @@ unsigned TcpOutput::send_jumbo(TcpFlow& f, const tcp::Plan& plan, const tcp::Bur
 /// `bytes` of a plan, or of its burst, have left. A burst is told as the one long segment that
 /// Linux would have sent.
 void TcpOutput::tell_left(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst* burst,
-                          uint32_t bytes, int64_t queued_at) noexcept {
-  const int64_t left_at = Clock::wall_ns();
+                          uint32_t bytes, int64_t left_at) noexcept {
   alignas(16) Room head;
   wire::HeaderTemplate::TcpFields what = fields(f, plan);
   what.payload_bytes = bytes;
@@ -185,7 +184,7 @@ void TcpOutput::tell_left(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst* b
   const size_t n = f.egress.header.emit_tcp(head, what, wire::L4Sum::kPseudo);
   const bool is_syn = has(plan.flags, tcp::SegFlags::kSyn);
   const StreamOffset offset = f.tcb.snd_offset(plan.seq) + (is_syn ? 1 : 0);
-  hub().events.tcp_left(f, {{head, n}, text, bytes, offset, f.egress.ifindex, queued_at, left_at});
+  hub().events.tcp_left(f, {{head, n}, text, bytes, offset, f.egress.ifindex, left_at});
 }
 
 /// Segment by segment; updates the Tcb. @return segments that left.

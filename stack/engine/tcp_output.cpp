@@ -109,7 +109,7 @@ template <bool kWatched>
     if (is_last && may_share) [[unlikely]]
       last_bell = hub().doorbells.bell_of_call(f, by, n + all, now);
     const Doorbell bell = is_last ? last_bell : Doorbell::kLater;
-    [[maybe_unused]] const int64_t queued_at = kWatched ? Clock::wall_ns() : 0;
+    [[maybe_unused]] const int64_t left_at = kWatched ? Clock::wall_ns() : 0;
     const unsigned left = is_jumbo   ? send_jumbo(f, plan, burst, bell, now)
                           : is_burst ? send_burst(f, plan, burst, bell, now)
                                      : static_cast<unsigned>(emit(f, plan, bell));
@@ -117,7 +117,7 @@ template <bool kWatched>
       const uint32_t bytes =
           is_burst ? (left == all ? burst.bytes : left * plan.length) : left * plan.length;
       if (bytes != 0 && f.owner != nullptr)
-        tell_left(f, plan, is_burst ? &burst : nullptr, bytes, queued_at);
+        tell_left(f, plan, is_burst ? &burst : nullptr, bytes, left_at);
     }
     n += left;
     frames = n;

@@ -61,7 +61,7 @@ class TcpOutput : Part {
   bool emit_burst(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst,
                   Doorbell bell) noexcept;
   void tell_left(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst* burst, uint32_t bytes,
-                 int64_t queued_at) noexcept;
+                 int64_t left_at) noexcept;
   unsigned emit_run(TcpFlow& f, const tcp::Plan& plan, const tcp::Burst& burst, Doorbell bell,
                     Instant now) noexcept;
 

@@ -134,7 +134,7 @@ Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell, bool i
     slices[count++] = {p, p->data_at, p->length};
   const TxFrame frame{{head, h}, {slices, count}, 0};
   hub().turn.end_idling();
-  const int64_t queued_at = u.is_watched ? Clock::wall_ns() : 0;
+  const int64_t left_at = u.is_watched ? Clock::wall_ns() : 0;
   Queue& q = u.egress.port->queue();
   if (!q.tx(frame, bell)) {
     q.tx_flush();
@@ -146,8 +146,8 @@ Result<void> UdpFlows::emit(UdpFlow& u, const Datagram& d, Doorbell bell, bool i
   }
   count_sent(u, h, d.body.bytes());
   if (u.is_watched && is_told) [[unlikely]]
-    hub().events.udp_left(u, {frame.head, frame.body, d.body.bytes(), 0, u.egress.ifindex,
-                              queued_at, Clock::wall_ns()});
+    hub().events.udp_left(u,
+                          {frame.head, frame.body, d.body.bytes(), 0, u.egress.ifindex, left_at});
   return {};
 }
 

@@ -85,9 +85,9 @@ void report_left(File& f, SendReports& r, const SocketOptions& o, uint32_t stamp
   const bool has_bytes = (stamp_flags(o) & SOF_TIMESTAMPING_OPT_TSONLY) == 0;
   const LeftFrame* const bytes = has_bytes ? &frame : nullptr;
   if ((stamps & SOF_TIMESTAMPING_TX_SCHED) != 0)
-    report_stamp(f, r, o, SCM_TSTAMP_SCHED, id, frame.queued_at, bytes);
+    report_stamp(f, r, o, SCM_TSTAMP_SCHED, id, frame.time, bytes);
   if ((stamps & SOF_TIMESTAMPING_TX_SOFTWARE) != 0)
-    report_stamp(f, r, o, SCM_TSTAMP_SND, id, frame.left_at, bytes);
+    report_stamp(f, r, o, SCM_TSTAMP_SND, id, frame.time, bytes);
 }
 
 void set_watched(TcpFlow& flow, bool on) noexcept {
@@ -243,7 +243,7 @@ void end_stream(File& f, const SendAsks& asks, uint64_t want, uint64_t done) noe
   const tcp::Tcb& t = f.tcp_flow().tcb;
   if (t.snd_nxt > mark.at) {  // it has left already
     const int64_t now = Clock::wall_ns();
-    const LeftFrame frame{{}, {}, 0, mark.at, {}, now, now};
+    const LeftFrame frame{{}, {}, 0, mark.at, {}, now};
     report_left(f, r, *f.tcp.options, mark.stamps, static_cast<uint32_t>(mark.at - r.numbered_from),
                 frame);
   }
