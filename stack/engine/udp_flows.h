@@ -47,6 +47,8 @@ class UdpFlows : Part {
   bool is_shared(const UdpBinding& b) const noexcept { return sharers_.has(b, bound_); }
 
   // ---- groups (udp_membership.cpp)
+  /// Opens the interface by which a join would receive: milliseconds.
+  void open_for_join(const IpAddr& group, IfIndex ifindex);
   /// Adds a membership, or changes its sources. Refused: the kernel's socket receives the group.
   Carried<void> join(UdpFlow& f, const IpAddr& group, IfIndex ifindex, SourceFilter sources = {});
   /// `ifindex`: as given to join(). Other memberships of the same group remain.
@@ -101,6 +103,7 @@ class UdpFlows : Part {
   }
 
  private:
+  Result<net::NextHop> way_to(const IpAddr& group, IfIndex ifindex) const;
   struct Datagram;
   class Payload;
 

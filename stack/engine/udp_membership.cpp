@@ -21,6 +21,18 @@ bool is_wanted(const UdpBinding& b, const IpAddr& group, const IpAddr& source,
 
 }  // namespace
 
+Result<net::NextHop> UdpFlows::way_to(const IpAddr& group, IfIndex ifindex) const {
+  net::LookupKey key;
+  key.dst = group;
+  key.oif = ifindex;
+  key.proto = IpProto::kUdp;
+  return net::resolve(hub().reader.snapshot(), key);
+}
+
+void UdpFlows::open_for_join(const IpAddr& group, IfIndex ifindex) {
+  if (const auto hop = way_to(group, ifindex)) (void)hub().ports.open(hop->carrier);
+}
+
 Carried<void> UdpFlows::join(UdpFlow& u, const IpAddr& group, IfIndex ifindex,
                              SourceFilter sources) {
   const uint16_t port = u.key.local.port;
@@ -35,12 +47,8 @@ Carried<void> UdpFlows::join(UdpFlow& u, const IpAddr& group, IfIndex ifindex,
   g.group = group;
   g.ifindex = g.link = ifindex;
   g.sources = std::move(sources);
-  net::LookupKey key;
-  key.dst = group;
-  key.oif = ifindex;
-  key.proto = IpProto::kUdp;
   Carried<void> carried;
-  if (const auto hop = net::resolve(hub().reader.snapshot(), key); !hop) {
+  if (const auto hop = way_to(group, ifindex); !hop) {
     carried = std::unexpected(Refusal{Carriage::kNoRoute, hop.error().code, hop.error().where});
   } else if (auto by = hub().ports.open(hop->carrier); !by) {
     carried = std::unexpected(by.error());

@@ -114,6 +114,9 @@ void apply_keepalive(LiveConnection& c);
 
 // ---- multicast.cpp
 bool change_groups(const SetCall& c);
+/// Before the kernel joins, whose queue would have to hold the feed: opens the interface, which
+/// takes milliseconds.
+void open_for_join(const SetCall& c);
 /// IP_MULTICAST_IF.
 void keep_multicast_if(const SetCall& c, SocketOptions& o);
 

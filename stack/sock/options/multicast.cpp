@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "stack/sock/blocking.h"
 #include "stack/sock/options/call.h"
 #include "stack/sock/options/values.h"
 #include "stack/sock/stack.h"
@@ -174,6 +175,16 @@ std::vector<IfIndex> interfaces(Stack& stack) {
 }
 
 }  // namespace
+
+void open_for_join(const SetCall& c) {
+  const auto call = group_call(c);
+  File& f = c.file();
+  if (!call || !call->joins || !f.is_carried()) return;
+  const IfIndex ifindex = interface_of(*f.stack, *call);
+  Engine& e = *f.engine.load(std::memory_order_relaxed);
+  const EngineGuard guard(e);
+  e.udp().open_for_join(call->group, ifindex);
+}
 
 /// The kernel has done it: its memberships of the group are read back.
 bool change_groups(const SetCall& c) {

@@ -56,6 +56,8 @@ Result<void> leave_connected(const SetCall& c) {
 
 /// Sets the option on the kernel socket, which validates it, and keeps the result in `o`.
 Result<void> set_and_keep(const SetCall& c, SocketOptions& o) {
+  if (c.row != nullptr && c.row->how.change_groups != nullptr && c.file().is_udp())
+    open_for_join(c);
   if (auto ok = c.by_kernel(); !ok) return ok;
   if (c.row != nullptr && c.row->how.keep != nullptr)
     c.row->how.keep(c, o);
