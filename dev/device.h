@@ -173,6 +173,9 @@ class Queue {
   /// meanwhile. @return false: frames are waiting already, do not sleep; threads already asleep are
   /// woken by the next arrival. Errors: ENODEV after the device is gone.
   virtual Result<bool> arm() noexcept = 0;
+  /// Whether several frames have come since the last call, and waking a sleeper for each would cost
+  /// more than to look again soon.
+  virtual bool comes_in_bulk() noexcept { return false; }
   /// For poll(2)/epoll(7): readable after arm() and an arrival. Constant. -1 if the device cannot
   /// sleep.
   virtual int wait_fd() const noexcept = 0;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/high_fd.h"
 #include "dev/xdp/quiet_libbpf.h"
@@ -78,8 +79,13 @@ unsigned CopyQueue::rx_burst(std::span<RxDesc> out) noexcept {
     taken_ += (bytes + 7) / 8 * 8;
   }
   consumer_->store(taken_, std::memory_order_release);
+  since_sleep_ += n;
   return n;
 }
+
+/// A wake-up interrupts the processor that receives, once for each ring: a feed to several
+/// processes that have to share a processor is held up by that, not by the copies.
+bool CopyQueue::comes_in_bulk() noexcept { return std::exchange(since_sleep_, 0) > 1; }
 
 /// @return false: there is no empty buffer; the record stays.
 bool CopyQueue::take(const std::byte* record, RxDesc& out) noexcept {

@@ -29,6 +29,7 @@ class CopyQueue final : public Queue {
   Result<bool> arm() noexcept override;
   int wait_fd() const noexcept override { return ring_.get(); }
   void wake_ack() noexcept override;
+  bool comes_in_bulk() noexcept override;
   QueueLosses losses() const noexcept override;
 
  private:
@@ -46,6 +47,7 @@ class CopyQueue final : public Queue {
   const std::atomic<uint64_t>* producer_ = nullptr;  ///< bytes written or being written
   const std::byte* records_ = nullptr;               ///< the ring, twice in a row
   uint64_t taken_ = 0;                               ///< as *consumer_
+  unsigned since_sleep_ = 0;                         ///< frames taken
 };
 
 }  // namespace vireo::xdp

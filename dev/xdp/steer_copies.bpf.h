@@ -33,8 +33,9 @@ static __always_inline int copy_into(struct xdp_md* ctx, void* ring, struct stee
                : "+r"(length)); /* else both bounds become one comparison, which tells 6.1 none */
   if (length > room - sizeof *to || bpf_xdp_load_bytes(ctx, 0, to + 1, length)) goto bad;
   /* A whole barrier between the reservation, which the reader sees, and the look whether it sleeps:
-     it looks in the opposite order (copy_queue.cpp). */
-  const __u64 sleeps = __sync_fetch_and_add(&reader->sleeps, 0);
+     it looks in the opposite order (copy_queue.cpp). The first record wakes whoever sleeps: a
+     wake-up is an interrupt of this processor. */
+  const __u64 sleeps = __sync_lock_test_and_set(&reader->sleeps, 0);
   bpf_ringbuf_submit(to, sleeps ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
   return 1;
 bad:

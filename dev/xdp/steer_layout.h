@@ -98,7 +98,7 @@ struct steer_copy {
 struct steer_reader {
   __u64 lost; /* frames for which the ring had no room */
   __u64 pad[7];
-  __u64 sleeps; /* it is to be woken */
+  __u64 sleeps; /* it is to be woken, once */
   __u64 pad2[7];
 };
 

@@ -154,6 +154,13 @@ void Ports::reap_and_refill() noexcept {
     }
 }
 
+bool Ports::come_in_bulk() noexcept {
+  bool found = false;
+  for (Port* p : all_)
+    for (auto& q : p->queues) found |= q->comes_in_bulk();
+  return found;
+}
+
 bool Ports::arm_all() noexcept {
   for (Port* p : all_) {
     if (p->dead) continue;

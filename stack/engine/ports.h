@@ -63,6 +63,8 @@ class Ports : Part {
   void reap_and_refill() noexcept;
   /// Arms all queues. @return false: there is work already.
   bool arm_all() noexcept;
+  /// Whether a queue says that of itself (dev/device.h).
+  bool come_in_bulk() noexcept;
   /// After a sleep that a device ended. The acknowledged event may have been meant for another
   /// sleeper, too: the devices are armed for the next.
   void wake_ack_all() noexcept;

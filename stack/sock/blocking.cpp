@@ -50,7 +50,8 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
     if (n < std::size(fds)) fds[n++] = {fd, POLLIN, 0};
   // With the watcher in place and the queues armed no event is lost: earlier ones are seen here,
   // later ones wake this thread.
-  if (!e.begin_sleep()) {
+  Instant nap_until = Instant::never();
+  if (!e.begin_sleep(&nap_until)) {
     f.ready.remove(waiter.watcher);
     return false;
   }
@@ -60,10 +61,12 @@ bool sleep_once(Engine& e, const WaitFor& what, const SignalMark& signals, Waite
     return false;
   }
   e.unlock();
+  if (!nap_until.is_never()) [[unlikely]]
+    n = first_device;
 
   t_signals.sleeping_on = &waiter.event;  // from here a handler wakes this thread
   if (!signals.pending()) {
-    const Instant until = std::min(what.deadline.at(), e.next_deadline());
+    const Instant until = std::min({what.deadline.at(), e.next_deadline(), nap_until});
     const timespec t = until.is_never() ? timespec{} : sleep_time(until, Clock::now());
     (void)cancelable(
         [&] { return libc().ppoll(fds, n, until.is_never() ? nullptr : &t, nullptr); });

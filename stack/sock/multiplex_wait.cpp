@@ -1,6 +1,8 @@
 // Shared parts of poll, select and epoll_wait: deadlines, sleep, readiness under an engine's lock.
 #include "stack/sock/multiplex_wait.h"
 
+#include <algorithm>
+
 #include "stack/sock/cancel.h"
 
 namespace vireo::sock {
@@ -35,15 +37,17 @@ bool sleep_on(const EngineSet& engines, SleepList& list, EventFd& event, Instant
     e->acquire();
     // With the call and the queues armed no event is lost: earlier ones are seen here, later ones
     // wake this thread.
-    const bool ok = e->begin_sleep();
+    Instant nap_until = Instant::never();
+    const bool ok = e->begin_sleep(&nap_until);
     if (ok) {
       ++asleep;
-      for (const int fd : e->ports().wait_fds())
-        if (n < room) list.at[n++] = {fd, POLLIN, 0};
+      if (nap_until.is_never())
+        for (const int fd : e->ports().wait_fds())
+          if (n < room) list.at[n++] = {fd, POLLIN, 0};
     }
     e->unlock();
     if (!ok) break;
-    until = std::min(until, e->next_deadline());
+    until = std::min({until, e->next_deadline(), nap_until});
   }
   const bool sleeps = asleep == engines.n;
   if (sleeps) {

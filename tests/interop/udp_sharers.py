@@ -287,24 +287,27 @@ def _(t):
     expect_all(t, "the kernel's", numbers(t, other), range(sent))
 
 
-def subscribers(t: Test, rate: int, seconds: float):
-    """Two in a carried process, one in another, one on the kernel."""
+def subscribers(t: Test, carried: str) -> None:
+    """Two in a process, one in another, both on the stack `carried`, one on the kernel. The receivers have a processor, the sender the
+    other, and with it what the kernel does for the wire."""
+    rate, seconds = (20000, 1) if t.options.quick else (200000, 5) if t.options.full else (50000, 2)
     tool = str(program("tests/interop/feed.cpp"))
     where = [GROUP[4], str(PORT), t.lab.device]
     all = []
-    for stack, name, sockets in (("vireo", "two", 2), ("vireo", "one", 1), ("kernel", "kernel", 1)):
-        all.append(t.start("B", tool, "receive", *where, str(sockets), stack=stack, name=name))
+    for stack, name, sockets in ((carried, "two", 2), (carried, "one", 1), ("kernel", "kernel", 1)):
+        all.append(t.start("B", tool, "receive", *where, str(sockets), stack=stack, name=name, cpu=0))
         all[-1].await_output("ready", 20)
-    for p in all[:2]:
+    ours = all[:2] if carried == "vireo" else []
+    for p in ours:
         rows = lambda: [s["state"] for process in counters.live(p.pid) for s in process["sockets"]]  # noqa: B023, E731
         t.expect(wait_until(lambda: set(rows()) == {"shared-port:copies"}, 5), f"not by copies: {rows()}")
-    sender = t.start("A", tool, "send", *where, str(rate), str(seconds), "200", name="feed")
+    sender = t.start("A", tool, "send", *where, str(rate), str(seconds), "200", name="feed", cpu=1)
     sender.wait(seconds + 20)
     _, sent, took = sender.stdout.split()
     for p in all:
         t.expect(wait_until(lambda: "got" in p.stdout, 10), f"{p.shown} has not heard the end: {p.tail()}")  # noqa: B023
     results = [(p.shown, line) for p in all for line in p.stdout.splitlines() if line.startswith("got")]
-    for p in all[:2]:
+    for p in ours:
         rows = [s for process in counters.live(p.pid) for s in process["sockets"]]
         t.expect(all_by_device(rows, int(sent)), f"{p.shown}: by the device {[r['rx_packets'] for r in rows]}, by the kernel {[r['os_rx_packets'] for r in rows]}")
     bad = [f"{who}: {line}" for who, line in results if line != f"got {sent} lost 0 doubled 0 disordered 0"]
@@ -318,7 +321,12 @@ def all_by_device(rows: list[dict], sent: int) -> bool:
 
 @suite.case("one feed, two subscribers in a process, one in another, one on the kernel", ("kernel", "vireo"))
 def _(t):
-    subscribers(t, *((20000, 1) if t.options.quick else (200000, 5) if t.options.full else (50000, 2)))
+    subscribers(t, "vireo")
+
+
+@suite.case("one feed, all four subscribers on the kernel", ("kernel", "kernel"))
+def _(t):
+    subscribers(t, "kernel")
 
 
 @suite.case("a member's port on which another process has joined nothing", ("kernel", "vireo"))
