@@ -19,7 +19,7 @@ LAYERS = ("dev", "wire/core", "tcp", "engine", "sock")
 MEMCPY = "memcpy"
 TOLERANCE = 0.02
 _SOURCE = re.compile(r"(?:^|/)((?:core|config|dev/\w+|dev|stack/\w+(?:/\w+)?|tests/apparatus/mem)/\w+\.(?:h|cpp))$")
-_LAYER = {"core": "wire/core", "config": "sock", "dev": "dev", "stack/wire": "wire/core", "stack/tcp": "tcp", "stack/sock": "sock",
+_LAYER = {"core": "wire/core", "config": "sock", "dev": "dev", "stack/wire": "wire/core", "stack/tcp": "tcp", "stack/sock": "sock", "stack/extra": "sock",
           "stack/engine": "engine", "stack/ip": "engine", "stack/net": "engine", "tests/apparatus": "dev"}
 _COPIES = re.compile(r"^_*(?:mem(?:cpy|move|set|mem)|mempcpy)")
 

@@ -38,7 +38,7 @@ struct Open {
 /// Of a ring, by its engine.
 struct Poller {
   std::atomic<bool> is_busy{false};  ///< guards the rest
-  std::vector<Open> more;
+  std::vector<Open> more, turn;      ///< those to ask; of which this call has asked some
   Instant next_look;
 };
 std::array<Poller, Rings::kMax> g_pollers;  // of a process
@@ -90,8 +90,7 @@ bool complete(Open& o, const Ring& ring, vma_completion_t& c, bool& has_more) {
   uint64_t events = o.events;
   Look found;
   if ((o.events & EPOLLIN) != 0) {
-    if (!prepare_look(h)) return false;  // closed
-    found = look(h, kPieces, true);
+    if (!look(h, kPieces, true, found)) return false;  // closed
     // It has lent as much as it may, and gets no more before some is given back.
     has_more = found.what != Look::kNothing;
     if (found.what == Look::kMustCopy) return false;
@@ -108,7 +107,7 @@ bool complete(Open& o, const Ring& ring, vma_completion_t& c, bool& has_more) {
   if (events == 0) return false;
   c = {};
   c.events = events;
-  c.user_data = user_data(h);
+  c.user_data = found.what == Look::kLent ? found.user_data : user_data(h);
   c.listen_fd = -1;
   if (found.what != Look::kLent) return true;
   c.packet.num_bufs = found.packet.buffers;
@@ -135,13 +134,16 @@ void note_event(Poller& p, const epoll_event& e) {
 void look_at_ring(Poller& p, const Ring& ring) {
   constexpr timespec kNone{};
   const Instant now = Clock::now();
-  (void)sock::poll_engine_to_return(*ring.engine, now);
-  // The kernel's side of the sockets costs a system call.
-  if (!ring.epoll->epoll->pending() && now < p.next_look) return;
-  p.next_look = now + sock::kBetweenLooks;
   epoll_event events[kMaxEvents];
-  const auto n = sock::epoll_wait(ring.epoll, events, &kNone, nullptr);
-  for (int i = 0; n && i < *n; ++i) note_event(p, events[i]);
+  size_t n = 0;
+  (void)ring.epoll->epoll->poll_and_take(*ring.engine, events, now, n);
+  // The kernel's side of the sockets costs a system call.
+  if (n == 0 && (ring.epoll->epoll->pending() || now >= p.next_look)) {
+    p.next_look = now + sock::kBetweenLooks;
+    const auto waited = sock::epoll_wait(ring.epoll, events, &kNone, nullptr);
+    n = waited ? static_cast<size_t>(*waited) : 0;
+  }
+  for (const epoll_event& e : std::span(events, n)) note_event(p, e);
 }
 
 /// Whether the stack still has the engine of a buffer: in the child of a fork, those of the parent
@@ -179,17 +181,17 @@ Result<int> poll_completions(int ring_fd, std::span<vma_completion_t> out) {
   look_at_ring(p, ring);
   size_t done = 0;
   // Each in turn, so that none waits for another's stream to end.
-  std::vector<Open> now;
-  now.swap(p.more);
+  p.turn.swap(p.more);
   size_t i = 0;
-  for (; i < now.size() && done < out.size(); ++i) {
-    Open& o = now[i];
+  for (; i < p.turn.size() && done < out.size(); ++i) {
+    Open& o = p.turn[i];
     if (!o.socket.is_alive()) continue;
     bool has_more = false;
     if (complete(o, ring, out[done], has_more)) ++done;
     if (has_more) p.more.push_back(o);
   }
-  p.more.insert(p.more.begin(), now.begin() + static_cast<ptrdiff_t>(i), now.end());
+  p.more.insert(p.more.begin(), p.turn.begin() + static_cast<ptrdiff_t>(i), p.turn.end());
+  p.turn.clear();
   p.is_busy.store(false, std::memory_order_release);
   return static_cast<int>(done);
 }

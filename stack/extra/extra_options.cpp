@@ -2,8 +2,10 @@
 #include "stack/extra/extra_options.h"
 
 #include <cstring>
+#include <optional>
 
 #include "core/user_memory.h"
+#include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
 #include "stack/sock/extra_state.h"
 
@@ -13,13 +15,16 @@ namespace {
 constexpr uint32_t kNoFlowTag = (1U << 20) - 1;  ///< libvma's mark of none
 constexpr uint64_t kBytesOfKbit = 125;
 
-/// Changes the socket's ExtraState.
+/// Changes the socket's ExtraState, under both of its locks.
 template <class F>
 Result<void> change(Handle h, F&& edit) {
   const LockGuard control(h->control);
   if (!h.is_alive()) return fail(EBADF, "setsockopt");
   ExtraState* const x = extra_of(*h.file);
   if (x == nullptr) return fail(ENOMEM, "setsockopt");
+  Engine* const e = h->engine.load(std::memory_order_acquire);
+  std::optional<EngineGuard> guard;
+  if (e != nullptr) guard.emplace(*e);
   edit(*x);
   return {};
 }

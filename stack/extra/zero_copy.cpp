@@ -6,12 +6,12 @@
 #include "core/user_memory.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/calls.h"
+#include "stack/sock/datagram_ends.h"
 #include "stack/sock/extra_state.h"
 #include "stack/sock/inspection.h"
 #include "stack/sock/shadow.h"
 #include "stack/sock/tcp_socket.h"
 #include "stack/sock/udp_socket.h"
-#include "stack/wire/parse.h"
 
 namespace vireo::extra {
 namespace {
@@ -26,57 +26,45 @@ struct Room {
   size_t pieces;  ///< that fit
 };
 
-/// The ends of a datagram, from the headers in front of it.
-Endpoint source_of(const PacketBuf& first) {
-  const unsigned head = header_bytes(first);
-  const auto p = wire::parse_frame({first.data() - head, head + first.length}, UINT16_MAX);
-  return p ? Endpoint{p.src(), p.src_port, 0} : Endpoint{};
-}
-
 /// Takes the first datagram. Engine's lock held.
-Look take_datagram(Handle h, Engine& e) {
-  File& f = *h.file;
+void take_datagram(Handle h, Engine& e, Look& found) {
+  const File& f = *h.file;
+  PacketChain& queue = inspection::receivable(f);
+  const uint32_t buffers = inspection::buffers_of_first(queue);
+  const PacketBuf& first = *queue.front();
   uint32_t cost = 0;
-  for (const PacketBuf* p = inspection::receivable(f).front();; p = p->next) {
-    cost += truesize(*p);
-    if (p->offset == 0) break;
-  }
-  if (!lending::may_lend(f, e, cost)) return {Look::kMustCopy};
-  PacketChain packet;
-  inspection::take_one_of(f, packet);
-  Look found{Look::kLent, {}, source_of(*packet.front()), packet.front()->hw_time};
-  found.packet = lending::lend(h, e, packet);
-  if (found.packet.first != nullptr) return found;
-  f.stats->rx_drops.add();  // no memory
-  for (const PacketBuf* p = packet.front(); p != nullptr; p = p->next)
-    UdpFlows::received(f.udp_flow(), *p);
-  return {};
+  const PacketBuf* p = &first;
+  for (uint32_t i = 0; i < buffers; ++i, p = p->next) cost += truesize(*p);
+  found.what = Look::kMustCopy;
+  if (!lending::may_lend(f, e, cost)) return;
+  found.source = ends_of(first).source;
+  found.hw_time = first.hw_time;
+  found.packet = lending::lend(h, e, queue, buffers);
+  if (found.packet.first == nullptr) return;
+  inspection::took_one(f);
+  found.what = Look::kLent;
 }
 
 /// Takes buffers from the front of a stream, as many as `most`. As above.
-Look take_stream(Handle h, Engine& e, size_t most) VIREO_NO_THREAD_ANALYSIS {
+void take_stream(Handle h, Engine& e, size_t most, Look& found) VIREO_NO_THREAD_ANALYSIS {
   TcpFlow& flow = h->tcp_flow();
   PacketChain& queue = tcp::recv_queue(flow.tcb);
+  found.what = Look::kUrgent;
   // A read stops at the mark.
-  if (tcp::urgent(flow.tcb) != tcp::Urgent::kNone) return {Look::kUrgent};
-  PacketChain some;
-  uint32_t cost = 0;
-  while (some.buffers() < most && !queue.empty()) {
-    cost += truesize(*queue.front());
+  if (tcp::urgent(flow.tcb) != tcp::Urgent::kNone) return;
+  uint32_t cost = 0, buffers = 0;
+  for (const PacketBuf* p = queue.front(); p != nullptr && buffers < most; p = p->next, ++buffers) {
+    cost += truesize(*p);
     if (!lending::may_lend(*h.file, e, cost)) break;
-    some.push_back(queue.pop_front());
   }
-  if (some.empty()) return {Look::kMustCopy};
-  const uint32_t bytes = some.bytes();
-  const int64_t hw_time = some.front()->hw_time;
-  const Lent lent = lending::lend(h, e, some);
-  if (lent.first == nullptr) {
-    some.append(std::move(queue));
-    queue = std::move(some);
-    return {Look::kMustCopy};
-  }
-  e.tcp().received(flow, bytes, Clock::now());
-  return {Look::kLent, lent, flow.key.remote, hw_time};
+  found.what = Look::kMustCopy;
+  if (buffers == 0) return;
+  found.source = flow.key.remote;
+  found.hw_time = queue.front()->hw_time;
+  found.packet = lending::lend(h, e, queue, buffers);
+  if (found.packet.first == nullptr) return;
+  found.what = Look::kLent;
+  e.tcp().received(flow, static_cast<uint32_t>(found.packet.bytes), Clock::now());
 }
 
 bool has_data(const File& f) {
@@ -108,7 +96,16 @@ int describe(const Lent& packet, const Room& room, int& flags) {
 Result<ssize_t> await_data(Handle h, int asked) {
   char first;
   const iovec v{&first, 1};
-  return sock::recv(h, {&v, 1}, asked | MSG_PEEK);
+  // Of a datagram, nothing need be copied. A stream would not wait for that.
+  return sock::recv(h, {&v, h->is_udp() ? 0U : 1U}, asked | MSG_PEEK);
+}
+
+/// The ExtraState that lending needs.
+Result<void> make_state(Handle h) {
+  const LockGuard control(h->control);
+  if (!h.is_alive()) return fail(EBADF, "recv");
+  if (extra_of(*h.file) == nullptr) return fail(ENOMEM, "recv");
+  return {};
 }
 
 Result<void> give_from(Handle h, const Endpoint& source, sockaddr* from, socklen_t* len) {
@@ -121,27 +118,32 @@ Result<void> give_from(Handle h, const Endpoint& source, sockaddr* from, socklen
 
 }  // namespace
 
-Result<void> prepare_look(Handle h) {
-  const LockGuard control(h->control);
-  if (!h.is_alive()) return fail(EBADF, "recv");
-  if (extra_of(*h.file) == nullptr) return fail(ENOMEM, "recv");
-  return {};
-}
-
-Look look(Handle h, size_t pieces, bool is_loose) VIREO_NO_THREAD_ANALYSIS {
+Result<void> look(Handle h, size_t pieces, bool is_loose, Look& found) VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
+  found.what = Look::kNothing;
   Engine* const e = f.engine.load(std::memory_order_acquire);
   if (e == nullptr) return {};
-  const EngineGuard guard(*e);
+  EngineGuard guard(*e);
+  if (f.extra == nullptr) [[unlikely]] {
+    guard.unlock();
+    if (auto made = make_state(h); !made) return made;
+    guard.lock();
+  }
   if (!h.is_alive() || !f.is_carried() || f.flow == nullptr) return {};
   // A receive that is to report an error, or must show datagrams first, takes the usual way.
   if (f.is_udp() && f.udp_flow().soft_error > 0) return {};
   if (!has_data(f)) e->poll_to_return(Clock::now());
   if (!has_data(f)) return {};
-  if (pieces == 0 && f.is_tcp()) return {Look::kMustCopy};
-  const Look found = f.is_tcp() ? take_stream(h, *e, pieces) : take_datagram(h, *e);
-  if (is_loose && found.what == Look::kLent) lending::make_loose(*found.packet.first);
-  return found;
+  if (f.is_udp())
+    take_datagram(h, *e, found);
+  else if (pieces != 0)
+    take_stream(h, *e, pieces, found);
+  else
+    found.what = Look::kMustCopy;
+  if (found.what != Look::kLent) return {};
+  if (is_loose) lending::make_loose(*found.packet.first);
+  found.user_data = f.extra->values.user_data.value_or(static_cast<uint64_t>(h.fd));
+  return {};
 }
 
 Result<int> recv_zero_copy(Handle h, void* buffer, size_t len, int& flags, sockaddr* from,
@@ -150,7 +152,6 @@ Result<int> recv_zero_copy(Handle h, void* buffer, size_t len, int& flags, socka
   const int asked = flags & ~kOurFlags;
   flags = asked;
   const bool is_plain = (asked & ~kPlainFlags) == 0;
-  if (auto ok = prepare_look(h); !ok) return std::unexpected(ok.error());
   const size_t pieces = len < kHead ? 0 : (len - kHead) / sizeof(iovec);
   bool has_waited = false;
   for (;;) {
@@ -159,7 +160,7 @@ Result<int> recv_zero_copy(Handle h, void* buffer, size_t len, int& flags, socka
       // What needs room for the description is not taken without.
       const bool has_room = len >= kHead + (h->is_tcp() ? sizeof(iovec) : 0);
       if (has_room && is_writable(buffer, kHead + pieces * sizeof(iovec))) {
-        found = look(h, pieces);
+        if (auto ok = look(h, pieces, false, found); !ok) return std::unexpected(ok.error());
       } else if (has_waited) {
         return fail(has_room ? EFAULT : ENOBUFS, "recv");
       }
@@ -199,7 +200,7 @@ Result<int> free_packets(Handle h, const vma_packet_t* packets, size_t count) {
     std::memcpy(&name, at, sizeof name);
     {
       const EngineGuard guard(*e);
-      LentBuffer* const first = h.is_alive() ? lending::find(name, h) : nullptr;
+      LentBuffer* const first = h.is_alive() ? lending::find(*e, name, h) : nullptr;
       if (first == nullptr) return fail(ENOENT, "free");
       lending::give_back_packet(*first);
     }

@@ -21,12 +21,12 @@ struct Look {
   } what = kNothing;
   Lent packet = {};
   Endpoint source = {};
-  int64_t hw_time = 0;  ///< ns, 0: none
+  int64_t hw_time = 0;     ///< ns, 0: none
+  uint64_t user_data = 0;  ///< kLent: SO_VMA_USER_DATA
 };
-/// Makes what look() needs. Errors: EBADF, ENOMEM.
-Result<void> prepare_look(Handle h);
 /// Lends the first datagram, or so many buffers of a stream. `is_loose`: lending::make_loose().
-Look look(Handle h, size_t pieces, bool is_loose = false);
+/// Errors: EBADF, ENOMEM.
+Result<void> look(Handle h, size_t pieces, bool is_loose, Look& found);
 
 /// As recvfrom(2), with `flags` its flags and MSG_VMA_ZCOPY_FORCE. If MSG_VMA_ZCOPY is set in them
 /// on return, `buffer` has a vma_packets_t: one packet, which is the program's until

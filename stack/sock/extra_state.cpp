@@ -41,17 +41,4 @@ void forget_extra(File& f) noexcept {
   f.extra->inspector.reset();
 }
 
-void extra_fork_prepare() noexcept {
-  lending::fork_prepare();
-  inspection::fork_prepare();
-}
-void extra_fork_parent() noexcept {
-  inspection::fork_parent();
-  lending::fork_parent();
-}
-void extra_fork_child() noexcept {
-  lending::fork_child();
-  inspection::fork_child();
-}
-
 }  // namespace vireo

@@ -37,9 +37,5 @@ void drop_extra(File& f) noexcept;
 void free_extra(File& f) noexcept;
 /// In the child of a fork: what it has of the parent's means nothing. `f` has a state.
 void forget_extra(File& f) noexcept;
-// Around fork(2): the locks of lending and inspection.
-void extra_fork_prepare() noexcept;
-void extra_fork_parent() noexcept;
-void extra_fork_child() noexcept;
 
 }  // namespace vireo

@@ -63,7 +63,7 @@ void Stack::fork_prepare() VIREO_NO_THREAD_ANALYSIS {
     fd_table().lock().lock();
     tcp::SharedConfig::lock().lock();
     thread_choice::fork_prepare();
-    extra_fork_prepare();
+    inspection::fork_prepare();
     fd_table().show_to_child(true);
   }
   fd_table().for_each_file([](File& f) { f.touch(); });
@@ -90,7 +90,7 @@ void Stack::fork_parent() VIREO_NO_THREAD_ANALYSIS {
   rules_.fork_parent();
   if (--g_forking == 0) {
     fd_table().show_to_child(false);
-    extra_fork_parent();
+    inspection::fork_parent();
     thread_choice::fork_parent();
     tcp::SharedConfig::lock().unlock();
     fd_table().lock().unlock();
@@ -123,7 +123,7 @@ void Stack::fork_child() VIREO_NO_THREAD_ANALYSIS {
     fd_table().show_to_child(false);
     tcp::SharedConfig::lock().reset_after_fork();
     thread_choice::fork_child();
-    extra_fork_child();
+    inspection::fork_child();
     fd_table().lock().reset_after_fork();
   }
 

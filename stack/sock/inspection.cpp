@@ -8,7 +8,6 @@
 #include "stack/sock/cancel.h"
 #include "stack/sock/extra_state.h"
 #include "stack/sock/udp_socket.h"
-#include "stack/wire/parse.h"
 
 namespace vireo::inspection {
 
@@ -31,24 +30,10 @@ Inspector* inspector_of(const File& f) noexcept {
   return f.extra == nullptr ? nullptr : f.extra->inspector.get();
 }
 
-/// The next datagram of `from`.
-PacketChain take_one(PacketChain& from) noexcept {
-  PacketChain one;
-  do one.push_back(from.pop_front());
-  while (one.back()->offset != 0 && !from.empty());
-  return one;
-}
-
-Arrival describe(const Inspector& i, const PacketChain& packet) noexcept {
-  const PacketBuf& first = *packet.front();
-  const unsigned head = header_bytes(first);
-  const auto p = wire::parse_frame({first.data() - head, head + first.length}, UINT16_MAX);
+Arrival describe(const Inspector& i, const PacketBuf& first) noexcept {
   Arrival a{};
   a.fd = i.socket.fd;
-  if (p) {
-    a.source = {p.src(), p.src_port, 0};
-    a.destination = {p.dst(), p.dst_port, 0};
-  }
+  a.ends = ends_of(first);
   a.ready_packets = i.ready_packets;
   a.ready_bytes = i.ready.bytes();
   a.hw_time = first.hw_time;
@@ -69,8 +54,9 @@ PacketChain unlend(LentBuffer& first) noexcept {
 /// All that has come and was not shown, in its order.
 void collect(UdpFlow& u, PacketChain& waiting) noexcept { waiting.append(std::move(u.queue)); }
 
-void uncharge(UdpFlow& u, const PacketChain& packet) noexcept {
-  for (const PacketBuf* p = packet.front(); p != nullptr; p = p->next) UdpFlows::received(u, *p);
+void drop_first(UdpFlow& u, PacketChain& waiting) noexcept {
+  for (uint32_t n = buffers_of_first(waiting); n != 0; --n)
+    UdpFlows::received(u, *waiting.pop_front());
 }
 
 /// Shows one datagram, without the lock meanwhile. @return false: the socket has no flow or no
@@ -79,11 +65,10 @@ bool show_one(Handle h, Engine& e, PacketChain& waiting,
               EngineGuard& guard) noexcept VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
   Inspector* i = inspector_of(f);
-  PacketChain one = take_one(waiting);
-  Arrival a = describe(*i, one);
-  const Lent lent = lending::lend(h, e, one);
+  Arrival a = describe(*i, *waiting.front());
+  const Lent lent = lending::lend(h, e, waiting, buffers_of_first(waiting));
   if (lent.first == nullptr) {  // no memory
-    uncharge(f.udp_flow(), one);
+    drop_first(f.udp_flow(), waiting);
     f.stats->rx_drops.add();
     return true;
   }
@@ -167,8 +152,14 @@ Result<void> set(Handle h, const Callback& callback) VIREO_NO_THREAD_ANALYSIS {
 
 bool has_inspector(const File& f) noexcept { return inspector_of(f) != nullptr; }
 
-const PacketChain& receivable(const File& f) noexcept {
-  const Inspector* const i = inspector_of(f);
+uint32_t buffers_of_first(const PacketChain& queue) noexcept {
+  uint32_t n = 1;
+  for (const PacketBuf* p = queue.front(); p->offset != 0 && p->next != nullptr; p = p->next) ++n;
+  return n;
+}
+
+PacketChain& receivable(const File& f) noexcept {
+  Inspector* const i = inspector_of(f);
   return i != nullptr ? i->ready : f.udp_flow().queue;
 }
 
@@ -183,14 +174,8 @@ bool has_news(const File& f) noexcept {
   return i != nullptr && (!i->ready.empty() || (!i->is_busy && !f.udp_flow().queue.empty()));
 }
 
-void take_one_of(File& f, PacketChain& to) noexcept {
-  Inspector* const i = inspector_of(f);
-  if (i == nullptr) {
-    to = take_one(f.udp_flow().queue);
-    return;
-  }
-  to = take_one(i->ready);
-  --i->ready_packets;
+void took_one(const File& f) noexcept {
+  if (Inspector* const i = inspector_of(f); i != nullptr) --i->ready_packets;
 }
 
 void begin_receive(const File& f) noexcept {
@@ -219,22 +204,26 @@ void give_queue_back(File& f) noexcept {
 }
 
 void show(Handle h) noexcept VIREO_NO_THREAD_ANALYSIS {
-  if (t_is_inside) return;
   Engine* const e = h->engine.load(std::memory_order_acquire);
   if (e == nullptr) return;
   FilePin pin;
   EngineGuard guard(*e);
+  if (!h.is_alive() || !h->is_udp()) return;
+  pin.pin(*h.file);
+  show(h, *e, guard);
+}
+
+void show(Handle h, Engine& e, EngineGuard& guard) noexcept VIREO_NO_THREAD_ANALYSIS {
   File& f = *h.file;
-  Inspector* i = h.is_alive() && f.is_udp() ? inspector_of(f) : nullptr;
-  if (i == nullptr || f.flow == nullptr || !f.is_carried() || i->is_busy) return;
-  pin.pin(f);
+  Inspector* i = inspector_of(f);
+  if (i == nullptr || f.flow == nullptr || !f.is_carried() || i->is_busy || t_is_inside) return;
   i->is_busy = true;
   PacketChain waiting;
   bool goes_on = true;
   for (;;) {
     collect(f.udp_flow(), waiting);
     if (waiting.empty()) break;
-    goes_on = show_one(h, *e, waiting, guard);
+    goes_on = show_one(h, e, waiting, guard);
     if (!goes_on) break;
   }
   i = inspector_of(f);  // pinned, and whoever removes the callback leaves it to us

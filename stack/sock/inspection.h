@@ -17,11 +17,13 @@
 
 #include "core/address.h"
 #include "core/packet.h"
+#include "stack/sock/datagram_ends.h"
 #include "stack/sock/fd_table.h"
 
 namespace vireo {
 
 class Engine;
+class EngineGuard;
 struct LentBuffer;
 
 enum class Verdict : uint8_t { kDrop, kQueue, kKeep };
@@ -32,8 +34,7 @@ struct Arrival {
   const LentBuffer* first;
   size_t buffers;
   size_t bytes;
-  Endpoint source;
-  Endpoint destination;
+  DatagramEnds ends;
   uint32_t ready_packets;  ///< what a receive would find
   uint32_t ready_bytes;
   int64_t hw_time;  ///< ns, 0: none
@@ -69,7 +70,7 @@ bool has_inspector(const File& f) noexcept;
 /// Something is to be shown, or was shown and may be received.
 bool has_news(const File& f) noexcept;
 /// What a receive finds: the flow's queue, or what was shown.
-const PacketChain& receivable(const File& f) noexcept;
+PacketChain& receivable(const File& f) noexcept;
 /// Whether a receive finds something. If not, but there is something to show, the thread's wait is
 /// to show it (Interrupts::has_unshown).
 bool is_readable_now(const File& f) noexcept;
@@ -77,8 +78,10 @@ bool is_readable_now(const File& f) noexcept;
 /// `is_taken`: it took a datagram.
 void begin_receive(const File& f) noexcept;
 void end_receive(const File& f, bool is_taken) noexcept;
-/// Takes the first datagram of receivable(), which is not empty. Its charge stays.
-void take_one_of(File& f, PacketChain& to) noexcept;
+/// How many buffers the first datagram of a queue has, which is not empty.
+uint32_t buffers_of_first(const PacketChain& queue) noexcept;
+/// The first datagram of receivable() was taken.
+void took_one(const File& f) noexcept;
 /// Up-call of the engine: the flow's queue has grown.
 void note(File& f) noexcept;
 /// The flow ends, and another socket gets its queue: what was shown, first.
@@ -91,6 +94,8 @@ inline bool is_due() noexcept { return g_is_due.load(std::memory_order_relaxed);
 /// Shows it. @return false: this thread is in a callback, which is shown nothing else.
 bool show_all() noexcept;
 void show(Handle h) noexcept;
+/// The same, with `e` locked, but for the callbacks. A UDP socket, whose File is pinned.
+void show(Handle h, Engine& e, EngineGuard& guard) noexcept;
 
 /// The socket is closed.
 void forget(Inspector& i) noexcept;

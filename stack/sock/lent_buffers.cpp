@@ -2,29 +2,30 @@
 #include "stack/sock/lent_buffers.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <utility>
 
 #include "core/slab.h"
 #include "stack/sock/blocking.h"
 #include "stack/sock/extra_state.h"
+#include "stack/sock/rings.h"
 
 namespace vireo::lending {
 namespace {
 
-Lock g_lock;
-/// Made with the first loan, never freed: the program's names point into it.
-Slab<LentBuffer>* g_slab VIREO_GUARDED_BY(g_lock) = nullptr;
+/// One for each engine, made with its first loan, never freed: the program's names point into them.
+std::array<Slab<LentBuffer>*, Rings::kMax> g_slabs{};
 
-LentBuffer* new_buffer() noexcept {
-  const LockGuard guard(g_lock);
-  if (g_slab == nullptr) g_slab = new (std::nothrow) Slab<LentBuffer>;
-  return g_slab == nullptr ? nullptr : g_slab->alloc();
+Slab<LentBuffer>*& slab_of(const Engine& e) noexcept { return g_slabs[e.id().value()]; }
+
+LentBuffer* new_buffer(const Engine& e) noexcept {
+  Slab<LentBuffer>*& slab = slab_of(e);
+  if (slab == nullptr) [[unlikely]]
+    slab = new (std::nothrow) Slab<LentBuffer>;
+  return slab == nullptr ? nullptr : slab->alloc();
 }
-void free_buffer(LentBuffer& b) noexcept {
-  const LockGuard guard(g_lock);
-  g_slab->free(b);
-}
+void free_buffer(LentBuffer& b) noexcept { slab_of(*b.engine)->free(b); }
 
 /// The packet leaves the program: its charge ends.
 void return_packet(LentBuffer& b) noexcept {
@@ -50,27 +51,26 @@ bool may_lend(const File& f, Engine& e, uint32_t cost) noexcept {
          e.pool().free_count() > e.pool().size() / 4;
 }
 
-Lent lend(Handle h, Engine& e, PacketChain& packet) noexcept {
+Lent lend(Handle h, Engine& e, PacketChain& queue, uint32_t buffers) noexcept {
   Lent done;
   LentBuffer** end = &done.first;
-  for (uint32_t i = 0; i < packet.buffers(); ++i) {
-    LentBuffer* const b = new_buffer();
+  for (uint32_t i = 0; i < buffers; ++i) {
+    LentBuffer* const b = new_buffer(e);
     if (b == nullptr) {
       while (done.first != nullptr) free_buffer(*std::exchange(done.first, done.first->next));
       return {};
     }
+    b->engine = &e;
     *end = b;
     end = &b->next;
   }
-  if (done.first == nullptr) return {};
   ExtraState& x = *h->extra;
   for (LentBuffer* b = done.first; b != nullptr; b = b->next) {
-    PacketBuf* const p = packet.pop_front().release();
+    PacketBuf* const p = queue.pop_front().release();
     b->data = p->data();
     b->length = p->length;
     b->holds = 1;
     b->packet = p;
-    b->engine = &e;
     b->file = h.file;
     b->generation = h.generation;
     x.lent_bytes += truesize(*p);
@@ -78,7 +78,7 @@ Lent lend(Handle h, Engine& e, PacketChain& packet) noexcept {
     ++done.buffers;
     done.bytes += p->length;
   }
-  done.first->is_first = true;
+  if (done.first != nullptr) done.first->is_first = true;
   return done;
 }
 
@@ -132,24 +132,18 @@ void forget_all(File& f) noexcept {
 }
 
 void* name_of(const LentBuffer& first) noexcept {
-  const LockGuard guard(g_lock);
-  const SlabHandle h = g_slab->handle(first);
+  const SlabHandle h = slab_of(*first.engine)->handle(first);
   return reinterpret_cast<void*>(uint64_t{h.generation} << 32 | h.index);
 }
 
-LentBuffer* find(const void* name, Handle h) noexcept {
+LentBuffer* find(const Engine& e, const void* name, Handle h) noexcept {
   const auto word = reinterpret_cast<uintptr_t>(name);
-  const LockGuard guard(g_lock);
-  if (g_slab == nullptr) return nullptr;
-  LentBuffer* const b =
-      g_slab->get({static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)});
+  const Slab<LentBuffer>* const slab = slab_of(e);
+  if (slab == nullptr) return nullptr;
+  LentBuffer* const b = slab->get({static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)});
   const bool is_its = b != nullptr && b->is_first && b->hook.is_linked() && b->file == h.file &&
                       b->generation == h.generation;
   return is_its ? b : nullptr;
 }
-
-void fork_prepare() noexcept VIREO_NO_THREAD_ANALYSIS { g_lock.lock(); }
-void fork_parent() noexcept VIREO_NO_THREAD_ANALYSIS { g_lock.unlock(); }
-void fork_child() noexcept VIREO_NO_THREAD_ANALYSIS { g_lock.reset_after_fork(); }
 
 }  // namespace vireo::lending

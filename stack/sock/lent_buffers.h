@@ -5,8 +5,8 @@
 // low: who gives nothing back then gets copies, as from recv(2), and starves nobody else. Closing
 // the socket takes everything back, but what was lent to outlive it.
 //
-// Owner: process (a type-stable slab); a LentBuffer is its socket's or, if loose, the program's.
-// Guard: a leaf lock for the slab; the lock of the engine whose pool has the buffer for the rest.
+// Owner: process (type-stable slabs, one for each engine); a LentBuffer is its socket's or, if
+// loose, the program's. Guard: the lock of the engine whose pool has the buffer.
 #pragma once
 
 #include <cstddef>
@@ -46,9 +46,9 @@ namespace lending {
 // Holder of the engine's lock, but for name_of().
 /// Whether the socket may lend buffers that `cost` that much (truesize()).
 bool may_lend(const File& f, Engine& e, uint32_t cost) noexcept;
-/// Lends `packet`, which was taken from the queue of `h`, whose File has an ExtraState. If there is
-/// no memory nothing is done. The charge of UDP's queue stays until it is given back.
-Lent lend(Handle h, Engine& e, PacketChain& packet) noexcept;
+/// Lends the first `buffers` of a queue of `h`, whose File has an ExtraState. If there is no memory
+/// nothing is done. The charge of UDP's queue stays until they are given back.
+Lent lend(Handle h, Engine& e, PacketChain& queue, uint32_t buffers) noexcept;
 /// Gives back one hold on a buffer. @return how many are left.
 unsigned give_back(LentBuffer& b) noexcept;
 /// One more hold on a buffer. @return how many there are.
@@ -64,15 +64,10 @@ void take_all_back(File& f) noexcept;
 /// In the child of a fork, whose buffers are the parent's: the program's names mean nothing.
 void forget_all(File& f) noexcept;
 
-/// The name of a packet, as an opaque pointer; and the packet of a name, null: it is not lent, or
-/// not by the socket.
+/// The name of a packet, as an opaque pointer; and the packet of a name, null: it is not lent by
+/// the socket, or not from the engine's pool.
 void* name_of(const LentBuffer& first) noexcept;
-LentBuffer* find(const void* name, Handle h) noexcept;
-
-// Around fork(2).
-void fork_prepare() noexcept;
-void fork_parent() noexcept;
-void fork_child() noexcept;
+LentBuffer* find(const Engine& e, const void* name, Handle h) noexcept;
 }  // namespace lending
 
 }  // namespace vireo

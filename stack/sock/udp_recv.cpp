@@ -255,9 +255,7 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
                                                             FilePin& pin) VIREO_NO_THREAD_ANALYSIS {
   File& f = c.f;
   pin.pin(f);
-  guard.unlock();
-  inspection::show(c.h);
-  guard.lock();
+  inspection::show(c.h, c.e, guard);
   if (!c.h.is_alive() || f.flow == nullptr || inspection::receivable(f).empty())
     return std::nullopt;
   if (!inspection::has_inspector(f)) return deliver(f, c.e, c.msg, c.flags);
@@ -293,7 +291,9 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
     const UdpFlow& u = f.udp_flow();
     if (u.queue.empty() && !std::exchange(polled, false)) e.poll_to_return(Clock::now());
     if (u.soft_error != 0) [[unlikely]] {
-      if (const int error = take_error(f); error != 0) return fail(error, "recv");
+      if (u.soft_error != inspection::kInspected) {
+        if (const int error = take_error(f); error != 0) return fail(error, "recv");
+      }
       if (inspection::has_inspector(f)) {
         if (auto got = recv_inspected(call, guard, pin)) return *got;
         if (f.flow == nullptr || !h.is_alive()) continue;

@@ -102,7 +102,7 @@ template <class IsSame>
     return false;
   e->take_lock();  // not acquire(): deferred work of connections can wait
   const bool is_sent = h.is_alive() && f.flow != nullptr && f.udp->shut == 0 &&
-                       f.udp_flow().soft_error == 0 && is_same(f) &&
+                       f.udp_flow().soft_error <= 0 && is_same(f) &&
                        (e->udp().send_datagram_here(f.udp_flow(), v, bell) ||
                         e->udp().send_datagram(f.udp_flow(), v, bell));
   e->unlock();
@@ -404,7 +404,7 @@ size_t send_row(Handle h, Engine& e, std::span<mmsghdr> all, int flags) VIREO_NO
   File& f = *h.file;
   size_t done = 0;
   if (h.is_alive() && f.flow != nullptr && f.udp->shut == 0) {
-    for (; done < all.size() && f.udp_flow().soft_error == 0; ++done) {
+    for (; done < all.size() && f.udp_flow().soft_error <= 0; ++done) {
       if (!is_writable(&all[done])) break;
       const msghdr& m = all[done].msg_hdr;
       if (sock::message_error(m) != 0) break;

@@ -184,12 +184,18 @@ class PlainUdp : public PlainIp<kV6> {
 
 /// Header bytes of a plain datagram over IPv4.
 constexpr uint32_t kPlainUdp4Headers = sizeof(EthernetHeader) + sizeof(Ipv4Header) + 8;
-/// Source address of such a datagram, read from before its payload: in network order.
+/// Addresses and ports of such a datagram, read from before its payload: in network order.
 inline uint32_t plain_udp4_src(const std::byte* payload) noexcept {
   return checksum::detail::load<uint32_t>(payload - 16);
 }
+inline uint32_t plain_udp4_dst(const std::byte* payload) noexcept {
+  return checksum::detail::load<uint32_t>(payload - 12);
+}
 inline uint16_t plain_udp4_src_port(const std::byte* payload) noexcept {
   return checksum::detail::load<uint16_t>(payload - 8);
+}
+inline uint16_t plain_udp4_dst_port(const std::byte* payload) noexcept {
+  return checksum::detail::load<uint16_t>(payload - 6);
 }
 
 }  // namespace vireo::wire

@@ -10,6 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "stack/extra/completions.h"
+#include "stack/extra/receive_callback.h"
+#include "stack/extra/socket_rings.h"
+#include "stack/extra/zero_copy.h"
 #include "tests/budget/repeatable.h"
 #include "tests/unit/sock/mux.h"
 
@@ -305,6 +309,91 @@ TEST_F(Paths, AnsweredDatagram) {
       Books::kLeftOut);
   EXPECT_EQ(a.close(ours), 0);
   EXPECT_EQ(b.close(theirs), 0);
+}
+
+/// The same by each way of the extra API: what is lent is given back after the answer.
+class AnswerByExtraApi : public Paths {
+ protected:
+  void SetUp() override {
+    ours_ = a.socket(AF_INET, SOCK_DGRAM);
+    theirs_ = b.socket(AF_INET, SOCK_DGRAM);
+    opened_.insert(opened_.end(), {{&a, ours_}, {&b, theirs_}});
+    ASSERT_EQ(a.bind(ours_, port_), 0);
+    ASSERT_EQ(b.bind(theirs_, port_), 0);
+    const auto to_b = address(b.host(), port_++);
+    ASSERT_EQ(a.connect(ours_, sockaddr_of(to_b), length(to_b)), 0);
+    handle_ = fd_table().find(ours_);
+  }
+  template <class F>
+  void answers(const char* path, F&& receive_and_answer, void (*before)(int) = nullptr,
+               int argument = 0) {
+    const auto to_a = address(a.host(), static_cast<uint16_t>(port_ - 1));
+    const std::string text(64, 'x');
+    count(
+        path, {1, 1},
+        [&] {
+          a.host().enter();
+          if (before != nullptr) before(argument);
+          ASSERT_EQ(b.sendto(theirs_, text, to_a), 64);
+          pass(kHop - Duration::us(1));
+          a.host().enter();
+          count_to_next_frame();
+          receive_and_answer();
+          pass(kHop);
+          recv(b, theirs_, 64);
+        },
+        Books::kLeftOut);
+  }
+  static vma_recv_callback_retval_t answer(int, size_t, iovec pieces[], vma_info_t*, void* test) {
+    auto& t = *static_cast<AnswerByExtraApi*>(test);
+    EXPECT_EQ(t.a.send(t.ours_, static_cast<char*>(pieces[0].iov_base), pieces[0].iov_len, 0), 64);
+    return VMA_PACKET_DROP;
+  }
+  static inline uint16_t port_ = 5020;
+  int ours_ = -1, theirs_ = -1;
+  Handle handle_;
+};
+
+TEST_F(AnswerByExtraApi, Callback) {
+  ASSERT_TRUE(extra::set_receive_callback(handle_, answer, this).has_value());
+  answers("UDP, 64 bytes: from recv() to the doorbell of the answer by a receive callback",
+          [&] { ASSERT_EQ(a.recv(ours_, bytes_, sizeof bytes_, MSG_DONTWAIT), -EAGAIN); });
+}
+
+TEST_F(AnswerByExtraApi, ZeroCopy) {
+  answers("UDP, 64 bytes: from recvfrom_zcopy() to the doorbell of the answer", [&] {
+    int flags = MSG_DONTWAIT;
+    sockaddr_in from{};
+    socklen_t len = sizeof from;
+    const auto n = extra::recv_zero_copy(handle_, bytes_, 256, flags,
+                                         reinterpret_cast<sockaddr*>(&from), &len);
+    ASSERT_TRUE(n.has_value() && *n == 64 && (flags & MSG_VMA_ZCOPY) != 0);
+    const auto* const all = reinterpret_cast<const vma_packets_t*>(bytes_);
+    ASSERT_EQ(a.send(ours_, static_cast<const char*>(all->pkts[0].iov[0].iov_base), 64, 0), 64);
+    ASSERT_TRUE(extra::free_packets(handle_, all->pkts, 1).has_value());
+  });
+}
+
+TEST_F(AnswerByExtraApi, Completions) {
+  int ring = -1;
+  ASSERT_TRUE(extra::socket_rings(handle_, {&ring, 1}).has_value());
+  // It polls all the time, and asks the kernel now and then only.
+  const auto poll = [](int ring_fd) {
+    vma_completion_t none[1];
+    ASSERT_EQ(extra::poll_completions(ring_fd, none), 0);
+  };
+  vma_completion_t all[4];
+  answers(
+      "UDP, 64 bytes: from socketxtreme_poll() to the doorbell of the answer",
+      [&] {
+        const auto n = extra::poll_completions(ring, all);
+        ASSERT_TRUE(n.has_value() && *n == 1 && all[0].packet.total_len == 64);
+        ASSERT_EQ(a.send(ours_, static_cast<const char*>(all[0].packet.buff_lst->payload), 64, 0),
+                  64);
+        ASSERT_TRUE(extra::free_completed(*handle_->stack, {&all[0].packet, 1}).has_value());
+      },
+      poll, ring);
+  EXPECT_EQ(a.close(ring), 0);
 }
 
 /// Thirty-two by one call, to the peer; then the way of those that come.

@@ -86,6 +86,7 @@ Stack::Parts parts_of_host(int which) {
   run("ip neigh replace 10.77.0." + std::to_string(other) + " lladdr " + mac(other) +
       " nud permanent dev eth0");
   Settings s;
+  s.socketxtreme = true;
   s.config_file = "/dev/null";
   s.arena_bytes = Bytes(16 << 20);
   s.mem_alloc_type = MemAlloc::kAnonymous;

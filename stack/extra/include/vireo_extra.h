@@ -80,20 +80,12 @@ typedef vma_recv_callback_retval_t (*vma_recv_callback_t)(int fd, size_t sz_iov,
 struct __attribute__((packed)) vma_packet_t {
   void* packet_id;
   size_t sz_iov;
-#ifdef __cplusplus
-  struct iovec iov[0];
-#else
   struct iovec iov[];
-#endif
 };
 /* `n_packet_num` packets, each with its pieces behind it. */
 struct __attribute__((packed)) vma_packets_t {
   size_t n_packet_num;
-#ifdef __cplusplus
-  struct vma_packet_t pkts[0];
-#else
   struct vma_packet_t pkts[];
-#endif
 };
 
 /* ---- SocketXtreme: completions of a ring (VMA_SOCKETXTREME=1) */
