@@ -8,7 +8,7 @@ from labkit.process import Failed
 from . import device, sockperf, workloads
 from .case import Case, Figure, Point, Round
 from .contestants import Contestant
-from .exchange import PORT, Hosts, plain_program
+from .exchange import PORT, Hosts, extra_program, plain_program
 from .histogram import Histogram
 
 LATENCY = (Figure("median_us", "median", "us"), Figure("p99_us", "p99", "us"), Figure("p999_us", "p99.9", "us"))
@@ -25,6 +25,12 @@ def _plain(hosts: Hosts, contestant: Contestant, case: str, words: list[object],
     more = [str(w) for w in (*words, "--seconds", seconds)]
     return hosts.exchange(contestant, [str(plain_program()), case, "server", address, str(PORT), *more],
                           [str(plain_program()), case, "client", address, str(PORT), *more], seconds=seconds + 20, **kwargs)
+
+
+def _extra(hosts: Hosts, contestant: Contestant, case: str, client: list[str], seconds: float):
+    """bench/extra_api receives."""
+    server = [str(extra_program()), case, "server", hosts.lab(contestant).address("B"), str(PORT), contestant.api, "--seconds", str(seconds)]
+    return hosts.exchange(contestant, server, client, protocol="udp", seconds=seconds + 20)
 
 
 def _way(contestant: Contestant, way: str = "block") -> list[object]:
@@ -66,6 +72,10 @@ def round_trip(hosts: Hosts, contestant: Contestant, point: Point, seconds: floa
         return _latency(outcome, outcome.client_json())
     if contestant.stack == "lwip":
         outcome = _lwip(hosts, contestant, (f"{protocol}-server", f"{protocol}-client"), ["--size", 1], seconds)
+    elif contestant.api:
+        asker = [str(extra_program()), "round_trip", "client", hosts.lab(contestant).address("B"), str(PORT), contestant.api,
+                 "--seconds", str(seconds)]
+        outcome = _extra(hosts, contestant, "round_trip", asker, seconds)
     else:
         words = ["--proto", protocol, *_way(contestant, point["way"])]
         outcome = _plain(hosts, contestant, "round_trip", words, seconds, protocol=protocol)
@@ -114,6 +124,10 @@ def datagrams(hosts: Hosts, contestant: Contestant, point: Point, seconds: float
                       "arrived_percent": 100 * seen["received"] / max(1, sent)})
     if contestant.stack == "lwip":
         outcome = _lwip(hosts, contestant, ("udp-sink", "udp-source"), ["--size", 64, "--batch", batch], seconds)
+    elif contestant.api:
+        sender = [str(plain_program()), "datagrams", "client", hosts.lab(contestant).address("B"), str(PORT), "--proto", "udp", "--size", "64",
+                  "--batch", str(batch), *map(str, _way(contestant)), "--seconds", str(seconds)]
+        outcome = _extra(hosts, contestant, "datagrams", sender, seconds)
     else:
         outcome = _plain(hosts, contestant, "datagrams", ["--proto", "udp", "--size", 64, "--batch", batch, *_way(contestant)], seconds,
                          protocol="udp")
@@ -279,6 +293,7 @@ STREAM = (Figure("gbit", "payload", "Gbit/s"), Figure("million", "messages", "M/
 
 def all_cases() -> list[Case]:
     both = ("vireo", "kernel", "vireo-shm")
+    extra = ("vireo", "vireo-callback", "vireo-zcopy", "vireo-xtreme")
     rdma = ("bare-verbs", "vireo-verbs", "vireo-mlx5", "kernel")
     yardsticks = ("device", "vireo", "lwip", "kernel", "kernel-spin", "device-shm", "vireo-shm", "lwip-shm")
     ways = tuple(Point(f"{protocol.upper()} {way}", 0, (("protocol", protocol), ("way", way)), quick=way == "epoll")
@@ -310,6 +325,13 @@ def all_cases() -> list[Case]:
              "receiver's count is the rate.", (Figure("million", "received", "M/s", 3), Figure("arrived_percent", "arrived", "%", 1),
                                               Figure("uncounted", "lost uncounted", "", 0)), False,
              ("device", "vireo", "lwip", "kernel", "device-shm", "vireo-shm", "lwip-shm"),
+             (Point("send", 0, (("batch", 1),)), Point("sendmmsg", 1, (("batch", 32),))), datagrams, "bars", seconds=0.8),
+        Case("extra-round-trip", "UDP round trip of 1 byte by the extra API", "Both sides receive by a callback, which answers, while they block in "
+             "recv; without a copy, blocking; or by completions of a ring that they poll.", LATENCY, True, ("device", *extra),
+             (Point("1 B", 1, (("protocol", "udp"), ("way", "block"))),), round_trip, "bars"),
+        Case("extra-datagrams", "UDP datagrams of 64 bytes by the extra API", "One way; the sender is that of the case above, the receiver uses the "
+             "extra API.", (Figure("million", "received", "M/s", 3), Figure("arrived_percent", "arrived", "%", 1),
+                            Figure("uncounted", "lost uncounted", "", 0)), False, ("device", *extra),
              (Point("send", 0, (("batch", 1),)), Point("sendmmsg", 1, (("batch", 32),))), datagrams, "bars", seconds=0.8),
         Case("connects", "Connect, exchange a byte, close", "One at a time by blocking calls, and 64 at a time by epoll; the client closes first, so "
              "its TIME_WAIT entries gather (lwIP's keeps none). The bare device sends the seven frames of a connection, and knows of none. "

@@ -17,6 +17,7 @@ class Contestant:
     env: tuple[tuple[str, str], ...] = ()
     copies: bool = False  # of "device": a stream's bytes are a program's, and acknowledged
     library: Path | None = None  # of "preload"
+    api: str = ""  # the way of the extra API by which datagrams are received
     device: str = "xdp"  # labkit.device.CHOICES: by which Vireo carries
 
     @property
@@ -37,6 +38,9 @@ _ALL = (
     Contestant("device", "bare AF_XDP", "veth", "device"),
     Contestant("device-copy", "bare AF_XDP, copied", "veth", "device", copies=True),
     Contestant("vireo", "Vireo", "veth", "vireo"),
+    Contestant("vireo-callback", "Vireo, receive callback", "veth", "vireo", api="callback"),
+    Contestant("vireo-zcopy", "Vireo, recvfrom_zcopy", "veth", "vireo", api="zcopy"),
+    Contestant("vireo-xtreme", "Vireo, SocketXtreme", "veth", "vireo", api="socketxtreme", env=(("VMA_SOCKETXTREME", "1"),)),
     Contestant("lwip", "lwIP, raw API", "veth", "lwip"),
     Contestant("kernel", "kernel", "veth"),
     Contestant("kernel-spin", "kernel, spinning", "veth", spins=True),

@@ -246,9 +246,13 @@ class Hosts:
 
 def missing_programs() -> list[str]:
     """Ninja targets that have to be built first."""
-    return ["libvireo.so", "vireo-stat", "bench/pingpong_device", "bench/lwip/lwip_end", "bench/plain/plain", "bench/bare_verbs", "softnic/libibverbs.so.1",
+    return ["libvireo.so", "vireo-stat", "bench/pingpong_device", "bench/lwip/lwip_end", "bench/plain/plain", "bench/extra_api", "bench/bare_verbs", "softnic/libibverbs.so.1",
             "softnic/libmlx5.so.1"]
 
 
 def plain_program() -> Path:
     return build_dir() / "bench" / "plain" / "plain"
+
+
+def extra_program() -> Path:
+    return build_dir() / "bench" / "extra_api"
