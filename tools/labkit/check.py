@@ -342,7 +342,7 @@ def main() -> int:
         "unit": ("every test known to CTest", lambda c: c.ctest("release", 600)),
         "interop": ("real programs in every pairing, kills, missing rights", lambda c: c.suites("interop", 900)),
         "heirs": ("children and other programs that get sockets, beside the kernel", lambda c: c.suite("heirs/heirs.py", 900)),
-        "apps": ("web server, asyncio", lambda c: c.suites("apps", 400)),
+        "apps": ("web server, asyncio, programs that speak to groups", lambda c: c.suites("apps", 400)),
         "integrity": ("byte-compared transfers", lambda c: c.suites("integrity", 1500)),
         "kernels": ("a packaged kernel and real drivers, in an emulator", Checker.kernels),
         "rdma": ("programs of libibverbs, pairings and transfers over verbs and mlx5, on a device in software", Checker.rdma),
