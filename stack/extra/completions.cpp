@@ -133,6 +133,12 @@ void note_event(Poller& p, const epoll_event& e) {
 /// Asks the ring for events.
 void look_at_ring(Poller& p, const Ring& ring) {
   constexpr timespec kNone{};
+  FilePin pin;  // the program may close the ring meanwhile
+  {
+    const LockGuard control(ring.epoll->control);
+    if (!ring.epoll.is_alive()) return;
+    pin.pin(*ring.epoll.file);
+  }
   const Instant now = Clock::now();
   epoll_event events[kMaxEvents];
   size_t n = 0;
