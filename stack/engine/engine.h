@@ -81,8 +81,8 @@ class Engine {
   // ---- sleeping
   /// Before a thread of the program sleeps: arms all queues and counts the sleeper. @return false:
   /// work arrived, nothing was counted: poll again. Call with the lock held, then release it and
-  /// sleep on ports().wait_fds() and an eventfd of the caller's own. `nap_until`: set if frames come
-  /// in bulk. No queue is armed then: sleep on the eventfd, and until that time.
+  /// sleep on ports().wait_fds() and an eventfd of the caller's own. `nap_until`: set if frames
+  /// come in bulk. No queue is armed then: sleep on the eventfd, and until that time.
   bool begin_sleep(Instant* nap_until = nullptr) noexcept;
   /// After the sleep, with or without the lock.
   void end_sleep() noexcept;
