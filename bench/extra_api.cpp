@@ -47,8 +47,8 @@ struct Taker {
   ~Taker() = default;
 };
 
-/// Receives datagrams. Waits for one, if its way is to wait; returns at the latest after kPatience,
-/// when nothing comes, or at a signal.
+/// Receives datagrams. Waits for one, if its way is to wait; returns at the latest after
+/// kPatienceMs, when nothing comes, or at a signal.
 struct Receiver {
   virtual void receive() = 0;
   virtual ~Receiver() = default;

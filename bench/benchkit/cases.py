@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from labkit.process import Failed
 
@@ -19,18 +20,17 @@ ACK_EVERY = 8  # frames, of a bare device that acknowledges
 LINES = 16  # of the cache, that each side has of a connection (cachegrind; Vireo's echo: 16 to 18)
 
 
-def _plain(hosts: Hosts, contestant: Contestant, case: str, words: list[object], seconds: float, **kwargs):
-    """bench/plain on both sides, with the same words."""
+def _side(hosts: Hosts, contestant: Contestant, program: Path, case: str, role: str, words: list[object], seconds: float) -> list[str]:
     address = hosts.lab(contestant).address("B")
-    more = [str(w) for w in (*words, "--seconds", seconds)]
-    return hosts.exchange(contestant, [str(plain_program()), case, "server", address, str(PORT), *more],
-                          [str(plain_program()), case, "client", address, str(PORT), *more], seconds=seconds + 20, **kwargs)
+    return [str(w) for w in (program, case, role, address, PORT, *words, "--seconds", seconds)]
 
 
-def _extra(hosts: Hosts, contestant: Contestant, case: str, client: list[str], seconds: float):
-    """bench/extra_api receives."""
-    server = [str(extra_program()), case, "server", hosts.lab(contestant).address("B"), str(PORT), contestant.api, "--seconds", str(seconds)]
-    return hosts.exchange(contestant, server, client, protocol="udp", seconds=seconds + 20)
+def _plain(hosts: Hosts, contestant: Contestant, case: str, words: list[object], seconds: float, **kwargs):
+    """bench/plain on both sides, with the same words; the receivers are bench/extra_api if the contestant has its API."""
+    receiver, how = (extra_program(), [contestant.api]) if contestant.api else (plain_program(), words)
+    asker, ask = (plain_program(), words) if case == "datagrams" else (receiver, how)
+    return hosts.exchange(contestant, _side(hosts, contestant, receiver, case, "server", how, seconds),
+                          _side(hosts, contestant, asker, case, "client", ask, seconds), seconds=seconds + 20, **kwargs)
 
 
 def _way(contestant: Contestant, way: str = "block") -> list[object]:
@@ -72,10 +72,6 @@ def round_trip(hosts: Hosts, contestant: Contestant, point: Point, seconds: floa
         return _latency(outcome, outcome.client_json())
     if contestant.stack == "lwip":
         outcome = _lwip(hosts, contestant, (f"{protocol}-server", f"{protocol}-client"), ["--size", 1], seconds)
-    elif contestant.api:
-        asker = [str(extra_program()), "round_trip", "client", hosts.lab(contestant).address("B"), str(PORT), contestant.api,
-                 "--seconds", str(seconds)]
-        outcome = _extra(hosts, contestant, "round_trip", asker, seconds)
     else:
         words = ["--proto", protocol, *_way(contestant, point["way"])]
         outcome = _plain(hosts, contestant, "round_trip", words, seconds, protocol=protocol)
@@ -124,10 +120,6 @@ def datagrams(hosts: Hosts, contestant: Contestant, point: Point, seconds: float
                       "arrived_percent": 100 * seen["received"] / max(1, sent)})
     if contestant.stack == "lwip":
         outcome = _lwip(hosts, contestant, ("udp-sink", "udp-source"), ["--size", 64, "--batch", batch], seconds)
-    elif contestant.api:
-        sender = [str(plain_program()), "datagrams", "client", hosts.lab(contestant).address("B"), str(PORT), "--proto", "udp", "--size", "64",
-                  "--batch", str(batch), *map(str, _way(contestant)), "--seconds", str(seconds)]
-        outcome = _extra(hosts, contestant, "datagrams", sender, seconds)
     else:
         outcome = _plain(hosts, contestant, "datagrams", ["--proto", "udp", "--size", 64, "--batch", batch, *_way(contestant)], seconds,
                          protocol="udp")

@@ -291,9 +291,8 @@ std::optional<Result<ssize_t>> wait_for_datagram(RecvCall& c, const SignalMark& 
     const UdpFlow& u = f.udp_flow();
     if (u.queue.empty() && !std::exchange(polled, false)) e.poll_to_return(Clock::now());
     if (u.soft_error != 0) [[unlikely]] {
-      if (u.soft_error != inspection::kInspected) {
-        if (const int error = take_error(f); error != 0) return fail(error, "recv");
-      }
+      const int error = u.soft_error == inspection::kInspected ? 0 : take_error(f);
+      if (error != 0) return fail(error, "recv");
       if (inspection::has_inspector(f)) {
         if (auto got = recv_inspected(call, guard, pin)) return *got;
         if (f.flow == nullptr || !h.is_alive()) continue;

@@ -9,7 +9,7 @@ Each stamp must belong to a captured frame with that number, and each frame have
 
   begun <= TX_SCHED <= TX_SOFTWARE     begun: the program's own look at the clock before it sends
   TX_SOFTWARE <= returned              of datagrams: its look after that
-  TX_SCHED <= captured at B            and TX_SOFTWARE, of the stacks in PRIOR
+  TX_SCHED, TX_SOFTWARE <= captured    at B: "always prior to passing the packet to the network interface" (timestamping.rst)
   captured at B <= RX, ACK             ACK: of the first frame that acknowledges the message's last byte
   RX stamps rise with the numbers
 
@@ -39,9 +39,6 @@ OWN, PEERS = 0, 1  # processors
 LIMIT = 20_000  # ns
 CLOCKS = 1_000  # ns by which two processors' sight of the one clock may differ
 ROUNDS, WITNESS = 3, 100  # ms
-# Stacks whose TX_SOFTWARE is "always prior to passing the packet to the network interface" (timestamping.rst). Vireo's is taken when
-# the doorbell has returned. Over veth the doorbell is a system call in which the peer's kernel receives the frame.
-PRIOR = ("kernel", "vireo")
 ACK = 0x10
 suite = Suite("stamps_capture", keep_lab=True)
 
@@ -176,7 +173,7 @@ def error(times: dict[int, int], captured: dict[int, int], skip: set[int]) -> tu
     return sorted(found)[len(found) // 2], sorted(map(abs, found))[len(found) * 99 // 100]
 
 
-def judge(t: Test, stack: str, protocol: str, capture: Capture, times: dict[str, dict[int, int]],
+def judge(t: Test, protocol: str, capture: Capture, times: dict[str, dict[int, int]],
           count: int) -> dict[str, tuple[int, int]]:
     """Expects the order; @return the errors."""
     acknowledged = capture.acknowledged()
@@ -192,8 +189,7 @@ def judge(t: Test, stack: str, protocol: str, capture: Capture, times: dict[str,
     expect_order(t, "TX_SCHED <= captured", sched, capture.received, CLOCKS)
     if protocol == "udp":
         expect_order(t, "TX_SOFTWARE <= returned", software, times["returned"])
-    if stack in PRIOR or t.options.dry:
-        expect_order(t, "TX_SOFTWARE <= captured", software, capture.received, CLOCKS)
+    expect_order(t, "TX_SOFTWARE <= captured", software, capture.received, CLOCKS)
     errors = {"RX": error(rx, capture.sent, capture.twice), "TX": error(software, capture.received, capture.twice),
               "SCHED": error(sched, capture.received, capture.twice)}
     if "ack" in times:
@@ -208,20 +204,19 @@ def shown(errors: dict[str, tuple[int, int]]) -> str:
 
 def measure(t: Test, stack: str, protocol: str, family: int) -> dict[str, tuple[int, int]]:
     count = 2000 if t.options.quick else 20000 if t.options.full else 3000
-    return judge(t, stack, protocol, *run(t, stack, protocol, family, count), count)
+    return judge(t, protocol, *run(t, stack, protocol, family, count), count)
 
 
 def compare(t: Test, protocol: str, family: int) -> None:
     t.note("median and p99, us")
     t.note("kernel: " + shown(measure(t, "kernel", protocol, family)))
-    judged = ("RX", "SCHED", *(["TX"] if "vireo" in PRIOR else []))
     over = []  # by how much, in rounds in which a p99 was over the limit, and what the machine took
     for _ in range(ROUNDS):
         took = machine_takes(t)
         errors = measure(t, "vireo", protocol, family)
         took = max(took, machine_takes(t))
         t.note(f"Vireo: {shown(errors)}; the machine {took / 1000:.1f}")
-        over.append((max(errors[kind][1] for kind in judged) - LIMIT, took))
+        over.append((max(errors[kind][1] for kind in ("RX", "SCHED", "TX")) - LIMIT, took))
         if over[-1][0] <= 0:
             return
     t.expect(any(excess <= took for excess, took in over), "p99 over the limit in each round: " + "; ".join(t.notes))
