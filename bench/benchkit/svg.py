@@ -10,7 +10,7 @@ from html import escape
 
 WIDTH, HEIGHT = 860, 380
 LEFT, RIGHT, TOP, BOTTOM = 84, 230, 20, 58
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b", "#4b0082", "#222222", "#999933", "#882255", "#a0e060")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b", "#4b0082", "#222222", "#999933", "#882255", "#a0e060", "#f0e442", "#ff9da7", "#5f9e9f")
 
 
 @dataclasses.dataclass
